@@ -1,0 +1,69 @@
+# Two commands on a fresh machine with Python 3.11 or newer:
+#   make plan   installs outlay into .venv and plans the bundled StyleNAT example
+#   make test   installs what the checks need and runs every one of them
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# The CPU build is enough: steps are traced on fake tensors.
+TORCH  ?= torch==2.13.0
+SKIPS  ?= allow
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: plan test check lint types imports pytest bench services docs profiles clean
+
+plan: $(VENV)/.core
+	@$(BIN)/outlay plan examples/stylenat.toml
+
+test: check pytest
+
+check: lint types imports
+
+lint: $(VENV)/.checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.checks
+	$(BIN)/mypy
+
+imports: $(VENV)/.checks
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.tests
+	OUTLAY_TEST_SKIPS=$(SKIPS) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.core
+	$(BIN)/python tools/bench.py
+
+# Real servers for the tests that need them, from Debian's packages (as root).
+services:
+	bash tools/services.sh
+
+# The command reference and the JSON schemas, generated from the program itself.
+docs: $(VENV)/.core
+	$(BIN)/python tools/build_docs.py
+
+# The bundled profiles, traced anew from examples/ (needs torch).
+profiles: $(VENV)/.tests
+	$(BIN)/python tools/build_profiles.py
+
+$(VENV)/.core: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "outlay needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing outlay into $(VENV) ..." >&2
+	@$(PIP) --upgrade "pip>=25.1"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.checks: $(VENV)/.core
+	@$(PIP) --group check
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.core
+	@echo "Installing what the tests need into $(VENV) ..." >&2
+	@$(PIP) --group test
+	@$(PIP) $(TORCH) numpy || echo "torch could not be installed: tests that need it are skipped" >&2
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,83 @@
+"""What will this training run cost, and where should it run?
+
+    from pathlib import Path
+    import outlay
+
+    workload = outlay.read_workload(Path("outlay.toml"))
+    plan = outlay.plan_workload(workload)
+    print(plan.chosen)
+
+Names are imported when first used, so that `import outlay` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlay.errors import OutlayError
+    from outlay.estimate import Breakdown, Estimate, Line
+    from outlay.gpu_names import find_gpu
+    from outlay.hardware import Gpu, gpus
+    from outlay.offers.catalog import bundled_offers
+    from outlay.offers.offer import Offer
+    from outlay.pipeline import plan_workload
+    from outlay.plan import Option, Plan
+    from outlay.trace.bundled import find_profile
+    from outlay.trace.formulas import register_op
+    from outlay.trace.profile import profile_of
+    from outlay.workload import Workload
+    from outlay.workload_file import parse_workload, read_workload
+
+_HOMES = {
+    "Breakdown": "estimate",
+    "Estimate": "estimate",
+    "Gpu": "hardware",
+    "Line": "estimate",
+    "Offer": "offers.offer",
+    "Option": "plan",
+    "OutlayError": "errors",
+    "Plan": "plan",
+    "Workload": "workload",
+    "bundled_offers": "offers.catalog",
+    "find_gpu": "gpu_names",
+    "find_profile": "trace.bundled",
+    "gpus": "hardware",
+    "parse_workload": "workload_file",
+    "plan_workload": "pipeline",
+    "profile_of": "trace.profile",
+    "read_workload": "workload_file",
+    "register_op": "trace.formulas",
+}
+
+__all__ = [
+    "Breakdown",
+    "Estimate",
+    "Gpu",
+    "Line",
+    "Offer",
+    "Option",
+    "OutlayError",
+    "Plan",
+    "Workload",
+    "bundled_offers",
+    "find_gpu",
+    "find_profile",
+    "gpus",
+    "parse_workload",
+    "plan_workload",
+    "profile_of",
+    "read_workload",
+    "register_op",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'outlay' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"outlay.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

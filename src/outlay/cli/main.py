@@ -1,0 +1,114 @@
+"""The `outlay` command: finds the subcommand, runs it, and turns errors into one message and a code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from outlay.errors import OutlayError
+
+COMMANDS = {
+    "plan": ("plan", "Rank every offer for a workload: time, cost line by line, and why others lost."),
+    "init": ("init", "Write a commented workload file to start from."),
+    "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
+    "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
+    "predict": ("predict", "Predict step time and memory of a training step on GPUs."),
+    "trace": ("trace", "Trace a training step without a GPU and save it as a profile."),
+    "profiles": ("profiles", "List the bundled profiles of training steps."),
+    "schema": ("schema", "Print the JSON schema of the workload file or of a command's output."),
+}
+"""Subcommands: their module, and their help in one line (so that --help imports none of them)."""
+
+EXIT_CODES = """\b
+Exit codes: 0 done; 2 bad input or usage; 3 no option satisfies the limits;
+4 a needed extra or service is missing; 5 a provider or price source failed;
+1 anything else."""
+
+
+class _Commands(click.Group):
+    """Imports a subcommand only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"outlay.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else " See 'outlay --help'."
+            raise click.UsageError(f"There is no command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="outlay", message="outlay %(version)s")
+def cli() -> None:
+    """What will this training run cost, and where should it run?
+
+    \b
+    Start here:
+      outlay init                    write outlay.toml, commented
+      outlay plan outlay.toml        the answer: offers ranked, cost line by line
+      outlay offers --gpu A100:8     prices of a GPU everywhere
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with the documented code."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except OutlayError as error:
+        _complain(error.what, error.why, error.fix)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("Interrupted.")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        _complain(f"{error.strerror or error}: {error.filename or 'output'}.")
+        sys.exit(1)
+    except Exception as error:
+        if os.environ.get("OUTLAY_DEBUG"):
+            raise
+        _complain(
+            f"Something went wrong inside outlay: {type(error).__name__}: {error}",
+            fix="Please report it; OUTLAY_DEBUG=1 shows where.",
+        )
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(what: str, why: str = "", fix: str = "") -> None:
+    text = "\n  ".join(part for part in (what, why, fix) if part)
+    click.echo(f"outlay: {text}", err=True)
+
+
+if __name__ == "__main__":
+    main()

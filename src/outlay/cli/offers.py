@@ -1,0 +1,98 @@
+"""`outlay offers`: prices, filtered and sorted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from outlay.cli.options import json_option, print_document
+
+if TYPE_CHECKING:
+    from outlay.offers.offer import Offer
+
+SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
+
+
+@click.command("offers")
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="SPEC",
+    help="A GPU with a count or range, or a memory range: A100-80GB:8, H100:1..8, 24GB..80GB.",
+)
+@click.option("--provider", "providers", multiple=True, help="Only this provider.")
+@click.option("--region", "regions", multiple=True, help="Only regions that begin so.")
+@click.option("--spot/--on-demand", "spot", default=None, help="Only offers sold so, by that price.")
+@click.option(
+    "--max-price", type=click.FloatRange(min=0, min_open=True), help="Dollars an hour at most."
+)
+@click.option("--sort", type=click.Choice(SORTS), help="Order; cheapest first unless said.")
+@click.option("--max-offers", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]")
+@json_option
+def command(
+    gpus: tuple[str, ...],
+    providers: tuple[str, ...],
+    regions: tuple[str, ...],
+    spot: bool | None,
+    max_price: float | None,
+    sort: str | None,
+    max_offers: int | None,
+    as_json: bool,
+) -> None:
+    """List offers: filter by GPU, provider, region, price.
+
+    Prices are of the bundled snapshot, for the whole machine and hour; `outlay plan` works out
+    what a run costs on them. Spot prices are the cheapest zone's.
+
+    \b
+    Example:
+      outlay offers --gpu A100-80GB:8 --region us-
+      outlay offers --gpu 24GB..48GB --spot --max-price 0.5
+      outlay offers --provider lambda --sort gpu-price --json
+    """
+    from outlay.offers.catalog import Wanted, bundled_offers, gpu_filter, search, snapshot_date
+
+    wanted = Wanted(
+        gpus=tuple(gpu_filter(text) for spec in gpus for text in spec.split(",")),
+        providers=providers,
+        regions=regions,
+        spot=spot,
+        max_usd_per_hour=max_price,
+    )
+    found = _sorted(search(bundled_offers(), wanted), sort or ("spot" if spot else "price"))
+    if as_json:
+        from outlay.report.json import offers_document
+
+        print_document(offers_document(found[:max_offers]))
+        return
+    shown = found[: max_offers or 50]
+    from outlay.report.console import console
+    from outlay.report.tables import offers_table
+
+    out = console()
+    if shown:
+        out.print(offers_table(shown))
+    out.print(f"Shown {len(shown)} of {len(found)} offers; snapshot of {snapshot_date()}.")
+
+
+def _sorted(offers: list[Offer], key: str) -> list[Offer]:
+    unknown = float("inf")
+
+    def order(offer: Offer) -> tuple[object, ...]:
+        price = offer.price_usd_per_hour or unknown
+        spot = offer.spot_usd_per_hour or unknown
+        cheapest = min(price, spot)
+        first: object = {
+            "price": price if price < unknown else unknown,
+            "spot": spot,
+            "gpu-price": cheapest / (offer.gpus * offer.gpu_share),
+            "gpu": offer.gpu,
+            "provider": offer.provider,
+            "memory": -(offer.gpu_memory_bytes or 0.0),
+            "age": offer.as_of,
+        }[key]
+        return (first, cheapest, offer.identity)
+
+    return sorted(offers, key=order)

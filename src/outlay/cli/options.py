@@ -1,0 +1,33 @@
+"""What several commands share: the JSON switch and how results leave the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from outlay.report.json import Document
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    """`--json`: the documented document instead of a table."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(
+        command
+    )
+
+
+def print_document(document: Document) -> None:
+    """Print a JSON document."""
+    from outlay.report.json import dumps
+
+    click.echo(dumps(document))
+
+
+def tell(message: str) -> None:
+    """Say what is going on, on standard error, where a person is watching."""
+    if click.get_text_stream("stderr").isatty():
+        click.echo(message, err=True)

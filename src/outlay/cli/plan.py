@@ -1,0 +1,45 @@
+"""`outlay plan`: the answer for a workload file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outlay.cli.options import json_option, print_document
+
+
+@click.command("plan", no_args_is_help=True)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--best", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows to show."
+)
+@json_option
+def command(file: Path, best: int, as_json: bool) -> int:
+    """Rank every offer for a workload: time, cost line by line, and why others lost.
+
+    FILE is a workload file (TOML); `outlay init` writes one.
+
+    \b
+    Example:
+      outlay plan outlay.toml
+      outlay plan outlay.toml --json | jq .chosen
+
+    Exits with 3 when no option satisfies the limits.
+    """
+    from outlay.pipeline import plan_workload, profile_for
+    from outlay.workload_file import read_workload
+
+    workload = read_workload(file)
+    profile = profile_for(workload.step)
+    plan = plan_workload(workload, profile)
+    if as_json:
+        from outlay.report.json import plan_document
+
+        print_document(plan_document(plan, workload.name))
+    else:
+        from outlay.report.console import console
+        from outlay.report.plan_table import print_plan
+
+        print_plan(console(), plan, workload, profile, best=best)
+    return 0 if plan.chosen is not None else 3

@@ -1,0 +1,95 @@
+"""Every error outlay raises. The CLI prints one and exits with its code; nothing else is caught there.
+
+    OutlayError                 exit 1   anything else
+      InputError                exit 2   what the user wrote cannot be used
+        NotKnown                exit 2   a name nobody knows, with the nearest ones
+      FactMissing               exit 2   a table has no value for what was asked
+      NoOption                  exit 3   nothing satisfies the limits
+      ExtraMissing              exit 4   an optional package or a service is not installed
+      ProviderError             exit 5   a price source or provider failed
+        MissingCredentials      exit 5   ... because no credentials are set
+      TraceFailed               exit 2   the training step could not be traced
+      ProbeFailed               exit 1   a probe gave no measurement
+      LaunchFailed              exit 1   a run could not be started
+
+A message has three parts: what, with the value; why; what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OutlayError(Exception):
+    """Base of all errors a user may meet: what happened, why, and what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.fix = fix
+        super().__init__(" ".join(part for part in (what, why, fix) if part))
+
+
+class InputError(OutlayError):
+    """What the user wrote (a file, a name, a number) cannot be used."""
+
+    exit_code = 2
+
+
+class NotKnown(InputError):
+    """A name that is in no table, with the nearest names there are."""
+
+    def __init__(self, noun: str, name: str, known: Iterable[str], *, fix: str = "") -> None:
+        self.suggestions = tuple(difflib.get_close_matches(name, list(known), n=3, cutoff=0.5))
+        hint = f"Did you mean {_either(self.suggestions)}?" if self.suggestions else ""
+        super().__init__(f"No {noun} is known as {name!r}.", why=hint, fix=fix)
+
+
+class FactMissing(OutlayError):
+    """A facts table has no value for what was asked."""
+
+    exit_code = 2
+
+
+class NoOption(OutlayError):
+    """No option satisfies the limits: it does not fit, is over budget, or misses the deadline."""
+
+    exit_code = 3
+
+
+class ExtraMissing(OutlayError):
+    """An optional package or a service is not installed."""
+
+    exit_code = 4
+
+
+class ProviderError(OutlayError):
+    """A provider or a price source failed."""
+
+    exit_code = 5
+
+
+class MissingCredentials(ProviderError):
+    """A provider cannot be asked because its credentials are not set."""
+
+
+class TraceFailed(OutlayError):
+    """The user's training step could not be traced."""
+
+    exit_code = 2
+
+
+class ProbeFailed(OutlayError):
+    """A probe ended without a measurement."""
+
+
+class LaunchFailed(OutlayError):
+    """A planned run could not be started."""
+
+
+def _either(names: tuple[str, ...]) -> str:
+    quoted = [f'"{name}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " or " + quoted[-1]

@@ -1,0 +1,79 @@
+"""The facts tables in `data/`: one value per row, each with a unit, a source and a date."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from outlay.errors import OutlayError
+
+DATA = Path(__file__).parent / "data"
+GUESS = "guess"
+NONE = "none"
+"""The written value of something the hardware does not have (an empty value is unknown)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One cell of knowledge. `text` is None where nobody has found it out."""
+
+    text: str | None
+    unit: str
+    source: str
+    as_of: str
+    note: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a value, `none` included."""
+        return self.text is not None
+
+    @property
+    def number(self) -> float | None:
+        """The value as a number, None where it is unknown or the hardware lacks it."""
+        return None if self.text is None or self.text == NONE else float(self.text)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the row says of itself that it is a guess."""
+        return self.note.startswith(GUESS) or self.source.startswith(GUESS)
+
+
+def fact_of(row: dict[str, str]) -> Fact:
+    """The fact in a row of a table with value, unit, source, as_of and note columns."""
+    return Fact(
+        text=row["value"] or None,
+        unit=row["unit"],
+        source=row["source"],
+        as_of=row["as_of"],
+        note=row["note"],
+    )
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a bundled table, by column name."""
+    path = DATA / name
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    except OSError as error:
+        raise OutlayError(
+            f"The bundled table {path} cannot be read ({error.strerror}).",
+            fix="Install outlay again.",
+        ) from error
+
+
+@cache
+def assumptions() -> dict[str, Fact]:
+    """What outlay takes where the user says nothing, by name: `data/assumptions.csv`."""
+    return {row["name"]: fact_of(row) for row in rows_of("assumptions.csv")}
+
+
+def assumed(name: str) -> float:
+    """The number of an assumption; it must be known."""
+    number = assumptions()[name].number
+    if number is None:
+        raise LookupError(f"the assumption {name} has no number")
+    return number

@@ -1,0 +1,181 @@
+"""The bundled offers and the filters people know: by GPU, memory, provider, region, price."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from outlay.errors import InputError, NotKnown
+from outlay.facts import DATA, rows_of
+from outlay.gpu_names import find_gpu
+from outlay.hardware import Gpu
+from outlay.offers.offer import Offer
+from outlay.offers.terms import known_provider
+from outlay.units import GB, GIB, size_bytes
+
+_MEMORY_RANGE = re.compile(r"(?P<low>[\d.]+ *[GgMmTt]i?[Bb])?(?P<dots>\.\.)(?P<high>[\d.]+ *[GgMmTt]i?[Bb])?")
+_COUNT = re.compile(r"(?P<low>\d+)(?:\.\.(?P<high>\d+)?)?")
+
+
+@cache
+def bundled_offers() -> tuple[Offer, ...]:
+    """Every offer of the newest bundled snapshot."""
+    return tuple(_offer(row) for row in rows_of(_newest("offers")))
+
+
+def snapshot_date() -> str:
+    """The day of the bundled price snapshot, YYYY-MM-DD."""
+    return _newest("offers").removeprefix("offers_").removesuffix(".csv")
+
+
+def _newest(table: str) -> str:
+    return max(path.name for path in DATA.glob(f"{table}_????-??-??.csv"))
+
+
+def _offer(row: Mapping[str, str]) -> Offer:
+    return Offer(
+        provider=row["provider"],
+        instance=row["instance"],
+        gpu=row["gpu"],
+        gpus=int(row["gpus"]),
+        gpu_share=float(row["gpu_share"] or 1),
+        gpu_memory_bytes=_number(row["gpu_memory_gib"], GIB),
+        vcpus=_number(row["vcpus"]),
+        ram_bytes=_number(row["ram_gib"], GIB),
+        local_disk_bytes=_number(row["local_disk_gb"], GB),
+        region=row["region"],
+        zones=int(row["zones"] or 1),
+        price_usd_per_hour=_number(row["price_usd_hour"]),
+        spot_usd_per_hour=_number(row["spot_usd_hour"]),
+        spot_high_usd_per_hour=_number(row["spot_usd_hour_max"]),
+        as_of=row["as_of"],
+        source=row["source"],
+        doubts=tuple(doubt for doubt in row["doubts"].split(";") if doubt),
+    )
+
+
+def _number(text: str, unit: float = 1.0) -> float | None:
+    return float(text) * unit if text else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFilter:
+    """Which GPUs and how many: `A100-80GB:8`, `H100:1..8`, `24GB..80GB`."""
+
+    names: frozenset[str] = frozenset()
+    """Facts names; empty means any."""
+    low_bytes: float = 0.0
+    high_bytes: float = float("inf")
+    low_gpus: int = 1
+    high_gpus: int | None = None
+
+    def accepts(self, offer: Offer) -> bool:
+        """Whether an offer is one of those."""
+        if not self.low_gpus <= offer.gpus <= (self.high_gpus or offer.gpus):
+            return False
+        gpus = offer_gpus(offer)
+        memory_bytes = offer.gpu_memory_bytes or min(gpu.memory_bytes for gpu in gpus)
+        if not self.low_bytes <= memory_bytes <= self.high_bytes:
+            return False
+        return not self.names or any(gpu.name in self.names for gpu in gpus)
+
+
+def gpu_filter(text: str) -> GpuFilter:
+    """The filter a user wrote; memory in GB is read as cards are sold (24GB is 24 GiB)."""
+    spelling, _, count = text.partition(":")
+    low_gpus, high_gpus = _count_range(text, count)
+    memory = _MEMORY_RANGE.fullmatch(spelling.strip())
+    if memory is not None:
+        return GpuFilter(
+            low_bytes=_nominal_bytes(memory["low"]) if memory["low"] else 0.0,
+            high_bytes=_nominal_bytes(memory["high"]) if memory["high"] else float("inf"),
+            low_gpus=low_gpus,
+            high_gpus=high_gpus,
+        )
+    names = frozenset(gpu.name for gpu in find_gpu(spelling).candidates)
+    return GpuFilter(names=names, low_gpus=low_gpus, high_gpus=high_gpus)
+
+
+def _nominal_bytes(text: str) -> float:
+    """Cards are sold in GB and hold GiB."""
+    return size_bytes(re.sub(r"(?i)\b([\d.]+ *[gmt])b", r"\1iB", text))
+
+
+def _count_range(text: str, count: str) -> tuple[int, int | None]:
+    if not count:
+        return 1, None
+    match = _COUNT.fullmatch(count.strip())
+    if match is None or match["low"] == "0":
+        raise InputError(
+            f"{text!r} has no usable number of GPUs after the colon.",
+            fix="Write a number or a range, for example A100-80GB:8 or H100:1..8.",
+        )
+    low = int(match["low"])
+    if ".." not in count:
+        return low, low
+    return low, int(match["high"]) if match["high"] else None
+
+
+@cache
+def _gpus_of(name: str) -> tuple[Gpu, ...]:
+    return find_gpu(name).candidates
+
+
+def offer_gpus(offer: Offer) -> tuple[Gpu, ...]:
+    """The GPUs an offer's name may mean, slowest first."""
+    return _gpus_of(offer.gpu)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A search: empty fields do not filter."""
+
+    gpus: tuple[GpuFilter, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    max_usd_per_hour: float | None = None
+    spot: bool | None = None
+    """True: only what is sold as spot, by spot price. False: only on demand."""
+
+
+def search(offers: Iterable[Offer], wanted: Wanted) -> list[Offer]:
+    """The offers that satisfy a search, in the order they came."""
+    everything = list(offers)
+    known = tuple({offer.provider for offer in everything})
+    providers = {known_provider(name, known) for name in wanted.providers}
+    regions = known_regions(wanted.regions, everything)
+    return [
+        offer
+        for offer in everything
+        if (not wanted.gpus or any(one.accepts(offer) for one in wanted.gpus))
+        and (not providers or offer.provider in providers)
+        and (not regions or offer.region == "any" or offer.region in regions)
+        and _affordable(offer, wanted)
+    ]
+
+
+def known_regions(names: Iterable[str], offers: Iterable[Offer]) -> set[str]:
+    """The regions meant by names or their beginnings (`us-east` is every US east region)."""
+    known = {offer.region for offer in offers}
+    found: set[str] = set()
+    for name in names:
+        matching = {region for region in known if region.lower().startswith(name.lower())}
+        if not matching:
+            raise NotKnown("region", name, sorted(known))
+        found |= matching
+    return found
+
+
+def _affordable(offer: Offer, wanted: Wanted) -> bool:
+    if wanted.spot is True:
+        prices = [offer.spot_usd_per_hour]
+    elif wanted.spot is False:
+        prices = [offer.price_usd_per_hour]
+    else:
+        prices = [offer.price_usd_per_hour, offer.spot_usd_per_hour]
+    known = [price for price in prices if price is not None]
+    if wanted.max_usd_per_hour is None:
+        return bool(known) or wanted.spot is None
+    return any(price <= wanted.max_usd_per_hour for price in known)

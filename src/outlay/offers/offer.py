@@ -1,0 +1,91 @@
+"""An offer: a machine, a place, a price, the day the price was seen, and what is doubtful about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
+
+GRAVE_DOUBTS = frozenset(
+    {
+        "stale",
+        "bid floor",
+        "spot price is a floor",
+        "maybe EUR",
+        "not sold on demand",
+        "suspiciously cheap",
+    }
+)
+"""Doubts that keep an offer behind every sound one: the price may well not be what you pay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """What running one's own machine costs, or buying it. Power is of the whole machine."""
+
+    electricity_usd_per_kwh: float
+    host_w: float
+    """The machine without its GPUs, under load."""
+    purchase_usd: float | None = None
+    """None for a machine one already has: then only running it is charged."""
+    resale_usd: float = 0.0
+    lifetime_use_s: float | None = None
+    """Hours it will be used in its life, over which purchase less resale is spread."""
+    wear_usd_per_hour: float = 0.0
+    pue: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One machine type of one provider in one region, on demand and as spot where sold so."""
+
+    provider: str
+    instance: str
+    gpu: str
+    """As the facts table names it, or a family (`A100 80GB`) where the form is not stated."""
+    gpus: int
+    region: str
+    """`any` where the provider charges the same everywhere."""
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None = None
+    spot_high_usd_per_hour: float | None = None
+    """The dearest zone of the region; the spot price itself is the cheapest zone's."""
+    as_of: str
+    source: str
+    doubts: tuple[str, ...] = ()
+    gpu_share: float = 1.0
+    gpu_memory_bytes: float | None = None
+    vcpus: float | None = None
+    ram_bytes: float | None = None
+    local_disk_bytes: float | None = None
+    zones: int = 1
+    owned: Owned | None = None
+    quoted: bool = False
+    """Whether the user wrote it into the workload file."""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes an offer one and the same: provider, instance and region."""
+        return (self.provider, self.instance, self.region)
+
+    @property
+    def grave_doubts(self) -> tuple[str, ...]:
+        """The doubts that make the price itself uncertain."""
+        return tuple(doubt for doubt in self.doubts if doubt in GRAVE_DOUBTS)
+
+    @property
+    def tenancies(self) -> tuple[Tenancy, ...]:
+        """The ways it can be had; one without a price is still listed on demand."""
+        if self.owned is not None:
+            return ("owned",)
+        ways: list[Tenancy] = []
+        if self.price_usd_per_hour is not None or self.spot_usd_per_hour is None:
+            ways.append("on-demand")
+        if self.spot_usd_per_hour is not None:
+            ways.append("spot")
+        return tuple(ways)
+
+    def hourly_usd(self, tenancy: Tenancy) -> float | None:
+        """The whole machine's price an hour in one tenancy, None where it is not known."""
+        return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour

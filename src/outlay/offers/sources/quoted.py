@@ -1,0 +1,47 @@
+"""The offers a user wrote into the workload file, checked and in the shape of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from outlay.errors import InputError
+from outlay.gpu_names import find_gpu
+from outlay.offers.offer import Offer
+from outlay.workload import Quote
+
+SOURCE = "the workload file"
+
+
+def quoted_offers(quotes: Iterable[Quote]) -> tuple[Offer, ...]:
+    """The quotes as offers. Two with the same provider, instance and region are an error."""
+    offers = tuple(_offer(quote) for quote in quotes)
+    seen: set[tuple[str, str, str]] = set()
+    for offer in offers:
+        if offer.identity in seen:
+            raise InputError(
+                f"Two [[offer]] tables are {' / '.join(offer.identity)}.",
+                why="Provider, instance and region together name an offer.",
+                fix="Give each its own `instance`, or remove one.",
+            )
+        seen.add(offer.identity)
+    return offers
+
+
+def _offer(quote: Quote) -> Offer:
+    match = find_gpu(quote.gpu, quote.provider)
+    return Offer(
+        provider=quote.provider,
+        instance=quote.instance,
+        gpu=quote.gpu if len(match.candidates) > 1 else match.gpu.name,
+        gpus=quote.gpus,
+        region=quote.region,
+        price_usd_per_hour=quote.price_usd_per_hour,
+        spot_usd_per_hour=quote.spot_usd_per_hour,
+        spot_high_usd_per_hour=quote.spot_usd_per_hour,
+        vcpus=quote.vcpus,
+        ram_bytes=quote.ram_bytes,
+        local_disk_bytes=quote.local_disk_bytes,
+        as_of=quote.as_of,
+        source=SOURCE + (f": {quote.note}" if quote.note else ""),
+        quoted=True,
+    )

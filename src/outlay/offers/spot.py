@@ -1,0 +1,80 @@
+"""How often spot machines of a kind are taken away, and how much their price moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from outlay.estimate import Estimate
+from outlay.facts import assumptions, rows_of
+from outlay.offers.offer import Offer
+from outlay.offers.terms import terms_of
+
+_OPEN_BUCKET = 0.40
+"""Where the last bucket ("more than 20 % a month") is taken to end: twice its beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotRisk:
+    """Interruptions a month to expect on one machine, with where the figure comes from."""
+
+    interruptions_per_month: Estimate
+    source: str
+    is_assumption: bool
+
+
+@cache
+def _interruptions() -> Mapping[tuple[str, str, str], dict[str, str]]:
+    rows = rows_of("spot_interruptions_2025-06-28.csv")
+    return {(row["provider"], row["instance"], row["region"]): row for row in rows}
+
+
+def spot_risk(offer: Offer) -> SpotRisk:
+    """The risk of an offer: its own bucket, its provider's rate, or the stated assumption."""
+    row = _interruptions().get(offer.identity)
+    if row is not None:
+        low = float(row["low_fraction_per_month"])
+        high = float(row["high_fraction_per_month"] or _OPEN_BUCKET)
+        return SpotRisk(
+            interruptions_per_month=Estimate(low=low, likely=(low + high) / 2, high=high),
+            source=f"{row['source']}, {row['as_of']}",
+            is_assumption=False,
+        )
+    rate = terms_of(offer.provider).spot_interruptions_per_month
+    if rate is not None:
+        return SpotRisk(
+            interruptions_per_month=Estimate(low=rate / 2, likely=rate, high=rate * 2),
+            source=terms_of(offer.provider).source_of("spot_interruption_rate"),
+            is_assumption=False,
+        )
+    fact = assumptions()["spot_interruptions_per_month_default"]
+    assumed_rate = fact.number or 0.0
+    return SpotRisk(
+        interruptions_per_month=Estimate(low=0.0, likely=assumed_rate, high=assumed_rate * 3),
+        source=f"assumed: {fact.note or fact.source}",
+        is_assumption=True,
+    )
+
+
+@cache
+def _volatility() -> Mapping[tuple[str, str, str], float]:
+    rows = rows_of("spot_volatility_2026-08-22.csv")
+    return {
+        (row["provider"], row["instance"], row["region"]): float(row["cv"])
+        for row in rows
+        if row["cv"]
+    }
+
+
+def spot_price_usd(offer: Offer) -> Estimate:
+    """The spot price with the range it moved in over a year, where that is recorded.
+
+    1.28 standard deviations either way; never above the on-demand price, never below a tenth.
+    """
+    price = offer.spot_usd_per_hour or 0.0
+    spread = 1.28 * _volatility().get(offer.identity, 0.0)
+    highest = max(price * (1 + spread), offer.spot_high_usd_per_hour or 0.0)
+    if offer.price_usd_per_hour is not None:
+        highest = min(highest, max(offer.price_usd_per_hour, price))
+    return Estimate(low=price * max(1 - spread, 0.1), likely=price, high=highest)

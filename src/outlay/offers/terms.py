@@ -1,0 +1,99 @@
+"""What a provider charges besides the hour, and in what steps: `Terms`, from `data/providers.csv`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from outlay.errors import NotKnown
+from outlay.facts import Fact, fact_of, rows_of
+from outlay.units import GB, GIB
+
+StorageKind = Literal["volume", "object", "registry"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """A provider's billing step, storage and transfer prices. None is unknown, never free."""
+
+    provider: str
+    name: str
+    kind: str = "cloud"
+    billing_step_s: float | None = None
+    billing_minimum_s: float | None = None
+    storage_usd_per_byte_month: Mapping[StorageKind, float | None] = field(default_factory=dict)
+    egress_usd_per_byte: float | None = None
+    egress_free_bytes_per_month: float | None = None
+    spot_interruptions_per_month: float | None = None
+    provisioning_s: float | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    def source_of(self, parameter: str) -> str:
+        """Where a figure comes from, with its date."""
+        fact = self.facts.get(parameter)
+        return f"{fact.source}, {fact.as_of}" if fact else "the workload file"
+
+
+@cache
+def all_terms() -> Mapping[str, Terms]:
+    """The terms of every provider in the table."""
+    facts: dict[str, dict[str, Fact]] = {}
+    for row in rows_of("providers.csv"):
+        facts.setdefault(row["provider"], {})[row["parameter"]] = fact_of(row)
+    return {provider: _terms(provider, of_one) for provider, of_one in facts.items()}
+
+
+def terms_of(provider: str) -> Terms:
+    """One provider's terms; all unknown for one that is in no table (a quote, one's own machine)."""
+    return all_terms().get(provider, Terms(provider=provider, name=provider))
+
+
+def known_provider(name: str, others: tuple[str, ...] = ()) -> str:
+    """The provider meant by a name in any case, or an error with the nearest ones."""
+    by_name = {provider: provider for provider in (*all_terms(), *others)}
+    by_name |= {terms.name.lower(): provider for provider, terms in all_terms().items()}
+    if name.lower() not in by_name:
+        raise NotKnown("provider", name, sorted(by_name.values()))
+    return by_name[name.lower()]
+
+
+def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
+    return Terms(
+        provider=provider,
+        name=_text(facts, "name") or provider,
+        kind=_text(facts, "kind") or "cloud",
+        billing_step_s=_number(facts, "billing_step"),
+        billing_minimum_s=_number(facts, "billing_minimum"),
+        storage_usd_per_byte_month={
+            "volume": _per_byte(facts, "volume_storage"),
+            "object": _per_byte(facts, "object_storage"),
+            "registry": _per_byte(facts, "registry_storage"),
+        },
+        egress_usd_per_byte=_per_byte(facts, "egress"),
+        egress_free_bytes_per_month=_scaled(_number(facts, "egress_free"), GB),
+        spot_interruptions_per_month=_number(facts, "spot_interruption_rate"),
+        provisioning_s=_number(facts, "provisioning_time"),
+        facts=facts,
+    )
+
+
+def _text(facts: Mapping[str, Fact], parameter: str) -> str | None:
+    return facts[parameter].text if parameter in facts else None
+
+
+def _number(facts: Mapping[str, Fact], parameter: str) -> float | None:
+    return facts[parameter].number if parameter in facts else None
+
+
+def _per_byte(facts: Mapping[str, Fact], parameter: str) -> float | None:
+    """A price per GB or GiB as a price per byte."""
+    value = _number(facts, parameter)
+    if value is None:
+        return None
+    return value / (GIB if "GiB" in facts[parameter].unit else GB)
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value * unit

@@ -1,0 +1,328 @@
+"""outlay on one page: workload -> profile -> prediction -> cost -> plan.
+
+    read_workload   what to train, for how long, within which limits      workload_file.py
+    profile_for     one training step, operation by operation             trace/
+    candidates      every offer worth a look, the user's own included     offers/
+    predict_step    its time and memory on a GPU                          predict/step.py
+    run_of          the whole run: sessions, set-up, interruptions        predict/run.py
+    rented_cost     what that costs, in the lines of a bill               cost.py
+    rank_options    the order, the choice, and why each loser lost        plan.py
+
+Facts come from the tables in `data/`; everything from `predict` to `plan` is values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+
+from outlay.cost import Bill, Cost, owned_cost, rented_cost
+from outlay.errors import InputError
+from outlay.estimate import Estimate
+from outlay.facts import assumed, assumptions, rows_of
+from outlay.hardware import Gpu
+from outlay.offers.catalog import (
+    Wanted,
+    bundled_offers,
+    gpu_filter,
+    known_regions,
+    offer_gpus,
+    search,
+    snapshot_date,
+)
+from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.sources.quoted import quoted_offers
+from outlay.offers.sources.workstation import workstation_offer
+from outlay.offers.spot import spot_price_usd, spot_risk
+from outlay.offers.terms import Terms, known_provider, terms_of
+from outlay.plan import Option, Plan, break_evens, choose, rank_options
+from outlay.predict.calibration import Calibration, calibration_of
+from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
+from outlay.predict.step import Placement, StepPrediction, predict_open_step
+from outlay.trace.bundled import find_profile
+from outlay.trace.profile import profile_of
+from outlay.trace.trace import Precision, Profile
+from outlay.units import GB
+from outlay.workload import Selection, Step, TermsOverride, Workload
+
+
+def plan_workload(workload: Workload, profile: Profile | None = None) -> Plan:
+    """The plan of a workload: every candidate predicted, priced, ranked and explained."""
+    planner = _planner(workload, profile or profile_for(workload.step))
+    options = [
+        planner.option(offer, tenancy)
+        for offer in candidates(workload)
+        for tenancy in offer.tenancies
+        if not workload.consider.tenancies or tenancy in workload.consider.tenancies
+        if tenancy not in workload.leave_out.tenancies
+    ]
+    if not options:
+        raise InputError(
+            "No candidate is left to plan with.",
+            why="What [consider] and [leave_out] ask for matches no offer.",
+            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
+        )
+    ranked = rank_options(options)
+    return Plan(
+        options=ranked,
+        chosen=choose(ranked),
+        break_even=break_evens(ranked),
+        assumptions=_assumptions(workload, planner),
+    )
+
+
+def profile_for(step: Step) -> Profile:
+    """The profile a workload's step names, or a trace of its code."""
+    if step.target is not None:
+        return profile_of(step.target)
+    return find_profile(step.profile or "")
+
+
+@cache
+def calibration() -> Calibration:
+    """The fitted numbers, from `data/calibration.csv`."""
+    return calibration_of(rows_of("calibration.csv"))
+
+
+def placements(offer: Offer) -> tuple[Placement, ...]:
+    """What an offer's GPUs may be: one placement, or one for each form the name leaves open."""
+    return tuple(
+        Placement(gpu=gpu, gpus=offer.gpus, gpu_share=offer.gpu_share) for gpu in offer_gpus(offer)
+    )
+
+
+def candidates(workload: Workload) -> list[Offer]:
+    """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
+    own = [
+        *quoted_offers(workload.quotes),
+        *(workstation_offer(machine) for machine in workload.workstations),
+    ]
+    consider, leave_out = workload.consider, workload.leave_out
+    bundled = _selected(bundled_offers(), consider) if consider.bundled else []
+    left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()
+    kept = [
+        offer
+        for offer in bundled
+        if id(offer) not in left_out
+        and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
+    ]
+    return own + kept
+
+
+def _selected(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
+    """The offers that satisfy every restriction of a selection."""
+    everything = list(offers)
+    found = search(
+        everything,
+        Wanted(
+            gpus=tuple(gpu_filter(text) for text in selection.gpus),
+            providers=selection.providers,
+            regions=selection.regions,
+        ),
+    )
+    return [offer for offer in found if _instance_matches(offer, selection)]
+
+
+def _named(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
+    """The offers that any restriction of a selection names."""
+    everything = list(offers)
+    filters = [gpu_filter(text) for text in selection.gpus]
+    providers = {known_provider(name) for name in selection.providers}
+    regions = known_regions(selection.regions, bundled_offers())
+    return [
+        offer
+        for offer in everything
+        if any(one.accepts(offer) for one in filters)
+        or offer.provider in providers
+        or offer.region in regions
+        or (selection.instances and _instance_matches(offer, selection))
+    ]
+
+
+def _any(selection: Selection) -> bool:
+    return bool(selection.gpus or selection.providers or selection.regions or selection.instances)
+
+
+def _instance_matches(offer: Offer, selection: Selection) -> bool:
+    patterns = selection.instances
+    return not patterns or any(fnmatchcase(offer.instance, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planner:
+    """What every option of one plan shares."""
+
+    workload: Workload
+    profile: Profile
+    habits: Habits
+    predict: Callable[[str, int, float], StepPrediction]
+    terms: Callable[[str], Terms]
+
+    def option(self, offer: Offer, tenancy: Tenancy) -> Option:
+        """One offer in one tenancy, predicted and priced."""
+        step = self.predict(offer.gpu, offer.gpus, offer.gpu_share)
+        run = self._run(offer, tenancy, step) if step.fits else None
+        return Option(
+            offer=offer,
+            tenancy=tenancy,
+            step=step,
+            samples=_samples(self.workload, step, run),
+            run=run,
+            cost=None if run is None else self._cost(offer, tenancy, run, step),
+            limits=self.workload.limits,
+            notes=_notes(offer, tenancy),
+        )
+
+    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run:
+        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+        habits = self.habits
+        if offer.owned is not None:
+            habits = replace(habits, provisioning_s=0.0, environment_s=0.0)
+        return run_of(self.workload, training_time_s(self.workload, step), habits, rate)
+
+    def _cost(
+        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction
+    ) -> Cost | None:
+        hourly_usd = offer.hourly_usd(tenancy)
+        gpu_w = step.placement.gpu.tdp_w * offer.gpus
+        bill = Bill(
+            run=run,
+            offer=offer,
+            tenancy=tenancy,
+            hourly_usd=Estimate.exactly(hourly_usd or 0.0)
+            if tenancy != "spot"
+            else spot_price_usd(offer),
+            terms=self.terms,
+            gpu_w=gpu_w,
+        )
+        if offer.owned is not None:
+            return owned_cost(self.workload, bill, offer.owned)
+        return None if hourly_usd is None else rented_cost(self.workload, bill)
+
+
+def _planner(workload: Workload, profile: Profile) -> _Planner:
+    precision: Precision | None = workload.step.precision  # type: ignore[assignment]
+
+    @cache
+    def predict(gpu: str, gpus: int, gpu_share: float) -> StepPrediction:
+        offer = Offer(
+            provider="", instance="", gpu=gpu, gpus=gpus, gpu_share=gpu_share, region="",
+            price_usd_per_hour=None, as_of="", source="",
+        )  # fmt: skip
+        return predict_open_step(
+            profile, placements(offer), workload.step.batch_size, calibration(), precision
+        )
+
+    overrides = {known_provider(one.provider, _quoted(workload)): one for one in workload.terms}
+
+    @cache
+    def terms(provider: str) -> Terms:
+        return _overridden(terms_of(provider), overrides.get(provider))
+
+    return _Planner(
+        workload=workload,
+        profile=profile,
+        habits=habits_assumed(),
+        predict=predict,
+        terms=terms,
+    )
+
+
+def _quoted(workload: Workload) -> tuple[str, ...]:
+    return tuple(quote.provider for quote in workload.quotes)
+
+
+def habits_assumed() -> Habits:
+    """The session habits of the assumptions table."""
+    return Habits(
+        provisioning_s=assumed("provisioning_time_s"),
+        environment_s=assumed("environment_setup_time_s"),
+        download_bytes_per_s=assumed("data_download_bytes_per_s"),
+        checkpoint_bytes_per_s=assumed("checkpoint_write_bytes_per_s"),
+        checkpoint_interval_s=assumed("checkpoint_interval_s"),
+        spot_restart_s=assumed("spot_requeue_s"),
+    )
+
+
+def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
+    """A provider's terms with what the user pays instead."""
+    if override is None:
+        return terms
+    storage = dict(terms.storage_usd_per_byte_month)
+    for kind, rate in (
+        ("volume", override.volume_usd_per_gb_month),
+        ("object", override.object_usd_per_gb_month),
+        ("registry", override.registry_usd_per_gb_month),
+    ):
+        if rate is not None:
+            storage[kind] = rate / GB  # type: ignore[index]
+    return replace(
+        terms,
+        billing_step_s=_or(override.billing_step_s, terms.billing_step_s),
+        billing_minimum_s=_or(override.billing_minimum_s, terms.billing_minimum_s),
+        storage_usd_per_byte_month=storage,
+        egress_usd_per_byte=_or(_per_byte(override.egress_usd_per_gb), terms.egress_usd_per_byte),
+        egress_free_bytes_per_month=_or(
+            None
+            if override.egress_free_gb_per_month is None
+            else override.egress_free_gb_per_month * GB,
+            terms.egress_free_bytes_per_month,
+        ),
+        facts={},
+    )
+
+
+def _or(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first
+
+
+def _per_byte(usd_per_gb: float | None) -> float | None:
+    return None if usd_per_gb is None else usd_per_gb / GB
+
+
+def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
+    if run is None:
+        return None
+    given = workload.samples()
+    sessions = workload.usage.sessions_per_month or 1.0
+    if given is not None:
+        return given * sessions
+    return steps(workload, step) * step.global_batch_size * workload.usage.machines * sessions
+
+
+def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
+    notes = [f"price: {doubt}" for doubt in offer.doubts]
+    gpus: tuple[Gpu, ...] = offer_gpus(offer)
+    if len(gpus) > 1:
+        notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
+    if tenancy == "spot" and spot_risk(offer).is_assumption:
+        notes.append("interruption rate assumed")
+    return tuple(notes)
+
+
+def _assumptions(workload: Workload, planner: _Planner) -> tuple[str, ...]:
+    """What was taken where the workload file says nothing, in plain words."""
+    habits, usage, data = planner.habits, workload.usage, workload.data
+    said = [
+        f"Prices: the bundled snapshot of {snapshot_date()}, and quotes in the workload file.",
+        "Step times: one roofline for all GPUs, fitted on one H200; the range is what that is worth.",
+        "The input pipeline keeps up with the GPU; evaluation is not counted.",
+    ]
+    if usage.setup_s is None:
+        said.append(
+            f"Each session starts with {habits.provisioning_s / 60:.0f} min to get a machine and "
+            f"{habits.environment_s / 60:.0f} min to set up the environment (guess)."
+        )
+    if data.size_bytes is None:
+        said.append("No dataset size is given: storing and fetching it is not counted.")
+    rate = assumptions()["spot_interruptions_per_month_default"]
+    said.append(
+        f"Spot machines without a published rate are interrupted {rate.text} times a month (guess)."
+    )
+    if any(offer.gpus > 1 for offer in candidates(workload)):
+        said.append(
+            "Several GPUs: data parallel in fp32 gradients, the global batch grows with the GPUs."
+        )
+    return tuple(said + list(planner.profile.notes))

@@ -1,0 +1,234 @@
+"""Every option ranked under the user's limits, the choice, the frontier, and why each loser lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from outlay.cost import Cost, break_even_s
+from outlay.estimate import Estimate
+from outlay.offers.offer import Offer, Tenancy
+from outlay.predict.run import Run
+from outlay.predict.step import StepPrediction
+from outlay.units import DAY_S, GIB, HOUR_S
+from outlay.workload import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to do the run: an offer in one tenancy, with its step, time and cost.
+
+    `cost` is None where the offer has no price; `run` is None where the step does not fit.
+    """
+
+    offer: Offer
+    tenancy: Tenancy
+    step: StepPrediction
+    samples: float | None
+    """Samples the run trains on here."""
+    run: Run | None
+    cost: Cost | None
+    limits: Limits
+    notes: tuple[str, ...] = ()
+    rank: int = 0
+    on_frontier: bool = False
+    why_not: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits into the GPU's memory."""
+        return self.step.fits
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The grave doubts about its price."""
+        return self.offer.grave_doubts
+
+    @property
+    def calendar_s(self) -> Estimate | None:
+        """Time from start to end, nights and pauses included."""
+        return None if self.run is None else self.run.period_s
+
+    @property
+    def within_budget(self) -> bool:
+        """Whether the likely cost is within the budget; not, where the cost is unknown."""
+        if self.cost is None:
+            return False
+        budget_usd = self.limits.budget_usd
+        return budget_usd is None or self.cost.usd.likely <= budget_usd
+
+    @property
+    def meets_deadline(self) -> bool:
+        """Whether the likely time is within the deadline."""
+        if self.run is None:
+            return False
+        deadline_s = self.limits.deadline_s
+        elapsed_s = max(self.run.busy_s.likely, self.run.period_s.likely)
+        return deadline_s is None or elapsed_s <= deadline_s
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it satisfies every limit."""
+        return self.fits and self.within_budget and self.meets_deadline
+
+    @property
+    def sound(self) -> bool:
+        """Feasible, at a price nobody has to doubt."""
+        return self.feasible and not self.doubts
+
+    @property
+    def usd_per_million_samples(self) -> float | None:
+        """The whole cost at equal work, None where cost or work is unknown."""
+        if self.cost is None or not self.samples:
+            return None
+        return self.cost.usd.likely / self.samples * 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """When buying a machine has cost less than renting the same work."""
+
+    buy: str
+    rent: str
+    use_s: float | None
+    """Hours of use of the bought machine after which it is the cheaper one; None: never."""
+    owned_usd_per_hour: float
+    rented_usd_per_hour: float
+    """What renting the work of one hour of the owned machine costs."""
+    purchase_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All options in rank order, and the one to take."""
+
+    options: tuple[Option, ...]
+    chosen: Option | None
+    break_even: tuple[BreakEven, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def frontier(self) -> tuple[Option, ...]:
+        """The options nothing beats in both time and cost, fastest first."""
+        best = [option for option in self.options if option.on_frontier]
+        return tuple(sorted(best, key=_elapsed_s))
+
+
+def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
+    """The options in order: sound by cost, then doubtful by cost, then those that cannot be taken."""
+    ordered = sorted(options, key=_order)
+    frontier = _frontier([option for option in ordered if option.sound])
+    chosen = next((option for option in ordered if option.sound), None)
+    return tuple(
+        replace(
+            option,
+            rank=rank,
+            on_frontier=id(option) in frontier,
+            why_not=_why_not(option, chosen, on_frontier=id(option) in frontier),
+        )
+        for rank, option in enumerate(ordered, 1)
+    )
+
+
+def choose(options: Sequence[Option]) -> Option | None:
+    """The cheapest sound option; a doubtful price is never chosen."""
+    return next((option for option in options if option.sound), None)
+
+
+def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
+    """For each machine to be bought: after how much use it beats the cheapest sound rental."""
+    rented = next((one for one in options if one.sound and one.tenancy != "owned"), None)
+    if rented is None or rented.cost is None:
+        return ()
+    found = []
+    for option in options:
+        owned = option.offer.owned
+        if owned is None or owned.purchase_usd is None or option.run is None or not option.cost:
+            continue
+        hours = option.run.busy_s.likely / HOUR_S
+        work_ratio = (option.samples or 1.0) / (rented.samples or 1.0)
+        running = sum(
+            line.usd.likely
+            for line in option.cost.breakdown.lines
+            if line.name != "purchase less resale"
+        )
+        rented_usd_per_hour = rented.cost.usd.likely * work_ratio / hours
+        spread_usd = owned.purchase_usd - owned.resale_usd
+        found.append(
+            BreakEven(
+                buy=option.offer.instance,
+                rent=f"{rented.offer.provider} {rented.offer.instance} {rented.tenancy}",
+                use_s=break_even_s(
+                    spread_usd,
+                    rented_usd_per_hour=rented_usd_per_hour,
+                    owned_usd_per_hour=running / hours,
+                ),
+                owned_usd_per_hour=running / hours,
+                rented_usd_per_hour=rented_usd_per_hour,
+                purchase_usd=spread_usd,
+            )
+        )
+    return tuple(found)
+
+
+def _order(option: Option) -> tuple[int, float, float, str]:
+    if option.sound:
+        group = 0
+    elif option.feasible:
+        group = 1
+    else:
+        group = 2 if option.fits and option.cost is not None else 3
+    cost_usd = option.cost.usd.likely if option.cost else float("inf")
+    return (group, cost_usd, _elapsed_s(option), "/".join(option.offer.identity))
+
+
+def _elapsed_s(option: Option) -> float:
+    return option.run.busy_s.likely if option.run else float("inf")
+
+
+def _frontier(options: Sequence[Option]) -> set[int]:
+    """The identities of the options that nothing beats in both time and cost; they come by cost."""
+    best, fastest_s = set(), float("inf")
+    for option in options:
+        if _elapsed_s(option) < fastest_s:
+            best.add(id(option))
+            fastest_s = _elapsed_s(option)
+    return best
+
+
+def _why_not(option: Option, chosen: Option | None, *, on_frontier: bool) -> str | None:
+    """Why an option is not the one to take, in words; None for the choice itself."""
+    if not option.fits:
+        return _too_big(option)
+    if option.cost is None or option.run is None:
+        return "no price known"
+    if not option.within_budget:
+        over_usd = option.cost.usd.likely - (option.limits.budget_usd or 0.0)
+        return f"over budget by ${over_usd:,.0f}"
+    if not option.meets_deadline:
+        late_s = option.run.period_s.likely - (option.limits.deadline_s or 0.0)
+        return f"misses the deadline by {late_s / DAY_S:,.1f} days"
+    if option.doubts:
+        return f"price doubtful: {', '.join(option.doubts)} (seen {option.offer.as_of})"
+    if chosen is None or chosen is option or chosen.cost is None:
+        return None
+    return _compared(option, chosen, on_frontier=on_frontier)
+
+
+def _too_big(option: Option) -> str:
+    memory = option.step.memory
+    need = memory.reserved_bytes.high / GIB
+    have = max(memory.available_bytes, 0.0) / GIB
+    batch = max(option.step.batch_size, 1)
+    return f"does not fit: batch {batch} may need {need:,.1f} GiB, it has {have:,.1f} GiB"
+
+
+def _compared(option: Option, chosen: Option, *, on_frontier: bool) -> str:
+    assert option.cost is not None
+    assert chosen.cost is not None
+    more_usd = option.cost.usd.likely - chosen.cost.usd.likely
+    ratio = _elapsed_s(option) / _elapsed_s(chosen)
+    pace = f"{1 / ratio:.1f}x as fast" if ratio < 1 else f"takes {ratio:.1f}x as long"
+    if on_frontier:
+        return f"costs ${more_usd:,.2f} more, but is {pace}"
+    return f"costs ${more_usd:,.2f} more and {'is ' if ratio < 1 else ''}{pace}"

@@ -1,0 +1,71 @@
+"""Memory: what a step allocates and reserves, whether that fits, and the largest batch that does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outlay.estimate import Estimate
+from outlay.hardware import Gpu
+from outlay.predict.calibration import Calibration
+from outlay.trace.trace import Profile
+
+LARGEST_BATCH = 1 << 20
+"""No search goes beyond this: a larger batch per GPU is of no use to anybody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeed:
+    """Peak memory of a step on one GPU, against what the GPU has for it."""
+
+    allocated_bytes: Estimate
+    reserved_bytes: Estimate
+    """What the caching allocator takes from the device: what really runs out."""
+    available_bytes: float
+    """What the allocator may reserve: usable memory less the CUDA context."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether even the high estimate fits: nine times in ten it does."""
+        return self.reserved_bytes.high <= self.available_bytes
+
+
+def available_bytes(gpu: Gpu, calibration: Calibration, share: float = 1.0) -> float:
+    """What the allocator may reserve on a GPU, or on a share of one."""
+    return gpu.usable_bytes * share - calibration.number("context_bytes")
+
+
+def memory_need(
+    profile: Profile, batch_size: int, available: float, calibration: Calibration
+) -> MemoryNeed:
+    """Peak memory of a step at a batch size."""
+    peak_bytes = profile.memory_at(batch_size).peak_bytes
+    workspace_bytes = calibration.number("workspace_bytes")
+    over = calibration.estimate("allocated_over_traced")
+    reserve = calibration.estimate("reserved_over_allocated")
+    allocated = over.scaled(peak_bytes).plus(Estimate.exactly(workspace_bytes))
+    return MemoryNeed(
+        allocated_bytes=allocated,
+        reserved_bytes=Estimate(
+            low=allocated.likely * reserve.low,
+            likely=allocated.likely * reserve.likely,
+            high=allocated.likely * reserve.high,
+        ),
+        available_bytes=available,
+    )
+
+
+def largest_batch(profile: Profile, available: float, calibration: Calibration) -> int:
+    """The largest batch per GPU that fits, 0 where not even one sample does."""
+
+    def fits(batch_size: int) -> bool:
+        return memory_need(profile, batch_size, available, calibration).fits
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while high <= LARGEST_BATCH and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,193 @@
+"""From a step to a whole run: training time, sessions, set-up, and what spot interruptions repeat."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from outlay.estimate import Estimate
+from outlay.predict.step import StepPrediction
+from outlay.units import DAY_S, HOUR_S, MONTH_S
+from outlay.workload import FREE_SOURCES, Usage, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What is assumed of a session where the workload does not say; rows of `assumptions.csv`."""
+
+    provisioning_s: float
+    environment_s: float
+    download_bytes_per_s: float
+    checkpoint_bytes_per_s: float
+    checkpoint_interval_s: float
+    spot_restart_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The time of a whole run on one machine, or of a month of sessions, in parts."""
+
+    training_s: Estimate
+    """All sessions together, without interruptions."""
+    sessions: float
+    setup_s: float
+    """Each session: provisioning and environment."""
+    preparation_s: float
+    """Over all sessions."""
+    download_s: float
+    """Over all sessions: waiting for the dataset."""
+    checkpoint_s: Estimate
+    """Over the run: writing checkpoints."""
+    repeated_s: Estimate
+    """Work lost to interruptions and done again, with the set-up of the replacement."""
+    period_s: Estimate
+    """From the first session's start to the last one's end: how long data is kept."""
+
+    @property
+    def busy_s(self) -> Estimate:
+        """Time the machine is held, which is what is billed."""
+        fixed_s = self.sessions * self.setup_s + self.preparation_s + self.download_s
+        parts = (self.checkpoint_s, self.repeated_s, Estimate.exactly(fixed_s))
+        result = self.training_s
+        for part in parts:
+            result = result.plus(part)
+        return result
+
+
+def training_time_s(workload: Workload, step: StepPrediction) -> Estimate:
+    """Time spent training: steps times step time, or the time the user gave."""
+    length = workload.length
+    if length.training_s is not None:
+        return Estimate.exactly(length.training_s)
+    return step.step_time_s.scaled(steps(workload, step))
+
+
+def steps(workload: Workload, step: StepPrediction) -> float:
+    """Optimizer steps of the run at a machine's own batch."""
+    samples = workload.samples()
+    if samples is not None:
+        global_batch = step.global_batch_size * workload.usage.machines
+        return math.ceil(samples / max(global_batch, 1))
+    if workload.length.iterations is not None:
+        return workload.length.iterations
+    return (workload.length.training_s or 0.0) / step.step_time_s.likely
+
+
+def run_of(
+    workload: Workload,
+    training_s: Estimate,
+    habits: Habits,
+    interruptions_per_month: Estimate | None = None,
+) -> Run:
+    """The run in parts; with an interruption rate, as on a spot machine."""
+    usage = workload.usage
+    setup_s = _setup_s(usage, habits)
+    sessions = _sessions(usage, training_s.likely, setup_s)
+    total_training_s = training_s.scaled(usage.sessions_per_month or 1.0)
+    data = workload.data
+    prepared = sessions if data.prepared_each_session else 1.0
+    fetched_s = (data.size_bytes or 0.0) / habits.download_bytes_per_s
+    if data.at in FREE_SOURCES and data.preparation_s > 0:
+        fetched_s = 0.0  # Assumes: a stated preparation time includes fetching from outside.
+    preparation_s = prepared * data.preparation_s
+    rebuild_s = setup_s + data.preparation_s + fetched_s + habits.spot_restart_s
+    checkpoint_s, repeated_s = _spot_parts(
+        workload, total_training_s, habits, interruptions_per_month, rebuild_s
+    )
+    run = Run(
+        training_s=total_training_s,
+        sessions=sessions,
+        setup_s=setup_s,
+        preparation_s=preparation_s,
+        download_s=prepared * fetched_s,
+        checkpoint_s=checkpoint_s,
+        repeated_s=repeated_s,
+        period_s=Estimate.exactly(0.0),
+    )
+    return _with_period(run, usage)
+
+
+def _setup_s(usage: Usage, habits: Habits) -> float:
+    if usage.setup_s is not None:
+        return usage.setup_s
+    return habits.provisioning_s + habits.environment_s
+
+
+def _sessions(usage: Usage, training_s: float, setup_s: float) -> float:
+    """How often the machine is set up: once, as often as stated, or once each day of use."""
+    if usage.sessions_per_month is not None:
+        return usage.sessions_per_month
+    if usage.hours_per_day is not None:
+        useful_s = usage.hours_per_day * HOUR_S - setup_s
+        if useful_s <= 0:
+            useful_s = usage.hours_per_day * HOUR_S
+        return float(max(math.ceil(training_s / useful_s), 1))
+    return 1.0
+
+
+def _with_period(run: Run, usage: Usage) -> Run:
+    if usage.storage_s is not None:
+        period = Estimate.exactly(usage.storage_s)
+    elif usage.sessions_per_month is not None:
+        period = Estimate.exactly(MONTH_S)
+    elif usage.hours_per_day is not None:
+        period = run.busy_s.scaled(DAY_S / (usage.hours_per_day * HOUR_S))
+    else:
+        period = run.busy_s
+    return Run(
+        training_s=run.training_s,
+        sessions=run.sessions,
+        setup_s=run.setup_s,
+        preparation_s=run.preparation_s,
+        download_s=run.download_s,
+        checkpoint_s=run.checkpoint_s,
+        repeated_s=run.repeated_s,
+        period_s=period,
+    )
+
+
+def checkpoint_interval_s(write_s: float, interruptions_per_s: float) -> float:
+    """The interval that wastes least: sqrt(2 x write time x mean time between interruptions).
+
+    J. W. Young 1974, doi 10.1145/361147.361115. Good where writing is much shorter than the
+    time between interruptions.
+    """
+    return math.sqrt(2 * write_s / interruptions_per_s)
+
+
+def _spot_parts(
+    workload: Workload,
+    training_s: Estimate,
+    habits: Habits,
+    interruptions_per_month: Estimate | None,
+    rebuild_s: float,
+) -> tuple[Estimate, Estimate]:
+    """Time to write checkpoints, and time repeated after interruptions."""
+    rate = interruptions_per_month.likely / MONTH_S if interruptions_per_month else 0.0
+    write_s = (workload.checkpoint.size_bytes or 0.0) / habits.checkpoint_bytes_per_s
+    interval_s = _interval_s(workload, habits, write_s, rate)
+    writing = training_s.scaled(write_s / interval_s)
+    if interruptions_per_month is None:
+        return writing, Estimate.exactly(0.0)
+    lost_s = interval_s / 2 + rebuild_s
+    low, likely, high = (
+        per_month / MONTH_S * time_s
+        for per_month, time_s in (
+            (interruptions_per_month.low, training_s.low),
+            (interruptions_per_month.likely, training_s.likely),
+            (interruptions_per_month.high, training_s.high),
+        )
+    )
+    # Interruptions are Poisson: the 90th percentile is about 1.28 standard deviations up.
+    repeated = Estimate(
+        low=low * lost_s, likely=likely * lost_s, high=(high + 1.28 * math.sqrt(high)) * lost_s
+    )
+    return writing, repeated
+
+
+def _interval_s(workload: Workload, habits: Habits, write_s: float, rate: float) -> float:
+    if workload.checkpoint.interval_s is not None:
+        return workload.checkpoint.interval_s
+    if rate > 0 and write_s > 0:
+        return checkpoint_interval_s(write_s, rate)
+    return habits.checkpoint_interval_s

@@ -1,0 +1,146 @@
+"""One training step on one GPU type: time with its range, memory, what bounds it, largest batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from outlay.estimate import Estimate
+from outlay.hardware import Gpu
+from outlay.predict.calibration import Calibration
+from outlay.predict.communicate import exposed_s
+from outlay.predict.compute import device_time_s, host_time_s
+from outlay.predict.memory import MemoryNeed, available_bytes, largest_batch, memory_need
+from outlay.trace.trace import Op, Precision, Profile, Trace
+
+Bound = Literal["device", "host", "network"]
+GRADIENT_BYTES_PER_PARAMETER = 4
+# Assumes: gradients are exchanged in fp32, as DistributedDataParallel does for fp32 weights.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The GPUs a step runs on: which, how many in one machine, and what share of each."""
+
+    gpu: Gpu
+    gpus: int = 1
+    gpu_share: float = 1.0
+    memory_cap_bytes: float | None = None
+    """What the allocator may reserve, where the user caps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrediction:
+    """A step at a batch size: how long, how much memory, and the largest batch that fits."""
+
+    placement: Placement
+    batch_size: int
+    """Per GPU. 0 where not even one sample fits."""
+    max_batch_size: int
+    step_time_s: Estimate
+    device_time_s: float
+    host_time_s: float
+    exchange_s: Estimate
+    bound: Bound
+    flops: float
+    parameters: int
+    memory: MemoryNeed
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples in one step over all GPUs of the machine."""
+        return self.batch_size * self.placement.gpus
+
+    @property
+    def samples_per_s(self) -> float:
+        """Likely training speed."""
+        return self.global_batch_size / self.step_time_s.likely
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits into memory at this batch size."""
+        return self.batch_size > 0 and self.memory.fits
+
+
+def predict_step(
+    profile: Profile,
+    placement: Placement,
+    batch_size: int | None,
+    calibration: Calibration,
+    precision: Precision | None = None,
+) -> StepPrediction:
+    """The step on a placement at a batch size per GPU, or at the largest that fits (None)."""
+    available = placement.memory_cap_bytes
+    if available is None:
+        available = available_bytes(placement.gpu, calibration, placement.gpu_share)
+    largest = largest_batch(profile, available, calibration)
+    batch = largest if batch_size is None else batch_size
+    shown = max(batch, 1)
+    trace = with_precision(profile.at(shown), precision)
+    device_s = device_time_s(trace, placement.gpu, calibration) / placement.gpu_share
+    host_s = host_time_s(trace, calibration)
+    gradient_bytes = GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters
+    exchange = exposed_s(gradient_bytes, placement.gpus, placement.gpu, device_s, calibration)
+    return StepPrediction(
+        placement=placement,
+        batch_size=batch,
+        max_batch_size=largest,
+        step_time_s=_step_time_s(device_s, host_s, calibration).plus(exchange),
+        device_time_s=device_s,
+        host_time_s=host_s,
+        exchange_s=exchange,
+        bound=_bound(device_s, host_s, exchange.likely),
+        flops=trace.flops,
+        parameters=profile.parameters,
+        memory=memory_need(profile, shown, available, calibration),
+    )
+
+
+def predict_open_step(
+    profile: Profile,
+    placements: Sequence[Placement],
+    batch_size: int | None,
+    calibration: Calibration,
+    precision: Precision | None = None,
+) -> StepPrediction:
+    """The step where the GPU's form is open: the slowest's figures, with a range over them all."""
+    first, *others = (
+        predict_step(profile, placement, batch_size, calibration, precision)
+        for placement in placements
+    )
+    if not others:
+        return first
+    per_sample = [one.step_time_s.low / max(one.batch_size, 1) for one in others]
+    low = min(first.step_time_s.low, min(per_sample) * max(first.batch_size, 1))
+    return replace(first, step_time_s=replace(first.step_time_s, low=low))
+
+
+def with_precision(trace: Trace, precision: Precision | None) -> Trace:
+    """The step with its matrix arithmetic in another precision; traffic stays as traced."""
+    if precision is None:
+        return trace
+    return replace(trace, ops=tuple(_op_in(op, precision) for op in trace.ops))
+
+
+def _op_in(op: Op, precision: Precision) -> Op:
+    matrix = op.kind in ("gemm", "conv", "attention", "rnn")
+    return replace(op, precision=precision) if matrix else op
+
+
+def _step_time_s(device_s: float, host_s: float, calibration: Calibration) -> Estimate:
+    """The slower of device and host, with the range seen on steps that were not fitted."""
+    device = calibration.estimate("device_time_range").scaled(device_s)
+    host = calibration.estimate("host_time_range").scaled(host_s)
+    return Estimate(
+        low=max(device.low, host.low),
+        likely=max(device.likely, host.likely),
+        high=max(device.high, host.high),
+    )
+
+
+def _bound(device_s: float, host_s: float, exchange_s: float) -> Bound:
+    longest = max(device_s, host_s, exchange_s)
+    if longest == exchange_s and exchange_s > 0:
+        return "network"
+    return "device" if longest == device_s else "host"

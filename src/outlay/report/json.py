@@ -1,0 +1,219 @@
+"""Results as JSON documents: the keys are fixed, `"schema": 1` says which set of them.
+
+Times are in seconds, memory in bytes, money in US dollars. An estimate is
+{"low": x, "likely": y, "high": z}. Unknown is null.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from outlay.estimate import Estimate
+from outlay.facts import Fact
+from outlay.hardware import Gpu
+from outlay.offers.offer import Offer
+from outlay.plan import BreakEven, Option, Plan
+from outlay.predict.step import StepPrediction
+from outlay.trace.trace import Profile
+
+SCHEMA = 1
+Document = dict[str, Any]
+
+
+def dumps(document: Document) -> str:
+    """The document as text."""
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def estimate_document(estimate: Estimate | None) -> Document | None:
+    """An estimate, or null where it is unknown."""
+    if estimate is None:
+        return None
+    return {"low": estimate.low, "likely": estimate.likely, "high": estimate.high}
+
+
+def plan_document(plan: Plan, name: str) -> Document:
+    """`outlay plan --json`."""
+    options = [option_document(option) for option in plan.options]
+    by_rank = {option["rank"]: option for option in options}
+    return {
+        "schema": SCHEMA,
+        "workload": name,
+        "options": options,
+        "chosen": by_rank[plan.chosen.rank] if plan.chosen else None,
+        "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
+        "assumptions": list(plan.assumptions),
+    }
+
+
+def option_document(option: Option) -> Document:
+    """One option of a plan."""
+    offer, step, run, cost = option.offer, option.step, option.run, option.cost
+    lines = cost.breakdown.lines if cost else ()
+    return {
+        "rank": option.rank,
+        "provider": offer.provider,
+        "instance": offer.instance,
+        "gpu": offer.gpu,
+        "gpus": offer.gpus,
+        "tenancy": option.tenancy,
+        "region": offer.region,
+        "price_usd_per_hour": offer.hourly_usd(option.tenancy),
+        "price_as_of": offer.as_of or None,
+        "price_source": offer.source,
+        "doubts": list(offer.doubts),
+        "batch_size": step.batch_size,
+        "global_batch_size": step.global_batch_size,
+        "max_batch_size": step.max_batch_size,
+        "step_time_s": estimate_document(step.step_time_s),
+        "samples": option.samples,
+        "run_time_s": estimate_document(run.busy_s if run else None),
+        "calendar_time_s": estimate_document(run.period_s if run else None),
+        "cost_usd": estimate_document(cost.usd if cost else None),
+        "lines": [
+            {
+                "name": line.name,
+                "usd": line.usd.likely,
+                "low": line.usd.low,
+                "high": line.usd.high,
+                "basis": line.basis,
+                "source": line.source,
+            }
+            for line in lines
+        ],
+        "not_priced": list(cost.unknown) if cost else [],
+        "usd_per_million_samples": option.usd_per_million_samples,
+        "fits": option.fits,
+        "within_budget": option.within_budget,
+        "meets_deadline": option.meets_deadline,
+        "on_frontier": option.on_frontier,
+        "why_not": option.why_not,
+        "notes": list(option.notes),
+    }
+
+
+def _break_even_document(one: BreakEven) -> Document:
+    return {
+        "rent": one.rent,
+        "use_s": one.use_s,
+        "owned_usd_per_hour": one.owned_usd_per_hour,
+        "rented_usd_per_hour": one.rented_usd_per_hour,
+        "purchase_usd": one.purchase_usd,
+    }
+
+
+def offers_document(offers: list[Offer]) -> Document:
+    """`outlay offers --json`."""
+    return {"schema": SCHEMA, "offers": [offer_document(offer) for offer in offers]}
+
+
+def offer_document(offer: Offer) -> Document:
+    """One offer."""
+    return {
+        "provider": offer.provider,
+        "instance": offer.instance,
+        "gpu": offer.gpu,
+        "gpus": offer.gpus,
+        "gpu_share": offer.gpu_share,
+        "gpu_memory_bytes": offer.gpu_memory_bytes,
+        "vcpus": offer.vcpus,
+        "ram_bytes": offer.ram_bytes,
+        "local_disk_bytes": offer.local_disk_bytes,
+        "region": offer.region,
+        "zones": offer.zones,
+        "price_usd_per_hour": offer.price_usd_per_hour,
+        "spot_usd_per_hour": offer.spot_usd_per_hour,
+        "spot_high_usd_per_hour": offer.spot_high_usd_per_hour,
+        "as_of": offer.as_of,
+        "source": offer.source,
+        "doubts": list(offer.doubts),
+    }
+
+
+def gpus_document(gpus: list[Gpu]) -> Document:
+    """`outlay gpus --json`: every fact with its unit, source and date."""
+    return {"schema": SCHEMA, "gpus": [gpu_document(gpu) for gpu in gpus]}
+
+
+def gpu_document(gpu: Gpu) -> Document:
+    """One GPU in outlay's units, and the rows behind it as they stand in the table."""
+    return {
+        "gpu": gpu.name,
+        "vendor": gpu.vendor,
+        "architecture": gpu.architecture,
+        "form": gpu.form,
+        "memory_bytes": gpu.memory_bytes,
+        "usable_bytes": gpu.usable_bytes,
+        "memory_bytes_per_s": gpu.memory_bytes_per_s,
+        "sm_count": gpu.sm_count,
+        "boost_hz": gpu.boost_hz,
+        "peak_flops_per_s": dict(gpu.peak_flops_per_s),
+        "tdp_w": gpu.tdp_w,
+        "compute_capability": gpu.compute_capability,
+        "facts": {name: _fact_document(fact) for name, fact in gpu.facts.items()},
+    }
+
+
+def _fact_document(fact: Fact) -> Document:
+    return {
+        "value": fact.text,
+        "unit": fact.unit,
+        "source": fact.source,
+        "as_of": fact.as_of,
+        "note": fact.note,
+    }
+
+
+def predictions_document(
+    target: str, predictions: list[tuple[str, StepPrediction, tuple[str, ...]]]
+) -> Document:
+    """`outlay predict --json`."""
+    return {
+        "schema": SCHEMA,
+        "target": target,
+        "predictions": [_prediction_document(*one) for one in predictions],
+    }
+
+
+def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, ...]) -> Document:
+    return {
+        "gpu": step.placement.gpu.name,
+        "asked": spelling,
+        "batch_size": step.batch_size,
+        "step_time_s": estimate_document(step.step_time_s),
+        "host_time_s": step.host_time_s,
+        "device_time_s": step.device_time_s,
+        "samples_per_s": step.samples_per_s if step.batch_size else None,
+        "bound": step.bound,
+        "flops_per_step": step.flops,
+        "parameters": step.parameters,
+        "peak_allocated_bytes": estimate_document(step.memory.allocated_bytes),
+        "peak_reserved_bytes": estimate_document(step.memory.reserved_bytes),
+        "available_bytes": step.memory.available_bytes,
+        "fits": step.fits,
+        "max_batch_size": step.max_batch_size,
+        "notes": list(notes),
+    }
+
+
+def profiles_document(profiles: list[Profile]) -> Document:
+    """`outlay profiles --json`."""
+    return {"schema": SCHEMA, "profiles": [profile_document(profile) for profile in profiles]}
+
+
+def profile_document(profile: Profile) -> Document:
+    """A profile's head: what it is and where it came from."""
+    return {
+        "name": profile.name,
+        "description": profile.description,
+        "sample": profile.sample,
+        "parameters": profile.parameters,
+        "trainable_parameters": profile.trainable_parameters,
+        "flops_per_sample": profile.at(16).flops / 16,
+        "traced_batch_sizes": sorted(profile.memory),
+        "traced_on": profile.traced_on,
+        "versions": dict(profile.versions),
+        "unknown_ops": dict(profile.unknown_ops),
+        "notes": list(profile.notes),
+    }

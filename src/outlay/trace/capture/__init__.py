@@ -1,0 +1,19 @@
+"""One training step, operation by operation, without a GPU. The only part of `trace` with torch.
+
+`capture_steps` builds the user's step on fake CUDA tensors, runs it and returns what it did. It
+changes torch for the whole process while it runs and may, with an untried torch build, abort it:
+run it in a process of its own (`outlay.trace.child`).
+"""
+
+from __future__ import annotations
+
+from outlay.errors import ExtraMissing
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ExtraMissing('Tracing needs torch: pip install "outlay[torch]".') from error
+
+from outlay.trace.capture.steps import Capture, capture_steps, define_operators
+
+__all__ = ["Capture", "capture_steps", "define_operators"]

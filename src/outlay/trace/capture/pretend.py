@@ -1,0 +1,252 @@
+"""What user code must find where there is no GPU: `torch.cuda` that answers, modules that move.
+
+Every change is undone when the `with` block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.utils.data
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer as optim
+from torch.utils import _foreach_utils
+
+from outlay.units import GIB
+
+# Assumes: code that asks the GPU what it is gets the answers of a large data-centre card.
+_CAPABILITY = (9, 0)
+_MEMORY_BYTES = 80 * GIB
+_PROPERTIES = SimpleNamespace(
+    name="traced GPU",
+    major=_CAPABILITY[0],
+    minor=_CAPABILITY[1],
+    total_memory=_MEMORY_BYTES,
+    multi_processor_count=132,
+    is_integrated=0,
+    is_multi_gpu_board=0,
+)
+
+
+class FakeMode(FakeTensorMode):
+    """Fake tensors that never touch a device, whatever `torch.cuda.is_available` answers."""
+
+    @property
+    def avoid_device_init(self) -> bool:
+        """Always: nothing here may start a CUDA context."""
+        return True
+
+
+class Patches:
+    """Attributes set for a while, each put back to what it was."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace `owner.name` until `restore`; nothing happens where there is no such name."""
+        if not hasattr(owner, name):
+            return
+        original = getattr(owner, name)
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def extend(self, names: list[Any], value: Any) -> None:
+        """Append to a list until `restore`."""
+        names.append(value)
+        self._undo.append(lambda: names.remove(value))
+
+    def restore(self) -> None:
+        """Undo everything, last first."""
+        while self._undo:
+            self._undo.pop()()
+
+
+@contextlib.contextmanager
+def pretended_cuda(notes: set[str]) -> Iterator[Patches]:
+    """Let training code run as it would with one GPU; `notes` collects what was left out."""
+    patches = Patches()
+    try:
+        _patch_device(patches)
+        _patch_memory_and_streams(patches)
+        _patch_fake_tensors(patches)
+        _patch_wrappers(patches, notes)
+        _patch_reads(patches, notes)
+        yield patches
+    finally:
+        patches.restore()
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: value
+
+
+def _patch_device(patches: Patches) -> None:
+    cuda = torch.cuda
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": True,
+        "is_tf32_supported": True,
+        "is_current_stream_capturing": False,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": _PROPERTIES.name,
+        "get_device_capability": _CAPABILITY,
+        "get_device_properties": _PROPERTIES,
+        "_lazy_init": None,
+        "init": None,
+        "set_device": None,
+        "synchronize": None,
+        "manual_seed": None,
+        "manual_seed_all": None,
+        "can_device_access_peer": False,
+    }
+    for name, value in answers.items():
+        patches.set(cuda, name, _answer(value))
+
+
+class _Event:
+    """A CUDA event that has always happened."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        pass
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: _Event) -> float:
+        return 1.0
+
+
+class _Stream(_Event):
+    """A CUDA stream on which everything is done at once."""
+
+    device = torch.device("cuda:0")
+    cuda_stream = 0
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> _Event:
+        return _Event()
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def _patch_memory_and_streams(patches: Patches) -> None:
+    cuda = torch.cuda
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
+        patches.set(cuda, name, _answer(0))
+    for name in ("max_memory_reserved", "memory_cached", "max_memory_cached", "utilization"):
+        patches.set(cuda, name, _answer(0))
+    for name in ("empty_cache", "reset_peak_memory_stats", "set_per_process_memory_fraction"):
+        patches.set(cuda, name, _answer(None))
+    patches.set(cuda, "memory_stats", _answer({}))
+    patches.set(cuda, "mem_get_info", _answer((_MEMORY_BYTES, _MEMORY_BYTES)))
+    patches.set(cuda, "Event", _Event)
+    patches.set(cuda, "Stream", _Stream)
+    patches.set(cuda, "current_stream", _answer(_Stream()))
+    patches.set(cuda, "default_stream", _answer(_Stream()))
+    patches.set(cuda, "stream", _answer(contextlib.nullcontext()))
+
+
+def _patch_fake_tensors(patches: Patches) -> None:
+    """Let modules and optimizers treat fake tensors as they treat real ones."""
+    patches.set(nn.Module, "_apply", _apply_in_place)
+    patches.extend(optim._foreach_supported_types, FakeTensor)
+    patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
+
+
+def _apply_in_place(module: nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
+    """`nn.Module._apply` for fake tensors: parameters keep their identity, as real ones do."""
+    for child in module.children() if recurse else ():
+        _apply_in_place(child, fn)
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            _convert(parameter, fn)
+            if parameter.grad is not None:
+                _convert(parameter.grad, fn)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module
+
+
+def _convert(tensor: Any, fn: Callable[[Any], Any]) -> None:
+    with torch.no_grad():
+        converted = fn(tensor)
+    if converted is not tensor:
+        tensor.data = converted
+        if isinstance(tensor, FakeTensor):
+            tensor.fake_device = converted.device
+
+
+def _patch_wrappers(patches: Patches, notes: set[str]) -> None:
+    """What a trace takes out of the way: compilation, and loader processes."""
+
+    def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        notes.add("torch.compile was left out: the step is counted as eager code.")
+        return (lambda function: function) if model is None else model
+
+    patches.set(torch, "compile", compile_)
+    patches.set(nn.Module, "compile", lambda module, *args, **kwargs: compile_(module) and None)
+    initialise = torch.utils.data.DataLoader.__init__
+
+    def in_this_process(loader: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False)
+        kwargs.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
+        # Positions after the dataset: batch_size, shuffle, sampler, batch_sampler, num_workers.
+        initialise(loader, *args[:5], **kwargs)
+
+    patches.set(torch.utils.data.DataLoader, "__init__", in_this_process)
+
+
+def _patch_reads(patches: Patches, notes: set[str]) -> None:
+    """Reading values off the GPU as a list or an array: zeros of the right shape."""
+
+    def numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return original_numpy(tensor, *args, **kwargs)
+        notes.add("Tensors read as arrays were answered with zeros.")
+        with torch._C._DisableTorchDispatch():
+            return original_numpy(torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu"))
+
+    original_numpy = torch.Tensor.numpy
+    patches.set(torch.Tensor, "numpy", numpy)
+    patches.set(torch.Tensor, "tolist", _tolist)
+
+
+def _tolist(tensor: Any) -> Any:
+    if tensor.dim() == 0:
+        return tensor.item()
+    return [_tolist(part) for part in tensor.unbind(0)]
+
+
+def patch_imported_libraries(patches: Patches) -> None:
+    """Libraries that behave differently once they notice fake tensors; call after their import."""
+    transformers = sys.modules.get("transformers.utils.import_utils")
+    if transformers is not None:
+        patches.set(transformers, "is_fake_tensor", _answer(False))

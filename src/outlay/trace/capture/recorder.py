@@ -1,0 +1,241 @@
+"""Every operation of a training step, as torch dispatches it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from outlay.trace.capture.ledger import Ledger
+from outlay.trace.formulas import Cost, cost_of, tensors_in
+from outlay.trace.trace import Layout, Op, Phase, Precision
+
+_PRECISIONS: dict[torch.dtype, Precision] = {
+    torch.float64: "fp64",
+    torch.complex128: "fp64",
+    torch.float32: "fp32",
+    torch.complex64: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+}
+_SHAPES_AT_MOST = 16
+_aten = torch.ops.aten
+_LIKELY_TRUE = (_aten.all, _aten.isfinite)
+
+
+class Recorder(TorchDispatchMode):
+    """Records operations on the GPU while `recording`, and live memory always."""
+
+    def __init__(self, notes: set[str]) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.ops: list[Op] = []
+        self.unknown: Counter[str] = Counter()
+        self.host_reads = 0
+        self.recording = False
+        self.notes = notes
+        self.in_optimizer = False
+        self._after_backward = False
+
+    def start_step(self) -> None:
+        """Say that the next operation belongs to a new step."""
+        self._after_backward = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run one operator on fake tensors and note it."""
+        kwargs = kwargs or {}
+        if func.namespace == "prim":  # a question about a tensor (its device), not an operation
+            return func(*args, **kwargs)
+        if func is _aten._local_scalar_dense.default:
+            return self._read_value(args[0])
+        phase = self._phase(func)
+        out = _run(func, args, kwargs, self.notes)
+        if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
+            out.outlay_answer = True  # type: ignore[attr-defined]
+        on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
+        for tensor in on_gpu:
+            self.ledger.made(tensor, phase)
+        if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
+            self._record(func, phase, args, kwargs, out)
+        return out
+
+    def _phase(self, func: Any) -> Phase:
+        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates."""
+        if torch._C._current_graph_task_id() != -1:
+            self._after_backward = True
+            return "backward"
+        if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):
+            return "optimizer"
+        if self._after_backward and not torch.is_grad_enabled():
+            return "optimizer"
+        return "forward"
+
+    def _record(
+        self, func: Any, phase: Phase, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        name = str(func.overloadpacket)
+        cost = cost_of(name, args, kwargs, out, hint=_hint(func))
+        if not cost.known:
+            self.unknown[name] += 1
+        tensors = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
+        self.ops.append(
+            Op(
+                name=name,
+                kind=cost.kind,
+                phase=phase,
+                precision=_precision(cost, tensors),
+                count=1,
+                flops=cost.flops,
+                moved_bytes=cost.moved_bytes,
+                launches=cost.launches,
+                layout=_layout(cost, tensors),
+                shapes=_shapes(cost, tensors),
+            )
+        )
+
+    def _read_value(self, tensor: Any) -> bool | int | float:
+        """An answer to `.item()`: the value where it is known, otherwise 0 from the GPU.
+
+        0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
+        yes, every other question with no. Values kept on the CPU (an optimizer's step count) are
+        answered with 1.
+        """
+        known = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+        if known is not None:
+            with torch._C._DisableTorchDispatch():
+                return known.item()  # type: ignore[no-any-return]
+        on_gpu = _is_on_gpu(tensor)
+        if on_gpu and self.recording:
+            self.host_reads += 1
+        if tensor.dtype == torch.bool:
+            return getattr(tensor, "outlay_answer", False)
+        value = 0 if on_gpu else 1
+        return float(value) if tensor.dtype.is_floating_point else value
+
+
+def _is_on_gpu(value: Any) -> bool:
+    return isinstance(value, FakeTensor) and value.device.type == "cuda"
+
+
+def _hint(func: Any) -> Literal["view", "pointwise", "reduction", ""]:
+    if func.is_view:
+        return "view"
+    if torch.Tag.pointwise in func.tags:
+        return "pointwise"
+    return ""
+
+
+def _precision(cost: Cost, tensors: list[Any]) -> Precision:
+    """Of the first floating-point tensor; fp32 products follow the two TF32 switches."""
+    dtype = next((t.dtype for t in tensors if t.dtype in _PRECISIONS), None)
+    if dtype is None:
+        return "int"
+    if dtype == torch.float32 and _tf32_allowed(cost):
+        return "tf32"
+    return _PRECISIONS[dtype]
+
+
+def _tf32_allowed(cost: Cost) -> bool:
+    if cost.kind in ("conv", "rnn"):
+        operators = torch.backends.cudnn.conv if cost.kind == "conv" else torch.backends.cudnn.rnn
+        return _allows(operators, lambda: torch.backends.cudnn.allow_tf32)
+    if cost.kind in ("gemm", "attention"):
+        matmul = torch.backends.cuda.matmul
+        return _allows(matmul, lambda: matmul.allow_tf32)
+    return False
+
+
+def _allows(operators: Any, old_switch: Callable[[], bool]) -> bool:
+    """torch has an old and a new switch, and refuses to read the old one once the new is used."""
+    try:
+        return bool(old_switch())
+    except RuntimeError:
+        return bool(operators.fp32_precision == "tf32")
+
+
+def _layout(cost: Cost, tensors: list[Any]) -> Layout:
+    """Whether an image operator works on channels-last tensors."""
+    if cost.kind not in ("conv", "norm", "reduction") or not tensors:
+        return "plain"
+    image = next((t for t in tensors if t.dim() in (4, 5)), None)
+    if image is None or image.is_contiguous():
+        return "plain"
+    form = torch.channels_last if image.dim() == 4 else torch.channels_last_3d
+    return "channels_last" if image.is_contiguous(memory_format=form) else "plain"
+
+
+def _shapes(cost: Cost, tensors: list[Any]) -> tuple[tuple[int, ...], ...]:
+    """Shapes of arguments and results; of a multi-tensor update only the elements in total."""
+    if cost.launches == 0:
+        return ()
+    if cost.kind == "optimizer":
+        return ((sum(tensor.numel() for tensor in tensors),),)
+    return tuple(tuple(tensor.shape) for tensor in tensors[:_SHAPES_AT_MOST])
+
+
+# Operators whose result depends on values
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], notes: set[str]) -> Any:
+    """The operator's result; where its size depends on values, the largest it can have."""
+    stand_in = _STAND_INS.get(func)
+    result = stand_in(*args, **kwargs) if stand_in else NotImplemented
+    if result is NotImplemented:
+        return func(*args, **kwargs)
+    notes.add(f"{func.overloadpacket} was counted as if it selected every element.")
+    return result
+
+
+def _nonzero(tensor: Any) -> Any:
+    return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)
+
+
+def _masked_select(tensor: Any, mask: Any) -> Any:
+    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+    return tensor.new_empty((torch.Size(shape).numel(),))
+
+
+def _index(tensor: Any, indices: list[Any]) -> Any:
+    if not any(_is_mask(index) for index in indices):
+        return NotImplemented
+    return _aten.index.Tensor(tensor, list(_opened(indices)))
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def _opened(indices: list[Any]) -> Iterator[Any]:
+    """A mask over n dimensions is n lists of positions."""
+    for index in indices:
+        if _is_mask(index):
+            for _ in range(index.dim()):
+                yield index.new_empty((index.numel(),), dtype=torch.int64)
+        else:
+            yield index
+
+
+def _unique(tensor: Any, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
+    places = tensor.new_empty(tensor.shape if inverse or counts else (0,), dtype=torch.int64)
+    numbers = tensor.new_empty((tensor.numel(),) if counts else (0,), dtype=torch.int64)
+    return tensor.new_empty((tensor.numel(),)), places, numbers
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one.shape == other.shape)
+
+
+_STAND_INS: dict[Any, Callable[..., Any]] = {
+    _aten.nonzero.default: _nonzero,
+    _aten.masked_select.default: _masked_select,
+    _aten.index.Tensor: _index,
+    _aten._unique2.default: _unique,
+    _aten.equal.default: _equal,
+}

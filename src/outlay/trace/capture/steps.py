@@ -1,0 +1,178 @@
+"""Building a training step on fake tensors, warming it up, and recording it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optim
+
+from outlay.trace.capture import attention, fakecuda
+from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
+from outlay.trace.capture.recorder import Recorder
+from outlay.trace.trace import Memory, Op
+
+WARM_UP_STEPS = 2
+"""The first step makes optimizer state and scales, the second is the first like all others."""
+
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """The operations of `period` consecutive steps at one batch size, in order."""
+
+    batch_size: int
+    period: int
+    ops: tuple[Op, ...]
+    memory: Memory
+    parameters: int
+    trainable_parameters: int
+    unknown_ops: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def capture_steps(
+    build: Callable[[int], Step], batch_size: int, *, period: int | None = None
+) -> Capture:
+    """What the step that `build(batch_size)` returns does once it runs evenly.
+
+    It is built with CUDA as the default device and run without one, as a user would run it; if
+    that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
+    """
+    try:
+        return _capture(build, batch_size, period, contextlib.nullcontext)
+    except RuntimeError as error:
+        if not _mixes_devices(error):
+            raise
+        return _capture(build, batch_size, period, lambda: torch.device("cuda"))
+
+
+def _mixes_devices(error: RuntimeError) -> bool:
+    text = str(error)
+    return "cpu" in text and "cuda" in text
+
+
+def _capture(
+    build: Callable[[int], Step],
+    batch_size: int,
+    period: int | None,
+    stepping: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> Capture:
+    if fakecuda.needed():
+        fakecuda.install()
+    attention.install()
+    notes: set[str] = set()
+    recorder = Recorder(notes)
+    mode = FakeMode(allow_non_fake_inputs=True)
+    with pretended_cuda(notes) as patches, mode, recorder, _watched_optimizers(recorder):
+        patch_imported_libraries(patches)
+        with torch.device("cuda"):
+            step = build(batch_size)
+        patch_imported_libraries(patches)
+        period = period or _period_of(step)
+        with stepping():
+            parameters = _record(step, recorder, period)
+    if recorder.host_reads:
+        reads = recorder.host_reads / period
+        notes.add(f"{reads:g} values a step were read back from the GPU and answered with 0.")
+    return Capture(
+        batch_size=batch_size,
+        period=period,
+        ops=tuple(recorder.ops),
+        memory=recorder.ledger.peak(),
+        parameters=sum(p.numel() for p in parameters),
+        trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+        unknown_ops=dict(recorder.unknown),
+        notes=tuple(sorted(notes)),
+    )
+
+
+def _period_of(step: Step) -> int:
+    period = getattr(step, "period", 1)
+    return period if isinstance(period, int) and period > 0 else 1
+
+
+def _record(step: Step, recorder: Recorder, period: int) -> list[Any]:
+    """Run the step until it is warm, then record it; returns all parameters."""
+    for _ in range(WARM_UP_STEPS):
+        recorder.start_step()
+        step()
+    gc.collect()
+    parameters = list(_parameters())
+    recorder.ledger.call("parameters", parameters)
+    recorder.ledger.restart()
+    recorder.recording = True
+    for _ in range(period):
+        recorder.start_step()
+        step()
+    recorder.recording = False
+    return parameters
+
+
+def _parameters() -> Iterator[Any]:
+    """Every parameter of a living module or optimizer, once."""
+    seen: set[int] = set()
+    for thing in gc.get_objects():
+        for parameter in _parameters_of(thing):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
+
+
+def _parameters_of(thing: object) -> list[Any]:
+    kind = type(thing)
+    if issubclass(kind, nn.Module):
+        found = list(getattr(thing, "_parameters", {}).values())
+    elif issubclass(kind, optim.Optimizer):
+        found = _optimized(thing)
+    else:
+        return []
+    return [p for p in found if p is not None and p.device.type == "cuda"]
+
+
+def _optimized(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+@contextlib.contextmanager
+def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder when an optimizer runs, and what its gradients and states are."""
+
+    def before(optimizer: Any, *_: Any) -> None:
+        parameters = _optimized(optimizer)
+        recorder.ledger.call("parameters", _on_gpu(parameters))
+        recorder.ledger.call("gradients", _on_gpu(p.grad for p in parameters))
+        recorder.in_optimizer = True
+
+    def after(optimizer: Any, *_: Any) -> None:
+        recorder.in_optimizer = False
+        states = (value for state in optimizer.state.values() for value in state.values())
+        recorder.ledger.call("optimizer_state", _on_gpu(states))
+
+    handles = [
+        optim.register_optimizer_step_pre_hook(before),
+        optim.register_optimizer_step_post_hook(after),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _on_gpu(values: Any) -> Iterator[Any]:
+    return (v for v in values if isinstance(v, torch.Tensor) and v.device.type == "cuda")
+
+
+def define_operators(namespace: str, schemas: Sequence[str]) -> object:
+    """Declare operators that a library could not register; they last as long as the result."""
+    library = torch.library.Library(namespace, "FRAGMENT")
+    for schema in schemas:
+        library.define(schema)
+    return library

@@ -1,0 +1,207 @@
+"""The tracing process: `python -m outlay.trace.child REQUEST.json REPLY.json`.
+
+The reply is a profile, or `{"error", "what", "why", "fix"}`. Only a hard abort leaves none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
+from outlay.trace.store import profile_to_json
+from outlay.trace.target import Target, load_function, parse_target
+from outlay.trace.trace import Profile
+
+if TYPE_CHECKING:
+    from outlay.trace.capture import Capture
+
+_LIBRARIES = ("torch", "torchvision", "transformers", "timm", "diffusers", "lightning")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Answer one request."""
+    question, reply = map(Path, arguments)
+    request = json.loads(question.read_text())
+    warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(sys.stderr):
+        answer = _answer(request)
+    reply.write_text(json.dumps(answer))
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return profile_to_json(_profile(request))
+    except OutlayError as error:
+        what, why, fix = error.what, error.why, error.fix
+        name = "InputError" if isinstance(error, InputError) else type(error).__name__
+        return {"error": name, "what": what, "why": why, "fix": fix}
+
+
+def _profile(request: Mapping[str, Any]) -> Profile:
+    from outlay.trace.capture import capture_steps
+
+    target = parse_target(request["target"])
+    build = _build(target)
+    captures = []
+    for batch_size in request["batch_sizes"]:
+        with _blamed(target, f"at batch size {batch_size}"):
+            captures.append(capture_steps(build, batch_size, period=request["period"]))
+    description = request["description"] or (build.__doc__ or "").strip().partition("\n")[0]
+    return _profile_from(
+        captures, name=request["name"], description=description, sample=request["sample"]
+    )
+
+
+def _profile_from(
+    captures: Sequence[Capture], *, name: str, description: str, sample: str
+) -> Profile:
+    """One profile from the captures at several batch sizes, ascending."""
+    last = captures[-1]
+    sizes = tuple(capture.batch_size for capture in captures)
+    traces = [capture.ops for capture in captures]
+    fit = fit_aligned if aligned(traces) else fit_by_kind
+    ops, notes = fit(sizes, traces, last.period)
+    return Profile(
+        name=name,
+        description=description,
+        sample=sample,
+        parameters=last.parameters,
+        trainable_parameters=last.trainable_parameters,
+        ops=ops,
+        memory={capture.batch_size: capture.memory for capture in captures},
+        issued_ops=len(last.ops) / last.period,
+        period=last.period,
+        traced_on=datetime.date.today().isoformat(),
+        versions=_versions(),
+        unknown_ops={name: n / last.period for name, n in last.unknown_ops.items()},
+        notes=tuple(dict.fromkeys([*last.notes, *notes, *_too_few(sizes)])),
+    )
+
+
+def _too_few(sizes: tuple[int, ...]) -> list[str]:
+    if len(sizes) > 3:
+        return []
+    return [f"Traced at {len(sizes)} batch sizes only: other sizes are extrapolated unchecked."]
+
+
+def _versions() -> dict[str, str]:
+    imported = [name for name in _LIBRARIES if name in sys.modules]
+    versions = {}
+    for name in imported:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+# The user's code: loading it, and saying which line failed
+
+
+def _build(target: Target) -> Callable[[int], Callable[[], Any]]:
+    """The user's function, checked to return a callable."""
+    with _blamed(target, "when it was imported"):
+        function = _load(target)
+
+    def build(batch_size: int) -> Callable[[], Any]:
+        step = function(batch_size)
+        if not callable(step):
+            raise InputError(
+                f"{target.function} in {target.path.name} returned a {type(step).__name__}, "
+                "not a training step.",
+                fix="Return a function without arguments that runs one training step.",
+            )
+        return step  # type: ignore[no-any-return]
+
+    build.__doc__ = function.__doc__
+    return build
+
+
+def _load(target: Target) -> Callable[[int], Any]:
+    """Load the target; once more if torchvision could not find its own operators.
+
+    torchvision's wheel needs CUDA libraries for them; its models do not use them.
+    """
+    try:
+        return load_function(target)
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+    _define_torchvision_operators()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    return load_function(target)
+
+
+_kept_alive: list[object] = []
+
+
+def _define_torchvision_operators() -> None:
+    from outlay.trace.capture import define_operators
+
+    schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    _kept_alive.append(define_operators("torchvision", [f"nms{schema}", f"qnms{schema}"]))
+
+
+@contextlib.contextmanager
+def _blamed(target: Target, when: str) -> Any:
+    """Turn any failure of the user's code into an error that names their line."""
+    try:
+        yield
+    except OutlayError:
+        raise
+    except SyntaxError as error:
+        raise InputError(
+            f"{error.filename}:{error.lineno} is not valid Python: {error.msg}.",
+            fix="Correct the file and try again.",
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _failure(error, target, when) from error
+
+
+def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
+    text = " ".join(str(error).split()) or "no message"
+    return TraceFailed(
+        f"{target.function} failed {when}: {_place(error, target)}",
+        why=f"{type(error).__name__}: {text[:600]}",
+        fix=_advice(error, target),
+    )
+
+
+def _place(error: BaseException, target: Target) -> str:
+    """The user's own line nearest to the failure: `train.py:31 (loss = model(x))`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    folder = str(target.path.parent)
+    own = [frame for frame in frames if frame.filename.startswith(folder)]
+    if not own:
+        return f"{target.path.name}."
+    frame = own[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno} ({frame.line})."
+
+
+def _advice(error: BaseException, target: Target) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"Install {error.name} into this Python ({sys.executable})."
+    if isinstance(error, TypeError) and target.function in str(error):
+        return "The function gets the batch size alone: give its other arguments defaults."
+    if "DataDependent" in type(error).__name__ or "DynamicOutput" in type(error).__name__:
+        return (
+            "What this line does depends on values, and a trace has none. "
+            "Keep it out of the step, or measure the step on a GPU with `outlay probe`."
+        )
+    return (
+        "Check that the step runs by itself. If it does, it may need values or devices that "
+        "a trace does not have: measure it on a GPU with `outlay probe`."
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

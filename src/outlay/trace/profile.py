@@ -1,0 +1,124 @@
+"""The profile of a user's training step: traced in a process of its own, at several batch sizes.
+
+    profile = profile_of("train.py:step", sample="image 224x224")
+    write_profile(profile, "mine.json.gz")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import outlay
+from outlay import errors
+from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.trace.store import profile_from_json
+from outlay.trace.target import parse_target
+from outlay.trace.trace import Profile
+
+BATCH_SIZES = (2, 4, 8, 32)
+"""Three sizes determine the polynomials, the last checks them. A large batch costs no more
+time to trace than a small one: nothing is computed."""
+
+
+def profile_of(
+    target: str,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    *,
+    name: str = "",
+    description: str = "",
+    sample: str = "",
+    period: int | None = None,
+) -> Profile:
+    """Trace `path/to/file.py:function` and return its profile.
+
+    Needs torch in this Python, but no GPU. `period` is how many consecutive steps to trace and
+    average; the step may carry it as an attribute. A crash of the step, or of the whole tracing
+    process, becomes a `TraceFailed`.
+    """
+    found = parse_target(target)
+    request = {
+        "target": f"{found.path}:{found.function}",
+        "batch_sizes": _checked_sizes(batch_sizes),
+        "name": name or target,
+        "description": description,
+        "sample": sample,
+        "period": period,
+    }
+    with tempfile.TemporaryDirectory(prefix="outlay-trace-") as folder:
+        answer = _ask_child(request, Path(folder))
+    if "error" in answer:
+        raise _error_from(answer)
+    return profile_from_json(answer, source=target)
+
+
+def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:
+    sizes = sorted(set(batch_sizes))
+    if not sizes or sizes[0] < 1:
+        raise InputError(
+            f"{list(batch_sizes)} are not batch sizes to trace.",
+            fix="Give at least three positive sizes, for example 2, 4, 8 and 32.",
+        )
+    return sizes
+
+
+def _ask_child(request: Mapping[str, object], folder: Path) -> dict[str, object]:
+    """Run the request in a fresh process; what it prints is shown only if it dies."""
+    question, reply = folder / "request.json", folder / "reply.json"
+    question.write_text(json.dumps(request))
+    command = [sys.executable, "-m", "outlay.trace.child", str(question), str(reply)]
+    done = subprocess.run(
+        command, env=_child_environment(), capture_output=True, text=True, check=False
+    )
+    if not reply.exists():
+        raise _died(done.returncode, done.stderr)
+    answer: dict[str, object] = json.loads(reply.read_text())
+    return answer
+
+
+def _child_environment() -> dict[str, str]:
+    """The same outlay, and no real GPU: a trace must not take memory from a running job."""
+    package_folder = str(Path(outlay.__file__).parent.parent)
+    paths = [package_folder, os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def _died(returncode: int, stderr: str) -> TraceFailed:
+    """The error for a tracing process that left no answer."""
+    tail = " ".join(stderr.strip().splitlines()[-3:])
+    if returncode >= 0:
+        what = f"The tracing process ended with status {returncode} and no result."
+    else:
+        what = f"The tracing process was killed by {_signal_name(-returncode)}."
+    return TraceFailed(
+        what,
+        why=f"Its last words: {tail}" if tail else "It said nothing.",
+        fix="Check that the step runs by itself; "
+        "`python -m outlay.trace.capture.fakecuda` tests whether this torch can be traced at all.",
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _error_from(answer: Mapping[str, object]) -> OutlayError:
+    """The child's error, raised again here."""
+    kind = getattr(errors, str(answer["error"]), TraceFailed)
+    error: OutlayError = kind(
+        str(answer["what"]), why=str(answer["why"]), fix=str(answer["fix"])
+    )
+    return error

@@ -1,0 +1,154 @@
+"""Profiles on disk: JSON, gzipped where the name ends in `.gz`. Needs no torch.
+
+    {"schema": 1, "kind": "outlay profile", "name": ..., "description": ..., "sample": ...,
+     "parameters": n, "trainable_parameters": n, "issued_ops": x, "period": n,
+     "traced_on": "YYYY-MM-DD", "versions": {...}, "unknown_ops": {...}, "notes": [...],
+     "memory": {"<batch size>": {"parameters": bytes, "gradients": bytes, ...}},
+     "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
+              "launches", "layout", "shapes"}, ...]}
+
+A polynomial in the batch size is a number if constant, else the list of its coefficients, constant
+first. Of an operation, `launches` 1, `layout` "plain" and empty `shapes` are left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from outlay.errors import InputError
+from outlay.trace.trace import Memory, Polynomial, Profile, ProfileOp
+
+SCHEMA = 1
+_MARK = "outlay profile"
+_PLAIN_FIELDS = (
+    "name",
+    "description",
+    "sample",
+    "parameters",
+    "trainable_parameters",
+    "issued_ops",
+    "period",
+    "traced_on",
+    "versions",
+    "unknown_ops",
+)
+_OP_DEFAULTS = {"launches": 1, "layout": "plain", "shapes": []}
+
+
+def write_profile(profile: Profile, path: Path | str) -> None:
+    """Write a profile; the same profile always gives the same bytes."""
+    text = json.dumps(profile_to_json(profile), separators=(",", ":"), ensure_ascii=False)
+    data = text.encode()
+    if str(path).endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
+    Path(path).write_bytes(data)
+
+
+def read_profile(path: Path | str) -> Profile:
+    """The profile in a file."""
+    try:
+        return profile_from_json(_content(Path(path)), source=str(path))
+    except FileNotFoundError:
+        raise InputError(
+            f"There is no profile {path}.", fix="Check the path, or trace the step again."
+        ) from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise _unreadable(str(path), str(error)) from error
+
+
+def profile_to_json(profile: Profile) -> dict[str, Any]:
+    """The profile as plain JSON values."""
+    head = {"schema": SCHEMA, "kind": _MARK}
+    plain = {name: _value(getattr(profile, name)) for name in _PLAIN_FIELDS}
+    memory = {str(n): _memory_to_json(profile.memory[n]) for n in sorted(profile.memory)}
+    ops = [_op_to_json(op) for op in profile.ops]
+    return {**head, **plain, "notes": list(profile.notes), "memory": memory, "ops": ops}
+
+
+def profile_from_json(content: object, *, source: str = "the given text") -> Profile:
+    """The profile in parsed JSON; `source` names it in errors."""
+    if not isinstance(content, Mapping) or content.get("kind") != _MARK:
+        raise _unreadable(source, "It is JSON, but no profile written by outlay.")
+    if content.get("schema") != SCHEMA:
+        raise InputError(
+            f"{source} has schema {content.get('schema')!r}; this outlay reads {SCHEMA}.",
+            fix="Use the outlay version that wrote it, or trace the step again.",
+        )
+    try:
+        plain = {name: content[name] for name in _PLAIN_FIELDS}
+        return Profile(
+            **plain,
+            notes=tuple(content["notes"]),
+            memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
+            ops=tuple(map(_op_from_json, content["ops"])),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable(source, f"A part is missing or odd: {error!r}.") from error
+
+
+def _content(path: Path) -> Any:
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    return json.loads(data)
+
+
+def _unreadable(source: str, why: str) -> InputError:
+    return InputError(
+        f"{source} cannot be read as a profile.",
+        why=why,
+        fix="Check that the file is complete, or trace the step again.",
+    )
+
+
+def _memory_to_json(memory: Memory) -> dict[str, Any]:
+    return {field.name: _value(getattr(memory, field.name)) for field in fields(Memory)}
+
+
+def _op_to_json(op: ProfileOp) -> dict[str, Any]:
+    row = {
+        "name": op.name,
+        "kind": op.kind,
+        "phase": op.phase,
+        "precision": op.precision,
+        "count": _value(op.count),
+        "flops": _polynomial_to_json(op.flops),
+        "moved_bytes": _polynomial_to_json(op.moved_bytes),
+        "launches": _value(op.launches),
+        "layout": op.layout,
+        "shapes": [[_polynomial_to_json(size) for size in shape] for shape in op.shapes],
+    }
+    return {name: value for name, value in row.items() if _OP_DEFAULTS.get(name) != value}
+
+
+def _op_from_json(row: dict[str, Any]) -> ProfileOp:
+    shapes = row.pop("shapes", ())
+    return ProfileOp(
+        flops=_polynomial_from_json(row.pop("flops")),
+        moved_bytes=_polynomial_from_json(row.pop("moved_bytes")),
+        shapes=tuple(tuple(map(_polynomial_from_json, shape)) for shape in shapes),
+        **row,
+    )
+
+
+def _polynomial_to_json(polynomial: Polynomial) -> Any:
+    return _value(polynomial[0]) if len(polynomial) == 1 else [_value(c) for c in polynomial]
+
+
+def _polynomial_from_json(value: Any) -> Polynomial:
+    return tuple(map(float, value)) if isinstance(value, list) else (float(value),)
+
+
+def _value(value: Any) -> Any:
+    """Whole numbers without a decimal point; mappings as plain dictionaries in key order."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _value(value[key]) for key in sorted(value)}
+    return value

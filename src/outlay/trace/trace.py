@@ -1,0 +1,214 @@
+"""What one training step does, operation by operation: `Op`, `Trace`, and `Profile`.
+
+A `Trace` is one step at one batch size. A `Profile` is that step at any batch size: each
+amount is a polynomial in the batch size, found by tracing at a few sizes and checked at another.
+Profiles are plain data: they are read and used without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal[
+    "gemm",  # mm, addmm, bmm, linear: arithmetic on matrices
+    "conv",  # convolution forward and both backwards
+    "attention",  # fused attention, forward and backward
+    "norm",  # batch, layer, group and instance norm
+    "softmax",
+    "reduction",
+    "elementwise",
+    "embedding",  # gather, scatter, index
+    "copy",  # copies, casts, layout changes, fills
+    "optimizer",  # foreach and fused updates
+    "rnn",
+    "other",  # an operator outlay has no formula for
+]
+Phase = Literal["forward", "backward", "optimizer"]
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int"]
+"""The arithmetic the code asks for. `tf32` is fp32 tensors with TF32 allowed; what a GPU makes of
+it (fp32 where it has no TF32) is decided when predicting."""
+
+Layout = Literal["plain", "channels_last"]
+"""How an image operator's tensors lie in memory: NCHW or NHWC. It changes convolution speed."""
+
+Polynomial = tuple[float, ...]
+"""Coefficients (c0, c1, ...) of c0 + c1 b + c2 b^2 in the batch size b."""
+
+
+def value_at(polynomial: Polynomial, batch_size: int) -> float:
+    """The polynomial's value at a batch size (Horner's scheme)."""
+    result = 0.0
+    for coefficient in reversed(polynomial):
+        result = result * batch_size + coefficient
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """A group of identical operations of one step.
+
+    `count` is how often it runs in a step (a mean over the traced steps, so it may be a fraction);
+    the amounts are of one of them. `shapes` are those of its tensor arguments, then its outputs.
+    `launches` is the number of GPU kernels one of them starts: 0 for views.
+    """
+
+    name: str
+    kind: Kind
+    phase: Phase
+    precision: Precision
+    count: float
+    flops: float
+    moved_bytes: float
+    launches: float = 1
+    layout: Layout = "plain"
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes allocated at the moment of the step's peak, by category; the peak is their sum.
+
+    parameters, gradients, optimizer_state: as torch means them (gradients alive at the peak).
+    inputs: tensors that exist before the step and are none of the above (data, buffers).
+    activations: made in forward and alive at the peak. temporaries: the rest.
+    """
+
+    parameters: float
+    gradients: float
+    optimizer_state: float
+    inputs: float
+    activations: float
+    temporaries: float
+
+    @property
+    def peak_bytes(self) -> float:
+        """Bytes allocated at the peak, before workspaces and the CUDA context."""
+        return (
+            self.parameters
+            + self.gradients
+            + self.optimizer_state
+            + self.inputs
+            + self.activations
+            + self.temporaries
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One training step at one batch size."""
+
+    batch_size: int
+    ops: tuple[Op, ...]
+    memory: Memory
+    parameters: int
+    issued_ops: float
+    """Operations the host issues one after another, views included."""
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of one step; a multiply-add counts as two."""
+        return sum(op.count * op.flops for op in self.ops)
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes read and written by one step if every operation goes to memory."""
+        return sum(op.count * op.moved_bytes for op in self.ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOp:
+    """An `Op` at any batch size: amounts and dimensions are polynomials in it."""
+
+    name: str
+    kind: Kind
+    phase: Phase
+    precision: Precision
+    count: float
+    flops: Polynomial
+    moved_bytes: Polynomial
+    launches: float = 1
+    layout: Layout = "plain"
+    shapes: tuple[tuple[Polynomial, ...], ...] = ()
+
+    def at(self, batch_size: int) -> Op:
+        """The operation at one batch size."""
+        return Op(
+            name=self.name,
+            kind=self.kind,
+            phase=self.phase,
+            precision=self.precision,
+            count=self.count,
+            flops=value_at(self.flops, batch_size),
+            moved_bytes=value_at(self.moved_bytes, batch_size),
+            launches=self.launches,
+            layout=self.layout,
+            shapes=tuple(
+                tuple(round(value_at(size, batch_size)) for size in shape) for shape in self.shapes
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A training step at any batch size, with where it came from."""
+
+    name: str
+    description: str
+    sample: str
+    """What one sample is: `image 256x256`, `sequence of 1024 tokens`."""
+    parameters: int
+    trainable_parameters: int
+    ops: tuple[ProfileOp, ...]
+    memory: Mapping[int, Memory]
+    """Peak memory at each traced batch size, ascending."""
+    issued_ops: float
+    period: int = 1
+    """Consecutive steps that were traced and averaged (16 where every 16th differs)."""
+    traced_on: str = ""
+    """Date of the trace, YYYY-MM-DD."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    unknown_ops: Mapping[str, float] = field(default_factory=dict)
+    """Operators without a formula, and how often each runs in a step."""
+    notes: tuple[str, ...] = ()
+
+    def at(self, batch_size: int) -> Trace:
+        """The step at one batch size."""
+        return Trace(
+            batch_size=batch_size,
+            ops=tuple(op.at(batch_size) for op in self.ops),
+            memory=self.memory_at(batch_size),
+            parameters=self.parameters,
+            issued_ops=self.issued_ops,
+        )
+
+    def memory_at(self, batch_size: int) -> Memory:
+        """Peak memory at a batch size: piecewise linear between and beyond the traced ones."""
+        low, high = _neighbours(sorted(self.memory), batch_size)
+        if low == high:
+            return self.memory[low]
+        share = (batch_size - low) / (high - low)
+        first, second = self.memory[low], self.memory[high]
+        return Memory(
+            parameters=_blend(first.parameters, second.parameters, share),
+            gradients=_blend(first.gradients, second.gradients, share),
+            optimizer_state=_blend(first.optimizer_state, second.optimizer_state, share),
+            inputs=_blend(first.inputs, second.inputs, share),
+            activations=_blend(first.activations, second.activations, share),
+            temporaries=_blend(first.temporaries, second.temporaries, share),
+        )
+
+
+def _neighbours(sizes: list[int], batch_size: int) -> tuple[int, int]:
+    """The two traced batch sizes to draw the line through."""
+    if len(sizes) == 1 or batch_size in sizes:
+        nearest = min(sizes, key=lambda size: abs(size - batch_size))
+        return nearest, nearest
+    above = next((i for i, size in enumerate(sizes) if size > batch_size), len(sizes) - 1)
+    above = max(above, 1)
+    return sizes[above - 1], sizes[above]
+
+
+def _blend(first: float, second: float, share: float) -> float:
+    return max(first + (second - first) * share, 0.0)

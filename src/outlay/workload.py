@@ -1,0 +1,191 @@
+"""What the user wants to train, for how long, on what data and within which limits.
+
+Plain values in outlay's units (seconds, bytes, dollars); `workload_file` reads them from TOML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+WITH_THE_RUN = "run"
+"""Where something lies that is kept at the provider the run is on."""
+FREE_SOURCES = frozenset({"home", "internet"})
+"""Places to fetch from that charge nothing for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The training step: a bundled profile, a saved one, or code to trace."""
+
+    profile: str | None = None
+    target: str | None = None
+    """`path/to/file.py:function`, traced when planning (needs torch)."""
+    batch_size: int | None = None
+    """Per GPU; None is the largest that fits."""
+    precision: str | None = None
+    """Arithmetic to use instead of the traced one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """How long to train. `samples` and `epochs` are equal work on every machine; plain
+    `iterations` are that many steps at each machine's own batch; `training_s` is a fixed time."""
+
+    samples: float | None = None
+    epochs: float | None = None
+    iterations: int | None = None
+    global_batch_size: int | None = None
+    """The batch `iterations` refers to: with it they are equal work, too."""
+    training_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """The data: how much of it, where it lies, and how long preparing it takes on the machine."""
+
+    samples: int | None = None
+    size_bytes: float | None = None
+    preparation_s: float = 0.0
+    prepared_each_session: bool = True
+    at: str = "internet"
+    kept_at: str = WITH_THE_RUN
+    storage: str = "volume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Something kept and paid for by the GB-month, and perhaps pulled by each machine and session."""
+
+    name: str
+    size_bytes: float
+    at: str = WITH_THE_RUN
+    kind: str = "volume"
+    pulled_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What is written now and then so that work is not lost."""
+
+    size_bytes: float | None = None
+    interval_s: float | None = None
+    """None: the interval that costs least (Young 1974)."""
+    kept: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One run from end to end, or a number of sessions a month, or some hours a day."""
+
+    sessions_per_month: float | None = None
+    hours_per_day: float | None = None
+    machines: int = 1
+    setup_s: float | None = None
+    """Environment set-up at the start of each session; None takes the assumption."""
+    storage_s: float | None = None
+    """How long data is kept; None is as long as the run takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an option must satisfy."""
+
+    budget_usd: float | None = None
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """GPUs, providers, regions, instances and tenancies by name; empty means no restriction."""
+
+    gpus: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    tenancies: tuple[str, ...] = ()
+    max_gpus: int | None = None
+    bundled: bool = True
+    """Whether the bundled offers are considered besides the user's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """An offer the user was given."""
+
+    provider: str
+    instance: str
+    gpu: str
+    gpus: int
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None = None
+    region: str = "any"
+    vcpus: float | None = None
+    ram_bytes: float | None = None
+    local_disk_bytes: float | None = None
+    as_of: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workstation:
+    """A machine of one's own, or one to be bought (then `purchase_usd` is set)."""
+
+    name: str
+    gpu: str
+    gpus: int
+    vcpus: float | None = None
+    ram_bytes: float | None = None
+    host_w: float | None = None
+    electricity_usd_per_kwh: float | None = None
+    purchase_usd: float | None = None
+    resale_usd: float = 0.0
+    lifetime_use_s: float | None = None
+    wear_usd_per_hour: float = 0.0
+    pue: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermsOverride:
+    """What the user pays a provider where it differs from the table."""
+
+    provider: str
+    billing_step_s: float | None = None
+    billing_minimum_s: float | None = None
+    volume_usd_per_gb_month: float | None = None
+    object_usd_per_gb_month: float | None = None
+    registry_usd_per_gb_month: float | None = None
+    egress_usd_per_gb: float | None = None
+    egress_free_gb_per_month: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Everything a plan needs to know from the user."""
+
+    name: str
+    step: Step
+    length: Length
+    data: Dataset = field(default_factory=Dataset)
+    stored: tuple[Stored, ...] = ()
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    usage: Usage = field(default_factory=Usage)
+    limits: Limits = field(default_factory=Limits)
+    consider: Selection = field(default_factory=Selection)
+    leave_out: Selection = field(default_factory=Selection)
+    quotes: tuple[Quote, ...] = ()
+    workstations: tuple[Workstation, ...] = ()
+    terms: tuple[TermsOverride, ...] = ()
+    currency: str = "USD"
+    usd_per_unit: float = 1.0
+    """One unit of the user's currency in dollars."""
+
+    def samples(self) -> float | None:
+        """Samples to train on, None where the length is steps at each machine's batch, or a time."""
+        length = self.length
+        if length.samples is not None:
+            return length.samples
+        if length.epochs is not None and self.data.samples is not None:
+            return length.epochs * self.data.samples
+        if length.iterations is not None and length.global_batch_size is not None:
+            return float(length.iterations * length.global_batch_size)
+        return None

@@ -1,0 +1,523 @@
+"""Reading `outlay.toml`: text in, a `Workload` out, or one message that names the line and the key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from outlay.errors import InputError, NotKnown
+from outlay.facts import assumptions
+from outlay.units import duration_s, size_bytes
+from outlay.workload import (
+    Checkpoint,
+    Dataset,
+    Length,
+    Limits,
+    Quote,
+    Selection,
+    Step,
+    Stored,
+    TermsOverride,
+    Usage,
+    Workload,
+    Workstation,
+)
+
+
+def _as_duration(value: object) -> float:
+    if not isinstance(value, str):
+        raise ValueError('a duration needs a unit in quotes, for example "35m", "6h" or "14d"')
+    return duration_s(value)
+
+
+def _as_size(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('a size needs a unit in quotes, for example "13.8GB" or "600MB"')
+    return size_bytes(value)
+
+
+def _as_date(value: object) -> str:
+    return date.fromisoformat(str(value)).isoformat()
+
+
+_SCHEMA_TEXT = {"type": "string"}
+Duration = Annotated[
+    float,
+    BeforeValidator(_as_duration, json_schema_input_type=str),
+    Field(gt=0, le=100 * 365 * 86400, description='A duration such as "35m", "1h30m" or "14d".'),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(_as_size, json_schema_input_type=str),
+    Field(gt=0, le=10**18, description='A size such as "13.8GB" (10^9) or "512MiB" (2^20).'),
+]
+Day = Annotated[str, BeforeValidator(_as_date, json_schema_input_type=str)]
+Money = Annotated[float, Field(gt=0, le=1e9)]
+MoneyOrZero = Annotated[float, Field(ge=0, le=1e9)]
+HourlyPrice = Annotated[float, Field(gt=0, le=1e7)]
+Rate = Annotated[float, Field(ge=0, le=1e6)]
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Amount = Annotated[float, Field(gt=0, le=1e15)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StepTable(_Table):
+    """The training step: exactly one of `profile` and `target`."""
+
+    profile: Name | None = Field(None, description="A bundled profile or the path of a saved one.")
+    target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["max"] = Field(
+        "max", description="Samples per GPU and step, or max: the largest that fits."
+    )
+    precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
+
+    @model_validator(mode="after")
+    def _one_step(self) -> Self:
+        if (self.profile is None) == (self.target is None):
+            raise ValueError("give exactly one of profile and target")
+        return self
+
+
+class LengthTable(_Table):
+    """How long to train: exactly one of samples, epochs, iterations and time."""
+
+    samples: Amount | None = None
+    epochs: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        None, description="Passes over the dataset; needs data.samples."
+    )
+    iterations: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    global_batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        None, description="The batch the iterations refer to; without it each machine's own."
+    )
+    time: Duration | None = Field(None, description="Train for this long, whatever gets done.")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        given = [self.samples, self.epochs, self.iterations, self.time]
+        if sum(value is not None for value in given) != 1:
+            raise ValueError("give exactly one of samples, epochs, iterations and time")
+        if self.global_batch_size is not None and self.iterations is None:
+            raise ValueError("global_batch_size goes with iterations")
+        return self
+
+
+class DataTable(_Table):
+    """The dataset."""
+
+    samples: Annotated[int, Field(ge=1, le=10**13)] | None = None
+    size: Size | None = Field(None, description="On disk; or give samples and sample_size.")
+    sample_size: Size | None = None
+    preparation: Duration | None = Field(
+        None, description="Time to prepare it on the machine, billed like training."
+    )
+    prepared: Literal["each session", "once"] = "each session"
+    at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
+    kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
+    storage: Literal["volume", "object", "none"] = "volume"
+
+
+class StoredTable(_Table):
+    """Something kept by the GB-month besides the dataset, such as container images."""
+
+    name: Name
+    size: Size
+    at: Name = "run"
+    kind: Literal["volume", "object", "registry"] = "volume"
+    pulled: Size | None = Field(None, description="Pulled by each machine in each session.")
+
+
+class CheckpointTable(_Table):
+    """Checkpoints."""
+
+    size: Size | None = None
+    interval: Duration | None = None
+    kept: Count = 1
+
+
+class UsageTable(_Table):
+    """One run (nothing given), or sessions a month, or hours a day."""
+
+    sessions_per_month: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    hours_per_day: Annotated[float, Field(gt=0, le=24)] | None = None
+    machines: Count = 1
+    setup: Duration | None = Field(None, description="Environment set-up in each session.")
+    keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
+
+    @model_validator(mode="after")
+    def _one_pattern(self) -> Self:
+        if self.sessions_per_month is not None and self.hours_per_day is not None:
+            raise ValueError("give sessions_per_month or hours_per_day, not both")
+        return self
+
+
+class LimitsTable(_Table):
+    """Limits every option must satisfy."""
+
+    budget: Money | None = None
+    deadline: Duration | None = None
+
+
+class SelectionTable(_Table):
+    """Names to consider, or to leave out."""
+
+    gpus: tuple[Name, ...] = ()
+    providers: tuple[Name, ...] = ()
+    regions: tuple[Name, ...] = ()
+    instances: tuple[Name, ...] = ()
+    tenancies: tuple[Literal["on-demand", "spot", "reserved", "owned"], ...] = ()
+
+
+class ConsiderTable(SelectionTable):
+    """Names to consider; an empty list means all."""
+
+    max_gpus: Count | None = Field(None, description="GPUs in one machine at most.")
+    bundled: bool = Field(True, description="Whether bundled offers rank beside your own.")
+
+
+class OfferTable(_Table):
+    """A quote of your own, in your currency."""
+
+    provider: Name
+    gpu: Name
+    gpus: Count = 1
+    instance: Name | None = None
+    price_per_hour: HourlyPrice | None = Field(None, description="The whole machine, on demand.")
+    spot_per_hour: HourlyPrice | None = None
+    region: Name = "any"
+    vcpus: Amount | None = None
+    ram: Size | None = None
+    local_disk: Size | None = None
+    as_of: Day | None = None
+    note: str = ""
+
+
+class MachineTable(_Table):
+    """A machine of your own; with `purchase`, one to be bought."""
+
+    name: Name
+    gpu: Name
+    gpus: Count = 1
+    vcpus: Amount | None = None
+    ram: Size | None = None
+    host_watts: Annotated[float, Field(ge=0, le=20_000)] | None = None
+    electricity_per_kwh: Annotated[float, Field(ge=0, le=1e5)] | None = None
+    purchase: Money | None = None
+    resale: MoneyOrZero = 0.0
+    use: Duration | None = Field(
+        None, description="Hours it will be used before it is sold; needed with purchase."
+    )
+    wear_per_hour: MoneyOrZero = 0.0
+    pue: Annotated[float, Field(ge=1, le=3)] = 1.0
+
+    @model_validator(mode="after")
+    def _bought(self) -> Self:
+        if self.purchase is not None and self.use is None:
+            raise ValueError("a machine to be bought needs use: the hours it will be used")
+        if self.purchase is not None and self.resale > self.purchase:
+            raise ValueError("resale is above purchase")
+        return self
+
+
+class ProviderTable(_Table):
+    """What you pay a provider where it differs from the table, in your currency."""
+
+    name: Name
+    billing_step: Duration | None = None
+    billing_minimum: Duration | None = None
+    volume_per_gb_month: Rate | None = None
+    object_per_gb_month: Rate | None = None
+    registry_per_gb_month: Rate | None = None
+    egress_per_gb: Rate | None = None
+    egress_free_gb_per_month: Rate | None = None
+
+
+class WorkloadFile(_Table):
+    """An outlay workload file: what to train, for how long, on what data, within which limits."""
+
+    name: Name = "training run"
+    currency: Name = Field("USD", description="Currency of every amount in this file.")
+    step: StepTable
+    length: LengthTable
+    data: DataTable = DataTable()
+    checkpoint: CheckpointTable = CheckpointTable()
+    usage: UsageTable = UsageTable()
+    limits: LimitsTable = LimitsTable()
+    consider: ConsiderTable = ConsiderTable()
+    leave_out: SelectionTable = SelectionTable()
+    stored: tuple[StoredTable, ...] = ()
+    offer: tuple[OfferTable, ...] = ()
+    machine: tuple[MachineTable, ...] = ()
+    provider: tuple[ProviderTable, ...] = ()
+
+    @model_validator(mode="after")
+    def _epochs_need_a_dataset(self) -> Self:
+        if self.length.epochs is not None and self.data.samples is None:
+            raise ValueError("length.epochs needs data.samples: how many samples an epoch has")
+        return self
+
+
+def read_workload(path: Path) -> Workload:
+    """The workload in a TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(
+            f"There is no workload file {path}.",
+            fix="`outlay init` writes a commented one; or give the path of yours.",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"The workload file {path} cannot be read: {error}.") from error
+    return parse_workload(text, str(path), folder=path.parent)
+
+
+def parse_workload(text: str, where: str = "workload", folder: Path | None = None) -> Workload:
+    """The workload in a text; `where` names it in messages, `folder` is what paths start from."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            f"{where} is not valid TOML: {error}.",
+            fix="Texts need quotes, tables look like [limits], lists like [1, 2].",
+        ) from error
+    try:
+        return _workload(WorkloadFile.model_validate(table), folder)
+    except ValidationError as error:
+        raise _input_error(error, text, where) from error
+
+
+def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
+    usd = _usd_per_unit(file.currency)
+    return Workload(
+        name=file.name,
+        step=_step(file.step, folder),
+        length=Length(
+            samples=file.length.samples,
+            epochs=file.length.epochs,
+            iterations=file.length.iterations,
+            global_batch_size=file.length.global_batch_size,
+            training_s=file.length.time,
+        ),
+        data=_dataset(file.data),
+        stored=tuple(_stored(item) for item in file.stored),
+        checkpoint=Checkpoint(
+            size_bytes=file.checkpoint.size,
+            interval_s=file.checkpoint.interval,
+            kept=file.checkpoint.kept,
+        ),
+        usage=Usage(
+            sessions_per_month=file.usage.sessions_per_month,
+            hours_per_day=file.usage.hours_per_day,
+            machines=file.usage.machines,
+            setup_s=file.usage.setup,
+            storage_s=file.usage.keep_data,
+        ),
+        limits=Limits(
+            budget_usd=_money(file.limits.budget, usd), deadline_s=file.limits.deadline
+        ),
+        consider=_selection(
+            file.consider, max_gpus=file.consider.max_gpus, bundled=file.consider.bundled
+        ),
+        leave_out=_selection(file.leave_out),
+        quotes=tuple(_quote(offer, number, usd) for number, offer in enumerate(file.offer, 1)),
+        workstations=tuple(_workstation(machine, usd) for machine in file.machine),
+        terms=tuple(_terms(provider, usd) for provider in file.provider),
+        currency=file.currency.upper(),
+        usd_per_unit=usd,
+    )
+
+
+def _usd_per_unit(currency: str) -> float:
+    if currency.upper() == "USD":
+        return 1.0
+    fact = assumptions().get(f"usd_per_{currency.lower()}")
+    if fact is None or fact.number is None:
+        known = ["USD"] + [
+            name.removeprefix("usd_per_").upper()
+            for name, row in assumptions().items()
+            if name.startswith("usd_per_") and row.unit == "USD"
+        ]
+        raise NotKnown("currency", currency, known, fix=f"Known: {', '.join(known)}.")
+    return fact.number
+
+
+def _money(amount: float | None, usd: float) -> float | None:
+    return None if amount is None else amount * usd
+
+
+def _step(table: StepTable, folder: Path | None) -> Step:
+    target = table.target
+    if target is not None and folder is not None and not Path(target).is_absolute():
+        target = str(folder / target)
+    profile = table.profile
+    if profile is not None and folder is not None and profile.endswith((".json", ".json.gz")):
+        profile = str(folder / profile)
+    return Step(
+        profile=profile,
+        target=target,
+        batch_size=None if table.batch_size == "max" else table.batch_size,
+        precision=None if table.precision == "as traced" else table.precision,
+    )
+
+
+def _dataset(table: DataTable) -> Dataset:
+    size: float | None = table.size
+    if size is None and table.samples is not None and table.sample_size is not None:
+        size = table.samples * table.sample_size
+    return Dataset(
+        samples=table.samples,
+        size_bytes=size,
+        preparation_s=table.preparation or 0.0,
+        prepared_each_session=table.prepared == "each session",
+        at=table.at,
+        kept_at=table.kept_at,
+        storage=table.storage,
+    )
+
+
+def _stored(table: StoredTable) -> Stored:
+    return Stored(
+        name=table.name,
+        size_bytes=table.size,
+        at=table.at,
+        kind=table.kind,
+        pulled_bytes=table.pulled or 0.0,
+    )
+
+
+def _selection(
+    table: SelectionTable, *, max_gpus: int | None = None, bundled: bool = True
+) -> Selection:
+    return Selection(
+        gpus=table.gpus,
+        providers=table.providers,
+        regions=table.regions,
+        instances=table.instances,
+        tenancies=table.tenancies,
+        max_gpus=max_gpus,
+        bundled=bundled,
+    )
+
+
+def _quote(table: OfferTable, number: int, usd: float) -> Quote:
+    return Quote(
+        provider=table.provider,
+        instance=table.instance or f"{table.gpus}x {table.gpu} (quote {number})",
+        gpu=table.gpu,
+        gpus=table.gpus,
+        price_usd_per_hour=_money(table.price_per_hour, usd),
+        spot_usd_per_hour=_money(table.spot_per_hour, usd),
+        region=table.region,
+        vcpus=table.vcpus,
+        ram_bytes=table.ram,
+        local_disk_bytes=table.local_disk,
+        as_of=table.as_of or "",
+        note=table.note,
+    )
+
+
+def _workstation(table: MachineTable, usd: float) -> Workstation:
+    return Workstation(
+        name=table.name,
+        gpu=table.gpu,
+        gpus=table.gpus,
+        vcpus=table.vcpus,
+        ram_bytes=table.ram,
+        host_w=table.host_watts,
+        electricity_usd_per_kwh=_money(table.electricity_per_kwh, usd),
+        purchase_usd=_money(table.purchase, usd),
+        resale_usd=table.resale * usd,
+        lifetime_use_s=table.use,
+        wear_usd_per_hour=table.wear_per_hour * usd,
+        pue=table.pue,
+    )
+
+
+def _terms(table: ProviderTable, usd: float) -> TermsOverride:
+    return TermsOverride(
+        provider=table.name,
+        billing_step_s=table.billing_step,
+        billing_minimum_s=table.billing_minimum,
+        volume_usd_per_gb_month=_money(table.volume_per_gb_month, usd),
+        object_usd_per_gb_month=_money(table.object_per_gb_month, usd),
+        registry_usd_per_gb_month=_money(table.registry_per_gb_month, usd),
+        egress_usd_per_gb=_money(table.egress_per_gb, usd),
+        egress_free_gb_per_month=table.egress_free_gb_per_month,
+    )
+
+
+def _input_error(error: ValidationError, text: str, where: str) -> InputError:
+    """The first problem in words: which line and key, what is wrong, which key was meant."""
+    problems = error.errors()
+    first = problems[0]
+    path = [part for part in first["loc"] if isinstance(part, int) or not _is_type(str(part))]
+    line = line_of(text, path)
+    place = f"{where}, line {line}" if line else where
+    key = ".".join(str(part) for part in path) or "the file"
+    more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        return InputError(f"{place}: there is no key {key!r}{more}.", why=_meant(path))
+    if first["type"] == "missing":
+        return InputError(
+            f"{place}: {key!r} is missing{more}.", fix="`outlay init` shows every key."
+        )
+    said = first["msg"].removeprefix("Value error, ").rstrip(".")
+    said = said[0].lower() + said[1:]
+    value = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+    return InputError(f"{place}: {key}{value}: {said}{more}.")
+
+
+def _is_type(part: str) -> bool:
+    """pydantic names the branch of a union in a location; users do not write those."""
+    return part.startswith(("constrained", "literal", "function", "int", "float", "str"))
+
+
+def _meant(path: Sequence[str | int]) -> str:
+    """The known key nearest to a wrong one, searched in the table it stands in."""
+    model: Any = WorkloadFile
+    for part in path[:-1]:
+        if isinstance(part, str):
+            model = _model_of(model, part)
+    known = list(model.model_fields)
+    near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(known)}."
+
+
+def _model_of(model: type[BaseModel], field: str) -> type[BaseModel]:
+    annotation = model.model_fields[field].annotation
+    inner = getattr(annotation, "__args__", (annotation,))[0]
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
+
+
+_HEADER = re.compile(r"\s*\[+\s*([A-Za-z0-9_.\-\"]+)\s*\]+")
+
+
+def line_of(text: str, path: Sequence[str | int]) -> int | None:
+    """The line of a key in TOML text, of its table where the key is missing."""
+    tables = [str(part) for part in path if isinstance(part, str)]
+    index = next((part for part in path if isinstance(part, int)), 0)
+    header, key = ".".join(tables[:-1]), tables[-1] if tables else ""
+    seen, current, table_line = -1, "", None
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _HEADER.match(line)
+        if match:
+            current = match[1].strip('"')
+            if current == ".".join(tables):
+                return number
+            if current == header:
+                seen += 1
+                table_line = number if seen == index else table_line
+        elif current == header and (seen == index or not header):
+            if re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line):
+                return number
+    return table_line

@@ -1,0 +1,665 @@
+"""Build the price tables under `src/outlay/data/` from raw price files.
+
+    python tools/build_offers.py --raw DIR [--out DIR]
+
+The raw folder holds `offers_<date>.csv.gz` (one row per instance type and region or zone, with
+flags), `gpu_names.csv`, `spot_volatility.csv` and `aws_spot_interruptions_<month>.csv`. The output
+folder already holds three tables kept by hand, which are read and not written:
+
+    instance_forms.csv   which form of a GPU (PCIe, SXM) an instance type has, with the source
+    instance_disks.csv   local disk of an instance type, with the source
+    instance_ends.csv    when a provider withdrew an instance type, with the source
+
+Written: `offers_<date>.csv`, `offer_doubts.csv`, `spot_interruptions_<date>.csv`,
+`spot_volatility_<date>.csv`, `gpu_spellings.csv`. The same input gives the same bytes.
+
+A row is never dropped for being doubtful. What is wrong with it is said in `doubts`, in the words
+of `DOUBTS` below, and whoever ranks offers decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+import re
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+K = TypeVar("K")
+Row = dict[str, str]
+
+STALE_DAYS = 90
+CHEAP_FRACTION = 0.40
+DEAR_FACTOR = 4.0
+HOST_USD_PER_VCPU_HOUR = 0.10
+"""What a vCPU with its memory adds to the price of a machine.
+
+Assumes: twice the $0.04 to $0.05 of general-purpose machines, for dear regions and much RAM. Used
+only so that one GPU on a 64-vCPU host is not called suspiciously dear.
+"""
+SPOT_FLOOR_FRACTION = 0.15
+UNLIKELY_RAM_FACTOR = 1.5
+JUDGES = 2
+"""Providers without serious doubts that must sell a GPU before a price for it is called unusual."""
+
+# kind: "note" the price stands; "caution" the price may be off; "no price" nobody pays this price
+DOUBTS: dict[str, tuple[str, str]] = {
+    "stale": (
+        "caution",
+        f"The price was last confirmed more than {STALE_DAYS} days before the snapshot",
+    ),
+    "withdrawn": ("no price", "The provider had withdrawn the instance type by the snapshot date"),
+    "withdrawal announced": ("note", "The provider has named the day in instance_ends.csv"),
+    "not sold on demand": (
+        "no price",
+        "On-demand is a list price only; such machines are reserved",
+    ),
+    "bid floor": ("no price", "The auction's lowest bid, in the spot column; winning costs more"),
+    "spot only": ("note", "There is no on-demand price"),
+    "spot not below on-demand": ("note", "The listed spot price saved nothing and was removed"),
+    "spot in some zones": ("note", "Some zones have no spot price below on-demand"),
+    "zones differ": ("caution", "On-demand differs between zones; the lowest is given"),
+    "region not verified": (
+        "caution",
+        "Listed in every region; whether it is sold there is unknown",
+    ),
+    "no stock seen": ("caution", "No region offered it when the list was made"),
+    "local zone": ("caution", "The parent region's price, which a local zone need not charge"),
+    "aggregator": ("note", "Resold: the same machine may be listed by its owner too"),
+    "marketplace": ("caution", "Middle of many hosts' prices; vCPUs and RAM are rounded down"),
+    "maybe EUR": ("caution", "The figure is probably in euros and was not converted"),
+    "host added": ("note", "GPU and host are listed apart; this is their sum"),
+    "host chosen": ("note", "The host is one of many that can be joined to the GPU"),
+    "local disk billed apart": ("note", "The local SSD that comes with it is not in the price"),
+    "fraction of a GPU": ("note", "A share of one GPU, or a partition of it"),
+    "count or name fixed": ("note", "The list had a wrong GPU count or name, corrected here"),
+    "ram fixed": ("note", "The list had multiplied RAM by the GPU count twice, corrected here"),
+    "form not stated": ("caution", "PCIe or SXM is not known, so speed is that of a family"),
+    "suspiciously cheap": ("caution", "On-demand is far below others for this GPU"),
+    "suspiciously dear": ("caution", "On-demand is far above others for this GPU"),
+    "spot suspiciously cheap": ("caution", "Spot is far below others for this GPU"),
+    "spot suspiciously dear": ("caution", "Spot is far above others for this GPU"),
+}
+"""Every word `doubts` may hold, in the order it holds them: kind and meaning."""
+
+FLAG_DOUBTS = {
+    "stale": "stale",
+    "region_not_verified": "region not verified",
+    "spot_eq_ondemand": "",  # worked out again from the prices
+    "spot_only": "",  # likewise
+    "host_added": "host added",
+    "not_sold_ondemand": "not sold on demand",
+    "aggregator": "aggregator",
+    "bid_floor": "bid floor",
+    "maybe_eur": "maybe EUR",
+    "fractional": "fraction of a GPU",
+    "count_or_name_fixed": "count or name fixed",
+}
+"""Flag in the raw file to doubt. A flag that is not here stops the build."""
+
+PATTERN_DOUBTS = (
+    ("gcp", "n1-*", "host chosen"),
+    ("gcp", "a2-ultragpu-*", "local disk billed apart"),
+    ("gcp", "a3-*", "local disk billed apart"),
+    ("gcp", "a4-*", "local disk billed apart"),
+    # Source: sky/catalog/data_fetchers/fetch_vast.py in skypilot-org/skypilot: the price of a type
+    # is the median of its hosts, and the search rounds vCPUs and RAM down ("chunked").
+    ("vast", "*", "marketplace"),
+)
+"""Doubts that hold for all of a provider's instance types of a name."""
+
+FAMILIES = frozenset(
+    ("A100 40GB", "A100 80GB", "V100 16GB", "V100 32GB", "P100", "GH200", "H100", "A800 80GB")
+)
+"""GPU names that leave the form open."""
+
+H100_ASSUMED = frozenset(("cudo", "fluidstack", "paperspace", "seeweb"))
+"""Providers that say only H100; the raw names file put a form there without a source."""
+
+# Source: the scheme of AWS zone ids, the region without hyphens and with its direction shortened.
+# Checked by price: on-demand prices per zone id agree with a list that names the regions
+# (https://github.com/tsaol/aws-gpu, data/g7e_instances.js of 2026-08-26).
+# fmt: off
+AWS_REGIONS = {
+    "afs1": "af-south-1", "ape1": "ap-east-1", "ape2": "ap-east-2", "apne1": "ap-northeast-1",
+    "apne2": "ap-northeast-2", "apne3": "ap-northeast-3", "aps1": "ap-south-1",
+    "aps2": "ap-south-2", "apse1": "ap-southeast-1", "apse2": "ap-southeast-2",
+    "apse3": "ap-southeast-3", "apse4": "ap-southeast-4", "apse5": "ap-southeast-5",
+    "apse7": "ap-southeast-7", "cac1": "ca-central-1", "caw1": "ca-west-1", "euc1": "eu-central-1",
+    "euc2": "eu-central-2", "eun1": "eu-north-1", "eus1": "eu-south-1", "eus2": "eu-south-2",
+    "euw1": "eu-west-1", "euw2": "eu-west-2", "euw3": "eu-west-3", "ilc1": "il-central-1",
+    "mec1": "me-central-1", "mes1": "me-south-1", "mxc1": "mx-central-1", "sae1": "sa-east-1",
+    "usge1": "us-gov-east-1", "usgw1": "us-gov-west-1", "use1": "us-east-1", "use2": "us-east-2",
+    "usw1": "us-west-1", "usw2": "us-west-2",
+}
+# fmt: on
+
+
+class RawError(Exception):
+    """A raw file holds something this tool does not know how to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One instance type in one place. `raw_gpu` is the name before its form was looked up."""
+
+    provider: str
+    instance: str
+    raw_gpu: str
+    gpu: str
+    gpus: int
+    gpu_share: float
+    gpu_memory_gib: float
+    vcpus: float
+    ram_gib: float
+    local_disk_gb: str
+    region: str
+    zones: int
+    price: float | None
+    spot: float | None
+    spot_max: float | None
+    as_of: str
+    source: str
+    doubts: frozenset[str]
+
+    @property
+    def whole_gpus(self) -> float:
+        """GPUs paid for, shares counted as shares."""
+        return self.gpus * self.gpu_share
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_csv(path: Path) -> list[Row]:
+    """The rows of a CSV file, gzipped or not."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def only_file(folder: Path, pattern: str) -> Path:
+    """The one file of a folder that matches."""
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise RawError(f"{folder} has {len(found)} files {pattern!r}; exactly one is needed.")
+    return found[0]
+
+
+def shorten(text: str) -> float | None:
+    """A price to five significant digits, None where there is none. Zero is not a price."""
+    value = float(text) if text else 0.0
+    return float(f"{value:.5g}") if value > 0 else None
+
+
+def aws_region(zone_id: str) -> str:
+    """Region of an AWS zone id, or the zone group of a local or wavelength zone.
+
+    `apne1-az1` is in `ap-northeast-1`, `usw2-lax1-az1` in the local zone group `us-west-2-lax-1`,
+    `use1-wl1-bos-wlz1` in the wavelength zone group `us-east-1-wl1`.
+    """
+    prefix, _, rest = zone_id.partition("-")
+    if prefix not in AWS_REGIONS:
+        raise RawError(f"AWS zone id {zone_id!r} has no region in AWS_REGIONS.")
+    region = AWS_REGIONS[prefix]
+    if re.fullmatch(r"az\d", rest):
+        return region
+    if local := re.fullmatch(r"([a-z]{3})(\d)-az\d", rest):
+        return f"{region}-{local[1]}-{local[2]}"
+    if wavelength := re.fullmatch(r"(wl\d)-[a-z]{3}-wlz\d", rest):
+        return f"{region}-{wavelength[1]}"
+    raise RawError(f"AWS zone id {zone_id!r} is not of a known form.")
+
+
+def gcp_region(zone: str) -> str:
+    """Region of a GCP zone: `us-central1` for `us-central1-a`."""
+    match = re.fullmatch(r"([a-z]+-[a-z]+\d+)-[a-z]", zone)
+    if match is None:
+        raise RawError(f"GCP zone {zone!r} is not of a known form.")
+    return match[1]
+
+
+def region_of(provider: str, place: str) -> str:
+    """Region of a place as the raw file names it; `unknown` where it names none."""
+    readers: Mapping[str, Callable[[str], str]] = {"aws": aws_region, "gcp": gcp_region}
+    if provider in readers:
+        return readers[provider](place)
+    return place.strip(" ,") or "unknown"
+
+
+def is_local_zone(region: str) -> bool:
+    """Whether an AWS region as `aws_region` names it is a local or wavelength zone group."""
+    return re.fullmatch(r"[a-z]{2}-[a-z]+-\d-[a-z0-9-]+", region) is not None
+
+
+def raw_doubts(row: Row, region: str, snapshot: date) -> frozenset[str]:
+    """What the raw row says, or its name or place implies, about its own price."""
+    flags = [flag for flag in row["flags"].split(";") if flag]
+    if unknown := [flag for flag in flags if flag not in FLAG_DOUBTS]:
+        raise RawError(f"Unknown flags {unknown} at {row['provider']} {row['instance_type']}.")
+    doubts = {FLAG_DOUBTS[flag] for flag in flags} - {"", "stale"}
+    if (snapshot - date.fromisoformat(row["last_changed"])).days > STALE_DAYS:
+        doubts.add("stale")
+    if region == "unknown":
+        doubts.add("no stock seen")
+    if row["provider"] == "aws" and is_local_zone(region):
+        doubts.add("local zone")
+    for provider, pattern, doubt in PATTERN_DOUBTS:
+        if row["provider"] == provider and fnmatchcase(row["instance_type"], pattern):
+            doubts.add(doubt)
+    return frozenset(doubts)
+
+
+def zone_offer(row: Row) -> Offer:
+    """One raw row as an offer of one zone, before anything is looked up or merged."""
+    count = float(row["gpu_count"])
+    if count >= 1 and count != int(count):
+        raise RawError(f"{row['instance_type']}: {count} GPUs is neither whole nor a fraction.")
+    region = region_of(row["provider"], row["region"])
+    price, spot = shorten(row["price_usd_hour"]), shorten(row["spot_usd_hour"])
+    doubts = raw_doubts(row, region, date.fromisoformat(row["snapshot_date"]))
+    if "bid floor" in doubts:  # the floor stands in both columns; nobody sells at it on demand
+        price, spot = None, spot or price
+    return Offer(
+        provider=row["provider"],
+        instance=row["instance_type"],
+        raw_gpu=row["gpu"],
+        gpu=row["gpu"],
+        gpus=max(1, int(count)),
+        gpu_share=min(1.0, count),
+        gpu_memory_gib=float(row["gpu_memory_gib"]),
+        vcpus=float(row["vcpus"]),
+        ram_gib=float(row["ram_gib"]),
+        local_disk_gb="",
+        region=region,
+        zones=1,
+        price=price,
+        spot=spot,
+        spot_max=spot,
+        as_of=row["last_changed"],
+        source=row["source"],
+        doubts=doubts,
+    )
+
+
+# ---------------------------------------------------------------- merging
+
+
+def merge_zones(zones: list[Offer]) -> Offer:
+    """One offer for a region: lowest on-demand price, cheapest and dearest zone with real spot."""
+    prices = sorted({zone.price for zone in zones if zone.price is not None})
+    price = prices[0] if prices else None
+    listed = [zone.spot for zone in zones if zone.spot is not None]
+    spots = [spot for spot in listed if price is None or spot < price]
+    doubts = set().union(*(zone.doubts for zone in zones))
+    if len(prices) > 1:
+        doubts.add("zones differ")
+    if price is None:
+        doubts.add("spot only")
+    if listed and not spots:
+        doubts.add("spot not below on-demand")
+    if spots and len(spots) < len(zones):
+        doubts.add("spot in some zones")
+    return replace(
+        zones[0],
+        zones=len(zones),
+        price=price,
+        spot=min(spots, default=None),
+        spot_max=max(spots, default=None),
+        as_of=min(zone.as_of for zone in zones),
+        doubts=frozenset(doubts),
+    )
+
+
+def merge_regions(offers: list[Offer]) -> list[Offer]:
+    """One row `any` for an instance that costs the same in every region of its provider.
+
+    Several regions, all regions the provider has, and equal in everything but the region; else
+    the rows stay as they are, because `any` would claim places where it is not sold.
+    """
+    regions: dict[str, set[str]] = defaultdict(set)
+    for offer in offers:
+        regions[offer.provider].add(offer.region)
+    merged: list[Offer] = []
+    for (provider, _), group in grouped(offers, lambda o: (o.provider, o.instance)):
+        same = len({replace(offer, region="any") for offer in group}) == 1
+        if same and len(group) == len(regions[provider]) > 1:
+            merged.append(replace(group[0], region="any", zones=len(group)))
+        else:
+            merged.extend(group)
+    return merged
+
+
+def grouped(offers: Iterable[Offer], key: Callable[[Offer], K]) -> Iterable[tuple[K, list[Offer]]]:
+    """Offers by key, keys and offers in the order met."""
+    groups: dict[K, list[Offer]] = defaultdict(list)
+    for offer in offers:
+        groups[key(offer)].append(offer)
+    return groups.items()
+
+
+# ---------------------------------------------------------------- looking up
+
+
+def with_form(offer: Offer, forms: list[Row]) -> Offer:
+    """The offer with the form of its GPU, from the first row of `instance_forms.csv` that fits."""
+    gpu = next((row["gpu"] for row in forms if _fits(row, offer)), offer.raw_gpu)
+    doubts = offer.doubts | ({"form not stated"} if gpu in FAMILIES else set())
+    return replace(offer, gpu=gpu, doubts=doubts)
+
+
+def _fits(row: Row, offer: Offer) -> bool:
+    return (
+        row["provider"] == offer.provider
+        and row["raw_gpu"] == offer.raw_gpu
+        and fnmatchcase(offer.instance, row["instance_pattern"])
+    )
+
+
+def with_disk(offer: Offer, disks: Mapping[tuple[str, str], str]) -> Offer:
+    """The offer with its local disk from `instance_disks.csv`, empty where unknown."""
+    return replace(offer, local_disk_gb=disks.get((offer.provider, offer.instance), ""))
+
+
+def with_end(offer: Offer, ends: list[Row], snapshot: date) -> Offer:
+    """The offer, doubted if `instance_ends.csv` has a day on which it is withdrawn."""
+    for row in ends:
+        known = row["provider"] == offer.provider
+        if known and fnmatchcase(offer.instance, row["instance_pattern"]):
+            gone = date.fromisoformat(row["withdrawn"]) <= snapshot
+            doubt = "withdrawn" if gone else "withdrawal announced"
+            return replace(offer, doubts=offer.doubts | {doubt})
+    return offer
+
+
+def with_ram_fixed(offers: list[Offer]) -> list[Offer]:
+    """Offers with RunPod's RAM right.
+
+    Source: sky/catalog/data_fetchers/fetch_runpod.py in skypilot-org/skypilot multiplies by the
+    GPU count what RunPod already gives for the whole pod, for GPUs it has no default for. Such pods
+    stand out: RAM per GPU is far above that of the same pod with one GPU.
+    """
+    single = {_pod(o): o.ram_gib for o in offers if o.provider == "runpod" and o.gpus == 1}
+
+    def fixed(offer: Offer) -> Offer:
+        one = single.get(_pod(offer)) if offer.provider == "runpod" else None
+        if one is None or offer.ram_gib / offer.gpus <= UNLIKELY_RAM_FACTOR * one:
+            return offer
+        ram_gib, doubts = offer.ram_gib / offer.gpus, offer.doubts | {"ram fixed"}
+        return replace(offer, ram_gib=ram_gib, doubts=doubts)
+
+    return [fixed(offer) for offer in offers]
+
+
+def _pod(offer: Offer) -> str:
+    return re.sub(r"^\d+x", "", offer.instance)
+
+
+# ---------------------------------------------------------------- judging
+
+
+SET_ASIDE = frozenset(word for word, (kind, _) in DOUBTS.items() if kind != "note") - {
+    "region not verified",
+    "form not stated",
+    "zones differ",
+} | {"aggregator"}
+"""Doubts that keep an offer out of the comparison others are judged by."""
+
+
+def usual_usd_per_gpu_hour(
+    offers: list[Offer], price: Callable[[Offer], float | None]
+) -> dict[str, float]:
+    """What one GPU-hour usually costs, per raw GPU name: the median over providers.
+
+    A provider's figure is the median over its regions of its cheapest machine there, per GPU. So a
+    provider counts once however many regions it has, and large hosts do not raise the figure.
+    Shares of a GPU and whatever has a doubt of `SET_ASIDE` are left out; a GPU with fewer than
+    `JUDGES` providers left is not judged.
+    """
+    usual: dict[str, float] = {}
+    for gpu, group in grouped((o for o in offers if price(o)), lambda o: o.raw_gpu):
+        sound = [o for o in group if o.gpu_share == 1 and not o.doubts & SET_ASIDE]
+        figures = _provider_figures(sound, price)
+        if len(figures) >= JUDGES:
+            usual[gpu] = statistics.median(figures)
+    return usual
+
+
+def _provider_figures(offers: list[Offer], price: Callable[[Offer], float | None]) -> list[float]:
+    figures = []
+    for _, own in grouped(offers, lambda o: o.provider):
+        regions = grouped(own, lambda o: o.region)
+        cheapest = [min((price(o) or 0) / o.gpus for o in rows) for _, rows in regions]
+        figures.append(statistics.median(cheapest))
+    return figures
+
+
+def price_doubts(offer: Offer, usual: Mapping[str, float]) -> set[str]:
+    """`suspiciously cheap` below 40 % of what is usual for the GPU, `dear` above four times.
+
+    The price of the host is taken off before calling anything dear.
+    """
+    if offer.price is None or offer.raw_gpu not in usual:
+        return set()
+    usual_usd = usual[offer.raw_gpu] * offer.whole_gpus
+    host_usd = HOST_USD_PER_VCPU_HOUR * offer.vcpus
+    if offer.price < CHEAP_FRACTION * usual_usd:
+        return {"suspiciously cheap"}
+    return {"suspiciously dear"} if offer.price - host_usd > DEAR_FACTOR * usual_usd else set()
+
+
+def spot_doubts(offer: Offer, usual: Mapping[str, float], own_price: float | None) -> set[str]:
+    """The same for spot, which is judged by its own on-demand price too.
+
+    Cheap: below 40 % of usual spot and below 15 % of the offer's on-demand price. Dear: only with
+    no on-demand price to be below, if above four times usual spot or above what the provider
+    usually asks on demand (`own_price`, per GPU-hour).
+    """
+    if offer.spot is None or offer.raw_gpu not in usual:
+        return set()
+    usual_usd = usual[offer.raw_gpu] * offer.whole_gpus
+    floor_usd = SPOT_FLOOR_FRACTION * offer.price if offer.price else usual_usd
+    if offer.spot < min(CHEAP_FRACTION * usual_usd, floor_usd):
+        return {"spot suspiciously cheap"}
+    if offer.price is not None:
+        return set()
+    ceiling_usd = min(DEAR_FACTOR * usual[offer.raw_gpu], own_price or float("inf"))
+    return {"spot suspiciously dear"} if offer.spot > ceiling_usd * offer.whole_gpus else set()
+
+
+def judged(offers: list[Offer]) -> list[Offer]:
+    """The offers with doubts about prices far from what others ask."""
+    usual_price = usual_usd_per_gpu_hour(offers, lambda o: o.price)
+    usual_spot = usual_usd_per_gpu_hour(offers, lambda o: o.spot)
+    own_price = {
+        key: statistics.median(o.price / o.whole_gpus for o in rows if o.price)
+        for key, rows in grouped((o for o in offers if o.price), lambda o: (o.provider, o.raw_gpu))
+    }
+
+    def judge(offer: Offer) -> Offer:
+        own = own_price.get((offer.provider, offer.raw_gpu))
+        found = price_doubts(offer, usual_price) | spot_doubts(offer, usual_spot, own)
+        return replace(offer, doubts=offer.doubts | found)
+
+    return [judge(offer) for offer in offers]
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def build_offers(
+    raw: list[Row], forms: list[Row], disks: list[Row], ends: list[Row]
+) -> list[Offer]:
+    """Offers merged, looked up and judged, sorted by provider, instance and region."""
+    snapshot = date.fromisoformat(raw[0]["snapshot_date"])
+    disk_gb = {(row["provider"], row["instance"]): row["local_disk_gb"] for row in disks}
+    zones = [zone_offer(row) for row in raw]
+    key = lambda o: (o.provider, o.instance, o.region)  # noqa: E731
+    offers = [merge_zones(group) for _, group in grouped(zones, key)]
+    offers = [with_end(with_disk(with_form(o, forms), disk_gb), ends, snapshot) for o in offers]
+    return sorted(merge_regions(judged(with_ram_fixed(offers))), key=key)
+
+
+def offer_row(offer: Offer) -> Row:
+    """The offer as a row of the table."""
+    return {
+        "provider": offer.provider,
+        "instance": offer.instance,
+        "gpu": offer.gpu,
+        "gpus": str(offer.gpus),
+        "gpu_share": _text(offer.gpu_share),
+        "gpu_memory_gib": _text(offer.gpu_memory_gib),
+        "vcpus": _text(offer.vcpus),
+        "ram_gib": _text(offer.ram_gib),
+        "local_disk_gb": offer.local_disk_gb,
+        "region": offer.region,
+        "zones": str(offer.zones),
+        "price_usd_hour": _text(offer.price),
+        "spot_usd_hour": _text(offer.spot),
+        "spot_usd_hour_max": _text(offer.spot_max),
+        "as_of": offer.as_of,
+        "source": offer.source,
+        "doubts": ";".join(word for word in DOUBTS if word in offer.doubts),
+    }
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.5g}"
+
+
+def doubt_rows() -> list[Row]:
+    """The vocabulary of `doubts` as a table."""
+    return [
+        {"doubt": word, "kind": kind, "meaning": meaning}
+        for word, (kind, meaning) in DOUBTS.items()
+    ]
+
+
+BUCKETS = {
+    "<5%": ("0", "0.05"),
+    "5-10%": ("0.05", "0.1"),
+    "10-15%": ("0.1", "0.15"),
+    "15-20%": ("0.15", "0.2"),
+    ">20%": ("0.2", ""),
+}
+"""Bucket of the AWS Spot Instance Advisor to the fraction interrupted per month."""
+
+
+def interruption_rows(raw: list[Row]) -> list[Row]:
+    """Share of spot instances interrupted in a month, as a range; the top bucket is open."""
+    rows = [
+        {
+            "provider": "aws",
+            "instance": row["instance_type"],
+            "region": row["region"],
+            "low_fraction_per_month": BUCKETS[row["interruption_per_month"]][0],
+            "high_fraction_per_month": BUCKETS[row["interruption_per_month"]][1],
+            "as_of": row["as_of"],
+            "source": row["source"],
+        }
+        for row in raw
+    ]
+    return sorted(rows, key=lambda row: (row["instance"], row["region"]))
+
+
+def volatility_rows(raw: list[Row], as_of: str) -> list[Row]:
+    """How spot prices moved over the weeks up to `as_of`."""
+    source = "skypilot-catalog, one commit a week over the year to as_of"
+    rows = [
+        {
+            "provider": row["provider"],
+            "instance": row["instance_type"],
+            "region": row["region"],
+            "weeks": row["weeks"],
+            "spot_mean_usd_hour": _text(float(row["spot_mean"])),
+            "spot_min_usd_hour": _text(float(row["spot_min"])),
+            "spot_max_usd_hour": _text(float(row["spot_max"])),
+            "cv": f"{float(row['cv']):.3g}",
+            "as_of": as_of,
+            "source": source,
+        }
+        for row in raw
+    ]
+    return sorted(rows, key=lambda row: (row["provider"], row["instance"], row["region"]))
+
+
+def spelling_rows(raw: list[Row]) -> list[Row]:
+    """Every GPU name a provider uses, with ours."""
+    rows = [
+        {
+            "provider": row["source_provider"],
+            "spelling": row["source_name"],
+            "gpu": _spelled(row),
+            "note": _spelling_note(row),
+        }
+        for row in raw
+    ]
+    return sorted(rows, key=lambda row: (row["provider"], row["spelling"], row["gpu"]))
+
+
+def _spelled(row: Row) -> str:
+    gpu, spelling = row["canonical"], row["source_name"].upper()
+    if gpu.startswith("A100"):
+        gpu += " SXM" * ("SXM" in spelling) + " PCIe" * ("PCIE" in spelling)
+    if gpu.startswith("H100") and "SXM" not in spelling and row["source_provider"] in H100_ASSUMED:
+        return "H100"
+    return gpu
+
+
+def _spelling_note(row: Row) -> str:
+    if not row["canonical"]:
+        return "not a GPU"
+    types = row["instance_types_if_ambiguous"].replace("|", " ")
+    return f"for instances {types}" if types else ""
+
+
+def write_csv(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
+    """Write a table, checked for equal columns, with plain newlines."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{path.name}: {len(rows)} rows, {path.stat().st_size / 1000:.0f} KB")
+
+
+def build(raw: Path, out: Path) -> None:
+    """Read every raw file, write every table."""
+    offers_raw = read_csv(only_file(raw, "offers_*.csv.gz"))
+    names, volatility = read_csv(raw / "gpu_names.csv"), read_csv(raw / "spot_volatility.csv")
+    interruptions = interruption_rows(read_csv(only_file(raw, "aws_spot_interruptions_*.csv")))
+    forms, disks, ends = (read_csv(out / f"instance_{n}.csv") for n in ("forms", "disks", "ends"))
+    snapshot, advised = offers_raw[0]["snapshot_date"], interruptions[0]["as_of"]
+    offers = [offer_row(o) for o in build_offers(offers_raw, forms, disks, ends)]
+    tables = {
+        f"offers_{snapshot}.csv": offers,
+        "offer_doubts.csv": doubt_rows(),
+        f"spot_interruptions_{advised}.csv": interruptions,
+        f"spot_volatility_{snapshot}.csv": volatility_rows(volatility, snapshot),
+        "gpu_spellings.csv": spelling_rows(names),
+    }
+    for name, rows in tables.items():
+        write_csv(out / name, rows[0], rows)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="Build outlay's price tables from raw files.")
+    parser.add_argument("--raw", type=Path, required=True, help="folder of the raw price files")
+    data = Path(__file__).parents[1] / "src" / "outlay" / "data"
+    parser.add_argument("--out", type=Path, default=data, help="folder of the tables")
+    arguments = parser.parse_args()
+    build(arguments.raw, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
