@@ -48,49 +48,95 @@ Assumes: twice the $0.04 to $0.05 of general-purpose machines, for dear regions 
 only so that one GPU on a 64-vCPU host is not called suspiciously dear.
 """
 SPOT_FLOOR_FRACTION = 0.15
+NO_SAVING_FRACTION = 0.999
+"""Spot from this share of on-demand upwards saves nothing; the lists round the two differently."""
 UNLIKELY_RAM_FACTOR = 1.5
 JUDGES = 2
 """Providers without serious doubts that must sell a GPU before a price for it is called unusual."""
 
-# kind: "note" the price stands; "caution" the price may be off; "no price" nobody pays this price
-DOUBTS: dict[str, tuple[str, str]] = {
+# Kind: "note" what is said stands; "caution" it may be off; "no price" nobody pays this price.
+# About: the on-demand "price", the "spot" price, the "machine", or the whole "offer".
+DOUBTS: dict[str, tuple[str, str, str]] = {
     "stale": (
         "caution",
+        "offer",
         f"The price was last confirmed more than {STALE_DAYS} days before the snapshot",
     ),
-    "withdrawn": ("no price", "The provider had withdrawn the instance type by the snapshot date"),
-    "withdrawal announced": ("note", "The provider has named the day in instance_ends.csv"),
+    "withdrawn": (
+        "no price",
+        "offer",
+        "The provider had withdrawn the instance type by the snapshot date",
+    ),
+    "withdrawal announced": (
+        "note",
+        "offer",
+        "The provider has named the day in instance_ends.csv",
+    ),
     "not sold on demand": (
         "no price",
+        "price",
         "On-demand is a list price only; such machines are reserved",
     ),
-    "bid floor": ("no price", "The auction's lowest bid, in the spot column; winning costs more"),
-    "spot only": ("note", "There is no on-demand price"),
-    "spot not below on-demand": ("note", "The listed spot price saved nothing and was removed"),
-    "spot in some zones": ("note", "Some zones have no spot price below on-demand"),
-    "zones differ": ("caution", "On-demand differs between zones; the lowest is given"),
+    "bid floor": (
+        "no price",
+        "spot",
+        "The auction's lowest bid, in the spot column; winning costs more",
+    ),
+    "spot only": ("note", "price", "There is no on-demand price"),
+    "spot not below on-demand": (
+        "note",
+        "spot",
+        "The listed spot price saved nothing and was removed",
+    ),
+    "spot in some zones": ("note", "spot", "Some zones have no spot price below on-demand"),
+    "zones differ": ("caution", "price", "On-demand differs between zones; the lowest is given"),
     "region not verified": (
         "caution",
+        "offer",
         "Listed in every region; whether it is sold there is unknown",
     ),
-    "no stock seen": ("caution", "No region offered it when the list was made"),
-    "local zone": ("caution", "The parent region's price, which a local zone need not charge"),
-    "aggregator": ("note", "Resold: the same machine may be listed by its owner too"),
-    "marketplace": ("caution", "Middle of many hosts' prices; vCPUs and RAM are rounded down"),
-    "maybe EUR": ("caution", "The figure is probably in euros and was not converted"),
-    "host added": ("note", "GPU and host are listed apart; this is their sum"),
-    "host chosen": ("note", "The host is one of many that can be joined to the GPU"),
-    "local disk billed apart": ("note", "The local SSD that comes with it is not in the price"),
-    "fraction of a GPU": ("note", "A share of one GPU, or a partition of it"),
-    "count or name fixed": ("note", "The list had a wrong GPU count or name, corrected here"),
-    "ram fixed": ("note", "The list had multiplied RAM by the GPU count twice, corrected here"),
-    "form not stated": ("caution", "PCIe or SXM is not known, so speed is that of a family"),
-    "suspiciously cheap": ("caution", "On-demand is far below others for this GPU"),
-    "suspiciously dear": ("caution", "On-demand is far above others for this GPU"),
-    "spot suspiciously cheap": ("caution", "Spot is far below others for this GPU"),
-    "spot suspiciously dear": ("caution", "Spot is far above others for this GPU"),
+    "no stock seen": ("caution", "offer", "No region offered it when the list was made"),
+    "local zone": (
+        "caution",
+        "price",
+        "The parent region's price, which a local zone need not charge",
+    ),
+    "aggregator": ("note", "offer", "Resold: the same machine may be listed by its owner too"),
+    "marketplace": (
+        "caution",
+        "offer",
+        "Middle of many hosts' prices; vCPUs and RAM are rounded down",
+    ),
+    "maybe EUR": ("caution", "offer", "The figure is probably in euros and was not converted"),
+    "host added": ("note", "offer", "GPU and host are listed apart; this is their sum"),
+    "host chosen": ("note", "machine", "The host is one of many that can be joined to the GPU"),
+    "local disk billed apart": (
+        "note",
+        "offer",
+        "The local SSD that comes with it is not in the price",
+    ),
+    "fraction of a GPU": ("note", "machine", "A share of one GPU, or a partition of it"),
+    "count or name fixed": (
+        "note",
+        "machine",
+        "The list had a wrong GPU count or name, corrected here",
+    ),
+    "ram fixed": (
+        "note",
+        "machine",
+        "The list had multiplied RAM by the GPU count twice, corrected here",
+    ),
+    "form not stated": (
+        "caution",
+        "machine",
+        "PCIe or SXM is not known, so speed is that of a family",
+    ),
+    "suspiciously cheap": ("caution", "price", "On-demand is far below others for this GPU"),
+    "suspiciously dear": ("caution", "price", "On-demand is far above others for this GPU"),
+    "spot suspiciously cheap": ("caution", "spot", "Spot is far below others for this GPU"),
+    "spot suspiciously dear": ("caution", "spot", "Spot is far above others for this GPU"),
 }
-"""Every word `doubts` may hold, in the order it holds them: kind and meaning."""
+"""Every word `doubts` may hold, in the order it holds them: kind, about, meaning."""
 
 FLAG_DOUBTS = {
     "stale": "stale",
@@ -300,7 +346,7 @@ def merge_zones(zones: list[Offer]) -> Offer:
     prices = sorted({zone.price for zone in zones if zone.price is not None})
     price = prices[0] if prices else None
     listed = [zone.spot for zone in zones if zone.spot is not None]
-    spots = [spot for spot in listed if price is None or spot < price]
+    spots = [spot for spot in listed if price is None or spot < NO_SAVING_FRACTION * price]
     doubts = set().union(*(zone.doubts for zone in zones))
     if len(prices) > 1:
         doubts.add("zones differ")
@@ -408,7 +454,7 @@ def _pod(offer: Offer) -> str:
 # ---------------------------------------------------------------- judging
 
 
-SET_ASIDE = frozenset(word for word, (kind, _) in DOUBTS.items() if kind != "note") - {
+SET_ASIDE = frozenset(word for word, (kind, _, _) in DOUBTS.items() if kind != "note") - {
     "region not verified",
     "form not stated",
     "zones differ",
@@ -540,8 +586,8 @@ def _text(value: float | None) -> str:
 def doubt_rows() -> list[Row]:
     """The vocabulary of `doubts` as a table."""
     return [
-        {"doubt": word, "kind": kind, "meaning": meaning}
-        for word, (kind, meaning) in DOUBTS.items()
+        {"doubt": word, "kind": kind, "about": about, "meaning": meaning}
+        for word, (kind, about, meaning) in DOUBTS.items()
     ]
 
 
@@ -613,6 +659,8 @@ def _spelled(row: Row) -> str:
         gpu += " SXM" * ("SXM" in spelling) + " PCIe" * ("PCIE" in spelling)
     if gpu.startswith("H100") and "SXM" not in spelling and row["source_provider"] in H100_ASSUMED:
         return "H100"
+    if gpu == "H100 NVL" and "-NVLINK" in row["instance_types_if_ambiguous"]:
+        return "H100"  # NVLink names the bridge between two cards, not the NVL card
     return gpu
 
 

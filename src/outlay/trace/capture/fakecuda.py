@@ -28,7 +28,11 @@ _VTABLE_HEADER = 2  # offset to top and type info stand before the first functio
 _IS_BUILT = 2
 _HAS_PRIMARY_CONTEXT = 4
 
+# Source: native_functions.yaml, the entries with both CUDA and CompositeImplicitAutograd.
+_CUDA_KERNELS_WITH_COMPOSITION = ("silu_backward", "mish_backward", "native_channel_shuffle")
+
 _kept_alive: list[object] = []
+_declared: list[torch.library.Library] = []
 
 
 def needed() -> bool:
@@ -43,8 +47,27 @@ def install() -> None:
     try:
         _install_guard(_library("c10"))
         _install_hooks(_library("torch_cpu"))
+        _declare_cuda_kernels()
     except (OSError, ValueError, AttributeError) as error:
         raise unsupported(str(error)) from error
+
+
+def _declare_cuda_kernels() -> None:
+    """Keep operators whole that a CPU build would take apart on CUDA tensors.
+
+    They have a kernel of their own on CUDA and a composition for other devices; without the
+    kernel, torch runs the composition. Fake tensors never reach the kernel.
+    """
+    if _declared:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    for name in _CUDA_KERNELS_WITH_COMPOSITION:
+        library.impl(name, _never_run, "CUDA")
+    _declared.append(library)
+
+
+def _never_run(*_args: object, **_kwargs: object) -> None:
+    raise AssertionError("a fake tensor reached a kernel")
 
 
 def unsupported(why: str) -> TraceFailed:

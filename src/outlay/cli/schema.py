@@ -1,0 +1,25 @@
+"""`outlay schema`: the JSON schemas, for editors and for programs that read our output."""
+
+from __future__ import annotations
+
+import click
+
+from outlay.cli.options import print_document
+
+NAMES = ("workload", "plan", "offers", "gpus", "predict", "profiles")
+
+
+@click.command("schema", no_args_is_help=True)
+@click.argument("name", type=click.Choice(NAMES))
+@click.option("--json", "as_json", is_flag=True, hidden=True, help="Accepted; it always is JSON.")
+def command(name: str, as_json: bool) -> None:
+    """Print the JSON schema of the workload file or of a command's output.
+
+    \b
+    Example:
+      outlay schema workload > outlay.schema.json
+      outlay schema plan
+    """
+    from outlay.report.schemas import schema
+
+    print_document(schema(name))

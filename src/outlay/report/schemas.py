@@ -1,0 +1,190 @@
+"""The JSON schemas of the workload file and of every `--json` document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlay.report.json import SCHEMA
+
+Schema = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_NUMBER: Schema = {"type": "number"}
+_TEXT: Schema = {"type": "string"}
+_TEXTS: Schema = {"type": "array", "items": _TEXT}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_FLAG: Schema = {"type": "boolean"}
+_ESTIMATE: Schema = {
+    "type": "object",
+    "description": "10th percentile, best single figure, 90th percentile.",
+    "properties": {"low": _NUMBER, "likely": _NUMBER, "high": _NUMBER},
+    "required": ["low", "likely", "high"],
+    "additionalProperties": False,
+}
+
+
+def schema(name: str) -> Schema:
+    """One schema by name."""
+    if name == "workload":
+        from outlay.workload_file import WorkloadFile
+
+        return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
+    makers = {
+        "plan": _plan,
+        "offers": _offers,
+        "gpus": _gpus,
+        "predict": _predict,
+        "profiles": _profiles,
+    }
+    return {"$schema": _DRAFT, "title": f"outlay {name} --json", **makers[name]()}
+
+
+def _or_null(inner: Schema) -> Schema:
+    return {"anyOf": [inner, {"type": "null"}]}
+
+
+def _document(**properties: Schema) -> Schema:
+    return _object(schema={"const": SCHEMA}, **properties)
+
+
+def _object(**properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _plan() -> Schema:
+    line = _object(name=_TEXT, usd=_NUMBER, low=_NUMBER, high=_NUMBER, basis=_TEXT, source=_TEXT)
+    option = _object(
+        rank=_COUNT,
+        provider=_TEXT,
+        instance=_TEXT,
+        gpu=_TEXT,
+        gpus=_COUNT,
+        tenancy={"enum": ["on-demand", "spot", "reserved", "owned"]},
+        region=_TEXT,
+        price_usd_per_hour=_or_null(_NUMBER),
+        price_as_of=_or_null(_TEXT),
+        price_source=_TEXT,
+        doubts=_TEXTS,
+        batch_size=_COUNT,
+        global_batch_size=_COUNT,
+        max_batch_size=_COUNT,
+        step_time_s=_ESTIMATE,
+        samples=_or_null(_NUMBER),
+        run_time_s=_or_null(_ESTIMATE),
+        calendar_time_s=_or_null(_ESTIMATE),
+        cost_usd=_or_null(_ESTIMATE),
+        lines=_list_of(line),
+        not_priced=_TEXTS,
+        usd_per_million_samples=_or_null(_NUMBER),
+        fits=_FLAG,
+        within_budget=_FLAG,
+        meets_deadline=_FLAG,
+        on_frontier=_FLAG,
+        why_not=_or_null(_TEXT),
+        notes=_TEXTS,
+    )
+    break_even = _object(
+        rent=_TEXT,
+        use_s=_or_null(_NUMBER),
+        owned_usd_per_hour=_NUMBER,
+        rented_usd_per_hour=_NUMBER,
+        purchase_usd=_NUMBER,
+    )
+    return _document(
+        workload=_TEXT,
+        options=_list_of(option),
+        chosen=_or_null(option),
+        break_even={"type": "object", "additionalProperties": break_even},
+        assumptions=_TEXTS,
+    )
+
+
+def _offers() -> Schema:
+    offer = _object(
+        provider=_TEXT,
+        instance=_TEXT,
+        gpu=_TEXT,
+        gpus=_COUNT,
+        gpu_share=_NUMBER,
+        gpu_memory_bytes=_or_null(_NUMBER),
+        vcpus=_or_null(_NUMBER),
+        ram_bytes=_or_null(_NUMBER),
+        local_disk_bytes=_or_null(_NUMBER),
+        region=_TEXT,
+        zones=_COUNT,
+        price_usd_per_hour=_or_null(_NUMBER),
+        spot_usd_per_hour=_or_null(_NUMBER),
+        spot_high_usd_per_hour=_or_null(_NUMBER),
+        as_of=_TEXT,
+        source=_TEXT,
+        doubts=_TEXTS,
+    )
+    return _document(offers=_list_of(offer))
+
+
+def _gpus() -> Schema:
+    fact = _object(value=_or_null(_TEXT), unit=_TEXT, source=_TEXT, as_of=_TEXT, note=_TEXT)
+    gpu = _object(
+        gpu=_TEXT,
+        vendor=_TEXT,
+        architecture=_TEXT,
+        form=_TEXT,
+        memory_bytes=_NUMBER,
+        usable_bytes=_NUMBER,
+        memory_bytes_per_s=_NUMBER,
+        sm_count=_COUNT,
+        boost_hz=_NUMBER,
+        peak_flops_per_s={"type": "object", "additionalProperties": _NUMBER},
+        tdp_w=_NUMBER,
+        compute_capability=_TEXT,
+        facts={"type": "object", "additionalProperties": fact},
+    )
+    return _document(gpus=_list_of(gpu))
+
+
+def _predict() -> Schema:
+    prediction = _object(
+        gpu=_TEXT,
+        asked=_TEXT,
+        batch_size=_COUNT,
+        step_time_s=_ESTIMATE,
+        host_time_s=_NUMBER,
+        device_time_s=_NUMBER,
+        samples_per_s=_or_null(_NUMBER),
+        bound={"enum": ["device", "host", "network"]},
+        flops_per_step=_NUMBER,
+        parameters=_COUNT,
+        peak_allocated_bytes=_ESTIMATE,
+        peak_reserved_bytes=_ESTIMATE,
+        available_bytes=_NUMBER,
+        fits=_FLAG,
+        max_batch_size=_COUNT,
+        notes=_TEXTS,
+    )
+    return _document(target=_TEXT, predictions=_list_of(prediction))
+
+
+def _profiles() -> Schema:
+    profile = _object(
+        name=_TEXT,
+        description=_TEXT,
+        sample=_TEXT,
+        parameters=_COUNT,
+        trainable_parameters=_COUNT,
+        flops_per_sample=_NUMBER,
+        traced_batch_sizes=_list_of(_COUNT),
+        traced_on=_TEXT,
+        versions={"type": "object", "additionalProperties": _TEXT},
+        unknown_ops={"type": "object", "additionalProperties": _NUMBER},
+        notes=_TEXTS,
+    )
+    return _document(profiles=_list_of(profile))
