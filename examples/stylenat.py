@@ -290,7 +290,8 @@ def batch_spread(x: Tensor) -> Tensor:
     group = next(size for size in (4, 3, 2, 1) if batch % size == 0)
     variance = x.view(group, -1, *x.shape[1:]).var(0, unbiased=False)
     spread = (variance + 1e-8).sqrt().mean((1, 2, 3))
-    return spread.repeat(group)[:, None, None, None].expand(-1, 1, height, width)
+    own_group = torch.arange(batch, device=x.device) % (batch // group)
+    return spread[own_group][:, None, None, None].expand(-1, 1, height, width)
 
 
 def augmented(x: Tensor) -> Tensor:

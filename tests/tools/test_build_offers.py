@@ -29,7 +29,9 @@ def tool() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["build_offers"] = module
+    sys.path.insert(0, str(TOOL.parent))
     spec.loader.exec_module(module)
+    sys.path.remove(str(TOOL.parent))
     return module
 
 
@@ -184,6 +186,17 @@ def test_no_region_means_no_stock_was_seen(tool: ModuleType) -> None:
 
 def test_a_region_loses_its_leading_comma(tool: ModuleType) -> None:
     assert only(built(tool, [raw(region=", US, NA")]))["region"] == "US, NA"
+
+
+def test_one_place_listed_twice_stops_the_build(tool: ModuleType) -> None:
+    with pytest.raises(tool.RawError, match="twice"):
+        built(tool, [raw(), raw(price_usd_hour="2")])
+
+
+def test_two_machines_of_one_name_in_a_region_stop_the_build(tool: ModuleType) -> None:
+    rows = [aws("use1-az1", "1"), aws("use1-az2", "1") | {"gpu": "T4"}]
+    with pytest.raises(tool.RawError, match="two machines"):
+        built(tool, rows)
 
 
 def test_an_unknown_flag_stops_the_build(tool: ModuleType) -> None:

@@ -1,0 +1,1 @@
+"""One training step, operation by operation, and what it is at any batch size."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outlay.errors import NotKnown
 from outlay.facts import DATA
 from outlay.trace.store import read_profile
-from outlay.trace.trace import Profile
+
+if TYPE_CHECKING:
+    from outlay.trace.trace import Profile
 
 _FOLDER = DATA / "profiles"
 _ENDING = ".json.gz"

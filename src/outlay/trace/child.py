@@ -12,17 +12,19 @@ import json
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
 from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
 from outlay.trace.store import profile_to_json
 from outlay.trace.target import Target, load_function, parse_target
-from outlay.trace.trace import Profile
+from outlay.trace.trace import Memory, Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
     from outlay.trace.capture import Capture
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "timm", "diffusers", "lightning")
@@ -78,14 +80,30 @@ def _profile_from(
         parameters=last.parameters,
         trainable_parameters=last.trainable_parameters,
         ops=ops,
-        memory={capture.batch_size: capture.memory for capture in captures},
+        memory=_memory(captures),
         issued_ops=len(last.ops) / last.period,
         period=last.period,
-        traced_on=datetime.date.today().isoformat(),
+        traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         versions=_versions(),
         unknown_ops={name: n / last.period for name, n in last.unknown_ops.items()},
         notes=tuple(dict.fromkeys([*last.notes, *notes, *_too_few(sizes)])),
     )
+
+
+def _memory(captures: Sequence[Capture]) -> dict[int, Memory]:
+    """Peak memory where it was traced, and where another moment of the step becomes the peak."""
+    points = {capture.batch_size: capture.ledger.peak() for capture in captures}
+    if len(captures) < 2:
+        return points
+    low, high = captures[-2:]
+    sizes = low.batch_size, high.batch_size
+    live_bytes = low.ledger.live_bytes(), high.ledger.live_bytes()
+    if len(live_bytes[0]) == len(live_bytes[1]):
+        envelope = upper_envelope(lines_through(sizes, live_bytes))
+        for batch_size, line in bends(envelope).items():
+            ends = low.ledger.memory_at(line.event), high.ledger.memory_at(line.event)
+            points.setdefault(batch_size, blended(sizes, ends, batch_size))
+    return dict(sorted(points.items()))
 
 
 def _too_few(sizes: tuple[int, ...]) -> list[str]:
@@ -106,12 +124,12 @@ def _versions() -> dict[str, str]:
 # The user's code: loading it, and saying which line failed
 
 
-def _build(target: Target) -> Callable[[int], Callable[[], Any]]:
+def _build(target: Target) -> Callable[[int], Callable[[], object]]:
     """The user's function, checked to return a callable."""
     with _blamed(target, "when it was imported"):
         function = _load(target)
 
-    def build(batch_size: int) -> Callable[[], Any]:
+    def build(batch_size: int) -> Callable[[], object]:
         step = function(batch_size)
         if not callable(step):
             raise InputError(
@@ -119,13 +137,13 @@ def _build(target: Target) -> Callable[[int], Callable[[], Any]]:
                 "not a training step.",
                 fix="Return a function without arguments that runs one training step.",
             )
-        return step  # type: ignore[no-any-return]
+        return step
 
     build.__doc__ = function.__doc__
     return build
 
 
-def _load(target: Target) -> Callable[[int], Any]:
+def _load(target: Target) -> Callable[[int], object]:
     """Load the target; once more if torchvision could not find its own operators.
 
     torchvision's wheel needs CUDA libraries for them; its models do not use them.
@@ -152,7 +170,7 @@ def _define_torchvision_operators() -> None:
 
 
 @contextlib.contextmanager
-def _blamed(target: Target, when: str) -> Any:
+def _blamed(target: Target, when: str) -> Iterator[None]:
     """Turn any failure of the user's code into an error that names their line."""
     try:
         yield

@@ -91,10 +91,11 @@ def fit_aligned(
     merged = _merged(rows, period)
     if not off:
         return merged, []
-    return merged, [
+    note = (
         f"{off} amounts are not polynomials of degree 2 in the batch size; they are drawn as "
         f"straight lines from batch size {sizes[0]} to {sizes[-1]}."
-    ]
+    )
+    return merged, [note]
 
 
 def _row(ops: Sequence[Op], fitted: _Fit) -> ProfileOp:
@@ -117,7 +118,7 @@ def _row(ops: Sequence[Op], fitted: _Fit) -> ProfileOp:
 
 
 def _merged(rows: Iterable[ProfileOp], period: int) -> tuple[ProfileOp, ...]:
-    """Identical operations once, with how often they run in a step, in order of first appearance."""
+    """Identical operations once, with how often they run in a step, in order."""
     counts = Counter(rows)
     return tuple(replace(row, count=count / period) for row, count in counts.items())
 
@@ -128,14 +129,13 @@ def fit_by_kind(
     """One operation per kind, phase and precision, its amounts straight lines; and a note."""
     groups = dict.fromkeys(_group(op) for trace in traces for op in trace)
     rows = tuple(_group_row(group, sizes, traces, period) for group in groups)
-    lengths = ", ".join(
-        f"{len(t) / period:g} at {n}" for n, t in zip(sizes, traces, strict=True)
-    )
-    return rows, [
+    lengths = ", ".join(f"{len(t) / period:g} at {n}" for n, t in zip(sizes, traces, strict=True))
+    note = (
         f"The step runs different operations at different batch sizes ({lengths}). Amounts are "
         f"summed by kind and drawn as straight lines; the number of operations is that at batch "
         f"size {sizes[-1]}."
-    ]
+    )
+    return rows, [note]
 
 
 def _group(op: Op) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """The profile of a user's training step: traced in a process of its own, at several batch sizes.
 
-    profile = profile_of("train.py:step", sample="image 224x224")
-    write_profile(profile, "mine.json.gz")
+profile = profile_of("train.py:step", sample="image 224x224")
+write_profile(profile, "mine.json.gz")
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import outlay
 from outlay import errors
 from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.store import profile_from_json
 from outlay.trace.target import parse_target
-from outlay.trace.trace import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from outlay.trace.trace import Profile
 
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
@@ -31,7 +35,7 @@ def profile_of(
     target: str,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     *,
-    name: str = "",
+    name: str | None = None,
     description: str = "",
     sample: str = "",
     period: int | None = None,
@@ -118,7 +122,5 @@ def _signal_name(number: int) -> str:
 def _error_from(answer: Mapping[str, object]) -> OutlayError:
     """The child's error, raised again here."""
     kind = getattr(errors, str(answer["error"]), TraceFailed)
-    error: OutlayError = kind(
-        str(answer["what"]), why=str(answer["why"]), fix=str(answer["fix"])
-    )
+    error: OutlayError = kind(str(answer["what"]), why=str(answer["why"]), fix=str(answer["fix"]))
     return error

@@ -92,11 +92,12 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
         raise _unreadable(source, f"A part is missing or odd: {error!r}.") from error
 
 
-def _content(path: Path) -> Any:
+def _content(path: Path) -> object:
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
-    return json.loads(data)
+    content: object = json.loads(data)
+    return content
 
 
 def _unreadable(source: str, why: str) -> InputError:
@@ -137,15 +138,15 @@ def _op_from_json(row: dict[str, Any]) -> ProfileOp:
     )
 
 
-def _polynomial_to_json(polynomial: Polynomial) -> Any:
+def _polynomial_to_json(polynomial: Polynomial) -> object:
     return _value(polynomial[0]) if len(polynomial) == 1 else [_value(c) for c in polynomial]
 
 
-def _polynomial_from_json(value: Any) -> Polynomial:
+def _polynomial_from_json(value: float | list[float]) -> Polynomial:
     return tuple(map(float, value)) if isinstance(value, list) else (float(value),)
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> object:
     """Whole numbers without a decimal point; mappings as plain dictionaries in key order."""
     if isinstance(value, float) and value.is_integer():
         return int(value)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from outlay.errors import InputError, NotKnown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
 
 _EXAMPLE = "Write it as path/to/file.py:function."
 
@@ -39,7 +41,7 @@ def parse_target(text: str) -> Target:
     return Target(path=path.resolve(), function=function)
 
 
-def load_function(target: Target) -> Callable[[int], Any]:
+def load_function(target: Target) -> Callable[[int], object]:
     """The target's function, its file's folder importable. Errors of the file pass through."""
     folder = str(target.path.parent)
     if folder not in sys.path:
@@ -55,7 +57,8 @@ def load_function(target: Target) -> Callable[[int], Any]:
             why=f"It is a {type(function).__name__}.",
             fix="Name a function that takes the batch size and returns the training step.",
         )
-    return function  # type: ignore[no-any-return]
+    found: Callable[[int], object] = function
+    return found
 
 
 def _load_module(path: Path) -> ModuleType:

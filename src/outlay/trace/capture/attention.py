@@ -10,10 +10,11 @@ means for time is decided when predicting.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import functional
 
 Backend = Literal["flash", "efficient", "math"]
 
@@ -33,7 +34,9 @@ def install() -> None:
         _registered.append(library)
 
 
-def backend_for(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> Backend:
+def backend_for(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+) -> Backend:
     """The backend torch would take, honouring `torch.nn.attention.sdpa_kernel`."""
     four_dimensional = query.dim() == key.dim() == value.dim() == 4
     if not four_dimensional:
@@ -47,7 +50,9 @@ def backend_for(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> Ba
     return "math"
 
 
-def _flash_can(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> bool:
+def _flash_can(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+) -> bool:
     return (
         mask is None
         and query.dtype in (torch.float16, torch.bfloat16)
@@ -57,16 +62,16 @@ def _flash_can(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> boo
 
 
 def attend(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
+) -> Tensor:
     """`scaled_dot_product_attention` as CUDA would run it."""
     backend = backend_for(query, key, value, attn_mask, is_causal)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -82,19 +87,25 @@ def attend(
     )[0]
 
 
-def _flash(q: Any, k: Any, v: Any, dropout_p: float, causal: bool, scale: float) -> Any:
+def _flash(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, causal: bool, scale: float) -> Tensor:
     head_dim = q.shape[-1]
     padding = -head_dim % _FLASH_ALIGNMENT
     if padding:
-        q, k, v = (F.pad(tensor, (0, padding)) for tensor in (q, k, v))
+        q, k, v = (functional.pad(tensor, (0, padding)) for tensor in (q, k, v))
     run = torch.ops.aten._scaled_dot_product_flash_attention
     out = run(q, k, v, dropout_p, causal, False, scale=scale)[0]
     return out[..., :head_dim] if padding else out
 
 
 def _efficient(
-    q: Any, k: Any, v: Any, mask: Any, dropout_p: float, causal: bool, scale: float
-) -> Any:
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    causal: bool,
+    scale: float,
+) -> Tensor:
     if mask is not None:
         mask = _aligned(mask).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     needs_grad = any(tensor.requires_grad for tensor in (q, k, v))
@@ -102,19 +113,19 @@ def _efficient(
     return run(q, k, v, mask, needs_grad, dropout_p, causal, scale=scale)[0]
 
 
-def _repeated_heads(query: Any, tensor: Any) -> Any:
+def _repeated_heads(query: Tensor, tensor: Tensor) -> Tensor:
     return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)
 
 
-def _additive_mask(mask: Any, query: Any) -> Any:
+def _additive_mask(mask: Tensor | None, query: Tensor) -> Tensor | None:
     if mask is None or mask.dtype != torch.bool:
         return mask
     zero = torch.zeros((), dtype=query.dtype, device=query.device)
     return torch.where(mask, zero, float("-inf"))
 
 
-def _aligned(mask: Any) -> Any:
+def _aligned(mask: Tensor) -> Tensor:
     """The mask in a buffer whose rows are a multiple of 16 long, as the kernel wants them."""
     columns = mask.shape[-1]
     padding = -columns % _MASK_ALIGNMENT
-    return F.pad(mask, (0, padding))[..., :columns] if padding else mask
+    return functional.pad(mask, (0, padding))[..., :columns] if padding else mask

@@ -7,11 +7,16 @@ after the step, when it is known what became a gradient or optimizer state.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal
 
 from outlay.trace.trace import Memory, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor, UntypedStorage
 
 _BLOCK_BYTES = 512
 
@@ -23,6 +28,7 @@ class _Storage:
     size_bytes: int
     made_in: Phase | Literal["before"]
     role: Role | None = None
+    is_workspace: bool = False
 
 
 class Ledger:
@@ -30,11 +36,11 @@ class Ledger:
 
     def __init__(self) -> None:
         self._live: dict[int, _Storage] = {}
-        self._references: dict[int, weakref.ref[Any]] = {}
+        self._references: dict[int, weakref.ref[UntypedStorage]] = {}
         self._events: list[tuple[int, _Storage]] = []
         self._at_restart: list[_Storage] = []
 
-    def made(self, tensor: Any, phase: Phase | Literal["before"]) -> None:
+    def made(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
         """Note the tensor's storage if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -51,7 +57,7 @@ class Ledger:
         del self._references[key]
         self._events.append((-entry.size_bytes, entry))
 
-    def call(self, role: Role, tensors: Iterable[Any]) -> None:
+    def call(self, role: Role, tensors: Iterable[Tensor]) -> None:
         """Give the storages of these tensors a role; the first role stays."""
         for tensor in tensors:
             self.made(tensor, "before")
@@ -65,21 +71,29 @@ class Ledger:
         for entry in self._at_restart:
             entry.made_in = "before"
 
+    def workspace(self, size_bytes: float, phase: Phase) -> None:
+        """Note bytes an operator takes while it runs and gives back at its end."""
+        entry = _Storage(
+            -(-int(size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES, phase, is_workspace=True
+        )
+        self._events += [(entry.size_bytes, entry), (-entry.size_bytes, entry)]
+
+    def live_bytes(self) -> list[int]:
+        """Bytes allocated at `restart` and after each event since."""
+        at_restart = sum(entry.size_bytes for entry in self._at_restart)
+        return list(accumulate((change for change, _ in self._events), initial=at_restart))
+
     def peak(self) -> Memory:
         """What was allocated when most was, since `restart`."""
-        live_bytes = peak_bytes = sum(entry.size_bytes for entry in self._at_restart)
-        peak_at = 0
-        for position, (change_bytes, _) in enumerate(self._events, start=1):
-            live_bytes += change_bytes
-            if live_bytes > peak_bytes:
-                peak_bytes, peak_at = live_bytes, position
-        return self._memory_at(peak_at)
+        live_bytes = self.live_bytes()
+        return self.memory_at(live_bytes.index(max(live_bytes)))
 
-    def _memory_at(self, position: int) -> Memory:
-        sums = dict.fromkeys(Memory.__dataclass_fields__, 0)
+    def memory_at(self, event: int) -> Memory:
+        """What was allocated after an event; 0 is `restart`."""
+        sums = {field.name: 0.0 for field in fields(Memory)}
         for entry in self._at_restart:
             sums[_category(entry)] += entry.size_bytes
-        for change_bytes, entry in self._events[:position]:
+        for change_bytes, entry in self._events[:event]:
             sums[_category(entry)] += change_bytes
         return Memory(**sums)
 
@@ -89,4 +103,5 @@ def _category(entry: _Storage) -> str:
         return entry.role
     if entry.made_in == "before":
         return "inputs"
-    return "activations" if entry.made_in == "forward" else "temporaries"
+    kept = entry.made_in == "forward" and not entry.is_workspace
+    return "activations" if kept else "temporaries"

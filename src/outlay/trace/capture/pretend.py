@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-import torch.utils.data
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
+from torch.utils.data import DataLoader
 
 from outlay.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # Assumes: code that asks the GPU what it is gets the answers of a large data-centre card.
 _CAPABILITY = (9, 0)
@@ -34,7 +36,7 @@ _PROPERTIES = SimpleNamespace(
 )
 
 
-class FakeMode(FakeTensorMode):
+class FakeMode(FakeTensorMode):  # type: ignore[misc]
     """Fake tensors that never touch a device, whatever `torch.cuda.is_available` answers."""
 
     @property
@@ -49,7 +51,7 @@ class Patches:
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
-    def set(self, owner: Any, name: str, value: Any) -> None:
+    def set(self, owner: object, name: str, value: object) -> None:
         """Replace `owner.name` until `restore`; nothing happens where there is no such name."""
         if not hasattr(owner, name):
             return
@@ -57,7 +59,7 @@ class Patches:
         setattr(owner, name, value)
         self._undo.append(lambda: setattr(owner, name, original))
 
-    def extend(self, names: list[Any], value: Any) -> None:
+    def extend(self, names: list[type], value: type) -> None:
         """Append to a list until `restore`."""
         names.append(value)
         self._undo.append(lambda: names.remove(value))
@@ -83,13 +85,13 @@ def pretended_cuda(notes: set[str]) -> Iterator[Patches]:
         patches.restore()
 
 
-def _answer(value: Any) -> Callable[..., Any]:
-    return lambda *args, **kwargs: value
+def _answer(value: object) -> Callable[..., object]:
+    return lambda *_, **__: value
 
 
 def _patch_device(patches: Patches) -> None:
     cuda = torch.cuda
-    answers: dict[str, Any] = {
+    answers: dict[str, object] = {
         "is_available": True,
         "is_initialized": True,
         "is_bf16_supported": True,
@@ -115,13 +117,13 @@ def _patch_device(patches: Patches) -> None:
 class _Event:
     """A CUDA event that has always happened."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, _stream: object = None) -> None:
         pass
 
-    def wait(self, stream: Any = None) -> None:
+    def wait(self, _stream: object = None) -> None:
         pass
 
     def synchronize(self) -> None:
@@ -130,7 +132,7 @@ class _Event:
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end: _Event) -> float:
+    def elapsed_time(self, _end: _Event) -> float:
         return 1.0
 
 
@@ -140,13 +142,13 @@ class _Stream(_Event):
     device = torch.device("cuda:0")
     cuda_stream = 0
 
-    def wait_stream(self, stream: Any) -> None:
+    def wait_stream(self, _stream: object) -> None:
         pass
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, _event: object) -> None:
         pass
 
-    def record_event(self, event: Any = None) -> _Event:
+    def record_event(self, _event: object = None) -> _Event:
         return _Event()
 
     def __enter__(self) -> _Stream:
@@ -180,7 +182,9 @@ def _patch_fake_tensors(patches: Patches) -> None:
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
 
 
-def _apply_in_place(module: nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
+def _apply_in_place(
+    module: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True
+) -> nn.Module:
     """`nn.Module._apply` for fake tensors: parameters keep their identity, as real ones do."""
     for child in module.children() if recurse else ():
         _apply_in_place(child, fn)
@@ -195,7 +199,7 @@ def _apply_in_place(module: nn.Module, fn: Callable[[Any], Any], recurse: bool =
     return module
 
 
-def _convert(tensor: Any, fn: Callable[[Any], Any]) -> None:
+def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
     with torch.no_grad():
         converted = fn(tensor)
     if converted is not tensor:
@@ -207,39 +211,42 @@ def _convert(tensor: Any, fn: Callable[[Any], Any]) -> None:
 def _patch_wrappers(patches: Patches, notes: set[str]) -> None:
     """What a trace takes out of the way: compilation, and loader processes."""
 
-    def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def compile_(model: object = None, *_: object, **__: object) -> object:
         notes.add("torch.compile was left out: the step is counted as eager code.")
         return (lambda function: function) if model is None else model
 
-    patches.set(torch, "compile", compile_)
-    patches.set(nn.Module, "compile", lambda module, *args, **kwargs: compile_(module) and None)
-    initialise = torch.utils.data.DataLoader.__init__
+    def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
+        compile_(module)
 
-    def in_this_process(loader: Any, *args: Any, **kwargs: Any) -> None:
+    patches.set(torch, "compile", compile_)
+    patches.set(nn.Module, "compile", compile_in_place)
+    initialise = DataLoader.__init__
+
+    def in_this_process(loader: DataLoader, *args: object, **kwargs: object) -> None:
         kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False)
         kwargs.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
         # Positions after the dataset: batch_size, shuffle, sampler, batch_sampler, num_workers.
         initialise(loader, *args[:5], **kwargs)
 
-    patches.set(torch.utils.data.DataLoader, "__init__", in_this_process)
+    patches.set(DataLoader, "__init__", in_this_process)
 
 
 def _patch_reads(patches: Patches, notes: set[str]) -> None:
     """Reading values off the GPU as a list or an array: zeros of the right shape."""
 
-    def numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
         notes.add("Tensors read as arrays were answered with zeros.")
         with torch._C._DisableTorchDispatch():
             return original_numpy(torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu"))
 
-    original_numpy = torch.Tensor.numpy
-    patches.set(torch.Tensor, "numpy", numpy)
-    patches.set(torch.Tensor, "tolist", _tolist)
+    original_numpy = Tensor.numpy
+    patches.set(Tensor, "numpy", numpy)
+    patches.set(Tensor, "tolist", _tolist)
 
 
-def _tolist(tensor: Any) -> Any:
+def _tolist(tensor: Tensor) -> object:
     if tensor.dim() == 0:
         return tensor.item()
     return [_tolist(part) for part in tensor.unbind(0)]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
-from outlay.trace.formulas import Cost, cost_of, tensors_in
+from outlay.trace.formulas import Cost, Hint, cost_of
+from outlay.trace.moved import tensors_in
 from outlay.trace.trace import Layout, Op, Phase, Precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch._ops import OpOverload
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float64: "fp64",
@@ -23,12 +29,14 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "fp16",
     torch.bfloat16: "bf16",
 }
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 _SHAPES_AT_MOST = 16
 _aten = torch.ops.aten
 _LIKELY_TRUE = (_aten.all, _aten.isfinite)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records operations on the GPU while `recording`, and live memory always."""
 
     def __init__(self, notes: set[str]) -> None:
@@ -47,8 +55,12 @@ class Recorder(TorchDispatchMode):
         self._after_backward = False
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: OpOverload,
+        types: object,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
         """Run one operator on fake tensors and note it."""
         kwargs = kwargs or {}
         if func.namespace == "prim":  # a question about a tensor (its device), not an operation
@@ -58,15 +70,15 @@ class Recorder(TorchDispatchMode):
         phase = self._phase(func)
         out = _run(func, args, kwargs, self.notes)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
-            out.outlay_answer = True  # type: ignore[attr-defined]
+            out.outlay_answer = True
         on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
         for tensor in on_gpu:
             self.ledger.made(tensor, phase)
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
-            self._record(func, phase, args, kwargs, out)
+            self.ops.append(self._op(func, phase, args, kwargs, out))
         return out
 
-    def _phase(self, func: Any) -> Phase:
+    def _phase(self, func: OpOverload) -> Phase:
         """Backward is what autograd's engine runs; after it, whatever needs no gradient updates."""
         if torch._C._current_graph_task_id() != -1:
             self._after_backward = True
@@ -77,30 +89,28 @@ class Recorder(TorchDispatchMode):
             return "optimizer"
         return "forward"
 
-    def _record(
-        self, func: Any, phase: Phase, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> None:
+    def _op(self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object) -> Op:
         name = str(func.overloadpacket)
         cost = cost_of(name, args, kwargs, out, hint=_hint(func))
         if not cost.known:
             self.unknown[name] += 1
-        tensors = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
-        self.ops.append(
-            Op(
-                name=name,
-                kind=cost.kind,
-                phase=phase,
-                precision=_precision(cost, tensors),
-                count=1,
-                flops=cost.flops,
-                moved_bytes=cost.moved_bytes,
-                launches=cost.launches,
-                layout=_layout(cost, tensors),
-                shapes=_shapes(cost, tensors),
-            )
+        tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
+        if cost.workspace_bytes:
+            self.ledger.workspace(cost.workspace_bytes, phase)
+        return Op(
+            name=name,
+            kind=cost.kind,
+            phase=phase,
+            precision=_precision(cost, tensors),
+            count=1,
+            flops=cost.flops,
+            moved_bytes=cost.moved_bytes,
+            launches=cost.launches,
+            layout=_layout(cost, tensors),
+            shapes=_shapes(cost, tensors),
         )
 
-    def _read_value(self, tensor: Any) -> bool | int | float:
+    def _read_value(self, tensor: Tensor) -> bool | int | float:
         """An answer to `.item()`: the value where it is known, otherwise 0 from the GPU.
 
         0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
@@ -110,21 +120,22 @@ class Recorder(TorchDispatchMode):
         known = tensor.constant if isinstance(tensor, FakeTensor) else tensor
         if known is not None:
             with torch._C._DisableTorchDispatch():
-                return known.item()  # type: ignore[no-any-return]
+                value: bool | int | float = known.item()
+                return value
         on_gpu = _is_on_gpu(tensor)
         if on_gpu and self.recording:
             self.host_reads += 1
         if tensor.dtype == torch.bool:
-            return getattr(tensor, "outlay_answer", False)
-        value = 0 if on_gpu else 1
-        return float(value) if tensor.dtype.is_floating_point else value
+            return bool(getattr(tensor, "outlay_answer", False))
+        answer = 0 if on_gpu else 1
+        return float(answer) if tensor.dtype.is_floating_point else answer
 
 
-def _is_on_gpu(value: Any) -> bool:
-    return isinstance(value, FakeTensor) and value.device.type == "cuda"
+def _is_on_gpu(value: object) -> bool:
+    return isinstance(value, FakeTensor) and bool(value.device.type == "cuda")
 
 
-def _hint(func: Any) -> Literal["view", "pointwise", "reduction", ""]:
+def _hint(func: OpOverload) -> Hint:
     if func.is_view:
         return "view"
     if torch.Tag.pointwise in func.tags:
@@ -132,7 +143,7 @@ def _hint(func: Any) -> Literal["view", "pointwise", "reduction", ""]:
     return ""
 
 
-def _precision(cost: Cost, tensors: list[Any]) -> Precision:
+def _precision(cost: Cost, tensors: list[Tensor]) -> Precision:
     """Of the first floating-point tensor; fp32 products follow the two TF32 switches."""
     dtype = next((t.dtype for t in tensors if t.dtype in _PRECISIONS), None)
     if dtype is None:
@@ -152,15 +163,15 @@ def _tf32_allowed(cost: Cost) -> bool:
     return False
 
 
-def _allows(operators: Any, old_switch: Callable[[], bool]) -> bool:
+def _allows(operators: object, old_switch: Callable[[], bool]) -> bool:
     """torch has an old and a new switch, and refuses to read the old one once the new is used."""
     try:
         return bool(old_switch())
     except RuntimeError:
-        return bool(operators.fp32_precision == "tf32")
+        return getattr(operators, "fp32_precision", "") == "tf32"
 
 
-def _layout(cost: Cost, tensors: list[Any]) -> Layout:
+def _layout(cost: Cost, tensors: list[Tensor]) -> Layout:
     """Whether an image operator works on channels-last tensors."""
     if cost.kind not in ("conv", "norm", "reduction") or not tensors:
         return "plain"
@@ -171,7 +182,7 @@ def _layout(cost: Cost, tensors: list[Any]) -> Layout:
     return "channels_last" if image.is_contiguous(memory_format=form) else "plain"
 
 
-def _shapes(cost: Cost, tensors: list[Any]) -> tuple[tuple[int, ...], ...]:
+def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
     """Shapes of arguments and results; of a multi-tensor update only the elements in total."""
     if cost.launches == 0:
         return ()
@@ -183,7 +194,7 @@ def _shapes(cost: Cost, tensors: list[Any]) -> tuple[tuple[int, ...], ...]:
 # Operators whose result depends on values
 
 
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], notes: set[str]) -> Any:
+def _run(func: OpOverload, args: Args, kwargs: Kwargs, notes: set[str]) -> object:
     """The operator's result; where its size depends on values, the largest it can have."""
     stand_in = _STAND_INS.get(func)
     result = stand_in(*args, **kwargs) if stand_in else NotImplemented
@@ -193,46 +204,49 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], notes: set[st
     return result
 
 
-def _nonzero(tensor: Any) -> Any:
+def _nonzero(tensor: Tensor) -> Tensor:
     return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)
 
 
-def _masked_select(tensor: Any, mask: Any) -> Any:
+def _masked_select(tensor: Tensor, mask: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)
     return tensor.new_empty((torch.Size(shape).numel(),))
 
 
-def _index(tensor: Any, indices: list[Any]) -> Any:
+def _index(tensor: Tensor, indices: list[Tensor | None]) -> Tensor:
     if not any(_is_mask(index) for index in indices):
         return NotImplemented
     return _aten.index.Tensor(tensor, list(_opened(indices)))
 
 
-def _is_mask(index: Any) -> bool:
-    return index is not None and index.dtype in (torch.bool, torch.uint8)
+def _is_mask(index: Tensor | None) -> bool:
+    return index is not None and bool(index.dtype in (torch.bool, torch.uint8))
 
 
-def _opened(indices: list[Any]) -> Iterator[Any]:
+def _opened(indices: list[Tensor | None]) -> Iterator[Tensor | None]:
     """A mask over n dimensions is n lists of positions."""
     for index in indices:
-        if _is_mask(index):
+        if index is not None and _is_mask(index):
             for _ in range(index.dim()):
                 yield index.new_empty((index.numel(),), dtype=torch.int64)
         else:
             yield index
 
 
-def _unique(tensor: Any, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
+def _unique(tensor: Tensor, *options: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Options: sorted, return_inverse, return_counts."""
+    inverse, counts = (*options, False, False, False)[1:3]
+    size = tensor.numel()
     places = tensor.new_empty(tensor.shape if inverse or counts else (0,), dtype=torch.int64)
-    numbers = tensor.new_empty((tensor.numel(),) if counts else (0,), dtype=torch.int64)
-    return tensor.new_empty((tensor.numel(),)), places, numbers
+    numbers = tensor.new_empty((size if counts else 0,), dtype=torch.int64)
+    return tensor.new_empty((size,)), places, numbers
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Tensor, other: Tensor) -> bool:
     return bool(one.shape == other.shape)
 
 
-_STAND_INS: dict[Any, Callable[..., Any]] = {
+_STAND_INS: dict[OpOverload, Callable[..., object]] = {
     _aten.nonzero.default: _nonzero,
     _aten.masked_select.default: _masked_select,
     _aten.index.Tensor: _index,

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from outlay.trace.capture import attention, fakecuda
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
-from outlay.trace.trace import Memory, Op
+
+if TYPE_CHECKING:
+    from outlay.trace.capture.ledger import Ledger
+    from outlay.trace.trace import Op
 
 WARM_UP_STEPS = 2
 """The first step makes optimizer state and scales, the second is the first like all others."""
 
-Step = Callable[[], Any]
+Step = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,7 @@ class Capture:
     batch_size: int
     period: int
     ops: tuple[Op, ...]
-    memory: Memory
+    ledger: Ledger
     parameters: int
     trainable_parameters: int
     unknown_ops: Mapping[str, int]
@@ -62,7 +66,7 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
-    stepping: Callable[[], contextlib.AbstractContextManager[Any]],
+    stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     if fakecuda.needed():
         fakecuda.install()
@@ -85,7 +89,7 @@ def _capture(
         batch_size=batch_size,
         period=period,
         ops=tuple(recorder.ops),
-        memory=recorder.ledger.peak(),
+        ledger=recorder.ledger,
         parameters=sum(p.numel() for p in parameters),
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
@@ -98,7 +102,7 @@ def _period_of(step: Step) -> int:
     return period if isinstance(period, int) and period > 0 else 1
 
 
-def _record(step: Step, recorder: Recorder, period: int) -> list[Any]:
+def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
     """Run the step until it is warm, then record it; returns all parameters."""
     for _ in range(WARM_UP_STEPS):
         recorder.start_step()
@@ -115,7 +119,7 @@ def _record(step: Step, recorder: Recorder, period: int) -> list[Any]:
     return parameters
 
 
-def _parameters() -> Iterator[Any]:
+def _parameters() -> Iterator[Tensor]:
     """Every parameter of a living module or optimizer, once."""
     seen: set[int] = set()
     for thing in gc.get_objects():
@@ -125,18 +129,18 @@ def _parameters() -> Iterator[Any]:
                 yield parameter
 
 
-def _parameters_of(thing: object) -> list[Any]:
+def _parameters_of(thing: object) -> list[Tensor]:
     kind = type(thing)
     if issubclass(kind, nn.Module):
         found = list(getattr(thing, "_parameters", {}).values())
-    elif issubclass(kind, optim.Optimizer):
+    elif issubclass(kind, Optimizer):
         found = _optimized(thing)
     else:
         return []
     return [p for p in found if p is not None and p.device.type == "cuda"]
 
 
-def _optimized(optimizer: Any) -> list[Any]:
+def _optimized(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
@@ -144,13 +148,13 @@ def _optimized(optimizer: Any) -> list[Any]:
 def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
     """Tell the recorder when an optimizer runs, and what its gradients and states are."""
 
-    def before(optimizer: Any, *_: Any) -> None:
+    def before(optimizer: Optimizer, *_: object) -> None:
         parameters = _optimized(optimizer)
         recorder.ledger.call("parameters", _on_gpu(parameters))
         recorder.ledger.call("gradients", _on_gpu(p.grad for p in parameters))
         recorder.in_optimizer = True
 
-    def after(optimizer: Any, *_: Any) -> None:
+    def after(optimizer: Optimizer, *_: object) -> None:
         recorder.in_optimizer = False
         states = (value for state in optimizer.state.values() for value in state.values())
         recorder.ledger.call("optimizer_state", _on_gpu(states))
@@ -166,8 +170,8 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
             handle.remove()
 
 
-def _on_gpu(values: Any) -> Iterator[Any]:
-    return (v for v in values if isinstance(v, torch.Tensor) and v.device.type == "cuda")
+def _on_gpu(values: Iterable[object]) -> Iterator[Tensor]:
+    return (v for v in values if isinstance(v, Tensor) and v.device.type == "cuda")
 
 
 def define_operators(namespace: str, schemas: Sequence[str]) -> object:

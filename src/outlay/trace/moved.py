@@ -1,0 +1,210 @@
+"""Bytes an operator reads and writes, the workspace it takes, and the kernels it starts.
+
+A formula is called with the operator's own arguments and `out`, its result. Each tensor counts
+once, read or written, unless a formula says otherwise; what caches save and what layout
+conversions add is left to the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol, TypeGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Dtype(Protocol):
+    """An element type, as torch has it."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        ...
+
+
+class Tensor(Protocol):
+    """What a formula may ask of a tensor. torch's have it; so has a small class in a test."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Sizes, outermost first."""
+        ...
+
+    @property
+    def dtype(self) -> Dtype:
+        """Element type."""
+        ...
+
+
+def is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Whether a value has a shape and an element type."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def tensors_in(*values: object) -> Iterator[Tensor]:
+    """Every tensor among the values, lists and tuples opened."""
+    for value in values:
+        if is_tensor(value):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(*value)
+
+
+def elements(tensor: Tensor) -> int:
+    """Elements that exist in memory: an expanded dimension (stride 0) is there once."""
+    stride = getattr(tensor, "stride", None)
+    if stride is None:
+        return math.prod(tensor.shape)
+    sizes = zip(tensor.shape, stride(), strict=True)
+    return math.prod(size for size, step in sizes if step or not size)
+
+
+def tensor_bytes(*values: object) -> int:
+    """Bytes of every tensor among the values, the same tensor once."""
+    seen = {id(tensor): tensor for tensor in tensors_in(*values)}
+    return sum(elements(tensor) * tensor.dtype.itemsize for tensor in seen.values())
+
+
+def read_and_written_bytes(*args: object, out: object, **kwargs: object) -> float:
+    """Bytes of the tensors read plus those written. An in-place result is read and written."""
+    return tensor_bytes(*args, *kwargs.values()) + tensor_bytes(out)
+
+
+def written_bytes(*_: object, out: object, **__: object) -> float:
+    """Bytes written only: fills and random numbers."""
+    return tensor_bytes(out)
+
+
+def no_bytes(*_: object, **__: object) -> float:
+    """Nothing: a view is a new description of the same memory."""
+    return 0.0
+
+
+# Copies and indexing
+
+
+def copy_into_bytes(target: Tensor, source: Tensor, *_: object, **__: object) -> float:
+    """The target is overwritten, not read."""
+    return tensor_bytes(source) + tensor_bytes(target)
+
+
+def embedding_bytes(
+    _table: Tensor, indices: Tensor, *_: object, out: Tensor, **__: object
+) -> float:
+    """Only the rows looked up are read."""
+    return tensor_bytes(indices) + 2 * tensor_bytes(out)
+
+
+def embedding_backward_bytes(
+    grad: Tensor, indices: Tensor, *_: object, out: Tensor, **__: object
+) -> float:
+    """A zeroed table, and the gradient rows read and added into it."""
+    return tensor_bytes(out) + tensor_bytes(indices) + 3 * tensor_bytes(grad)
+
+
+def gather_bytes(_source: Tensor, *args: object, out: object, **kwargs: object) -> float:
+    """The indices, and each picked element read and written."""
+    return tensor_bytes(*args, *kwargs.values()) + 2 * tensor_bytes(out)
+
+
+def scatter_bytes(_target: Tensor, *args: object, out: object, **kwargs: object) -> float:
+    """The indices and values, and each value's place read and written."""
+    values = tensor_bytes(*args, *kwargs.values())
+    return min(2 * values, values + 2 * tensor_bytes(out))
+
+
+def scatter_copy_bytes(target: Tensor, *args: object, out: object, **kwargs: object) -> float:
+    """A scatter into a fresh copy."""
+    return 2 * tensor_bytes(out) + scatter_bytes(target, *args, out=out, **kwargs)
+
+
+# Norms, losses, sorting
+
+
+def norm_bytes(x: Tensor, *args: object, out: object, **kwargs: object) -> float:
+    """The input is read twice: once for the statistics, once to normalise."""
+    return tensor_bytes(x) + read_and_written_bytes(x, *args, out=out, **kwargs)
+
+
+def norm_backward_bytes(
+    grad: Tensor, x: Tensor, *args: object, out: object, **kwargs: object
+) -> float:
+    """Gradient and input are read twice: once for the sums, once for the result."""
+    return tensor_bytes(grad, x) + read_and_written_bytes(grad, x, *args, out=out, **kwargs)
+
+
+def nll_loss_bytes(scores: Tensor, target: Tensor, *_: object, out: object, **__: object) -> float:
+    """One score per target."""
+    return tensor_bytes(target) + elements(target) * scores.dtype.itemsize + tensor_bytes(out)
+
+
+def nll_loss_backward_bytes(
+    _grad: Tensor, _scores: Tensor, target: Tensor, *_: object, out: object, **__: object
+) -> float:
+    """A zeroed gradient of the scores; one element per target is set."""
+    return tensor_bytes(target) + tensor_bytes(out)
+
+
+def sort_bytes(x: Tensor, *_: object, out: object, **__: object) -> float:
+    """Assumes a radix sort in four passes over keys and values."""
+    return 4 * (tensor_bytes(x) + tensor_bytes(out))
+
+
+# Multi-tensor updates
+
+
+def foreach_in_place_bytes(targets: object, *args: object, **kwargs: object) -> float:
+    """Everything read once, the first list written as well."""
+    return tensor_bytes(targets, *args, *kwargs.values()) + tensor_bytes(targets)
+
+
+def fused_bytes(parameters: object, grads: object, *states: object, **_: object) -> float:
+    """Everything read once; parameters and states written as well."""
+    return tensor_bytes(parameters, grads, *states) + tensor_bytes(parameters, *states)
+
+
+# Source: aten/src/ATen/native/cuda/MultiTensorApply.cuh: chunks of 65536 elements, at most 320
+# chunks a launch, and as many tensors as the kernel's arguments hold (by number of lists).
+_CHUNK_ELEMENTS = 65_536
+_CHUNKS_PER_LAUNCH = 320
+_TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
+
+
+def foreach_launches(*args: object, out: object = None, **_: object) -> float:
+    """Kernels one multi-tensor operator starts."""
+    found = (list(tensors_in(arg)) for arg in (*args, out) if isinstance(arg, list | tuple))
+    lists = [tensors for tensors in found if tensors]
+    if not lists:
+        return 1
+    chunks = sum(math.ceil(elements(tensor) / _CHUNK_ELEMENTS) for tensor in lists[0])
+    per_launch = _TENSORS_PER_LAUNCH.get(len(lists), _TENSORS_PER_LAUNCH[5])
+    return max(math.ceil(chunks / _CHUNKS_PER_LAUNCH), math.ceil(len(lists[0]) / per_launch), 1)
+
+
+def conv_backward_launches(*_: object, out: Sequence[object], **__: object) -> float:
+    """One kernel per gradient asked for; layout conversions are left to the prediction."""
+    return sum(1 for gradient in out if gradient is not None)
+
+
+# Workspace: bytes an operator takes for itself while it runs
+
+
+def flash_backward_workspace_bytes(
+    _grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
+) -> float:
+    """The query's gradient in fp32, and for shared key heads both gradients once per query head.
+
+    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp (mha_bwd): rows in
+    blocks of 128, columns of 32. The row sums (one number a row) are in it too.
+    """
+    batch, heads, rows, columns = query.shape
+    rows, columns = _rounded(rows, 128), _rounded(columns, 32)
+    accumulated = 4 * batch * heads * rows * (columns + 1)
+    if key.shape[1] == heads:
+        return accumulated
+    return accumulated + (tensor_bytes(key) + tensor_bytes(value)) * heads / key.shape[1]
+
+
+def _rounded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
