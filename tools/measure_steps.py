@@ -53,9 +53,9 @@ def measure(module: str, batch_size: int, arguments: dict[str, object]) -> dict[
     """Time and memory of one step, in this process."""
     import torch
 
-    free_before, total = torch.cuda.mem_get_info()
     torch.zeros(1, device="cuda")
-    free_bare, _ = torch.cuda.mem_get_info()
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    context_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved()
     sys.path.insert(0, str(EXAMPLES))
     with torch.device("cuda"):
         step = importlib.import_module(module).training_step(batch_size, **arguments)
@@ -88,7 +88,7 @@ def measure(module: str, batch_size: int, arguments: dict[str, object]) -> dict[
         "built_mib": round(built_bytes / 2**20, 3),
         "peak_allocated_mib": round(torch.cuda.max_memory_allocated() / 2**20, 3),
         "peak_reserved_mib": round(torch.cuda.max_memory_reserved() / 2**20, 3),
-        "context_mib": round((free_before - free_bare) / 2**20, 3),
+        "context_mib": round(context_bytes / 2**20, 3),
         "total_mib": round(properties.total_memory / 2**20, 3),
         "gpu": properties.name,
         "torch": torch.__version__,
@@ -98,8 +98,7 @@ def measure(module: str, batch_size: int, arguments: dict[str, object]) -> dict[
 def main(arguments: list[str]) -> None:
     """Measure every step in a process of its own and write the rows as they come."""
     if arguments[0] == "--one":
-        module, batch_size, rest = arguments[1:]
-        print(json.dumps(measure(module, int(batch_size), json.loads(rest))))
+        print(json.dumps(measure(arguments[1], int(arguments[2]), json.loads(arguments[3]))))
         return
     rows: list[dict[str, object]] = []
     for module, batch_size, rest in STEPS:

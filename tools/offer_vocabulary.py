@@ -83,6 +83,16 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "suspiciously dear": ("caution", "price", "On-demand is far above others for this GPU"),
     "spot suspiciously cheap": ("caution", "spot", "Spot is far below others for this GPU"),
     "spot suspiciously dear": ("caution", "spot", "Spot is far above others for this GPU"),
+    "superseded": (
+        "caution",
+        "price",
+        "A newer list price of the same provider differs; see list_prices",
+    ),
+    "second-hand": (
+        "note",
+        "price",
+        "Read in a copy of the provider's price page, not on the page itself",
+    ),
 }
 """Every word `doubts` may hold, in the order it holds them: kind, about, meaning."""
 

@@ -60,9 +60,7 @@ def rented_cost(workload: Workload, bill: Bill) -> Cost:
     storage, no_storage = _storage_lines(workload, bill)
     transfer, no_transfer = _transfer_lines(workload, bill)
     kept = [line for line in (*lines, *storage, *transfer) if line.usd.high > 0]
-    return Cost(
-        breakdown=Breakdown(lines=tuple(kept)), unknown=(*no_storage, *no_transfer)
-    )
+    return Cost(breakdown=Breakdown(lines=tuple(kept)), unknown=(*no_storage, *no_transfer))
 
 
 def owned_cost(workload: Workload, bill: Bill, owned: Owned) -> Cost:
@@ -176,9 +174,7 @@ def _kept(workload: Workload) -> tuple[Stored, ...]:
             Stored(name="dataset", size_bytes=data.size_bytes, at=data.kept_at, kind=data.storage)
         )
     if checkpoint.size_bytes is not None:
-        items.append(
-            Stored(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
-        )
+        items.append(Stored(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept))
     return tuple(items)
 
 

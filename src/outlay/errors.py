@@ -1,4 +1,4 @@
-"""Every error outlay raises. The CLI prints one and exits with its code; nothing else is caught there.
+"""Every error outlay raises; the command line prints its message and exits with its code.
 
     OutlayError                 exit 1   anything else
       InputError                exit 2   what the user wrote cannot be used

@@ -30,9 +30,7 @@ class Estimate:
     @classmethod
     def within(cls, likely: float, *, down_fraction: float, up_fraction: float) -> Estimate:
         """`likely` with a range given as fractions of it."""
-        return cls(
-            low=likely * (1 - down_fraction), likely=likely, high=likely * (1 + up_fraction)
-        )
+        return cls(low=likely * (1 - down_fraction), likely=likely, high=likely * (1 + up_fraction))
 
     def scaled(self, factor: float) -> Estimate:
         """All three figures times a factor that is known exactly and not negative."""

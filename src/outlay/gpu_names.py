@@ -1,6 +1,6 @@
-"""GPUs under any usual spelling: `RTX 3090`, `rtx3090`, `NVIDIA A100-SXM4-80GB`, `H100:8`'s `H100`.
+"""GPUs under any usual spelling: `RTX 3090`, `rtx3090`, `NVIDIA A100-SXM4-80GB`.
 
-A spelling is taken apart into what it names (`rtx 3090`), a memory size and a form (PCIe, SXM, ...).
+A spelling is taken apart into what it names (`rtx 3090`), a memory size and a form (PCIe, SXM).
 One that leaves memory or form open matches several GPUs: the slowest stands for all, and the
 others are kept as candidates so that a range can span them.
 """

@@ -13,7 +13,7 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -48,12 +48,16 @@ from outlay.units import GB
 from outlay.workload import Selection, Step, TermsOverride, Workload
 
 
-def plan_workload(workload: Workload, profile: Profile | None = None) -> Plan:
-    """The plan of a workload: every candidate predicted, priced, ranked and explained."""
+def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
+    """The plan of a workload: every candidate predicted, priced, ranked and explained.
+
+    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
+    """
     planner = _planner(workload, profile or profile_for(workload.step))
+    offers = candidates(workload, today)
     options = [
         planner.option(offer, tenancy)
-        for offer in candidates(workload)
+        for offer in offers
         for tenancy in offer.tenancies
         if not workload.consider.tenancies or tenancy in workload.consider.tenancies
         if tenancy not in workload.leave_out.tenancies
@@ -69,7 +73,7 @@ def plan_workload(workload: Workload, profile: Profile | None = None) -> Plan:
         options=ranked,
         chosen=choose(ranked),
         break_even=break_evens(ranked),
-        assumptions=_assumptions(workload, planner),
+        assumptions=_assumptions(workload, planner, offers),
     )
 
 
@@ -93,14 +97,14 @@ def placements(offer: Offer) -> tuple[Placement, ...]:
     )
 
 
-def candidates(workload: Workload) -> list[Offer]:
+def candidates(workload: Workload, today: str = "") -> list[Offer]:
     """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
     own = [
         *quoted_offers(workload.quotes),
         *(workstation_offer(machine) for machine in workload.workstations),
     ]
     consider, leave_out = workload.consider, workload.leave_out
-    bundled = _selected(bundled_offers(), consider) if consider.bundled else []
+    bundled = _selected(bundled_offers(today), consider) if consider.bundled else []
     left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()
     kept = [
         offer
@@ -182,9 +186,7 @@ class _Planner:
             habits = replace(habits, provisioning_s=0.0, environment_s=0.0)
         return run_of(self.workload, training_time_s(self.workload, step), habits, rate)
 
-    def _cost(
-        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction
-    ) -> Cost | None:
+    def _cost(self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction) -> Cost | None:
         hourly_usd = offer.hourly_usd(tenancy)
         gpu_w = step.placement.gpu.tdp_w * offer.gpus
         bill = Bill(
@@ -293,7 +295,7 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
 
 
 def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
-    notes = [f"price: {doubt}" for doubt in offer.doubts]
+    notes = [f"price: {doubt.word}" for doubt in offer.doubts]
     gpus: tuple[Gpu, ...] = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
@@ -302,12 +304,12 @@ def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _assumptions(workload: Workload, planner: _Planner) -> tuple[str, ...]:
+def _assumptions(workload: Workload, planner: _Planner, offers: Sequence[Offer]) -> tuple[str, ...]:
     """What was taken where the workload file says nothing, in plain words."""
     habits, usage, data = planner.habits, workload.usage, workload.data
     said = [
         f"Prices: the bundled snapshot of {snapshot_date()}, and quotes in the workload file.",
-        "Step times: one roofline for all GPUs, fitted on one H200; the range is what that is worth.",
+        "Step times: a roofline per operation, fitted on one H200: trust the range first.",
         "The input pipeline keeps up with the GPU; evaluation is not counted.",
     ]
     if usage.setup_s is None:
@@ -321,7 +323,7 @@ def _assumptions(workload: Workload, planner: _Planner) -> tuple[str, ...]:
     said.append(
         f"Spot machines without a published rate are interrupted {rate.text} times a month (guess)."
     )
-    if any(offer.gpus > 1 for offer in candidates(workload)):
+    if any(offer.gpus > 1 for offer in offers):
         said.append(
             "Several GPUs: data parallel in fp32 gradients, the global batch grows with the GPUs."
         )

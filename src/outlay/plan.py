@@ -1,4 +1,4 @@
-"""Every option ranked under the user's limits, the choice, the frontier, and why each loser lost."""
+"""Every option ranked under the limits, the choice, the frontier, and why each loser lost."""
 
 from __future__ import annotations
 
@@ -41,8 +41,13 @@ class Option:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The grave doubts about its price."""
-        return self.offer.grave_doubts
+        """The reasons why its price may be off."""
+        return self.offer.cautions(self.tenancy)
+
+    @property
+    def for_sale(self) -> bool:
+        """Whether somebody really sells it at its price."""
+        return not self.offer.not_for_sale(self.tenancy)
 
     @property
     def calendar_s(self) -> Estimate | None:
@@ -69,7 +74,7 @@ class Option:
     @property
     def feasible(self) -> bool:
         """Whether it satisfies every limit."""
-        return self.fits and self.within_budget and self.meets_deadline
+        return self.fits and self.for_sale and self.within_budget and self.meets_deadline
 
     @property
     def sound(self) -> bool:
@@ -115,7 +120,7 @@ class Plan:
 
 
 def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
-    """The options in order: sound by cost, then doubtful by cost, then those that cannot be taken."""
+    """The options in order: sound by cost, doubtful by cost, then what cannot be taken."""
     ordered = sorted(options, key=_order)
     frontier = _frontier([option for option in ordered if option.sound])
     chosen = next((option for option in ordered if option.sound), None)
@@ -177,7 +182,7 @@ def _order(option: Option) -> tuple[int, float, float, str]:
     elif option.feasible:
         group = 1
     else:
-        group = 2 if option.fits and option.cost is not None else 3
+        group = 2 if option.fits and option.for_sale and option.cost is not None else 3
     cost_usd = option.cost.usd.likely if option.cost else float("inf")
     return (group, cost_usd, _elapsed_s(option), "/".join(option.offer.identity))
 
@@ -200,6 +205,8 @@ def _why_not(option: Option, chosen: Option | None, *, on_frontier: bool) -> str
     """Why an option is not the one to take, in words; None for the choice itself."""
     if not option.fits:
         return _too_big(option)
+    if not option.for_sale:
+        return f"not for sale at this price: {', '.join(option.offer.not_for_sale(option.tenancy))}"
     if option.cost is None or option.run is None:
         return "no price known"
     if not option.within_budget:

@@ -54,7 +54,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Something kept and paid for by the GB-month, and perhaps pulled by each machine and session."""
+    """Something kept and paid for by the GB-month, and perhaps pulled by each machine."""
 
     name: str
     size_bytes: float
@@ -180,7 +180,7 @@ class Workload:
     """One unit of the user's currency in dollars."""
 
     def samples(self) -> float | None:
-        """Samples to train on, None where the length is steps at each machine's batch, or a time."""
+        """Samples to train on, None where that depends on each machine's batch or speed."""
         length = self.length
         if length.samples is not None:
             return length.samples

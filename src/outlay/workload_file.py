@@ -1,4 +1,4 @@
-"""Reading `outlay.toml`: text in, a `Workload` out, or one message that names the line and the key."""
+"""Reading `outlay.toml`: text in, a `Workload` out, or one message naming the line and the key."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import difflib
 import re
 import tomllib
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import assumptions
-from outlay.units import duration_s, size_bytes
 from outlay.workload import (
     Checkpoint,
     Dataset,
@@ -29,242 +27,16 @@ from outlay.workload import (
     Workload,
     Workstation,
 )
-
-
-def _as_duration(value: object) -> float:
-    if not isinstance(value, str):
-        raise ValueError('a duration needs a unit in quotes, for example "35m", "6h" or "14d"')
-    return duration_s(value)
-
-
-def _as_size(value: object) -> int:
-    if not isinstance(value, str):
-        raise ValueError('a size needs a unit in quotes, for example "13.8GB" or "600MB"')
-    return size_bytes(value)
-
-
-def _as_date(value: object) -> str:
-    return date.fromisoformat(str(value)).isoformat()
-
-
-_SCHEMA_TEXT = {"type": "string"}
-Duration = Annotated[
-    float,
-    BeforeValidator(_as_duration, json_schema_input_type=str),
-    Field(gt=0, le=100 * 365 * 86400, description='A duration such as "35m", "1h30m" or "14d".'),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(_as_size, json_schema_input_type=str),
-    Field(gt=0, le=10**18, description='A size such as "13.8GB" (10^9) or "512MiB" (2^20).'),
-]
-Day = Annotated[str, BeforeValidator(_as_date, json_schema_input_type=str)]
-Money = Annotated[float, Field(gt=0, le=1e9)]
-MoneyOrZero = Annotated[float, Field(ge=0, le=1e9)]
-HourlyPrice = Annotated[float, Field(gt=0, le=1e7)]
-Rate = Annotated[float, Field(ge=0, le=1e6)]
-Count = Annotated[int, Field(ge=1, le=100_000)]
-Amount = Annotated[float, Field(gt=0, le=1e15)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class StepTable(_Table):
-    """The training step: exactly one of `profile` and `target`."""
-
-    profile: Name | None = Field(None, description="A bundled profile or the path of a saved one.")
-    target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["max"] = Field(
-        "max", description="Samples per GPU and step, or max: the largest that fits."
-    )
-    precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
-
-    @model_validator(mode="after")
-    def _one_step(self) -> Self:
-        if (self.profile is None) == (self.target is None):
-            raise ValueError("give exactly one of profile and target")
-        return self
-
-
-class LengthTable(_Table):
-    """How long to train: exactly one of samples, epochs, iterations and time."""
-
-    samples: Amount | None = None
-    epochs: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
-        None, description="Passes over the dataset; needs data.samples."
-    )
-    iterations: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    global_batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
-        None, description="The batch the iterations refer to; without it each machine's own."
-    )
-    time: Duration | None = Field(None, description="Train for this long, whatever gets done.")
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Self:
-        given = [self.samples, self.epochs, self.iterations, self.time]
-        if sum(value is not None for value in given) != 1:
-            raise ValueError("give exactly one of samples, epochs, iterations and time")
-        if self.global_batch_size is not None and self.iterations is None:
-            raise ValueError("global_batch_size goes with iterations")
-        return self
-
-
-class DataTable(_Table):
-    """The dataset."""
-
-    samples: Annotated[int, Field(ge=1, le=10**13)] | None = None
-    size: Size | None = Field(None, description="On disk; or give samples and sample_size.")
-    sample_size: Size | None = None
-    preparation: Duration | None = Field(
-        None, description="Time to prepare it on the machine, billed like training."
-    )
-    prepared: Literal["each session", "once"] = "each session"
-    at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
-    kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
-    storage: Literal["volume", "object", "none"] = "volume"
-
-
-class StoredTable(_Table):
-    """Something kept by the GB-month besides the dataset, such as container images."""
-
-    name: Name
-    size: Size
-    at: Name = "run"
-    kind: Literal["volume", "object", "registry"] = "volume"
-    pulled: Size | None = Field(None, description="Pulled by each machine in each session.")
-
-
-class CheckpointTable(_Table):
-    """Checkpoints."""
-
-    size: Size | None = None
-    interval: Duration | None = None
-    kept: Count = 1
-
-
-class UsageTable(_Table):
-    """One run (nothing given), or sessions a month, or hours a day."""
-
-    sessions_per_month: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    hours_per_day: Annotated[float, Field(gt=0, le=24)] | None = None
-    machines: Count = 1
-    setup: Duration | None = Field(None, description="Environment set-up in each session.")
-    keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
-
-    @model_validator(mode="after")
-    def _one_pattern(self) -> Self:
-        if self.sessions_per_month is not None and self.hours_per_day is not None:
-            raise ValueError("give sessions_per_month or hours_per_day, not both")
-        return self
-
-
-class LimitsTable(_Table):
-    """Limits every option must satisfy."""
-
-    budget: Money | None = None
-    deadline: Duration | None = None
-
-
-class SelectionTable(_Table):
-    """Names to consider, or to leave out."""
-
-    gpus: tuple[Name, ...] = ()
-    providers: tuple[Name, ...] = ()
-    regions: tuple[Name, ...] = ()
-    instances: tuple[Name, ...] = ()
-    tenancies: tuple[Literal["on-demand", "spot", "reserved", "owned"], ...] = ()
-
-
-class ConsiderTable(SelectionTable):
-    """Names to consider; an empty list means all."""
-
-    max_gpus: Count | None = Field(None, description="GPUs in one machine at most.")
-    bundled: bool = Field(True, description="Whether bundled offers rank beside your own.")
-
-
-class OfferTable(_Table):
-    """A quote of your own, in your currency."""
-
-    provider: Name
-    gpu: Name
-    gpus: Count = 1
-    instance: Name | None = None
-    price_per_hour: HourlyPrice | None = Field(None, description="The whole machine, on demand.")
-    spot_per_hour: HourlyPrice | None = None
-    region: Name = "any"
-    vcpus: Amount | None = None
-    ram: Size | None = None
-    local_disk: Size | None = None
-    as_of: Day | None = None
-    note: str = ""
-
-
-class MachineTable(_Table):
-    """A machine of your own; with `purchase`, one to be bought."""
-
-    name: Name
-    gpu: Name
-    gpus: Count = 1
-    vcpus: Amount | None = None
-    ram: Size | None = None
-    host_watts: Annotated[float, Field(ge=0, le=20_000)] | None = None
-    electricity_per_kwh: Annotated[float, Field(ge=0, le=1e5)] | None = None
-    purchase: Money | None = None
-    resale: MoneyOrZero = 0.0
-    use: Duration | None = Field(
-        None, description="Hours it will be used before it is sold; needed with purchase."
-    )
-    wear_per_hour: MoneyOrZero = 0.0
-    pue: Annotated[float, Field(ge=1, le=3)] = 1.0
-
-    @model_validator(mode="after")
-    def _bought(self) -> Self:
-        if self.purchase is not None and self.use is None:
-            raise ValueError("a machine to be bought needs use: the hours it will be used")
-        if self.purchase is not None and self.resale > self.purchase:
-            raise ValueError("resale is above purchase")
-        return self
-
-
-class ProviderTable(_Table):
-    """What you pay a provider where it differs from the table, in your currency."""
-
-    name: Name
-    billing_step: Duration | None = None
-    billing_minimum: Duration | None = None
-    volume_per_gb_month: Rate | None = None
-    object_per_gb_month: Rate | None = None
-    registry_per_gb_month: Rate | None = None
-    egress_per_gb: Rate | None = None
-    egress_free_gb_per_month: Rate | None = None
-
-
-class WorkloadFile(_Table):
-    """An outlay workload file: what to train, for how long, on what data, within which limits."""
-
-    name: Name = "training run"
-    currency: Name = Field("USD", description="Currency of every amount in this file.")
-    step: StepTable
-    length: LengthTable
-    data: DataTable = DataTable()
-    checkpoint: CheckpointTable = CheckpointTable()
-    usage: UsageTable = UsageTable()
-    limits: LimitsTable = LimitsTable()
-    consider: ConsiderTable = ConsiderTable()
-    leave_out: SelectionTable = SelectionTable()
-    stored: tuple[StoredTable, ...] = ()
-    offer: tuple[OfferTable, ...] = ()
-    machine: tuple[MachineTable, ...] = ()
-    provider: tuple[ProviderTable, ...] = ()
-
-    @model_validator(mode="after")
-    def _epochs_need_a_dataset(self) -> Self:
-        if self.length.epochs is not None and self.data.samples is None:
-            raise ValueError("length.epochs needs data.samples: how many samples an epoch has")
-        return self
+from outlay.workload_schema import (
+    DataTable,
+    MachineTable,
+    OfferTable,
+    ProviderTable,
+    SelectionTable,
+    StepTable,
+    StoredTable,
+    WorkloadFile,
+)
 
 
 def read_workload(path: Path) -> Workload:
@@ -322,9 +94,7 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
             setup_s=file.usage.setup,
             storage_s=file.usage.keep_data,
         ),
-        limits=Limits(
-            budget_usd=_money(file.limits.budget, usd), deadline_s=file.limits.deadline
-        ),
+        limits=Limits(budget_usd=_money(file.limits.budget, usd), deadline_s=file.limits.deadline),
         consider=_selection(
             file.consider, max_gpus=file.consider.max_gpus, bundled=file.consider.bundled
         ),
@@ -507,6 +277,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
     tables = [str(part) for part in path if isinstance(part, str)]
     index = next((part for part in path if isinstance(part, int)), 0)
     header, key = ".".join(tables[:-1]), tables[-1] if tables else ""
+    is_key = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*=")
     seen, current, table_line = -1, "", None
     for number, line in enumerate(text.splitlines(), 1):
         match = _HEADER.match(line)
@@ -517,7 +288,6 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
             if current == header:
                 seen += 1
                 table_line = number if seen == index else table_line
-        elif current == header and (seen == index or not header):
-            if re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line):
-                return number
+        elif current == header and (seen == index or not header) and is_key.match(line):
+            return number
     return table_line

@@ -1,4 +1,4 @@
-"""The `outlay` command: finds the subcommand, runs it, and turns errors into one message and a code."""
+"""The `outlay` command: finds the subcommand, runs it, turns errors into one message and a code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import click
 from outlay.errors import OutlayError
 
 COMMANDS = {
-    "plan": ("plan", "Rank every offer for a workload: time, cost line by line, and why others lost."),
+    "plan": (
+        "plan",
+        "Rank every offer for a workload: time, cost line by line, and why others lost.",
+    ),
     "init": ("init", "Write a commented workload file to start from."),
     "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
@@ -32,10 +35,10 @@ Exit codes: 0 done; 2 bad input or usage; 3 no option satisfies the limits;
 class _Commands(click.Group):
     """Imports a subcommand only when it is used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"outlay.cli.{COMMANDS[cmd_name][0]}")
@@ -53,7 +56,7 @@ class _Commands(click.Group):
             raise click.UsageError(f"There is no command '{args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import json_option, print_document
+from outlay.cli.options import json_option, print_document, today
 
 if TYPE_CHECKING:
     from outlay.offers.offer import Offer
@@ -24,12 +24,16 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
 )
 @click.option("--provider", "providers", multiple=True, help="Only this provider.")
 @click.option("--region", "regions", multiple=True, help="Only regions that begin so.")
-@click.option("--spot/--on-demand", "spot", default=None, help="Only offers sold so, by that price.")
+@click.option(
+    "--spot/--on-demand", "spot", default=None, help="Only offers sold so, by that price."
+)
 @click.option(
     "--max-price", type=click.FloatRange(min=0, min_open=True), help="Dollars an hour at most."
 )
 @click.option("--sort", type=click.Choice(SORTS), help="Order; cheapest first unless said.")
-@click.option("--max-offers", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]")
+@click.option(
+    "--max-offers", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]"
+)
 @json_option
 def command(
     gpus: tuple[str, ...],
@@ -61,7 +65,7 @@ def command(
         spot=spot,
         max_usd_per_hour=max_price,
     )
-    found = _sorted(search(bundled_offers(), wanted), sort or ("spot" if spot else "price"))
+    found = _sorted(search(bundled_offers(today()), wanted), sort or ("spot" if spot else "price"))
     if as_json:
         from outlay.report.json import offers_document
 
@@ -85,7 +89,7 @@ def _sorted(offers: list[Offer], key: str) -> list[Offer]:
         spot = offer.spot_usd_per_hour or unknown
         cheapest = min(price, spot)
         first: object = {
-            "price": price if price < unknown else unknown,
+            "price": min(unknown, price),
             "spot": spot,
             "gpu-price": cheapest / (offer.gpus * offer.gpu_share),
             "gpu": offer.gpu,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,5 +30,15 @@ def print_document(document: Document) -> None:
 
 def tell(message: str) -> None:
     """Say what is going on, on standard error, where a person is watching."""
-    if click.get_text_stream("stderr").isatty():
+    if sys.stderr.isatty():
         click.echo(message, err=True)
+
+
+def today() -> str:
+    """The day the command runs, YYYY-MM-DD; SOURCE_DATE_EPOCH makes it repeatable."""
+    import os
+    from datetime import UTC, datetime
+
+    fixed = os.environ.get("SOURCE_DATE_EPOCH")
+    now = datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
+    return now.date().isoformat()

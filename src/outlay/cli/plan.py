@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outlay.cli.options import json_option, print_document
+from outlay.cli.options import json_option, print_document, today
 
 
 @click.command("plan", no_args_is_help=True)
@@ -32,7 +32,7 @@ def command(file: Path, best: int, as_json: bool) -> int:
 
     workload = read_workload(file)
     profile = profile_for(workload.step)
-    plan = plan_workload(workload, profile)
+    plan = plan_workload(workload, profile, today=today())
     if as_json:
         from outlay.report.json import plan_document
 

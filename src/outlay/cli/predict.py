@@ -11,7 +11,12 @@ from outlay.errors import InputError
 @click.command("predict", no_args_is_help=True)
 @click.argument("target")
 @click.option(
-    "--gpu", "gpu_names", multiple=True, required=True, metavar="NAME[,NAME...]", help="GPUs to predict."
+    "--gpu",
+    "gpu_names",
+    multiple=True,
+    required=True,
+    metavar="NAME[,NAME...]",
+    help="GPUs to predict.",
 )
 @click.option("--batch-size", default="max", show_default=True, help="Per GPU, a number or max.")
 @click.option(
@@ -49,9 +54,7 @@ def command(
     cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
     predictions = []
     for match in matches:
-        placements = [
-            Placement(gpu=gpu, memory_cap_bytes=cap_bytes) for gpu in match.candidates
-        ]
+        placements = [Placement(gpu=gpu, memory_cap_bytes=cap_bytes) for gpu in match.candidates]
         predicted = predict_open_step(profile, placements, batch, calibration())
         notes = ((match.note,) if match.note else ()) + profile.notes
         predictions.append((match.spelling, predicted, notes))

@@ -12,7 +12,7 @@ NAMES = ("workload", "plan", "offers", "gpus", "predict", "profiles")
 @click.command("schema", no_args_is_help=True)
 @click.argument("name", type=click.Choice(NAMES))
 @click.option("--json", "as_json", is_flag=True, hidden=True, help="Accepted; it always is JSON.")
-def command(name: str, as_json: bool) -> None:
+def command(name: str, as_json: bool) -> None:  # noqa: ARG001
     """Print the JSON schema of the workload file or of a command's output.
 
     \b

@@ -13,7 +13,9 @@ from outlay.cli.options import json_option, print_document, tell
 @click.argument("target", metavar="FILE.py:FUNCTION")
 @click.option("--name", help="Name of the profile.  [default: the function's]")
 @click.option("--sample", default="sample", help="What one sample is, such as 'image 224x224'.")
-@click.option("--save", type=click.Path(path_type=Path), help="Write the profile (.json or .json.gz).")
+@click.option(
+    "--save", type=click.Path(path_type=Path), help="Write the profile (.json or .json.gz)."
+)
 @json_option
 def command(target: str, name: str | None, sample: str, save: Path | None, as_json: bool) -> None:
     """Trace a training step without a GPU and save it as a profile.

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import DATA, rows_of
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu
-from outlay.offers.offer import Offer
+from outlay.offers.offer import Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.units import GB, GIB, size_bytes
 
-_MEMORY_RANGE = re.compile(r"(?P<low>[\d.]+ *[GgMmTt]i?[Bb])?(?P<dots>\.\.)(?P<high>[\d.]+ *[GgMmTt]i?[Bb])?")
+_MEMORY_RANGE = re.compile(
+    r"(?P<low>[\d.]+ *[GgMmTt]i?[Bb])?(?P<dots>\.\.)(?P<high>[\d.]+ *[GgMmTt]i?[Bb])?"
+)
+_SAME_PRICE = 0.02
+"""Two prices closer than this are one price, rounded twice."""
 _COUNT = re.compile(r"(?P<low>\d+)(?:\.\.(?P<high>\d+)?)?")
 
 
 @cache
-def bundled_offers() -> tuple[Offer, ...]:
-    """Every offer of the newest bundled snapshot."""
-    return tuple(_offer(row) for row in rows_of(_newest("offers")))
+def bundled_offers(today: str = "") -> tuple[Offer, ...]:
+    """Every bundled offer: the newest snapshot, corrected by newer list prices.
+
+    `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers.
+    """
+    listed = rows_of(_newest("list_prices"))
+    snapshot = (_offer(row) for row in rows_of(_newest("offers")))
+    current = (_as_of_today(offer, today) for offer in snapshot)
+    return (*(_against_list(offer, listed) for offer in current), *map(_offer, listed))
 
 
 def snapshot_date() -> str:
@@ -40,23 +51,71 @@ def _offer(row: Mapping[str, str]) -> Offer:
         instance=row["instance"],
         gpu=row["gpu"],
         gpus=int(row["gpus"]),
-        gpu_share=float(row["gpu_share"] or 1),
-        gpu_memory_bytes=_number(row["gpu_memory_gib"], GIB),
-        vcpus=_number(row["vcpus"]),
-        ram_bytes=_number(row["ram_gib"], GIB),
-        local_disk_bytes=_number(row["local_disk_gb"], GB),
+        gpu_share=float(row.get("gpu_share") or 1),
+        gpu_memory_bytes=_number(row.get("gpu_memory_gib"), GIB),
+        vcpus=_number(row.get("vcpus")),
+        ram_bytes=_number(row.get("ram_gib"), GIB),
+        local_disk_bytes=_number(row.get("local_disk_gb"), GB),
         region=row["region"],
-        zones=int(row["zones"] or 1),
+        zones=int(row.get("zones") or 1),
         price_usd_per_hour=_number(row["price_usd_hour"]),
         spot_usd_per_hour=_number(row["spot_usd_hour"]),
-        spot_high_usd_per_hour=_number(row["spot_usd_hour_max"]),
+        spot_high_usd_per_hour=_number(row.get("spot_usd_hour_max")),
         as_of=row["as_of"],
         source=row["source"],
-        doubts=tuple(doubt for doubt in row["doubts"].split(";") if doubt),
+        doubts=tuple(doubts()[word] for word in row["doubts"].split(";") if word),
     )
 
 
-def _number(text: str, unit: float = 1.0) -> float | None:
+@cache
+def doubts() -> Mapping[str, Doubt]:
+    """Every word that may be said against an offer."""
+    return {
+        row["doubt"]: Doubt(word=row["doubt"], kind=row["kind"], about=row["about"])  # type: ignore[arg-type]
+        for row in rows_of("offer_doubts.csv")
+    }
+
+
+def _as_of_today(offer: Offer, today: str) -> Offer:
+    announced = doubts()["withdrawal announced"]
+    if announced not in offer.doubts or not today:
+        return offer
+    ended = any(
+        row["provider"] == offer.provider
+        and fnmatchcase(offer.instance, row["instance_pattern"])
+        and row["withdrawn"] <= today
+        for row in rows_of("instance_ends.csv")
+    )
+    if not ended:
+        return offer
+    rest = tuple(doubt for doubt in offer.doubts if doubt != announced)
+    return replace(offer, doubts=(*rest, doubts()["withdrawn"]))
+
+
+def _against_list(offer: Offer, listed: Iterable[Mapping[str, str]]) -> Offer:
+    """An offer that a newer list price confirms is not stale; one that differs is doubted."""
+    for row in listed:
+        if not _supersedes(row, offer) or offer.price_usd_per_hour is None:
+            continue
+        new_usd = float(row["price_usd_hour"]) / int(row["gpus"])
+        old_usd = offer.price_usd_per_hour / offer.gpus
+        if abs(new_usd / old_usd - 1) > _SAME_PRICE:
+            return replace(offer, doubts=(*offer.doubts, doubts()["superseded"]))
+        fresh = tuple(doubt for doubt in offer.doubts if doubt.word != "stale")
+        return replace(offer, doubts=fresh, as_of=row["as_of"], source=row["source"])
+    return offer
+
+
+def _supersedes(row: Mapping[str, str], offer: Offer) -> bool:
+    return (
+        bool(row["supersedes"])
+        and row["provider"] == offer.provider
+        and fnmatchcase(offer.instance, row["supersedes"])
+        and row["as_of"] > offer.as_of
+    )
+
+
+def _number(text: str | None, unit: float = 1.0) -> float | None:
     return float(text) * unit if text else None
 
 

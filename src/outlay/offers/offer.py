@@ -1,4 +1,4 @@
-"""An offer: a machine, a place, a price, the day the price was seen, and what is doubtful about it."""
+"""An offer: a machine, a place, a price, the day it was seen, and what is doubtful about it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Literal
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
 
-GRAVE_DOUBTS = frozenset(
-    {
-        "stale",
-        "bid floor",
-        "spot price is a floor",
-        "maybe EUR",
-        "not sold on demand",
-        "suspiciously cheap",
-    }
-)
-"""Doubts that keep an offer behind every sound one: the price may well not be what you pay."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """What may be wrong with an offer: a word of `data/offer_doubts.csv`."""
+
+    word: str
+    kind: Literal["note", "caution", "no price"]
+    """`note`: what is said stands. `caution`: it may be off. `no price`: nobody pays it."""
+    about: Literal["price", "spot", "machine", "offer"]
+    """The on-demand price, the spot price, the machine, or the whole offer."""
+
+    def concerns(self, tenancy: Tenancy) -> bool:
+        """Whether it touches what one pays in a tenancy."""
+        return self.about == "offer" or self.about == ("spot" if tenancy == "spot" else "price")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ class Offer:
     """The dearest zone of the region; the spot price itself is the cheapest zone's."""
     as_of: str
     source: str
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     gpu_share: float = 1.0
     gpu_memory_bytes: float | None = None
     vcpus: float | None = None
@@ -69,10 +72,21 @@ class Offer:
         """What makes an offer one and the same: provider, instance and region."""
         return (self.provider, self.instance, self.region)
 
-    @property
-    def grave_doubts(self) -> tuple[str, ...]:
-        """The doubts that make the price itself uncertain."""
-        return tuple(doubt for doubt in self.doubts if doubt in GRAVE_DOUBTS)
+    def cautions(self, tenancy: Tenancy) -> tuple[str, ...]:
+        """The doubts that the price in a tenancy may be off."""
+        return tuple(
+            doubt.word
+            for doubt in self.doubts
+            if doubt.kind == "caution" and doubt.concerns(tenancy)
+        )
+
+    def not_for_sale(self, tenancy: Tenancy) -> tuple[str, ...]:
+        """The doubts that say nobody gets it at its price in a tenancy."""
+        return tuple(
+            doubt.word
+            for doubt in self.doubts
+            if doubt.kind == "no price" and doubt.concerns(tenancy)
+        )
 
     @property
     def tenancies(self) -> tuple[Tenancy, ...]:

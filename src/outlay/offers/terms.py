@@ -1,4 +1,4 @@
-"""What a provider charges besides the hour, and in what steps: `Terms`, from `data/providers.csv`."""
+"""What a provider charges besides the hour, and in what steps; from `data/providers.csv`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def all_terms() -> Mapping[str, Terms]:
 
 
 def terms_of(provider: str) -> Terms:
-    """One provider's terms; all unknown for one that is in no table (a quote, one's own machine)."""
+    """One provider's terms; all unknown for one that is in no table, such as a quote's."""
     return all_terms().get(provider, Terms(provider=provider, name=provider))
 
 

@@ -1,4 +1,4 @@
-"""The fitted numbers of the prediction, as values: what share of its peaks a GPU reaches, and so on.
+"""The fitted numbers of the prediction, as values: what share of its peaks a GPU reaches.
 
 They are rows of `data/calibration.csv`, each saying which measurements it was fitted on.
 """

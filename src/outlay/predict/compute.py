@@ -48,9 +48,7 @@ def device_time_s(trace: Trace, gpu: Gpu, calibration: Calibration) -> float:
     return sum(op.count * op_time_s(op, gpu, calibration) for op in trace.ops)
 
 
-def device_time_by_kind_s(
-    trace: Trace, gpu: Gpu, calibration: Calibration
-) -> Mapping[str, float]:
+def device_time_by_kind_s(trace: Trace, gpu: Gpu, calibration: Calibration) -> Mapping[str, float]:
     """The same, by kind of operation, largest first."""
     times: dict[str, float] = {}
     for op in trace.ops:

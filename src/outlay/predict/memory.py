@@ -1,4 +1,4 @@
-"""Memory: what a step allocates and reserves, whether that fits, and the largest batch that does."""
+"""Memory: what a step allocates and reserves, whether it fits, and the largest batch that does."""
 
 from __future__ import annotations
 

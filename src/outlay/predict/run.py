@@ -1,4 +1,4 @@
-"""From a step to a whole run: training time, sessions, set-up, and what spot interruptions repeat."""
+"""From a step to a whole run: training time, sessions, set-up, what interruptions repeat."""
 
 from __future__ import annotations
 

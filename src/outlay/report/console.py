@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PIPED_WIDTH = 118
+PIPED_WIDTH = 120
 
 
 def console() -> Console:
@@ -29,6 +29,24 @@ def table(*heads: str, right: tuple[str, ...] = ()) -> Table:
             overflow="ellipsis",
         )
     return made
+
+
+def fitted(made: Table, width: int, least: tuple[str, ...]) -> Table:
+    """The table without as many of its `least` important columns as the width demands."""
+    for head in least:
+        if _width(made) <= width:
+            break
+        keep = [column for column in made.columns if column.header != head.upper()]
+        made.columns = keep
+    return made
+
+
+def _width(made: Table) -> int:
+    """Characters of the widest row, two between columns."""
+    widths = [
+        max(len(str(cell)) for cell in (column.header, *column.cells)) for column in made.columns
+    ]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def muted(text: str) -> Text:

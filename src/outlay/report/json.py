@@ -62,7 +62,7 @@ def option_document(option: Option) -> Document:
         "price_usd_per_hour": offer.hourly_usd(option.tenancy),
         "price_as_of": offer.as_of or None,
         "price_source": offer.source,
-        "doubts": list(offer.doubts),
+        "doubts": [doubt.word for doubt in offer.doubts],
         "batch_size": step.batch_size,
         "global_batch_size": step.global_batch_size,
         "max_batch_size": step.max_batch_size,
@@ -127,7 +127,7 @@ def offer_document(offer: Offer) -> Document:
         "spot_high_usd_per_hour": offer.spot_high_usd_per_hour,
         "as_of": offer.as_of,
         "source": offer.source,
-        "doubts": list(offer.doubts),
+        "doubts": [doubt.word for doubt in offer.doubts],
     }
 
 

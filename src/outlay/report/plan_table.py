@@ -1,4 +1,4 @@
-"""A plan as a person reads it: the answer, its bill, the best ten, the frontier, who lost and why."""
+"""A plan as a person reads it: the answer, its bill, the best ten, the frontier, the losers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from outlay.estimate import Estimate
 from outlay.plan import Option, Plan
-from outlay.report.console import muted, table
+from outlay.report.console import fitted, muted, table
 from outlay.report.text import count, duration, usd, usd_range
 from outlay.trace.trace import Profile
 from outlay.units import HOUR_S
@@ -31,15 +31,19 @@ def print_plan(
     if plan.chosen is not None:
         sections.append(("What it costs, line by line", _bill(plan.chosen, workload)))
     shown = _representatives(option for option in plan.options if option.cost is not None)
-    sections.append((_best_title(plan, shown, best), _options(shown[:best], plan.chosen)))
+    width = console.width - 2
+    sections.append((_best_title(plan, shown, best), _options(shown[:best], plan.chosen, width)))
     if len(plan.frontier) > 1:
-        sections.append(("Faster for more money (nothing beats these)", _frontier(plan.frontier)))
+        sections.append(
+            (
+                "Faster for more money: the frontier, in steps of a tenth of the time or more",
+                _frontier(plan.frontier),
+            )
+        )
     doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
     cheaper = [one for one in doubtful if _beats(one, plan.chosen)]
     if cheaper:
-        sections.append(
-            ("Cheaper if the price holds, which is doubtful", _doubtful(cheaper[:5]))
-        )
+        sections.append(("Cheaper if the price holds, which is doubtful", _doubtful(cheaper[:5])))
     ruled_out = [option for option in plan.options if not option.feasible]
     if ruled_out:
         sections.append(("Ruled out", _ruled_out(ruled_out)))
@@ -133,10 +137,10 @@ def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
     )
 
 
-def _options(options: Sequence[Option], chosen: Option | None) -> Table:
+def _options(options: Sequence[Option], chosen: Option | None, width: int) -> Table:
     made = table(
         "#", "provider", "machine", "tenancy", "$/h", "batch", "step", "time", "cost", "range",
-        "$/M samples", "", right=("#", "$/h", "batch", "step", "time", "cost", "$/M samples"),
+        "$/M", "", right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
     )  # fmt: skip
     for option in options:
         assert option.cost is not None
@@ -155,7 +159,7 @@ def _options(options: Sequence[Option], chosen: Option | None) -> Table:
             usd(option.usd_per_million_samples),
             _mark(option, chosen),
         )
-    return made
+    return fitted(made, width, ("$/M", "step", "batch", "range", "$/h"))
 
 
 def _mark(option: Option, chosen: Option | None) -> str:
@@ -171,12 +175,17 @@ def _mark(option: Option, chosen: Option | None) -> str:
 
 
 def _frontier(options: Sequence[Option]) -> Table:
+    """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
     made = table("time", "cost", "machine", "provider", "tenancy", right=("time", "cost"))
-    for option in options:
+    last_s = float("inf")
+    for option in reversed(options):
         assert option.cost is not None
         assert option.run is not None
+        if option.run.busy_s.likely > 0.9 * last_s:
+            continue
+        last_s = option.run.busy_s.likely
         made.add_row(
-            duration(option.run.busy_s.likely),
+            duration(last_s),
             usd(option.cost.usd.likely),
             f"{option.offer.gpus}x {option.offer.gpu}",
             option.offer.provider,
@@ -188,11 +197,7 @@ def _frontier(options: Sequence[Option]) -> Table:
 def _beats(option: Option, chosen: Option | None) -> bool:
     if option.cost is None:
         return False
-    return (
-        chosen is None
-        or chosen.cost is None
-        or option.cost.usd.likely < chosen.cost.usd.likely
-    )
+    return chosen is None or chosen.cost is None or option.cost.usd.likely < chosen.cost.usd.likely
 
 
 def _doubtful(options: Sequence[Option]) -> Table:
@@ -233,6 +238,8 @@ def _by_reason(options: Sequence[Option]) -> dict[str, list[Option]]:
 def _reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
+    if not option.for_sale:
+        return "not for sale"
     if option.cost is None:
         return "no price known"
     return "over budget" if not option.within_budget else "misses the deadline"

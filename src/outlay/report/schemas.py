@@ -26,7 +26,7 @@ _ESTIMATE: Schema = {
 def schema(name: str) -> Schema:
     """One schema by name."""
     if name == "workload":
-        from outlay.workload_file import WorkloadFile
+        from outlay.workload_schema import WorkloadFile
 
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
     makers = {

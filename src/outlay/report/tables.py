@@ -35,7 +35,7 @@ def offers_table(offers: Sequence[Offer]) -> Table:
             _price(offer.spot_usd_per_hour),
             _price(_per_gpu(offer)),
             offer.as_of,
-            ", ".join(offer.doubts),
+            ", ".join(doubt.word for doubt in offer.doubts),
         )
     return made
 
@@ -82,16 +82,15 @@ def facts_table(gpu: Gpu) -> Table:
     """Every row the facts table has on one GPU, with its source."""
     made = table("parameter", "value", "unit", "as of", "source", "note", right=("value",))
     for name, fact in gpu.facts.items():
-        made.add_row(
-            name, fact.text or "unknown", fact.unit, fact.as_of, fact.source, fact.note
-        )
+        made.add_row(name, fact.text or "unknown", fact.unit, fact.as_of, fact.source, fact.note)
     return made
 
 
 def predictions_table(predictions: Sequence[StepPrediction]) -> Table:
     """One row per GPU."""
     made = table(
-        "gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "reserves", "has", "fits",
+        "gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "reserves", "has",
+        "fits",
         right=("batch", "max batch", "step", "samples/s", "reserves", "has"),
     )  # fmt: skip
     for one in predictions:

@@ -9,19 +9,19 @@ UNKNOWN = "unknown"
 
 
 def usd(amount: float | None) -> str:
-    """`$1,234`, `$12.30` or `$0.3469`: about four figures."""
+    """`$1,234`, `$12.30` or `$0.0347`: three figures or more."""
     if amount is None:
         return UNKNOWN
     if abs(amount) >= 1000:
         return f"${amount:,.0f}"
-    if abs(amount) >= 1 or amount == 0:
+    if abs(amount) >= 0.1 or amount == 0:
         return f"${amount:,.2f}"
-    return f"${amount:.4f}".rstrip("0")
+    return f"${amount:.3g}"
 
 
 def usd_range(estimate: Estimate) -> str:
-    """The range alone: `$120-310`."""
-    return f"{usd(estimate.low)} - {usd(estimate.high)}"
+    """The range alone: `$120.00-310.00`."""
+    return f"{usd(estimate.low)}-{usd(estimate.high).removeprefix('$')}"
 
 
 def duration(seconds: float | None) -> str:

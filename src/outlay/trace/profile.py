@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import outlay
 from outlay import errors
 from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.store import profile_from_json
@@ -50,7 +49,7 @@ def profile_of(
     request = {
         "target": f"{found.path}:{found.function}",
         "batch_sizes": _checked_sizes(batch_sizes),
-        "name": name or target,
+        "name": name or found.function,
         "description": description,
         "sample": sample,
         "period": period,
@@ -88,7 +87,7 @@ def _ask_child(request: Mapping[str, object], folder: Path) -> dict[str, object]
 
 def _child_environment() -> dict[str, str]:
     """The same outlay, and no real GPU: a trace must not take memory from a running job."""
-    package_folder = str(Path(outlay.__file__).parent.parent)
+    package_folder = str(Path(__file__).parents[2])
     paths = [package_folder, os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,

@@ -172,14 +172,17 @@ def _allows(operators: object, old_switch: Callable[[], bool]) -> bool:
 
 
 def _layout(cost: Cost, tensors: list[Tensor]) -> Layout:
-    """Whether an image operator works on channels-last tensors."""
-    if cost.kind not in ("conv", "norm", "reduction") or not tensors:
+    """Whether an image operator has a channels-last tensor: cuDNN then works in that layout."""
+    if cost.kind not in ("conv", "norm", "reduction"):
         return "plain"
-    image = next((t for t in tensors if t.dim() in (4, 5)), None)
-    if image is None or image.is_contiguous():
-        return "plain"
-    form = torch.channels_last if image.dim() == 4 else torch.channels_last_3d
-    return "channels_last" if image.is_contiguous(memory_format=form) else "plain"
+    return "channels_last" if any(map(_is_channels_last, tensors)) else "plain"
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    if tensor.dim() not in (4, 5) or tensor.is_contiguous():
+        return False
+    form = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+    return bool(tensor.is_contiguous(memory_format=form))
 
 
 def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
