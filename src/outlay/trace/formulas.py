@@ -90,8 +90,11 @@ def cost_of(
     known = formula is not None
     formula = formula or Formula(kind="other")
 
+    # An `.out` overload is given its result as an argument of that very name.
+    rest = {key: value for key, value in kwargs.items() if key != "out"}
+
     def amount(of: Amount | float | None) -> float:
-        return float(of(*args, **kwargs, out=out) if callable(of) else of or 0)
+        return float(of(*args, **rest, out=out) if callable(of) else of or 0)
 
     return Cost(
         kind=formula.kind,
