@@ -15,6 +15,9 @@ from outlay.trace.store import write_profile
 ROOT = Path(__file__).parent.parent
 FOLDER = DATA / "profiles"
 
+BATCH_SIZES = (4, 8, 16, 32)
+"""Multiples of four: StyleNAT's discriminator compares images in groups of four."""
+
 PROFILES = {
     "stylenat": (
         "stylenat.py:training_step",
@@ -57,7 +60,11 @@ def main(names: list[str]) -> None:
     for name in names or PROFILES:
         step, sample, description = PROFILES[name]
         profile = profile_of(
-            str(ROOT / "examples" / step), name=name, sample=sample, description=description
+            str(ROOT / "examples" / step),
+            BATCH_SIZES,
+            name=name,
+            sample=sample,
+            description=description,
         )
         write_profile(profile, FOLDER / f"{name}.json.gz")
         print(f"{name}: {profile.parameters:,} parameters, {len(profile.ops)} kinds of operation")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.cost import Cost, break_even_s
@@ -12,6 +12,9 @@ from outlay.predict.run import Run
 from outlay.predict.step import StepPrediction
 from outlay.units import DAY_S, GIB, HOUR_S
 from outlay.workload import Limits
+
+TRAINING_LINES = ("compute", "checkpoints", "spot repetition")
+"""The lines of a bill that grow with the training itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +86,29 @@ class Option:
 
     @property
     def usd_per_million_samples(self) -> float | None:
-        """The whole cost at equal work, None where cost or work is unknown."""
+        """The whole cost by the samples trained on, None where either is unknown."""
         if self.cost is None or not self.samples:
             return None
         return self.cost.usd.likely / self.samples * 1e6
+
+    @property
+    def training_usd_per_million_samples(self) -> float | None:
+        """What a million samples cost once the machine is set up: its training time alone."""
+        if self.cost is None or self.run is None or not self.samples:
+            return None
+        if self.tenancy == "owned":
+            share = self.run.training_s.likely / self.run.busy_s.likely
+            usd = self.cost.usd.likely * share
+        else:
+            usd = sum(self.cost.breakdown.line_usd(name) for name in TRAINING_LINES)
+        return usd / self.samples * 1e6
+
+    @property
+    def training_s_per_sample(self) -> float:
+        """Training time of one sample; without end where it does not run."""
+        if self.run is None or not self.samples:
+            return float("inf")
+        return self.run.training_s.likely / self.samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,27 +138,43 @@ class Plan:
     def frontier(self) -> tuple[Option, ...]:
         """The options nothing beats in both time and cost, fastest first."""
         best = [option for option in self.options if option.on_frontier]
-        return tuple(sorted(best, key=_elapsed_s))
+        return tuple(sorted(best, key=lambda option: option.training_s_per_sample))
+
+    @property
+    def ranked_by(self) -> str:
+        """What the order follows: the whole cost, or that of training a million samples."""
+        return "cost" if equal_work(self.options) else "training cost per million samples"
+
+
+def equal_work(options: Sequence[Option]) -> bool:
+    """Whether all options train on the same number of samples."""
+    amounts = {round(option.samples) for option in options if option.samples}
+    return len(amounts) <= 1
 
 
 def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
-    """The options in order: sound by cost, doubtful by cost, then what cannot be taken."""
-    ordered = sorted(options, key=_order)
-    frontier = _frontier([option for option in ordered if option.sound])
-    chosen = next((option for option in ordered if option.sound), None)
+    """The options in order: sound by cost, doubtful by cost, then what cannot be taken.
+
+    Where they train on different amounts (iterations at each machine's own batch, or a fixed
+    time), the cost of training a million samples takes the place of the cost.
+    """
+    scale = _whole if equal_work(options) else _per_sample
+    ordered = sorted(options, key=lambda option: _order(option, scale))
+    chosen = choose(ordered)
+    frontier = _frontier([option for option in ordered if option.sound], scale)
     return tuple(
         replace(
             option,
             rank=rank,
             on_frontier=id(option) in frontier,
-            why_not=_why_not(option, chosen, on_frontier=id(option) in frontier),
+            why_not=_why_not(option, chosen, scale, on_frontier=id(option) in frontier),
         )
         for rank, option in enumerate(ordered, 1)
     )
 
 
 def choose(options: Sequence[Option]) -> Option | None:
-    """The cheapest sound option; a doubtful price is never chosen."""
+    """The first sound option of a ranked list; a doubtful price is never chosen."""
     return next((option for option in options if option.sound), None)
 
 
@@ -176,39 +214,53 @@ def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
     return tuple(found)
 
 
-def _order(option: Option) -> tuple[int, float, float, str]:
+Scale = Callable[[Option], tuple[float, float]]
+"""Dollars and seconds by which options are compared; without end where unknown."""
+
+
+def _whole(option: Option) -> tuple[float, float]:
+    """The whole run: for options that do the same work."""
+    usd = option.cost.usd.likely if option.cost else float("inf")
+    return usd, option.run.busy_s.likely if option.run else float("inf")
+
+
+def _per_sample(option: Option) -> tuple[float, float]:
+    """Training a million samples: for options that do different amounts of work."""
+    usd = option.training_usd_per_million_samples
+    return float("inf") if usd is None else usd, option.training_s_per_sample * 1e6
+
+
+def _order(option: Option, scale: Scale) -> tuple[int, float, float, str]:
     if option.sound:
         group = 0
     elif option.feasible:
         group = 1
     else:
         group = 2 if option.fits and option.for_sale and option.cost is not None else 3
-    cost_usd = option.cost.usd.likely if option.cost else float("inf")
-    return (group, cost_usd, _elapsed_s(option), "/".join(option.offer.identity))
+    return (group, *scale(option), "/".join(option.offer.identity))
 
 
-def _elapsed_s(option: Option) -> float:
-    return option.run.busy_s.likely if option.run else float("inf")
-
-
-def _frontier(options: Sequence[Option]) -> set[int]:
-    """The identities of the options that nothing beats in both time and cost; they come by cost."""
+def _frontier(options: Sequence[Option], scale: Scale) -> set[int]:
+    """The identities of the options nothing beats in both time and cost; they come by cost."""
     best, fastest_s = set(), float("inf")
     for option in options:
-        if _elapsed_s(option) < fastest_s:
+        _, time_s = scale(option)
+        if time_s < fastest_s:
             best.add(id(option))
-            fastest_s = _elapsed_s(option)
+            fastest_s = time_s
     return best
 
 
-def _why_not(option: Option, chosen: Option | None, *, on_frontier: bool) -> str | None:
+def _why_not(
+    option: Option, chosen: Option | None, scale: Scale, *, on_frontier: bool
+) -> str | None:
     """Why an option is not the one to take, in words; None for the choice itself."""
     if not option.fits:
         return _too_big(option)
     if not option.for_sale:
         return f"not for sale at this price: {', '.join(option.offer.not_for_sale(option.tenancy))}"
     if option.cost is None or option.run is None:
-        return "no price known"
+        return _unpriced(option, chosen)
     if not option.within_budget:
         over_usd = option.cost.usd.likely - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.0f}"
@@ -219,7 +271,7 @@ def _why_not(option: Option, chosen: Option | None, *, on_frontier: bool) -> str
         return f"price doubtful: {', '.join(option.doubts)} (seen {option.offer.as_of})"
     if chosen is None or chosen is option or chosen.cost is None:
         return None
-    return _compared(option, chosen, on_frontier=on_frontier)
+    return _compared(scale(option), scale(chosen), scale, on_frontier=on_frontier)
 
 
 def _too_big(option: Option) -> str:
@@ -230,12 +282,28 @@ def _too_big(option: Option) -> str:
     return f"does not fit: batch {batch} may need {need:,.1f} GiB, it has {have:,.1f} GiB"
 
 
-def _compared(option: Option, chosen: Option, *, on_frontier: bool) -> str:
-    assert option.cost is not None
-    assert chosen.cost is not None
-    more_usd = option.cost.usd.likely - chosen.cost.usd.likely
-    ratio = _elapsed_s(option) / _elapsed_s(chosen)
-    pace = f"{1 / ratio:.1f}x as fast" if ratio < 1 else f"takes {ratio:.1f}x as long"
-    if on_frontier:
-        return f"costs ${more_usd:,.2f} more, but is {pace}"
-    return f"costs ${more_usd:,.2f} more and {'is ' if ratio < 1 else ''}{pace}"
+def _unpriced(option: Option, chosen: Option | None) -> str:
+    """No price, and the price below which it would be the choice."""
+    below_usd = tie_usd_per_hour(option, chosen)
+    if below_usd is None:
+        return "no price known"
+    return f"no price known; would be the cheapest below ${below_usd:,.2f}/h"
+
+
+def tie_usd_per_hour(option: Option, chosen: Option | None) -> float | None:
+    """The hourly price at which training a sample costs as much as with the choice."""
+    usd = None if chosen is None else chosen.training_usd_per_million_samples
+    if usd is None or option.training_s_per_sample == float("inf"):
+        return None
+    return usd / 1e6 / (option.training_s_per_sample / HOUR_S)
+
+
+def _compared(
+    own: tuple[float, float], least: tuple[float, float], scale: Scale, *, on_frontier: bool
+) -> str:
+    """How much more an option costs than the choice, and how fast it is."""
+    unit = "" if scale is _whole else " a million samples"
+    ratio = own[1] / least[1]
+    pace = f"is {1 / ratio:.1f}x as fast" if ratio < 1 else f"takes {ratio:.1f}x as long"
+    more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
+    return f"{more}{', but' if on_frontier else ' and'} {pace}"

@@ -40,6 +40,7 @@ def plan_document(plan: Plan, name: str) -> Document:
     return {
         "schema": SCHEMA,
         "workload": name,
+        "ranked_by": plan.ranked_by,
         "options": options,
         "chosen": by_rank[plan.chosen.rank] if plan.chosen else None,
         "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
@@ -84,6 +85,7 @@ def option_document(option: Option) -> Document:
         ],
         "not_priced": list(cost.unknown) if cost else [],
         "usd_per_million_samples": option.usd_per_million_samples,
+        "training_usd_per_million_samples": option.training_usd_per_million_samples,
         "fits": option.fits,
         "within_budget": option.within_budget,
         "meets_deadline": option.meets_deadline,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlay.estimate import Estimate
-from outlay.plan import Option, Plan
+from outlay.plan import Option, Plan, tie_usd_per_hour
 from outlay.report.console import fitted, muted, table
 from outlay.report.text import count, duration, usd, usd_range
 from outlay.trace.trace import Profile
@@ -44,7 +44,10 @@ def print_plan(
     cheaper = [one for one in doubtful if _beats(one, plan.chosen)]
     if cheaper:
         sections.append(("Cheaper if the price holds, which is doubtful", _doubtful(cheaper[:5])))
-    ruled_out = [option for option in plan.options if not option.feasible]
+    unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
+    if unpriced:
+        sections.append(("No price known", _unpriced(unpriced[:best], plan.chosen)))
+    ruled_out = [one for one in plan.options if not one.feasible and (one.cost or not one.run)]
     if ruled_out:
         sections.append(("Ruled out", _ruled_out(ruled_out)))
     if plan.break_even:
@@ -132,8 +135,8 @@ def _representatives(options: Iterable[Option]) -> list[Option]:
 
 def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
     return (
-        f"Best {min(best, len(shown))} of {len(shown)} (the cheapest of each provider, GPU and "
-        f"tenancy; {len(plan.options):,} options in --json)"
+        f"Best {min(best, len(shown))} of {len(shown)} by {plan.ranked_by} ($/M), the best of each "
+        f"provider, GPU and tenancy; all {len(plan.options):,} in --json"
     )
 
 
@@ -156,7 +159,7 @@ def _options(options: Sequence[Option], chosen: Option | None, width: int) -> Ta
             duration(option.run.busy_s.likely),
             usd(option.cost.usd.likely),
             usd_range(option.cost.usd),
-            usd(option.usd_per_million_samples),
+            usd(option.training_usd_per_million_samples),
             _mark(option, chosen),
         )
     return fitted(made, width, ("$/M", "step", "batch", "range", "$/h"))
@@ -210,6 +213,25 @@ def _doubtful(options: Sequence[Option]) -> Table:
             option.offer.provider,
             option.tenancy,
             f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
+        )
+    return made
+
+
+def _unpriced(options: Sequence[Option], chosen: Option | None) -> Table:
+    made = table(
+        "machine", "provider", "batch", "step", "time", "cheapest below",
+        right=("batch", "step", "time", "cheapest below"),
+    )  # fmt: skip
+    for option in options:
+        assert option.run is not None
+        tie_usd = tie_usd_per_hour(option, chosen)
+        made.add_row(
+            f"{option.offer.gpus}x {option.offer.gpu}",
+            option.offer.provider,
+            str(option.step.batch_size),
+            duration(option.step.step_time_s.likely),
+            duration(option.run.busy_s.likely),
+            "unknown" if tie_usd is None else f"{usd(tie_usd)}/h",
         )
     return made
 

@@ -85,6 +85,7 @@ def _plan() -> Schema:
         lines=_list_of(line),
         not_priced=_TEXTS,
         usd_per_million_samples=_or_null(_NUMBER),
+        training_usd_per_million_samples=_or_null(_NUMBER),
         fits=_FLAG,
         within_budget=_FLAG,
         meets_deadline=_FLAG,
@@ -101,6 +102,7 @@ def _plan() -> Schema:
     )
     return _document(
         workload=_TEXT,
+        ranked_by={"enum": ["cost", "training cost per million samples"]},
         options=_list_of(option),
         chosen=_or_null(option),
         break_even={"type": "object", "additionalProperties": break_even},
