@@ -7,7 +7,7 @@ each dollar on the screen can be followed to the line, and each line to its rows
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,12 @@ class Estimate:
         )
 
 
-ZERO = Estimate(low=0.0, likely=0.0, high=0.0)
-
-
 def total(parts: Iterable[Estimate]) -> Estimate:
     """The sum of figures whose errors go together."""
-    result = ZERO
+    low = likely = high = 0.0
     for part in parts:
-        result = result.plus(part)
-    return result
+        low, likely, high = low + part.low, likely + part.likely, high + part.high
+    return Estimate(low=low, likely=likely, high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +71,11 @@ class Breakdown:
     """A cost as named lines. The total is their sum and nothing else."""
 
     lines: tuple[Line, ...]
+    usd: Estimate = field(init=False)
+    """The total."""
 
-    @property
-    def usd(self) -> Estimate:
-        """The total."""
-        return total(line.usd for line in self.lines)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usd", total(line.usd for line in self.lines))
 
     def line_usd(self, name: str) -> float:
         """The likely amount of the lines of that name, 0 where there is none."""

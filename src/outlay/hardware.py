@@ -28,7 +28,7 @@ PEAKS = {
 """Arithmetic by name, and the row that holds its dense peak."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpu:
     """One GPU device: what it holds, how fast it computes and reads, what it draws."""
 

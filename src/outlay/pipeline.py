@@ -27,8 +27,8 @@ from outlay.offers.catalog import (
     Wanted,
     bundled_offers,
     gpu_filter,
+    gpus_named,
     known_regions,
-    offer_gpus,
     search,
     snapshot_date,
 )
@@ -40,7 +40,13 @@ from outlay.offers.terms import Terms, known_provider, terms_of
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
-from outlay.predict.step import Placement, StepPrediction, predict_open_step
+from outlay.predict.step import (
+    Placement,
+    StepPrediction,
+    on_gpus,
+    predict_step,
+    spanning,
+)
 from outlay.trace.bundled import find_profile
 from outlay.trace.profile import profile_of
 from outlay.trace.trace import Precision, Profile
@@ -88,13 +94,6 @@ def profile_for(step: Step) -> Profile:
 def calibration() -> Calibration:
     """The fitted numbers, from `data/calibration.csv`."""
     return calibration_of(rows_of("calibration.csv"))
-
-
-def placements(offer: Offer) -> tuple[Placement, ...]:
-    """What an offer's GPUs may be: one placement, or one for each form the name leaves open."""
-    return tuple(
-        Placement(gpu=gpu, gpus=offer.gpus, gpu_share=offer.gpu_share) for gpu in offer_gpus(offer)
-    )
 
 
 def candidates(workload: Workload, today: str = "") -> list[Offer]:
@@ -208,14 +207,14 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
 
     @cache
-    def predict(gpu: str, gpus: int, gpu_share: float) -> StepPrediction:
-        offer = Offer(
-            provider="", instance="", gpu=gpu, gpus=gpus, gpu_share=gpu_share, region="",
-            price_usd_per_hour=None, as_of="", source="",
-        )  # fmt: skip
-        return predict_open_step(
-            profile, placements(offer), workload.step.batch_size, calibration(), precision
-        )
+    def alone(gpu: Gpu, gpu_share: float) -> StepPrediction:
+        placement = Placement(gpu=gpu, gpu_share=gpu_share)
+        return predict_step(profile, placement, workload.step.batch_size, calibration(), precision)
+
+    @cache
+    def predict(name: str, gpus: int, gpu_share: float) -> StepPrediction:
+        forms = gpus_named(name)
+        return spanning([on_gpus(alone(gpu, gpu_share), gpus, calibration()) for gpu in forms])
 
     overrides = {known_provider(one.provider, _quoted(workload)): one for one in workload.terms}
 
@@ -296,7 +295,7 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
 
 def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
     notes = [f"price: {doubt.word}" for doubt in offer.doubts]
-    gpus: tuple[Gpu, ...] = offer_gpus(offer)
+    gpus = gpus_named(offer.gpu)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
     if tenancy == "spot" and spot_risk(offer).is_assumption:

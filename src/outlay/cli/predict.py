@@ -41,7 +41,7 @@ def command(
     """
     from outlay.gpu_names import find_gpu
     from outlay.pipeline import calibration, profile_for
-    from outlay.predict.step import Placement, predict_open_step
+    from outlay.predict.step import Placement, predict_step, spanning
     from outlay.units import MIB
     from outlay.workload import Step
 
@@ -54,8 +54,13 @@ def command(
     cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
     predictions = []
     for match in matches:
-        placements = [Placement(gpu=gpu, memory_cap_bytes=cap_bytes) for gpu in match.candidates]
-        predicted = predict_open_step(profile, placements, batch, calibration())
+        forms = [
+            predict_step(
+                profile, Placement(gpu=gpu, memory_cap_bytes=cap_bytes), batch, calibration()
+            )
+            for gpu in match.candidates
+        ]
+        predicted = spanning(forms)
         notes = ((match.note,) if match.note else ()) + profile.notes
         predictions.append((match.spelling, predicted, notes))
     if as_json:

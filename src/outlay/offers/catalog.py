@@ -134,7 +134,7 @@ class GpuFilter:
         """Whether an offer is one of those."""
         if not self.low_gpus <= offer.gpus <= (self.high_gpus or offer.gpus):
             return False
-        gpus = offer_gpus(offer)
+        gpus = gpus_named(offer.gpu)
         memory_bytes = offer.gpu_memory_bytes or min(gpu.memory_bytes for gpu in gpus)
         if not self.low_bytes <= memory_bytes <= self.high_bytes:
             return False
@@ -178,13 +178,9 @@ def _count_range(text: str, count: str) -> tuple[int, int | None]:
 
 
 @cache
-def _gpus_of(name: str) -> tuple[Gpu, ...]:
-    return find_gpu(name).candidates
-
-
-def offer_gpus(offer: Offer) -> tuple[Gpu, ...]:
+def gpus_named(name: str) -> tuple[Gpu, ...]:
     """The GPUs an offer's name may mean, slowest first."""
-    return _gpus_of(offer.gpu)
+    return find_gpu(name).candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from outlay.estimate import Estimate
+from outlay.estimate import Estimate, total
 from outlay.predict.step import StepPrediction
 from outlay.units import DAY_S, HOUR_S, MONTH_S
 from outlay.workload import FREE_SOURCES, Usage, Workload
@@ -43,15 +43,13 @@ class Run:
     period_s: Estimate
     """From the first session's start to the last one's end: how long data is kept."""
 
-    @property
-    def busy_s(self) -> Estimate:
-        """Time the machine is held, which is what is billed."""
+    busy_s: Estimate = field(init=False)
+    """Time the machine is held, which is what is billed."""
+
+    def __post_init__(self) -> None:
         fixed_s = self.sessions * self.setup_s + self.preparation_s + self.download_s
-        parts = (self.checkpoint_s, self.repeated_s, Estimate.exactly(fixed_s))
-        result = self.training_s
-        for part in parts:
-            result = result.plus(part)
-        return result
+        parts = (self.training_s, self.checkpoint_s, self.repeated_s, Estimate.exactly(fixed_s))
+        object.__setattr__(self, "busy_s", total(parts))
 
 
 def training_time_s(workload: Workload, step: StepPrediction) -> Estimate:
@@ -134,16 +132,7 @@ def _with_period(run: Run, usage: Usage) -> Run:
         period = run.busy_s.scaled(DAY_S / (usage.hours_per_day * HOUR_S))
     else:
         period = run.busy_s
-    return Run(
-        training_s=run.training_s,
-        sessions=run.sessions,
-        setup_s=run.setup_s,
-        preparation_s=run.preparation_s,
-        download_s=run.download_s,
-        checkpoint_s=run.checkpoint_s,
-        repeated_s=run.repeated_s,
-        period_s=period,
-    )
+    return replace(run, period_s=period)
 
 
 def checkpoint_interval_s(write_s: float, interruptions_per_s: float) -> float:

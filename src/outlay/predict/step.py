@@ -45,6 +45,7 @@ class StepPrediction:
     bound: Bound
     flops: float
     parameters: int
+    gradient_bytes: float
     memory: MemoryNeed
 
     @property
@@ -71,48 +72,69 @@ def predict_step(
     precision: Precision | None = None,
 ) -> StepPrediction:
     """The step on a placement at a batch size per GPU, or at the largest that fits (None)."""
+    alone = replace(placement, gpus=1)
+    step = _step_alone(profile, alone, batch_size, calibration, precision)
+    return on_gpus(step, placement.gpus, calibration)
+
+
+def _step_alone(
+    profile: Profile,
+    placement: Placement,
+    batch_size: int | None,
+    calibration: Calibration,
+    precision: Precision | None,
+) -> StepPrediction:
+    """The step on one GPU."""
     available = placement.memory_cap_bytes
     if available is None:
         available = available_bytes(placement.gpu, calibration, placement.gpu_share)
     largest = largest_batch(profile, available, calibration)
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
-    trace = with_precision(profile.at(shown), precision)
+    trace = with_precision(profile.at(shown, shapes=False), precision)
     device_s = device_time_s(trace, placement.gpu, calibration) / placement.gpu_share
     host_s = host_time_s(trace, calibration)
-    gradient_bytes = GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters
-    exchange = exposed_s(gradient_bytes, placement.gpus, placement.gpu, device_s, calibration)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=_step_time_s(device_s, host_s, calibration).plus(exchange),
+        step_time_s=_step_time_s(device_s, host_s, calibration),
         device_time_s=device_s,
         host_time_s=host_s,
-        exchange_s=exchange,
-        bound=_bound(device_s, host_s, exchange.likely),
+        exchange_s=Estimate.exactly(0.0),
+        bound="device" if device_s >= host_s else "host",
         flops=trace.flops,
         parameters=profile.parameters,
+        gradient_bytes=GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters,
         memory=memory_need(profile, shown, available, calibration),
     )
 
 
-def predict_open_step(
-    profile: Profile,
-    placements: Sequence[Placement],
-    batch_size: int | None,
-    calibration: Calibration,
-    precision: Precision | None = None,
-) -> StepPrediction:
-    """The step where the GPU's form is open: the slowest's figures, with a range over them all."""
-    first, *others = (
-        predict_step(profile, placement, batch_size, calibration, precision)
-        for placement in placements
+def on_gpus(step: StepPrediction, gpus: int, calibration: Calibration) -> StepPrediction:
+    """A step on one GPU as it runs on several of one machine, each with the same batch."""
+    if gpus == 1:
+        return step
+    exchange = exposed_s(
+        step.gradient_bytes, gpus, step.placement.gpu, step.device_time_s, calibration
     )
+    network = exchange.likely > step.step_time_s.likely
+    return replace(
+        step,
+        placement=replace(step.placement, gpus=gpus),
+        step_time_s=step.step_time_s.plus(exchange),
+        exchange_s=exchange,
+        bound="network" if network else step.bound,
+    )
+
+
+def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
+    """The step where the GPU's form is open: the slowest's (first) figures, a range over all."""
+    first, *others = steps
     if not others:
         return first
-    per_sample = [one.step_time_s.low / max(one.batch_size, 1) for one in others]
-    low = min(first.step_time_s.low, min(per_sample) * max(first.batch_size, 1))
+    batch = max(first.batch_size, 1)
+    lows = [one.step_time_s.low / max(one.batch_size, 1) * batch for one in others]
+    low = min(first.step_time_s.low, *lows)
     return replace(first, step_time_s=replace(first.step_time_s, low=low))
 
 
@@ -137,10 +159,3 @@ def _step_time_s(device_s: float, host_s: float, calibration: Calibration) -> Es
         likely=max(device.likely, host.likely),
         high=max(device.high, host.high),
     )
-
-
-def _bound(device_s: float, host_s: float, exchange_s: float) -> Bound:
-    longest = max(device_s, host_s, exchange_s)
-    if longest == exchange_s and exchange_s > 0:
-        return "network"
-    return "device" if longest == device_s else "host"

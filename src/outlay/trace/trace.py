@@ -134,8 +134,8 @@ class ProfileOp:
     layout: Layout = "plain"
     shapes: tuple[tuple[Polynomial, ...], ...] = ()
 
-    def at(self, batch_size: int) -> Op:
-        """The operation at one batch size."""
+    def at(self, batch_size: int, *, shapes: bool = True) -> Op:
+        """The operation at one batch size, with or without the shapes, which take the longest."""
         return Op(
             name=self.name,
             kind=self.kind,
@@ -148,7 +148,9 @@ class ProfileOp:
             layout=self.layout,
             shapes=tuple(
                 tuple(round(value_at(size, batch_size)) for size in shape) for shape in self.shapes
-            ),
+            )
+            if shapes
+            else (),
         )
 
 
@@ -175,11 +177,11 @@ class Profile:
     """Operators without a formula, and how often each runs in a step."""
     notes: tuple[str, ...] = ()
 
-    def at(self, batch_size: int) -> Trace:
+    def at(self, batch_size: int, *, shapes: bool = True) -> Trace:
         """The step at one batch size."""
         return Trace(
             batch_size=batch_size,
-            ops=tuple(op.at(batch_size) for op in self.ops),
+            ops=tuple(op.at(batch_size, shapes=shapes) for op in self.ops),
             memory=self.memory_at(batch_size),
             parameters=self.parameters,
             issued_ops=self.issued_ops,
