@@ -2,8 +2,8 @@
 
     python tools/calibrate.py [--traces FOLDER] [--write]
 
-Reads `data/h200_steps_*.csv`, traces each step in `examples/`, fits, prints every row's error and
-the error of each model when it is left out of the fit, and with --write replaces the fitted rows.
+Reads our own H200 rows and published training speeds, traces the steps in `examples/`, fits, prints
+every row's error and that of each model or GPU left out of the fit; --write replaces the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 
 from outlay.estimate import Estimate
 from outlay.facts import DATA, rows_of
-from outlay.hardware import Gpu, gpus
+from outlay.gpu_names import find_gpu
+from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.compute import device_time_s, host_time_s
 from outlay.trace.profile import profile_of
@@ -28,13 +29,20 @@ from outlay.trace.store import read_profile, write_profile
 from outlay.trace.trace import Profile, Trace
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+HOST_OP_S = 11e-6
+"""Host time an operation, as seen on the steps that wait for the host."""
 MEASURED = "h200_steps_2026-11-15.csv"
+PUBLISHED = "published_steps.csv"
 
 FITTED: dict[str, tuple[tuple[str, ...], float]] = {
     "gemm 16-bit": (("gemm_bf16_fraction", "gemm_fp16_fraction"), 0.65),
     "gemm tf32": (("gemm_tf32_fraction",), 0.65),
     "gemm fp32": (("gemm_fp32_fraction",), 0.8),
     "conv 16-bit": (("conv_bf16_fraction", "conv_fp16_fraction"), 0.45),
+    "conv 16-bit channels last": (
+        ("conv_bf16_channels_last_fraction", "conv_fp16_channels_last_fraction"),
+        0.6,
+    ),
     "conv tf32": (("conv_tf32_fraction",), 0.5),
     "conv fp32": (("conv_fp32_fraction",), 0.6),
     "attention 16-bit": (("attention_bf16_fraction", "attention_fp16_fraction"), 0.45),
@@ -51,46 +59,74 @@ FITTED: dict[str, tuple[tuple[str, ...], float]] = {
         0.9,
     ),
     "norm": (("norm_memory_fraction",), 0.7),
+    "batch norm 16-bit": (
+        ("batch_norm_bf16_memory_fraction", "batch_norm_fp16_memory_fraction"),
+        0.3,
+    ),
     "optimizer": (("optimizer_memory_fraction",), 0.8),
     "matrix operands": (
         ("gemm_memory_fraction", "conv_memory_fraction", "attention_memory_fraction"),
         0.9,
     ),
+    "conv exponent": (("conv_peak_exponent",), 0.2),
+    "gemm exponent": (("gemm_peak_exponent", "peak_exponent"), 0.1),
+    "batch norm exponent": (("batch_norm_bandwidth_exponent",), 0.2),
+    "bandwidth exponent": (("bandwidth_exponent",), 0.05),
 }
 """What is fitted: the rows that share one number, and where the search starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One measured step with its trace."""
+    """One measured step with its trace and the GPU it ran on."""
 
+    gpu: Gpu
     model: str
     label: str
     trace: Trace
     measured_s: float
-    issue_s: float
+    issue_s: float = 0.0
 
     @property
     def host_bound(self) -> bool:
-        """Whether issuing took as long as the step although the device could have run ahead."""
-        return self.issue_s > 0.985 * self.measured_s
+        """Whether the host was the slower one: issuing took the whole step, and would have.
+
+        A loss scaler reads a value back each step, so issuing takes the whole step there, too.
+        """
+        issuing_s = self.trace.issued_ops * HOST_OP_S
+        return self.issue_s > 0.985 * self.measured_s and issuing_s > 0.75 * self.measured_s
 
 
 def samples(folder: Path) -> list[Sample]:
     """Every measured step, traced (or read from `folder`, where traces are kept)."""
-    found = []
-    for row in rows_of(MEASURED):
-        profile = traced(row["module"], json.loads(row["arguments"]), folder)
-        found.append(
-            Sample(
-                model=row["module"],
-                label=f"{row['module']} {row['batch_size']} {row['arguments']}",
-                trace=profile.at(int(row["batch_size"])),
-                measured_s=float(row["step_ms"]) / 1e3,
-                issue_s=float(row["issue_ms"]) / 1e3,
-            )
+    ours = [
+        Sample(
+            gpu=find_gpu(row["gpu"]).gpu,
+            model=row["module"],
+            label=f"{row['module']} {row['batch_size']} {row['arguments']}",
+            trace=traced_row(row, folder),
+            measured_s=float(row["step_ms"]) / 1e3,
+            issue_s=float(row["issue_ms"]) / 1e3,
         )
-    return found
+        for row in rows_of(MEASURED)
+    ]
+    published = [
+        Sample(
+            gpu=find_gpu(row["gpu"]).gpu,
+            model=row["gpu"],
+            label=f"{row['gpu']}: {row['module']} {row['batch_size']} {row['arguments']}",
+            trace=traced_row(row, folder),
+            measured_s=int(row["batch_size"]) / float(row["samples_per_s"]),
+        )
+        for row in rows_of(PUBLISHED)
+    ]
+    return ours + published
+
+
+def traced_row(row: Mapping[str, str], folder: Path) -> Trace:
+    """The trace of a row at its batch size."""
+    profile = traced(row["module"], json.loads(row["arguments"]), folder)
+    return profile.at(int(row["batch_size"]), shapes=False)
 
 
 def traced(module: str, arguments: Mapping[str, object], folder: Path) -> Profile:
@@ -117,12 +153,12 @@ def calibration_with(values: Mapping[str, float], base: Calibration) -> Calibrat
     return Calibration(values=rows, sources=base.sources)
 
 
-def log_error(sample: Sample, gpu: Gpu, calibration: Calibration) -> float:
+def log_error(sample: Sample, calibration: Calibration) -> float:
     """Logarithm of predicted over measured."""
-    return math.log(device_time_s(sample.trace, gpu, calibration) / sample.measured_s)
+    return math.log(device_time_s(sample.trace, sample.gpu, calibration) / sample.measured_s)
 
 
-def fit(measured: Iterable[Sample], gpu: Gpu, base: Calibration) -> dict[str, float]:
+def fit(measured: Iterable[Sample], base: Calibration) -> dict[str, float]:
     """The numbers with the least mean absolute log error, by search along one at a time.
 
     A weak pull towards the start keeps numbers in place that no sample speaks about.
@@ -132,7 +168,7 @@ def fit(measured: Iterable[Sample], gpu: Gpu, base: Calibration) -> dict[str, fl
 
     def loss(candidate: Mapping[str, float]) -> float:
         calibration = calibration_with(candidate, base)
-        errors = [abs(log_error(sample, gpu, calibration)) for sample in rows]
+        errors = [abs(log_error(sample, calibration)) for sample in rows]
         pull = sum(math.log(candidate[group] / FITTED[group][1]) ** 2 for group in candidate)
         return statistics.fmean(errors) + 0.01 * pull
 
@@ -153,7 +189,7 @@ def _descend(
         improved = False
         for group in values:
             for factor in (1 + width, 1 / (1 + width)):
-                candidate = values | {group: min(values[group] * factor, 1.3)}
+                candidate = values | {group: min(values[group] * factor, 1.2)}
                 tried = loss(candidate)
                 if tried < best - 1e-6:
                     values.update(candidate)
@@ -161,14 +197,14 @@ def _descend(
     return best
 
 
-def left_out_errors(measured: list[Sample], gpu: Gpu, base: Calibration) -> list[float]:
-    """The log errors of each model's steps when that model is not fitted."""
+def left_out_errors(measured: list[Sample], base: Calibration) -> list[float]:
+    """The log errors of each model's (or published GPU's) steps when it is not fitted."""
     errors = []
     for model in sorted({sample.model for sample in measured}):
         rest = [sample for sample in measured if sample.model != model]
-        calibration = calibration_with(fit(rest, gpu, base), base)
+        calibration = calibration_with(fit(rest, base), base)
         left = [sample for sample in measured if sample.model == model]
-        errors += [log_error(sample, gpu, calibration) for sample in left]
+        errors += [log_error(sample, calibration) for sample in left]
     return errors
 
 
@@ -180,25 +216,31 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.traces or Path(tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
-    gpu, base = gpus()["H200"], calibration_of(rows_of("calibration.csv"))
+    base = calibration_of(rows_of("calibration.csv"))
     everything = samples(folder)
     device_bound = [sample for sample in everything if not sample.host_bound]
-    values = fit(device_bound, gpu, base)
+    values = fit(device_bound, base)
     calibration = calibration_with(values, base)
     for sample in everything:
-        error = math.exp(log_error(sample, gpu, calibration)) - 1
+        error = math.exp(log_error(sample, calibration)) - 1
         host_ms = host_time_s(sample.trace, calibration) * 1e3
         print(
             f"{sample.label:60} {sample.measured_s * 1e3:8.1f} ms {error:+6.1%}"
             f"  host {host_ms:6.1f} ms, {sample.trace.issued_ops:.0f} operations"
             f"{'  host bound' if sample.host_bound else ''}"
         )
-    fitted = [abs(math.exp(log_error(one, gpu, calibration)) - 1) for one in device_bound]
-    unseen = left_out_errors(device_bound, gpu, base)
+    fitted = [abs(math.exp(log_error(one, calibration)) - 1) for one in device_bound]
+    unseen = left_out_errors(device_bound, base)
     print(values)
     print(f"mean error {statistics.fmean(fitted):.1%} on {len(fitted)} fitted steps")
     unseen_mean = statistics.fmean(abs(math.exp(error) - 1) for error in unseen)
-    print(f"mean error {unseen_mean:.1%}, each model left out of the fit in turn")
+    print(f"mean error {unseen_mean:.1%}, each model or GPU left out of the fit in turn")
+    inside = sorted(unseen)
+    print(
+        f"predicted / measured when left out: 10th percentile "
+        f"{math.exp(inside[len(inside) // 10]):.2f}, "
+        f"90th {math.exp(inside[len(inside) * 9 // 10]):.2f}"
+    )
     host = [one.issue_s / one.trace.issued_ops for one in everything if one.host_bound]
     print(f"host time an operation: {sorted(round(x * 1e6, 1) for x in host)} us")
     if arguments.write:
@@ -218,8 +260,8 @@ def write(values: Mapping[str, float], error: float, count: int) -> None:
                 "low": value,
                 "likely": value,
                 "high": value,
-                "unit": "fraction",
-                "source": f"fitted by tools/calibrate.py on {MEASURED}",
+                "unit": "exponent" if "exponent" in name else "fraction",
+                "source": f"fitted by tools/calibrate.py on {MEASURED} and {PUBLISHED}",
                 "as_of": MEASURED[-14:-4],
                 "note": f"{group}: one of {len(values)} numbers fitted on {count} steps, "
                 f"mean error {error:.1%}",

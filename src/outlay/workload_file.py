@@ -182,7 +182,7 @@ def _selection(
 def _quote(table: OfferTable, number: int, usd: float) -> Quote:
     return Quote(
         provider=table.provider,
-        instance=table.instance or f"{table.gpus}x {table.gpu} (quote {number})",
+        instance=table.instance or f"quote {number}",
         gpu=table.gpu,
         gpus=table.gpus,
         price_usd_per_hour=_money(table.price_per_hour, usd),

@@ -221,6 +221,37 @@ def asks_the_gpu(batch_size: int) -> Step:
     return _step(model, optimizer, loss)
 
 
+def lstm(batch_size: int) -> Step:
+    """Two layers: one cuDNN call each way."""
+    model, x = nn.LSTM(32, 64, num_layers=2, batch_first=True), torch.randn(batch_size, 20, 32)
+    return _step(model, torch.optim.SGD(model.parameters(), lr=0.1), lambda: model(x)[0].sum())
+
+
+def noise_in_step(batch_size: int) -> Step:
+    """Makes its noise on the default device, whichever that is."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return _step(model, optimizer, lambda: model(torch.randn(batch_size, 8)).sum())
+
+
+def cpu_and_gpu(batch_size: int) -> Step:
+    """Mixes devices, whatever the default is."""
+    x = torch.randn(batch_size, 8)
+    return lambda: x + torch.randn(batch_size, 8, device="cpu")
+
+
+def tied_and_moved(batch_size: int) -> Step:
+    """Built on the CPU, weights tied, optimizer made before the move to the GPU."""
+    with torch.device("cpu"):
+        first, last = nn.Embedding(50, 16), nn.Linear(16, 50, bias=False)
+    last.weight = first.weight
+    model = nn.Sequential(first, last)
+    optimizer = torch.optim.Adam(model.parameters())
+    model.to("cuda", torch.bfloat16)
+    ids = torch.randint(50, (batch_size, 4), device="cuda")
+    return _step(model, optimizer, lambda: model(ids).sum())
+
+
 def own_operator(batch_size: int) -> Step:
     """An operator of the user's own without a formula."""
     x = torch.randn(batch_size, 8)

@@ -191,6 +191,45 @@ def test_code_that_asks_the_gpu_is_answered() -> None:
     assert profile.parameters == 72
 
 
+def test_lstm_is_one_call_each_way() -> None:
+    profile = traced("lstm", (2, 4, 8))
+    names = counts(profile)
+    assert (names["aten._cudnn_rnn"], names["aten._cudnn_rnn_backward"]) == (1, 1)
+    # 4 gates of 64: 256 * (32 + 64) and 256 * (64 + 64) weights, 20 positions a sample
+    weights = 256 * 96 + 256 * 128
+    assert flops_of(profile.at(10), "rnn", "forward") == 2 * 200 * weights
+    assert flops_of(profile.at(10), "rnn", "backward") == 4 * 200 * weights
+
+
+def test_a_step_may_use_the_default_device() -> None:
+    assert traced("noise_in_step", (2, 4, 8)).parameters == 72
+
+
+def test_a_mix_of_devices_is_the_users_error() -> None:
+    with pytest.raises(TraceFailed, match=r"(?s)RuntimeError.*cpu"):
+        traced("cpu_and_gpu")
+
+
+def test_tied_weights_stay_tied_when_moved() -> None:
+    profile = traced("tied_and_moved", (2, 4, 8))
+    assert profile.parameters == 50 * 16
+    memory = profile.memory_at(4)
+    # 800 elements of 2 bytes in blocks of 512: 2048; Adam's two states likewise
+    assert memory.parameters == 2048
+    assert memory.optimizer_state == 4096
+
+
+def test_what_the_allocator_holds() -> None:
+    profile = traced("linear_adam")
+    held = profile.held_at(8)
+    assert held is not None
+    # Five blocks of 4 MiB (20 MiB segments hold five each) and a small segment of 2 MiB; blocks
+    # are of the size asked for.
+    assert held.reserved_bytes in (22 * MIB, 42 * MIB)
+    assert held.allocated_bytes == pytest.approx(profile.memory_at(8).peak_bytes, rel=0.01)
+    assert profile.held_at(300).reserved_bytes >= profile.memory_at(300).peak_bytes
+
+
 def test_an_operator_without_formula_is_listed() -> None:
     assert traced("own_operator", (2, 4, 8)).unknown_ops == {"outlay_tests.twice": 1}
 

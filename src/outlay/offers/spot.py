@@ -58,10 +58,14 @@ def spot_risk(offer: Offer) -> SpotRisk:
 
 
 @cache
-def _volatility() -> Mapping[tuple[str, str, str], float]:
+def _volatility() -> Mapping[tuple[str, str, str], tuple[float, float]]:
+    """Mean spot price over a year, and its standard deviation as a share of the mean."""
     rows = rows_of("spot_volatility_2026-08-22.csv")
     return {
-        (row["provider"], row["instance"], row["region"]): float(row["cv"])
+        (row["provider"], row["instance"], row["region"]): (
+            float(row["spot_mean_usd_hour"]),
+            float(row["cv"]),
+        )
         for row in rows
         if row["cv"]
     }
@@ -70,11 +74,14 @@ def _volatility() -> Mapping[tuple[str, str, str], float]:
 def spot_price_usd(offer: Offer) -> Estimate:
     """The spot price with the range it moved in over a year, where that is recorded.
 
-    1.28 standard deviations either way; never above the on-demand price, never below a tenth.
+    Likely is the price of the snapshot. The range takes in 1.28 standard deviations either way of
+    that price and of the year's mean: a price at its year's lowest may well go back up. Never
+    above the on-demand price.
     """
     price = offer.spot_usd_per_hour or 0.0
-    spread = 1.28 * _volatility().get(offer.identity, 0.0)
-    highest = max(price * (1 + spread), offer.spot_high_usd_per_hour or 0.0)
+    mean, share = _volatility().get(offer.identity, (price, 0.0))
+    around = [middle * (1 + side * 1.28 * share) for middle in (price, mean) for side in (-1, 1)]
+    highest = max(*around, offer.spot_high_usd_per_hour or 0.0)
     if offer.price_usd_per_hour is not None:
         highest = min(highest, max(offer.price_usd_per_hour, price))
-    return Estimate(low=price * max(1 - spread, 0.1), likely=price, high=highest)
+    return Estimate(low=max(min(around), 0.1 * price), likely=price, high=highest)

@@ -13,7 +13,7 @@ from outlay.estimate import Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Efficiencies and constants by name; a kind of operation without its own row takes `other`."""
+    """Efficiencies and constants by name; a special row goes before a general one."""
 
     values: Mapping[str, Estimate]
     sources: Mapping[str, str]
@@ -26,9 +26,12 @@ class Calibration:
         """One row with its range."""
         return self.values[name]
 
-    def fraction(self, name: str, fallback: str) -> float:
-        """An efficiency, or that of `fallback` where there is no row of that name."""
-        return self.values.get(name, self.values[fallback]).likely
+    def first(self, *names: str) -> float:
+        """The best figure of the first of these rows that exists, most special first."""
+        for name in names:
+            if name in self.values:
+                return self.values[name].likely
+        raise LookupError(f"no calibration row is called {' or '.join(names)}")
 
 
 def calibration_of(rows: Iterable[Mapping[str, str]]) -> Calibration:

@@ -33,11 +33,12 @@ def print_plan(
     shown = _representatives(option for option in plan.options if option.cost is not None)
     width = console.width - 2
     sections.append((_best_title(plan, shown, best), _options(shown[:best], plan.chosen, width)))
-    if len(plan.frontier) > 1:
+    faster = _worthwhile(plan.frontier)
+    if len(faster) > 1:
         sections.append(
             (
                 "Faster for more money: the frontier, in steps of a tenth of the time or more",
-                _frontier(plan.frontier),
+                _frontier(faster),
             )
         )
     doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
@@ -87,7 +88,7 @@ def _answer(plan: Plan, workload: Workload) -> Text:
     cost, run = chosen.cost.usd, chosen.run.busy_s
     text = Text("Cheapest: ", style="bold green")
     text.append(
-        f"{_machine(chosen)} at {chosen.offer.provider}, {chosen.tenancy}: "
+        f"{_machine(chosen)} at {_place(chosen)}, {chosen.tenancy}: "
         f"{usd(cost.likely)} ({usd_range(cost)}), {duration(run.likely)} "
         f"({duration(run.low)} - {duration(run.high)})."
     )
@@ -100,8 +101,18 @@ def _answer(plan: Plan, workload: Workload) -> Text:
 
 
 def _machine(option: Option) -> str:
+    """`8x H100 SXM`, or the share of a GPU: `1/8 L4`."""
     offer = option.offer
-    return f"{offer.gpus}x {offer.gpu} ({offer.instance})"
+    if offer.gpu_share != 1:
+        return f"{offer.gpu_share:.3g} of a {offer.gpu}"
+    return f"{offer.gpus}x {offer.gpu}"
+
+
+def _place(option: Option) -> str:
+    """`gcp europe-north1 (a3-highgpu-1g)`."""
+    offer = option.offer
+    region = "" if offer.region == "any" else f" {offer.region}"
+    return f"{offer.provider}{region} ({offer.instance})"
 
 
 def _bill(option: Option, workload: Workload) -> Table:
@@ -142,8 +153,8 @@ def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
 
 def _options(options: Sequence[Option], chosen: Option | None, width: int) -> Table:
     made = table(
-        "#", "provider", "machine", "tenancy", "$/h", "batch", "step", "time", "cost", "range",
-        "$/M", "", right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
+        "#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", "cost",
+        "range", "$/M", "", right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
     )  # fmt: skip
     for option in options:
         assert option.cost is not None
@@ -151,7 +162,8 @@ def _options(options: Sequence[Option], chosen: Option | None, width: int) -> Ta
         made.add_row(
             str(option.rank),
             option.offer.provider,
-            f"{option.offer.gpus}x {option.offer.gpu}",
+            option.offer.region,
+            _machine(option),
             option.tenancy,
             usd(option.offer.hourly_usd(option.tenancy)) if not option.offer.owned else "-",
             str(option.step.batch_size),
@@ -162,7 +174,7 @@ def _options(options: Sequence[Option], chosen: Option | None, width: int) -> Ta
             usd(option.training_usd_per_million_samples),
             _mark(option, chosen),
         )
-    return fitted(made, width, ("$/M", "step", "batch", "range", "$/h"))
+    return fitted(made, width, ("region", "$/M", "step", "batch", "range", "$/h"))
 
 
 def _mark(option: Option, chosen: Option | None) -> str:
@@ -177,20 +189,24 @@ def _mark(option: Option, chosen: Option | None) -> str:
     return "frontier" if option.on_frontier else ""
 
 
-def _frontier(options: Sequence[Option]) -> Table:
+def _worthwhile(frontier: Sequence[Option]) -> list[Option]:
     """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
+    kept: list[Option] = []
+    for option in reversed(frontier):
+        if not kept or option.training_s_per_sample <= 0.9 * kept[-1].training_s_per_sample:
+            kept.append(option)
+    return kept
+
+
+def _frontier(options: Sequence[Option]) -> Table:
     made = table("time", "cost", "machine", "provider", "tenancy", right=("time", "cost"))
-    last_s = float("inf")
-    for option in reversed(options):
+    for option in options:
         assert option.cost is not None
         assert option.run is not None
-        if option.run.busy_s.likely > 0.9 * last_s:
-            continue
-        last_s = option.run.busy_s.likely
         made.add_row(
-            duration(last_s),
+            duration(option.run.busy_s.likely),
             usd(option.cost.usd.likely),
-            f"{option.offer.gpus}x {option.offer.gpu}",
+            _machine(option),
             option.offer.provider,
             option.tenancy,
         )
@@ -209,7 +225,7 @@ def _doubtful(options: Sequence[Option]) -> Table:
         assert option.cost is not None
         made.add_row(
             usd(option.cost.usd.likely),
-            f"{option.offer.gpus}x {option.offer.gpu}",
+            _machine(option),
             option.offer.provider,
             option.tenancy,
             f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
@@ -226,7 +242,7 @@ def _unpriced(options: Sequence[Option], chosen: Option | None) -> Table:
         assert option.run is not None
         tie_usd = tie_usd_per_hour(option, chosen)
         made.add_row(
-            f"{option.offer.gpus}x {option.offer.gpu}",
+            _machine(option),
             option.offer.provider,
             str(option.step.batch_size),
             duration(option.step.step_time_s.likely),
@@ -243,7 +259,7 @@ def _ruled_out(options: Sequence[Option]) -> Table:
         made.add_row(
             f"{len(members):,}",
             reason,
-            f"{example.offer.gpus}x {example.offer.gpu} at {example.offer.provider} "
+            f"{_machine(example)} at {example.offer.provider} "
             f"({example.tenancy}): {example.why_not}",
         )
     return made

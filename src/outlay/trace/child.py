@@ -16,17 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.trace.allocator import held_after, histories_align, history_at
 from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
 from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
 from outlay.trace.store import profile_to_json
 from outlay.trace.target import Target, load_function, parse_target
-from outlay.trace.trace import Memory, Profile
+from outlay.trace.trace import Held, Memory, Profile
+from outlay.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from outlay.trace.capture import Capture
 
+_GRID = (1, *(factor * 2**power // 4 for power in range(1, 17) for factor in (4, 5, 6, 7)))
+"""Batch sizes at which the allocator is modelled: four to each doubling."""
+_MOST_RESERVED_BYTES = 512 * GIB
 _LIBRARIES = ("torch", "torchvision", "transformers", "timm", "diffusers", "lightning")
 
 
@@ -81,6 +86,7 @@ def _profile_from(
         trainable_parameters=last.trainable_parameters,
         ops=ops,
         memory=_memory(captures),
+        held=_held(captures),
         issued_ops=len(last.ops) / last.period,
         period=last.period,
         traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -103,6 +109,22 @@ def _memory(captures: Sequence[Capture]) -> dict[int, Memory]:
         for batch_size, line in bends(envelope).items():
             ends = low.ledger.memory_at(line.event), high.ledger.memory_at(line.event)
             points.setdefault(batch_size, blended(sizes, ends, batch_size))
+    return dict(sorted(points.items()))
+
+
+def _held(captures: Sequence[Capture]) -> dict[int, Held]:
+    """What the allocator would hold, at the traced batch sizes and on a grid beyond them."""
+    points = {capture.batch_size: held_after(capture.ledger.history) for capture in captures}
+    if len(captures) < 2:
+        return points
+    low, high = captures[-2:]
+    sizes, histories = (low.batch_size, high.batch_size), (low.ledger.history, high.ledger.history)
+    if histories_align(*histories):
+        for batch_size in _GRID:
+            if batch_size not in points:
+                points[batch_size] = held_after(history_at(sizes, histories, batch_size))
+            if points[batch_size].reserved_bytes > _MOST_RESERVED_BYTES:
+                break
     return dict(sorted(points.items()))
 
 

@@ -4,6 +4,7 @@
      "parameters": n, "trainable_parameters": n, "issued_ops": x, "period": n,
      "traced_on": "YYYY-MM-DD", "versions": {...}, "unknown_ops": {...}, "notes": [...],
      "memory": {"<batch size>": {"parameters": bytes, "gradients": bytes, ...}},
+     "held": {"<batch size>": {"allocated_bytes": bytes, "reserved_bytes": bytes}},
      "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
               "launches", "layout", "shapes"}, ...]}
 
@@ -17,12 +18,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from outlay.errors import InputError
-from outlay.trace.trace import Memory, Polynomial, Profile, ProfileOp
+from outlay.trace.trace import Held, Memory, Polynomial, Profile, ProfileOp
 
 SCHEMA = 1
 _MARK = "outlay profile"
@@ -66,9 +67,14 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
     """The profile as plain JSON values."""
     head = {"schema": SCHEMA, "kind": _MARK}
     plain = {name: _value(getattr(profile, name)) for name in _PLAIN_FIELDS}
-    memory = {str(n): _memory_to_json(profile.memory[n]) for n in sorted(profile.memory)}
-    ops = [_op_to_json(op) for op in profile.ops]
-    return {**head, **plain, "notes": list(profile.notes), "memory": memory, "ops": ops}
+    return {
+        **head,
+        **plain,
+        "notes": list(profile.notes),
+        "memory": _points_to_json(profile.memory),
+        "held": _points_to_json(profile.held),
+        "ops": [_op_to_json(op) for op in profile.ops],
+    }
 
 
 def profile_from_json(content: object, *, source: str = "the given text") -> Profile:
@@ -86,6 +92,7 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
             **plain,
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
+            held={int(n): Held(**held) for n, held in content.get("held", {}).items()},
             ops=tuple(map(_op_from_json, content["ops"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -108,8 +115,8 @@ def _unreadable(source: str, why: str) -> InputError:
     )
 
 
-def _memory_to_json(memory: Memory) -> dict[str, Any]:
-    return {field.name: _value(getattr(memory, field.name)) for field in fields(Memory)}
+def _points_to_json(points: Mapping[int, Memory] | Mapping[int, Held]) -> dict[str, object]:
+    return {str(n): {k: _value(v) for k, v in asdict(points[n]).items()} for n in sorted(points)}
 
 
 def _op_to_json(op: ProfileOp) -> dict[str, Any]:

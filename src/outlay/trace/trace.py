@@ -98,6 +98,18 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What torch's caching allocator makes of a run, before library workspaces.
+
+    allocated: the most in use at once, as `torch.cuda.max_memory_allocated` has it: blocks are a
+    little larger than what was asked for. reserved: taken from the device; what really runs out.
+    """
+
+    allocated_bytes: float
+    reserved_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One training step at one batch size."""
 
@@ -166,8 +178,10 @@ class Profile:
     trainable_parameters: int
     ops: tuple[ProfileOp, ...]
     memory: Mapping[int, Memory]
-    """Peak memory at each traced batch size, ascending."""
+    """Peak memory at each traced batch size and wherever its slope changes, ascending."""
     issued_ops: float
+    held: Mapping[int, Held] = field(default_factory=dict)
+    """What the allocator holds at some batch sizes, ascending; empty where it was not modelled."""
     period: int = 1
     """Consecutive steps that were traced and averaged (16 where every 16th differs)."""
     traced_on: str = ""
@@ -201,6 +215,20 @@ class Profile:
             inputs=_blend(first.inputs, second.inputs, share),
             activations=_blend(first.activations, second.activations, share),
             temporaries=_blend(first.temporaries, second.temporaries, share),
+        )
+
+    def held_at(self, batch_size: int) -> Held | None:
+        """What the allocator holds at a batch size, or None where it was not modelled."""
+        if not self.held:
+            return None
+        low, high = _neighbours(sorted(self.held), batch_size)
+        if low == high:
+            return self.held[low]
+        share = (batch_size - low) / (high - low)
+        first, second = self.held[low], self.held[high]
+        return Held(
+            allocated_bytes=_blend(first.allocated_bytes, second.allocated_bytes, share),
+            reserved_bytes=_blend(first.reserved_bytes, second.reserved_bytes, share),
         )
 
 

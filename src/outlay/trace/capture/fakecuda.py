@@ -35,9 +35,9 @@ _kept_alive: list[object] = []
 _declared: list[torch.library.Library] = []
 
 
-def needed() -> bool:
-    """Whether this torch was built without CUDA."""
-    return torch.version.cuda is None and torch.version.hip is None
+def built_with_cuda() -> bool:
+    """Whether this torch has CUDA kernels of its own."""
+    return torch.version.cuda is not None or torch.version.hip is not None
 
 
 def install() -> None:
@@ -47,7 +47,8 @@ def install() -> None:
     try:
         _install_guard(_library("c10"))
         _install_hooks(_library("torch_cpu"))
-        _declare_cuda_kernels()
+        if not built_with_cuda():
+            _declare_cuda_kernels()
     except (OSError, ValueError, AttributeError) as error:
         raise unsupported(str(error)) from error
 
@@ -132,8 +133,7 @@ def _returning(value: int) -> int | None:
 def _try_one_step() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    if needed():
-        install()
+    install()
     with FakeTensorMode(), torch.device("cuda"):
         model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
         model(torch.randn(2, 3, 8, 8)).sum().backward()

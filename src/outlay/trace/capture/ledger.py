@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, fields
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Literal
 
+from outlay.trace.allocator import FREED
 from outlay.trace.trace import Memory, Phase
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ Role = Literal["parameters", "gradients", "optimizer_state"]
 
 @dataclass(slots=True)
 class _Storage:
+    number: int
     size_bytes: int
     made_in: Phase | Literal["before"]
     role: Role | None = None
@@ -39,6 +41,9 @@ class Ledger:
         self._references: dict[int, weakref.ref[UntypedStorage]] = {}
         self._events: list[tuple[int, _Storage]] = []
         self._at_restart: list[_Storage] = []
+        self._history: list[tuple[int, int]] = []
+        self._ended: list[_Storage] = []
+        self._numbers = count()
 
     def made(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
         """Note the tensor's storage if it is new."""
@@ -46,16 +51,41 @@ class Ledger:
         key = storage._cdata
         if key in self._live:
             return
-        size_bytes = -(-storage.nbytes() // _BLOCK_BYTES) * _BLOCK_BYTES
-        entry = _Storage(size_bytes, phase)
+        entry = self._new(storage.nbytes(), phase)
         self._live[key] = entry
         self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
-        self._events.append((size_bytes, entry))
+        self._events.append((entry.size_bytes, entry))
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether the tensor's storage was made while this ledger was kept, and lives."""
+        return tensor.untyped_storage()._cdata in self._live
+
+    def _new(self, size_bytes: int, phase: Phase | Literal["before"]) -> _Storage:
+        self._settle()
+        entry = _Storage(next(self._numbers), -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES, phase)
+        self._history.append((entry.number, size_bytes))
+        return entry
 
     def _freed(self, key: int) -> None:
         entry = self._live.pop(key)
         del self._references[key]
-        self._events.append((-entry.size_bytes, entry))
+        self._ended.append(entry)
+
+    def _settle(self) -> None:
+        """Note the storages that ended together, in a fixed order.
+
+        What a cache lets go of at once, it lets go of in any order; traces must be comparable.
+        """
+        for entry in sorted(self._ended, key=lambda entry: entry.number):
+            self._events.append((-entry.size_bytes, entry))
+            self._history.append((entry.number, FREED))
+        self._ended.clear()
+
+    @property
+    def history(self) -> list[tuple[int, int]]:
+        """Everything since the beginning, for the model of the allocator."""
+        self._settle()
+        return self._history
 
     def call(self, role: Role, tensors: Iterable[Tensor]) -> None:
         """Give the storages of these tensors a role; the first role stays."""
@@ -66,6 +96,7 @@ class Ledger:
 
     def restart(self) -> None:
         """Begin a new part: what is live now existed before it."""
+        self._settle()
         self._events.clear()
         self._at_restart = list(self._live.values())
         for entry in self._at_restart:
@@ -73,13 +104,14 @@ class Ledger:
 
     def workspace(self, size_bytes: float, phase: Phase) -> None:
         """Note bytes an operator takes while it runs and gives back at its end."""
-        entry = _Storage(
-            -(-int(size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES, phase, is_workspace=True
-        )
-        self._events += [(entry.size_bytes, entry), (-entry.size_bytes, entry)]
+        entry = self._new(int(size_bytes), phase)
+        entry.is_workspace = True
+        self._events.append((entry.size_bytes, entry))
+        self._ended.append(entry)
 
     def live_bytes(self) -> list[int]:
         """Bytes allocated at `restart` and after each event since."""
+        self._settle()
         at_restart = sum(entry.size_bytes for entry in self._at_restart)
         return list(accumulate((change for change, _ in self._events), initial=at_restart))
 

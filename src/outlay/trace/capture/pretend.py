@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
@@ -177,6 +178,7 @@ def _patch_memory_and_streams(patches: Patches) -> None:
 
 def _patch_fake_tensors(patches: Patches) -> None:
     """Let modules and optimizers treat fake tensors as they treat real ones."""
+    patches.set(fake_tensor, "init_gpu_context", _answer(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
@@ -244,6 +246,7 @@ def _patch_reads(patches: Patches, notes: set[str]) -> None:
     original_numpy = Tensor.numpy
     patches.set(Tensor, "numpy", numpy)
     patches.set(Tensor, "tolist", _tolist)
+    patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
 
 
 def _tolist(tensor: Tensor) -> object:

@@ -12,12 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
+from outlay.trace.capture.standins import run_operator
 from outlay.trace.formulas import Cost, Hint, cost_of
 from outlay.trace.moved import tensors_in
 from outlay.trace.trace import Layout, Op, Phase, Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torch._ops import OpOverload
 
@@ -68,7 +69,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if func is _aten._local_scalar_dense.default:
             return self._read_value(args[0])
         phase = self._phase(func)
-        out = _run(func, args, kwargs, self.notes)
+        out = run_operator(func, args, kwargs, self.notes)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
         on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
@@ -192,67 +193,3 @@ def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
     if cost.kind == "optimizer":
         return ((sum(tensor.numel() for tensor in tensors),),)
     return tuple(tuple(tensor.shape) for tensor in tensors[:_SHAPES_AT_MOST])
-
-
-# Operators whose result depends on values
-
-
-def _run(func: OpOverload, args: Args, kwargs: Kwargs, notes: set[str]) -> object:
-    """The operator's result; where its size depends on values, the largest it can have."""
-    stand_in = _STAND_INS.get(func)
-    result = stand_in(*args, **kwargs) if stand_in else NotImplemented
-    if result is NotImplemented:
-        return func(*args, **kwargs)
-    notes.add(f"{func.overloadpacket} was counted as if it selected every element.")
-    return result
-
-
-def _nonzero(tensor: Tensor) -> Tensor:
-    return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)
-
-
-def _masked_select(tensor: Tensor, mask: Tensor) -> Tensor:
-    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
-    return tensor.new_empty((torch.Size(shape).numel(),))
-
-
-def _index(tensor: Tensor, indices: list[Tensor | None]) -> Tensor:
-    if not any(_is_mask(index) for index in indices):
-        return NotImplemented
-    return _aten.index.Tensor(tensor, list(_opened(indices)))
-
-
-def _is_mask(index: Tensor | None) -> bool:
-    return index is not None and bool(index.dtype in (torch.bool, torch.uint8))
-
-
-def _opened(indices: list[Tensor | None]) -> Iterator[Tensor | None]:
-    """A mask over n dimensions is n lists of positions."""
-    for index in indices:
-        if index is not None and _is_mask(index):
-            for _ in range(index.dim()):
-                yield index.new_empty((index.numel(),), dtype=torch.int64)
-        else:
-            yield index
-
-
-def _unique(tensor: Tensor, *options: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Options: sorted, return_inverse, return_counts."""
-    inverse, counts = (*options, False, False, False)[1:3]
-    size = tensor.numel()
-    places = tensor.new_empty(tensor.shape if inverse or counts else (0,), dtype=torch.int64)
-    numbers = tensor.new_empty((size if counts else 0,), dtype=torch.int64)
-    return tensor.new_empty((size,)), places, numbers
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return bool(one.shape == other.shape)
-
-
-_STAND_INS: dict[OpOverload, Callable[..., object]] = {
-    _aten.nonzero.default: _nonzero,
-    _aten.masked_select.default: _masked_select,
-    _aten.index.Tensor: _index,
-    _aten._unique2.default: _unique,
-    _aten.equal.default: _equal,
-}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from outlay.trace.capture import attention, fakecuda
+from outlay.trace.capture import attention, fakecuda, recurrent
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
 
@@ -49,17 +49,31 @@ def capture_steps(
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    try:
+    with contextlib.suppress(_MixedDevices):
         return _capture(build, batch_size, period, contextlib.nullcontext)
-    except RuntimeError as error:
-        if not _mixes_devices(error):
-            raise
+    try:
         return _capture(build, batch_size, period, lambda: torch.device("cuda"))
+    except _MixedDevices as error:
+        raise error.error from None
 
 
-def _mixes_devices(error: RuntimeError) -> bool:
-    text = str(error)
-    return "cpu" in text and "cuda" in text
+class _MixedDevices(Exception):
+    """The step made a tensor on the CPU where its others are on the GPU."""
+
+    def __init__(self, error: RuntimeError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+@contextlib.contextmanager
+def _told_apart() -> Iterator[None]:
+    """Raise torch's complaint about tensors on two devices as an error of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "cpu" in str(error) and "cuda" in str(error):
+            raise _MixedDevices(error) from error
+        raise
 
 
 def _capture(
@@ -68,9 +82,9 @@ def _capture(
     period: int | None,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
-    if fakecuda.needed():
-        fakecuda.install()
+    fakecuda.install()
     attention.install()
+    recurrent.install()
     notes: set[str] = set()
     recorder = Recorder(notes)
     mode = FakeMode(allow_non_fake_inputs=True)
@@ -80,7 +94,7 @@ def _capture(
             step = build(batch_size)
         patch_imported_libraries(patches)
         period = period or _period_of(step)
-        with stepping():
+        with stepping(), _told_apart():
             parameters = _record(step, recorder, period)
     if recorder.host_reads:
         reads = recorder.host_reads / period
@@ -108,7 +122,7 @@ def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
         recorder.start_step()
         step()
     gc.collect()
-    parameters = list(_parameters())
+    parameters = [p for p in _parameters() if recorder.ledger.knows(p)]
     recorder.ledger.call("parameters", parameters)
     recorder.ledger.restart()
     recorder.recording = True

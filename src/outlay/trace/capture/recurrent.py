@@ -1,0 +1,98 @@
+"""Recurrent layers as CUDA runs them: one cuDNN call a layer stack, not one operator a time step.
+
+torch takes cuDNN for `nn.LSTM`, `nn.GRU` and `nn.RNN` where it finds it; for fake tensors it would
+unroll the sequence. Packed sequences are left to torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+# Assumes: cuDNN keeps every gate and one state per position for the backward pass (a guess; it
+# does not publish the size of its reserve).
+_KEPT_PER_POSITION = {0: 1, 1: 1, 2: 6, 3: 5}
+
+_Argument = Any
+_registered: list[torch.library.Library] = []
+
+
+def install() -> None:
+    """Route recurrent layers on CUDA tensors through cuDNN. Does nothing the second time."""
+    if _registered:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    for name, mode in _MODES.items():
+        library.impl(f"{name}.input", _layer(mode), "AutogradCUDA")
+    _registered.append(library)
+
+
+def _layer(mode: int) -> Callable[..., tuple[Tensor, ...]]:
+    def layer(
+        x: Tensor,
+        hx: Tensor | Sequence[Tensor],
+        weights: Sequence[Tensor],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Tensor, ...]:
+        state, cell = hx if isinstance(hx, list | tuple) else (hx, None)
+        x, state, cell, *weights = _autocast([x, state, cell, *weights])
+        hidden = (state if cell is None else cell).shape[2]
+        projection = state.shape[2] if state.shape[2] != hidden else 0
+        per_layer = (4 if has_biases else 2) + bool(projection)
+        out = torch.ops.aten._cudnn_rnn(
+            x,
+            weights,
+            per_layer,
+            x.new_empty(0),
+            state.contiguous(),
+            cell,
+            mode,
+            hidden,
+            projection,
+            num_layers,
+            batch_first,
+            dropout,
+            train,
+            bidirectional,
+            [],
+            None,
+        )
+        return tuple(out[: 2 if cell is None else 3])
+
+    return layer
+
+
+def _autocast(tensors: list[Tensor | None]) -> list[Tensor]:
+    """The tensors in autocast's type, as its rule for cuDNN layers has it."""
+    if not torch.is_autocast_enabled("cuda"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cuda")
+    return [tensor if tensor is None else tensor.to(dtype) for tensor in tensors]
+
+
+def forward(x: Tensor, *args: _Argument) -> tuple[Tensor, ...]:
+    """What `aten._cudnn_rnn` returns, with a reserve that has a size."""
+    out, *others, _reserve, buffer = torch.ops.aten._cudnn_rnn(x, *args)
+    _, _, _, _, _, mode, hidden, _, num_layers, _, _, _, bidirectional, *_ = args
+    positions = x.shape[0] * x.shape[1] * num_layers * (2 if bidirectional else 1)
+    kept = positions * hidden * _KEPT_PER_POSITION[mode] * x.dtype.itemsize
+    return out, *others, x.new_empty(kept, dtype=torch.uint8), buffer
+
+
+def backward(x: Tensor, weights: Sequence[Tensor], *args: Tensor | None) -> tuple[object, ...]:
+    """What `aten._cudnn_rnn_backward` returns: gradients of input, states and weights."""
+    state, cell = args[2], args[3]
+    grads = [torch.empty_like(tensor) for tensor in weights]
+    no_cell = x.new_empty(0) if cell is None else torch.empty_like(cell)
+    return torch.empty_like(x), torch.empty_like(state), no_cell, grads

@@ -1,0 +1,288 @@
+"""Small made-up values to test with: round figures, so that sums can be done in the head."""
+
+from __future__ import annotations
+
+from outlay.cost import Cost
+from outlay.estimate import Breakdown, Estimate, Line
+from outlay.facts import Fact
+from outlay.hardware import Gpu
+from outlay.offers.offer import Doubt, Offer
+from outlay.plan import Option
+from outlay.predict.calibration import Calibration
+from outlay.predict.memory import MemoryNeed
+from outlay.predict.run import Habits, Run
+from outlay.predict.step import Placement, StepPrediction
+from outlay.trace.trace import Memory, Op, Profile, ProfileOp
+from outlay.units import GB, GIB
+from outlay.workload import Length, Limits, Step, Workload
+
+
+def exactly(value):
+    return Estimate.exactly(value)
+
+
+def span(low, likely, high):
+    return Estimate(low=low, likely=likely, high=high)
+
+
+def a_fact(value=None, unit="", note="", source="made up"):
+    text = None if value is None else str(value)
+    return Fact(text=text, unit=unit, source=source, as_of="2026-01-01", note=note)
+
+
+PEAKS_FLOPS_PER_S = {"fp32": 10e12, "fp16": 100e12}
+
+
+def a_gpu(
+    name="Card",
+    *,
+    form="PCIe",
+    memory_gib=10,
+    bandwidth_gb_per_s=1000,
+    peaks=PEAKS_FLOPS_PER_S,
+    nvlink_gb_per_s=None,
+    pcie=(4, 16),
+    devices_per_board=1,
+    board_tdp_w=300,
+    facts=None,
+):
+    """A GPU with 10 GiB, 1000 GB/s, 10 TFLOP/s in fp32 and 100 in fp16; no bf16, no TF32."""
+    generation, lanes = pcie
+    return Gpu(
+        name=name,
+        vendor="NVIDIA",
+        architecture="made up",
+        form=form,
+        devices_per_board=devices_per_board,
+        memory_bytes=memory_gib * GIB,
+        usable_bytes=memory_gib * GIB,
+        memory_bytes_per_s=bandwidth_gb_per_s * GB,
+        sm_count=100,
+        boost_hz=1e9,
+        peak_flops_per_s=dict(peaks),
+        board_tdp_w=board_tdp_w,
+        compute_capability="8.0",
+        facts={
+            "l2_size": a_fact(4),
+            "nvlink_bandwidth": a_fact(nvlink_gb_per_s),
+            "pcie_generation": a_fact(generation),
+            "pcie_lanes": a_fact(lanes),
+        }
+        | (facts or {}),
+    )
+
+
+CALIBRATION = {
+    "gemm_fraction": 0.5,
+    "conv_fraction": 0.4,
+    "attention_fraction": 0.25,
+    "rnn_fraction": 0.2,
+    "other_memory_fraction": 0.8,
+    "kernel_s": 1e-5,
+    "host_op_s": 1e-5,
+    "device_time_range": (0.5, 1, 2),
+    "host_time_range": (0.8, 1, 1.25),
+    "context_bytes": 100e6,
+    "workspace_bytes": 10e6,
+    "allocated_over_traced": (0.9, 1, 1.1),
+    "reserved_over_allocated": (1, 1.1, 1.25),
+    "nvlink_fraction": (0.4, 0.5, 0.8),
+    "pcie_fraction": (0.2, 0.25, 0.5),
+    "pcie_unknown_bytes_per_s": 8e9,
+    "overlap_fraction": 0.5,
+}
+
+
+def a_calibration(**changes):
+    """The figures above, with some of them changed or added."""
+    rows = CALIBRATION | changes
+    return Calibration(
+        values={
+            name: span(*value) if isinstance(value, tuple) else exactly(value)
+            for name, value in rows.items()
+        },
+        sources=dict.fromkeys(rows, "made up"),
+    )
+
+
+def an_op(kind="gemm", *, precision="fp16", count=1, flops=0.0, moved_bytes=0.0, launches=1):
+    return Op(
+        name="op",
+        kind=kind,
+        phase="forward",
+        precision=precision,
+        count=count,
+        flops=flops,
+        moved_bytes=moved_bytes,
+        launches=launches,
+    )
+
+
+def a_memory(*, parameters=0.0, activations=0.0):
+    return Memory(
+        parameters=parameters,
+        gradients=0.0,
+        optimizer_state=0.0,
+        inputs=0.0,
+        activations=activations,
+        temporaries=0.0,
+    )
+
+
+def a_profile(
+    *,
+    fixed_bytes=0.5e9,
+    bytes_per_sample=0.5e9,
+    flops_per_sample=1e12,
+    ops=None,
+    issued_ops=1000,
+    trainable_parameters=100_000_000,
+):
+    """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides."""
+    product = ProfileOp(
+        name="mm",
+        kind="gemm",
+        phase="forward",
+        precision="fp16",
+        count=1,
+        flops=(0.0, flops_per_sample),
+        moved_bytes=(0.0,),
+    )
+    return Profile(
+        name="made up",
+        description="",
+        sample="sample",
+        parameters=trainable_parameters,
+        trainable_parameters=trainable_parameters,
+        ops=(product,) if ops is None else ops,
+        memory={
+            size: a_memory(parameters=fixed_bytes, activations=size * bytes_per_sample)
+            for size in (1, 2)
+        },
+        issued_ops=issued_ops,
+    )
+
+
+def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, fits=True, gpu=None):
+    """A step that takes a second for 10 samples on each GPU."""
+    need = exactly(1 * GIB)
+    return StepPrediction(
+        placement=Placement(gpu=gpu or a_gpu(), gpus=gpus),
+        batch_size=batch_size,
+        max_batch_size=batch_size,
+        step_time_s=step_time_s if isinstance(step_time_s, Estimate) else exactly(step_time_s),
+        device_time_s=0.5,
+        host_time_s=0.1,
+        exchange_s=exactly(0.0),
+        bound="device",
+        flops=1e12,
+        parameters=1000,
+        gradient_bytes=4000,
+        memory=MemoryNeed(
+            allocated_bytes=need,
+            reserved_bytes=need,
+            available_bytes=2 * GIB if fits else 0.5 * GIB,
+        ),
+    )
+
+
+HABITS = Habits(
+    provisioning_s=100,
+    environment_s=200,
+    download_bytes_per_s=1e8,
+    checkpoint_bytes_per_s=1e8,
+    checkpoint_interval_s=1800,
+    spot_restart_s=50,
+)
+
+
+def a_run(
+    training_s=3600.0,
+    *,
+    sessions=1.0,
+    setup_s=0.0,
+    preparation_s=0.0,
+    download_s=0.0,
+    checkpoint_s=0.0,
+    repeated_s=0.0,
+    period_s=None,
+):
+    training = training_s if isinstance(training_s, Estimate) else exactly(training_s)
+    return Run(
+        training_s=training,
+        sessions=sessions,
+        setup_s=setup_s,
+        preparation_s=preparation_s,
+        download_s=download_s,
+        checkpoint_s=exactly(checkpoint_s),
+        repeated_s=exactly(repeated_s),
+        period_s=training if period_s is None else exactly(period_s),
+    )
+
+
+def a_doubt(word="looks odd", *, kind="caution", about="offer"):
+    return Doubt(word=word, kind=kind, about=about)
+
+
+def an_offer(
+    provider="acme",
+    instance="box",
+    *,
+    gpu="T4",
+    gpus=1,
+    region="any",
+    usd=1.0,
+    spot_usd=None,
+    **more,
+):
+    return Offer(
+        provider=provider,
+        instance=instance,
+        gpu=gpu,
+        gpus=gpus,
+        region=region,
+        price_usd_per_hour=usd,
+        spot_usd_per_hour=spot_usd,
+        **({"as_of": "2026-01-01", "source": "made up"} | more),
+    )
+
+
+def a_cost(usd, *, name="compute", unknown=()):
+    line = Line(name=name, usd=usd if isinstance(usd, Estimate) else exactly(usd), basis="")
+    return Cost(breakdown=Breakdown(lines=(line,)), unknown=unknown)
+
+
+def an_option(
+    usd=10.0,
+    time_s=3600.0,
+    *,
+    samples=1000.0,
+    fits=True,
+    tenancy="on-demand",
+    limits=None,
+    instance="box",
+    doubts=(),
+    offer=None,
+    cost=None,
+    run=None,
+):
+    """An option that costs 10 dollars and takes an hour; `usd` None has no price."""
+    if cost is None and usd is not None and fits:
+        cost = a_cost(usd)
+    if run is None and fits:
+        run = a_run(time_s)
+    return Option(
+        offer=offer or an_offer(instance=instance, usd=usd, doubts=tuple(doubts)),
+        tenancy=tenancy,
+        step=a_step(fits=fits),
+        samples=samples if fits else None,
+        run=run,
+        cost=cost,
+        limits=limits or Limits(),
+    )
+
+
+def a_workload(**changes):
+    """A thousand samples with nothing else said."""
+    said = {"name": "test", "step": Step(profile="made up"), "length": Length(samples=1000)}
+    return Workload(**(said | changes))

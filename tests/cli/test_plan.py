@@ -1,0 +1,287 @@
+"""`outlay plan`: the documented keys, the arithmetic of the bill, the limits and the exit codes."""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import jsonschema
+import pytest
+
+OWN_ONLY = "[consider]\nbundled = false\n"
+TWO_T4 = f"""{OWN_ONLY}
+[[offer]]
+provider = "north"
+gpu = "T4"
+price_per_hour = 2.00
+as_of = 2026-11-01
+[[offer]]
+provider = "south"
+gpu = "T4"
+price_per_hour = 3.00
+spot_per_hour = 1.00
+"""
+KEYS = {
+    "rank": int,
+    "provider": str,
+    "instance": str,
+    "gpu": str,
+    "gpus": int,
+    "tenancy": str,
+    "region": str,
+    "price_usd_per_hour": Real,
+    "price_as_of": str,
+    "batch_size": int,
+    "step_time_s": dict,
+    "run_time_s": dict,
+    "cost_usd": dict,
+    "lines": list,
+    "usd_per_million_samples": Real,
+    "global_batch_size": int,
+    "fits": bool,
+    "within_budget": bool,
+    "meets_deadline": bool,
+    "on_frontier": bool,
+}
+ESTIMATES = ("step_time_s", "run_time_s", "cost_usd")
+
+
+@pytest.fixture
+def planned(outlay, workload):
+    """The document of a plan over bundled offers of two providers."""
+    path = workload('[consider]\nproviders = ["lambda", "runpod"]', length="samples = 2_000_000")
+    ended = outlay("plan", path, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    return ended.document
+
+
+def test_document_validates_against_its_schema(outlay, planned):
+    jsonschema.validate(planned, outlay("schema", "plan").document)
+
+
+def test_document_has_the_contract_s_keys(planned):
+    assert planned["schema"] == 1
+    assert isinstance(planned["break_even"], dict)
+    assert planned["options"]
+    for option in planned["options"]:
+        for key, kind in KEYS.items():
+            assert isinstance(option[key], kind), key
+            assert kind is bool or not isinstance(option[key], bool), key
+        assert option["why_not"] is None or isinstance(option["why_not"], str)
+        assert option["tenancy"] in ("on-demand", "spot", "reserved", "owned")
+
+
+def test_estimates_are_ordered(planned):
+    for option in planned["options"]:
+        for key in ESTIMATES:
+            estimate = option[key]
+            assert set(estimate) == {"low", "likely", "high"}
+            assert 0 < estimate["low"] <= estimate["likely"] <= estimate["high"]
+
+
+def test_lines_sum_to_the_likely_cost(planned):
+    for option in planned["options"]:
+        total = sum(line["usd"] for line in option["lines"])
+        assert total == pytest.approx(option["cost_usd"]["likely"], abs=1e-6)
+
+
+def test_ranks_count_from_one(planned):
+    ranks = [option["rank"] for option in planned["options"]]
+    assert ranks == list(range(1, len(ranks) + 1))
+
+
+def test_chosen_is_one_of_the_options_and_the_only_one_without_a_reason_against_it(planned):
+    chosen = planned["chosen"]
+    assert chosen in planned["options"]
+    assert [one for one in planned["options"] if one["why_not"] is None] == [chosen]
+    assert chosen["on_frontier"]
+
+
+def test_chosen_is_the_cheapest_without_a_doubt(planned):
+    chosen_usd = planned["chosen"]["cost_usd"]["likely"]
+    costs = [one["cost_usd"]["likely"] for one in planned["options"] if not one["doubts"]]
+    assert chosen_usd == min(costs)
+
+
+def test_global_batch_is_the_batch_of_every_gpu(planned):
+    for option in planned["options"]:
+        assert option["global_batch_size"] == option["batch_size"] * option["gpus"]
+
+
+def test_usd_per_million_samples_is_the_cost_by_the_samples(planned):
+    for option in planned["options"]:
+        # 2,000,000 samples: half the cost a million.
+        half = option["cost_usd"]["likely"] / 2
+        assert option["usd_per_million_samples"] == pytest.approx(half)
+
+
+def test_cost_is_hours_times_price(outlay, workload):
+    options = outlay("plan", workload(TWO_T4), "--json").document["options"]
+    north = next(one for one in options if one["provider"] == "north")
+    # 6 h of training at $2.00 and half an hour of set-up at $2.00.
+    assert {line["name"]: line["usd"] for line in north["lines"]} == {
+        "compute": pytest.approx(12.0),
+        "set-up": pytest.approx(1.0),
+    }
+    assert north["cost_usd"] == pytest.approx({"low": 13.0, "likely": 13.0, "high": 13.0})
+    # 6.5 h = 23,400 s
+    assert north["run_time_s"]["likely"] == pytest.approx(23_400)
+    assert north["price_as_of"] == "2026-11-01"
+
+
+def test_each_tenancy_is_an_option_at_its_own_price(outlay, workload):
+    options = outlay("plan", workload(TWO_T4), "--json").document["options"]
+    prices = {(one["provider"], one["tenancy"]): one["price_usd_per_hour"] for one in options}
+    assert prices == {
+        ("north", "on-demand"): 2.0,
+        ("south", "on-demand"): 3.0,
+        ("south", "spot"): 1.0,
+    }
+
+
+def test_own_machine_is_charged_its_electricity_alone(outlay, workload):
+    machine = """
+    [[machine]]
+    name = "desktop"
+    gpu = "T4"
+    host_watts = 130
+    electricity_per_kwh = 0.50
+    """
+    chosen = outlay("plan", workload(OWN_ONLY + machine), "--json").document["chosen"]
+    # 6.5 h x (70 W T4 + 130 W) = 1.3 kWh at $0.50
+    assert chosen["tenancy"] == "owned"
+    assert [line["name"] for line in chosen["lines"]] == ["electricity"]
+    assert chosen["cost_usd"]["likely"] == pytest.approx(0.65)
+    assert chosen["price_usd_per_hour"] is None
+
+
+def test_equal_work_is_ranked_by_cost(outlay, workload):
+    path = workload('[consider]\nproviders = ["lambda"]', length="samples = 1_000_000")
+    document = outlay("plan", path, "--json").document
+    costs = [one["cost_usd"]["likely"] for one in document["options"] if not one["doubts"]]
+    assert document["ranked_by"] == "cost"
+    assert costs == sorted(costs)
+
+
+@pytest.mark.parametrize(
+    ("limits", "offer", "flag", "reason"),
+    [
+        ("budget = 12.99", "", "within_budget", "over budget"),
+        ('deadline = "6h29m"', "", "meets_deadline", "misses the deadline"),
+        ("budget = 1e9", 'gpu = "K520"', "fits", "does not fit"),
+    ],
+)
+def test_nothing_satisfies_the_limits(outlay, workload, limits, offer, flag, reason):
+    # 13 dollars and 6.5 h on a T4; a K520 has 4 GiB, and 256 images of ResNet-50 need 11 and more.
+    gpu = offer or 'gpu = "T4"'
+    step = 'profile = "resnet50"\nbatch_size = 256' if offer else ""
+    more = f"""
+    {OWN_ONLY}
+    [limits]
+    {limits}
+    [[offer]]
+    provider = "north"
+    {gpu}
+    price_per_hour = 2.00
+    """
+    path = workload(more, step=step)
+    ended = outlay("plan", path, "--json")
+    assert ended.code == 3
+    assert ended.err == ""
+    assert ended.document["chosen"] is None
+    (option,) = ended.document["options"]
+    assert option[flag] is False
+    assert option["why_not"].startswith(reason)
+    shown = outlay("plan", path)
+    assert shown.code == 3
+    assert "No option satisfies the limits." in shown.out
+
+
+@pytest.mark.parametrize("limits", ["budget = 13.01", 'deadline = "6h31m"'])
+def test_a_limit_just_kept(outlay, workload, limits):
+    path = workload(TWO_T4.replace("spot_per_hour = 1.00", "") + f"[limits]\n{limits}\n")
+    ended = outlay("plan", path, "--json")
+    assert ended.code == 0
+    assert ended.document["chosen"]["provider"] == "north"
+
+
+def test_offer_without_a_price_is_listed_without_a_cost(outlay, workload):
+    unpriced = '[[offer]]\nprovider = "west"\ngpu = "T4"\n'
+    path = workload(TWO_T4 + unpriced)
+    option = outlay("plan", path, "--json").document["options"][-1]
+    assert option["provider"] == "west"
+    assert option["cost_usd"] is None
+    assert option["price_usd_per_hour"] is None
+    assert option["lines"] == []
+    assert option["why_not"].startswith("no price known")
+    shown = outlay("plan", path).out
+    assert "west" in shown.split("No price known")[1]
+
+
+def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, workload):
+    data = '[data]\nsize = "10GB"\npreparation = "1m"\n'
+    path = workload(TWO_T4 + data)
+    option = outlay("plan", path, "--json").document["chosen"]
+    assert "storage" not in [line["name"] for line in option["lines"]]
+    assert any("no price known" in missing for missing in option["not_priced"])
+    assert "unknown" in outlay("plan", path).out
+
+
+def test_table_says_the_answer_and_its_bill(outlay, workload):
+    ended = outlay("plan", workload(TWO_T4.replace("spot_per_hour = 1.00", "")))
+    assert ended.code == 0
+    assert ended.err == ""
+    # 6.5 h x $2.00
+    assert "Cheapest: 1x T4" in ended.out
+    assert "$13.00" in ended.out.splitlines()[1]
+    assert "CHOSEN" in ended.out
+    bill = ended.out.split("What it costs, line by line")[1].split("\n\n")[0]
+    assert "compute" in bill
+    assert "$12.00" in bill
+    assert "total" in bill
+
+
+def test_best_limits_the_rows(outlay, workload):
+    path = workload('[consider]\nproviders = ["lambda", "runpod"]')
+    few = outlay("plan", path, "--best", 2).out
+    many = outlay("plan", path, "--best", 20).out
+    assert "Best 2 of " in few
+    assert "Best 20 of " in many
+    assert len(many.splitlines()) - len(few.splitlines()) == 18
+
+
+def test_profile_is_found_beside_the_workload_file(outlay, workload, tmp_path, monkeypatch):
+    import gzip
+
+    from outlay.facts import DATA
+
+    packed = (DATA / "profiles" / "resnet50.json.gz").read_bytes()
+    (tmp_path / "mine.json").write_bytes(gzip.decompress(packed))
+    monkeypatch.chdir("/")
+    path = workload(TWO_T4, step='profile = "mine.json"\nbatch_size = 8')
+    ended = outlay("plan", path, "--json")
+    assert ended.code == 0
+    assert ended.document["chosen"]["batch_size"] == 8
+
+
+def test_real_program_prints_json_alone(program, workload):
+    workload('[consider]\nproviders = ["lambda"]')
+    ended = program("plan", "work.toml", "--json")
+    assert ended.code == 0
+    assert ended.err == ""
+    assert ended.document["chosen"]["provider"] == "lambda"
+
+
+def test_real_program_ends_with_3_over_budget(program, workload):
+    workload("[limits]\nbudget = 0.001")
+    ended = program("plan", "work.toml", "--json")
+    assert ended.code == 3
+    assert ended.err == ""
+    assert ended.document["chosen"] is None
+
+
+def test_same_question_same_answer(program, workload):
+    workload('[consider]\nproviders = ["runpod"]')
+    day = {"SOURCE_DATE_EPOCH": "1800000000"}
+    first = program("plan", "work.toml", "--json", PYTHONHASHSEED="1", **day)
+    second = program("plan", "work.toml", "--json", PYTHONHASHSEED="2", **day)
+    assert first == second

@@ -1,0 +1,201 @@
+"""`outlay predict`: the documented keys, batches, caps, and names of GPUs."""
+
+from __future__ import annotations
+
+import json
+from numbers import Real
+
+import jsonschema
+import pytest
+
+from outlay.units import MIB
+
+KEYS = {
+    "gpu": str,
+    "batch_size": int,
+    "step_time_s": dict,
+    "host_time_s": Real,
+    "device_time_s": Real,
+    "flops_per_step": Real,
+    "parameters": int,
+    "peak_allocated_bytes": dict,
+    "peak_reserved_bytes": dict,
+    "fits": bool,
+    "max_batch_size": int,
+}
+MEMORY = {
+    "parameters": 4_000_000,
+    "gradients": 4_000_000,
+    "optimizer_state": 8_000_000,
+    "inputs": 0,
+    "activations": 0,
+    "temporaries": 0,
+}
+TINY = {
+    "schema": 1,
+    "kind": "outlay profile",
+    "name": "tiny",
+    "description": "two operations with round numbers",
+    "sample": "number",
+    "parameters": 1_000_000,
+    "trainable_parameters": 1_000_000,
+    "issued_ops": 2,
+    "period": 1,
+    "traced_on": "2026-11-01",
+    "versions": {},
+    "unknown_ops": {},
+    "notes": [],
+    "memory": {
+        "1": {**MEMORY, "activations": 10_000_000},
+        "2": {**MEMORY, "activations": 20_000_000},
+    },
+    "ops": [
+        {
+            "name": "aten::mm",
+            "kind": "gemm",
+            "phase": "forward",
+            "precision": "fp32",
+            "count": 2,
+            "flops": [1_000, 500],
+            "moved_bytes": [0, 100],
+        },
+        {
+            "name": "aten::add",
+            "kind": "elementwise",
+            "phase": "forward",
+            "precision": "fp32",
+            "count": 1,
+            "flops": [0, 7],
+            "moved_bytes": [0, 100],
+        },
+    ],
+}
+
+
+@pytest.fixture
+def predicted(outlay):
+    """The predictions for resnet50, or another target."""
+
+    def predict(*arguments, target="resnet50"):
+        ended = outlay("predict", target, *arguments, "--json")
+        assert (ended.code, ended.err) == (0, "")
+        return ended.document["predictions"]
+
+    return predict
+
+
+def test_document_validates_against_its_schema(outlay):
+    document = outlay("predict", "resnet50", "--gpu", "T4,H100", "--json").document
+    jsonschema.validate(document, outlay("schema", "predict").document)
+    assert document["schema"] == 1
+    assert document["target"] == "resnet50"
+
+
+def test_document_has_the_contract_s_keys(predicted):
+    for one in predicted("--gpu", "T4,A100-80GB", "--batch-size", 64):
+        for key, kind in KEYS.items():
+            assert isinstance(one[key], kind), key
+            assert kind is bool or not isinstance(one[key], bool), key
+        for key in ("step_time_s", "peak_allocated_bytes", "peak_reserved_bytes"):
+            estimate = one[key]
+            assert 0 < estimate["low"] <= estimate["likely"] <= estimate["high"]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("RTX 3090", "RTX 3090"),
+        ("rtx3090", "RTX 3090"),
+        ("A100-80GB", "A100 80GB PCIe"),
+        ("H100 SXM", "H100 SXM"),
+        ("H100", "H100 PCIe"),
+        ("NVIDIA L4", "L4"),
+        ("Tesla T4", "T4"),
+    ],
+)
+def test_gpu_under_any_usual_spelling(predicted, spelling, name):
+    (one,) = predicted("--gpu", spelling, "--batch-size", 8)
+    assert one["gpu"] == name
+
+
+def test_open_form_says_so_and_spans_both(predicted):
+    asked, slow, fast = predicted(
+        "--gpu", "A100-80GB,A100 80GB PCIe,A100 80GB SXM", "--batch-size", 64
+    )
+    assert any("leaves the form open" in note for note in asked["notes"])
+    assert asked["step_time_s"]["likely"] == slow["step_time_s"]["likely"]
+    assert asked["step_time_s"]["high"] == slow["step_time_s"]["high"]
+    assert asked["step_time_s"]["low"] == min(
+        slow["step_time_s"]["low"], fast["step_time_s"]["low"]
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--gpu", "T4, L4"], ["--gpu", "T4", "--gpu", "L4"]])
+def test_several_gpus_in_the_order_asked(predicted, arguments):
+    assert [one["gpu"] for one in predicted(*arguments)] == ["T4", "L4"]
+
+
+def test_batch_size_max_is_the_largest_that_fits(predicted):
+    (largest,) = predicted("--gpu", "T4", "--batch-size", "max")
+    batch_size = largest["max_batch_size"]
+    assert largest["batch_size"] == batch_size
+    assert largest["fits"]
+    (same,) = predicted("--gpu", "T4", "--batch-size", batch_size)
+    (beyond,) = predicted("--gpu", "T4", "--batch-size", batch_size + 1)
+    assert same["fits"]
+    assert not beyond["fits"]
+    assert beyond["max_batch_size"] == batch_size
+
+
+def test_batch_size_is_max_unless_given(predicted):
+    assert predicted("--gpu", "T4") == predicted("--gpu", "T4", "--batch-size", "max")
+
+
+@pytest.mark.parametrize("cap_mib", [4_000, 8_000])
+def test_memory_cap_bounds_what_is_reserved(predicted, cap_mib):
+    (one,) = predicted("--gpu", "H100 SXM", "--memory-cap-mib", cap_mib)
+    assert one["fits"]
+    assert one["peak_reserved_bytes"]["high"] <= cap_mib * MIB
+
+
+def test_memory_cap_makes_gpus_hold_the_same(predicted):
+    first, second = predicted("--gpu", "T4,H100 SXM", "--memory-cap-mib", 8_000)
+    assert first["max_batch_size"] == second["max_batch_size"]
+
+
+def test_memory_cap_nothing_fits_into(outlay, predicted):
+    (one,) = predicted("--gpu", "T4", "--memory-cap-mib", 1)
+    assert not one["fits"]
+    assert one["max_batch_size"] == 0
+    assert one["batch_size"] == 0
+    row = outlay("predict", "resnet50", "--gpu", "T4", "--memory-cap-mib", 1).out.splitlines()[1]
+    assert row.split()[-1] == "no"
+
+
+def test_saved_profile_counts_what_it_says(predicted, tmp_path):
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    (one,) = predicted("--gpu", "T4", "--batch-size", 10, target=path)
+    # 2 x (1,000 + 500 x 10) + 7 x 10 = 12,000 + 70
+    assert one["flops_per_step"] == 12_070
+    assert one["parameters"] == 1_000_000
+    # At the least what is traced: 4 + 4 + 8 MB, and 10 MB of activations a sample.
+    assert one["peak_reserved_bytes"]["high"] >= 116_000_000
+    assert one["step_time_s"]["likely"] >= max(one["device_time_s"], one["host_time_s"])
+
+
+def test_table_has_a_row_for_each_gpu_and_the_notes(outlay):
+    ended = outlay("predict", "resnet50", "--gpu", "T4,A100-80GB", "--batch-size", 64)
+    assert ended.code == 0
+    assert ended.err == ""
+    head, first, second, *notes = ended.out.splitlines()
+    assert head.startswith("GPU")
+    assert first.split()[:2] == ["T4", "64"]
+    assert second.startswith("A100 80GB PCIe")
+    assert "leaves the form open" in " ".join(notes)
+
+
+def test_real_program_prints_json_alone(program):
+    ended = program("predict", "resnet50", "--gpu", "T4", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.document["predictions"][0]["gpu"] == "T4"

@@ -1,0 +1,62 @@
+"""What every test shares: markers that say what a test needs, and what happens where it is missing.
+
+A test that needs torch or a real server is skipped by name where it is not installed, and the run
+closes with a count. OUTLAY_TEST_SKIPS=forbid turns every such skip into a failure of the run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SERVICES = {
+    "slurm": "sbatch",
+    "sshd": "/usr/sbin/sshd",
+    "postgresql": "psql",
+    "chromium": "chromium",
+}
+"""The program that tells whether a service is installed."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    has_torch = importlib.util.find_spec("torch") is not None
+    kept, dropped = [], []
+    for item in items:
+        if item.get_closest_marker("gpu") or item.get_closest_marker("network"):
+            dropped.append(item)
+            continue
+        kept.append(item)
+        if item.get_closest_marker("torch") and not has_torch:
+            item.add_marker(pytest.mark.skip(reason="torch is not installed (make test does it)"))
+        for marker in item.iter_markers("service"):
+            name = marker.args[0]
+            if shutil.which(SERVICES[name]) is None:
+                reason = f"{name} is not installed (make services does it)"
+                item.add_marker(pytest.mark.skip(reason=reason))
+    items[:] = kept
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests skipped for what is not installed")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if skipped and os.environ.get("OUTLAY_TEST_SKIPS") == "forbid":
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's folder."""
+    return ROOT

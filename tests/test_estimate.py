@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import exactly, span
+
+from outlay.estimate import Breakdown, Estimate, Line, total
+
+amounts = st.floats(0, 1e12)
+estimates = st.lists(amounts, min_size=3, max_size=3).map(lambda three: span(*sorted(three)))
+
+
+def a_line(name, usd):
+    return Line(name=name, usd=usd, basis="made up")
+
+
+def test_exactly_has_no_range():
+    assert Estimate.exactly(5.0) == span(5.0, 5.0, 5.0)
+
+
+def test_within_takes_fractions_of_the_likely():
+    # 200 x (1 - 0.25) = 150, 200 x (1 + 0.5) = 300
+    assert Estimate.within(200, down_fraction=0.25, up_fraction=0.5) == span(150, 200, 300)
+
+
+@pytest.mark.parametrize(("low", "likely", "high"), [(2, 1, 3), (1, 4, 3), (3, 2, 1)])
+def test_estimate_out_of_order_is_refused(low, likely, high):
+    with pytest.raises(ValueError, match="not ordered"):
+        span(low, likely, high)
+
+
+def test_estimate_of_nan_is_refused():
+    with pytest.raises(ValueError, match="not ordered"):
+        exactly(float("nan"))
+
+
+def test_scaled_and_plus():
+    assert span(1, 2, 3).scaled(10) == span(10, 20, 30)
+    assert span(1, 2, 3).plus(span(10, 20, 40)) == span(11, 22, 43)
+
+
+def test_scaled_by_a_negative_factor_is_refused():
+    with pytest.raises(ValueError, match="not ordered"):
+        span(1, 2, 3).scaled(-1)
+
+
+def test_total_of_nothing_is_zero():
+    assert total([]) == exactly(0.0)
+
+
+@given(estimates, estimates)
+@settings(deadline=None)
+def test_plus_keeps_the_order_and_commutes(one, other):
+    both = one.plus(other)
+    assert both.low <= both.likely <= both.high
+    assert both == other.plus(one)
+
+
+@given(estimates, st.floats(0, 1e6))
+@settings(deadline=None)
+def test_scaled_keeps_the_order(estimate, factor):
+    scaled = estimate.scaled(factor)
+    assert scaled.low <= scaled.likely <= scaled.high
+    assert scaled.likely == estimate.likely * factor
+
+
+@given(st.lists(estimates, max_size=8))
+@settings(deadline=None)
+def test_lines_sum_to_the_total(parts):
+    breakdown = Breakdown(lines=tuple(a_line(str(n), usd) for n, usd in enumerate(parts)))
+    assert breakdown.usd == total(parts)
+    assert breakdown.usd.likely == sum(line.usd.likely for line in breakdown.lines)
+
+
+def test_line_usd_adds_lines_of_one_name():
+    breakdown = Breakdown(
+        lines=(
+            a_line("storage", span(1, 2, 3)),
+            a_line("compute", exactly(10)),
+            a_line("storage", exactly(5)),
+        )
+    )
+    # 2 + 5 = 7
+    assert breakdown.line_usd("storage") == 7
+    assert breakdown.line_usd("transfer") == 0
+    # 1 + 10 + 5 = 16, 2 + 10 + 5 = 17, 3 + 10 + 5 = 18
+    assert breakdown.usd == span(16, 17, 18)
