@@ -239,9 +239,9 @@ def test_an_unknown_currency_is_refused():
         ("[limits]\nbudgt = 3\n", 6, "there is no key 'limits.budgt'. Did you mean 'budget'?"),
         ("[limit]\nbudget = 3\n", 5, "there is no key 'limit'. Did you mean 'limits'?"),
         (
-            '[[offer]]\nprovider = "a"\ngpu = "T4"\n[[offer]]\nprovider = "b"\nregon = "x"\n',
-            10,
-            "there is no key 'offer.1.regon'",
+            '[[offer]]\nprovider = "a"\ngpu = "T4"\n[[offer]]\nprovider = "b"\ngpu = "T4"\nregon = 1\n',
+            11,
+            "there is no key 'offer.1.regon'. Did you mean 'region'?",
         ),
         ("[usage]\nzzzzzz = 3\n", 6, "Known here: sessions_per_month, hours_per_day"),
         # negative, zero, absurd

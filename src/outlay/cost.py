@@ -140,11 +140,7 @@ def _time_line(name: str, time_s: Estimate, bill: Bill, machines: int) -> Line:
     times = f" x {machines} machines" if machines > 1 else ""
     return Line(
         name=name,
-        usd=Estimate(
-            low=time_s.low / HOUR_S * price.low * machines,
-            likely=time_s.likely / HOUR_S * price.likely * machines,
-            high=time_s.high / HOUR_S * price.high * machines,
-        ),
+        usd=time_s.times(price).scaled(machines / HOUR_S),
         basis=f"{time_s.likely / HOUR_S:,.2f} h x ${price.likely:,.4g}/h{times}",
         source=f"{bill.offer.source}, {bill.offer.as_of}",
     )

@@ -28,6 +28,17 @@ PEAKS = {
 """Arithmetic by name, and the row that holds its dense peak."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """Whether today's PyTorch runs on a GPU: a row of `data/software.csv`."""
+
+    runs: str
+    """`yes`, `old builds`, `no` or `unknown`."""
+    source: str
+    as_of: str
+    note: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpu:
     """One GPU device: what it holds, how fast it computes and reads, what it draws."""
@@ -48,6 +59,7 @@ class Gpu:
     """Dense peaks by arithmetic; one that is missing does not exist in this hardware."""
     board_tdp_w: float
     compute_capability: str
+    software: Software
     facts: Mapping[str, Fact]
 
     @property
@@ -116,8 +128,28 @@ def _gpu(name: str, facts: Mapping[str, Fact]) -> Gpu:
         peak_flops_per_s={kind: peak for kind, peak in peaks.items() if peak is not None},
         board_tdp_w=_needed(name, "tdp", facts),
         compute_capability=_text(facts["compute_capability"]),
+        software=_software(_text(facts["vendor"]), _text(facts["compute_capability"])),
         facts=facts,
     )
+
+
+@cache
+def _software(vendor: str, capability: str) -> Software:
+    for row in rows_of("software.csv"):
+        if row["vendor"] == vendor and _covers(row, capability):
+            return Software(
+                runs=row["runs"], source=row["source"], as_of=row["as_of"], note=row["note"]
+            )
+    return Software(runs="unknown", source="not found", as_of="", note="")
+
+
+def _covers(row: Mapping[str, str], capability: str) -> bool:
+    if row["target"]:
+        return row["target"] == capability
+    try:
+        return float(row["from"]) <= float(capability) < float(row["below"])
+    except ValueError:
+        return False
 
 
 def _needed(name: str, parameter: str, facts: Mapping[str, Fact]) -> float:

@@ -298,6 +298,8 @@ def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
     gpus = gpus_named(offer.gpu)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
+    if gpus[0].software.runs in ("old builds", "unknown"):
+        notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
     if tenancy == "spot" and spot_risk(offer).is_assumption:
         notes.append("interruption rate assumed")
     return tuple(notes)
@@ -308,7 +310,7 @@ def _assumptions(workload: Workload, planner: _Planner, offers: Sequence[Offer])
     habits, usage, data = planner.habits, workload.usage, workload.data
     said = [
         f"Prices: the bundled snapshot of {snapshot_date()}, and quotes in the workload file.",
-        "Step times: a roofline per operation, fitted on one H200: trust the range first.",
+        "Step times: a roofline per operation, fitted on eight GPUs: trust the range first.",
         "The input pipeline keeps up with the GPU; evaluation is not counted.",
     ]
     if usage.setup_s is None:

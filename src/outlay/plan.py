@@ -75,9 +75,16 @@ class Option:
         return deadline_s is None or elapsed_s <= deadline_s
 
     @property
+    def runs(self) -> bool:
+        """Whether today's PyTorch runs on its GPU, as far as is known."""
+        return self.step.placement.gpu.software.runs != "no"
+
+    @property
     def feasible(self) -> bool:
         """Whether it satisfies every limit."""
-        return self.fits and self.for_sale and self.within_budget and self.meets_deadline
+        return (
+            self.fits and self.runs and self.for_sale and self.within_budget and self.meets_deadline
+        )
 
     @property
     def sound(self) -> bool:
@@ -236,7 +243,9 @@ def _order(option: Option, scale: Scale) -> tuple[int, float, float, str]:
     elif option.feasible:
         group = 1
     else:
-        group = 2 if option.fits and option.for_sale and option.cost is not None else 3
+        group = (
+            2 if option.fits and option.runs and option.for_sale and option.cost is not None else 3
+        )
     return (group, *scale(option), "/".join(option.offer.identity))
 
 
@@ -257,6 +266,9 @@ def _why_not(
     """Why an option is not the one to take, in words; None for the choice itself."""
     if not option.fits:
         return _too_big(option)
+    if not option.runs:
+        capability = option.step.placement.gpu.compute_capability
+        return f"today's PyTorch does not run on it ({capability})"
     if not option.for_sale:
         return f"not for sale at this price: {', '.join(option.offer.not_for_sale(option.tenancy))}"
     if option.cost is None or option.run is None:

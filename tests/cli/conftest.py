@@ -38,6 +38,8 @@ def outlay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
     def run(*arguments: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["outlay", *map(str, arguments)])
+        # Else click shows how pytest was started as the program's name.
+        monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()

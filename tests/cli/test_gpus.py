@@ -62,12 +62,6 @@ def test_table_has_a_row_for_each(outlay):
     assert [row.split()[0] for row in rows] == ["T4", "L4"]
 
 
-def test_facts_are_shown_with_their_source(outlay):
-    shown = outlay("gpus", "T4", "--facts").out
-    assert "memory_bandwidth" in shown
-    assert "https://" in shown
-
-
 def test_real_program(program):
     ended = program("gpus", "T4", "--json")
     assert (ended.code, ended.err) == (0, "")

@@ -57,7 +57,8 @@ def test_gpu_with_a_count(listed):
 
 
 def test_gpu_with_a_range_of_counts(listed):
-    assert {offer["gpus"] for offer in listed("--gpu", "H100:2..4")} == {2, 4}
+    assert {offer["gpus"] for offer in listed("--gpu", "H100:2..4")} <= {2, 3, 4}
+    assert {offer["gpus"] for offer in listed("--gpu", "H100:8..8")} == {8}
     assert min(offer["gpus"] for offer in listed("--gpu", "H100:4..")) == 4
 
 
@@ -99,9 +100,9 @@ def test_region_by_its_beginning(listed):
     offers = listed("--region", "us-", "--provider", "aws")
     assert all(offer["region"].startswith("us-") for offer in offers)
     assert len({offer["region"] for offer in offers}) > 1
-    assert {offer["region"] for offer in listed("--region", "us-east-1", "--provider", "aws")} == {
-        "us-east-1"
-    }
+    fewer = listed("--region", "us-east-1", "--provider", "aws")
+    assert len(fewer) < len(offers)
+    assert all(offer["region"].startswith("us-east-1") for offer in fewer)
 
 
 def test_spot_only_comes_by_spot_price(listed):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlay.errors import InputError, TraceFailed
-from outlay.trace.profile import profile_of
+from outlay.trace.profile import profile_of, torch_can_be_traced
 
 if TYPE_CHECKING:
     from outlay.trace.trace import Profile, Trace
@@ -206,7 +206,7 @@ def test_a_step_may_use_the_default_device() -> None:
 
 
 def test_a_mix_of_devices_is_the_users_error() -> None:
-    with pytest.raises(TraceFailed, match=r"(?s)RuntimeError.*cpu"):
+    with pytest.raises(TraceFailed, match="DeviceMismatch.*cuda:0 and cpu"):
         traced("cpu_and_gpu")
 
 
@@ -296,7 +296,11 @@ def test_batch_sizes_must_be_positive(sizes: tuple[int, ...]) -> None:
         profile_of(f"{STEPS}:linear_sgd", sizes)
 
 
-def test_the_self_test_passes_on_this_torch() -> None:
-    from outlay.trace.capture import fakecuda
+def test_this_torch_can_be_traced() -> None:
+    assert torch_can_be_traced()
 
-    assert fakecuda.self_test()
+
+def test_a_torch_that_cannot_be_traced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlay.trace.profile.torch_can_be_traced", lambda: False)
+    with pytest.raises(TraceFailed, match="The torch in this Python cannot be traced"):
+        profile_of(f"{STEPS}:aborts")

@@ -42,11 +42,11 @@ def fitted(made: Table, width: int, least: tuple[str, ...]) -> Table:
 
 
 def _width(made: Table) -> int:
-    """Characters of the widest row, two between columns."""
+    """Characters of the widest row, two after each column."""
     widths = [
         max(len(str(cell)) for cell in (column.header, *column.cells)) for column in made.columns
     ]
-    return sum(widths) + 2 * (len(widths) - 1)
+    return sum(widths) + 2 * len(widths)
 
 
 def muted(text: str) -> Text:

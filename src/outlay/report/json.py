@@ -153,6 +153,7 @@ def gpu_document(gpu: Gpu) -> Document:
         "peak_flops_per_s": dict(gpu.peak_flops_per_s),
         "tdp_w": gpu.tdp_w,
         "compute_capability": gpu.compute_capability,
+        "pytorch_runs": gpu.software.runs,
         "facts": {name: _fact_document(fact) for name, fact in gpu.facts.items()},
     }
 

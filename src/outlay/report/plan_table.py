@@ -276,6 +276,8 @@ def _by_reason(options: Sequence[Option]) -> dict[str, list[Option]]:
 def _reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
+    if not option.runs:
+        return "PyTorch does not run"
     if not option.for_sale:
         return "not for sale"
     if option.cost is None:

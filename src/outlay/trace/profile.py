@@ -97,7 +97,13 @@ def _child_environment() -> dict[str, str]:
 
 
 def _died(returncode: int, stderr: str) -> TraceFailed:
-    """The error for a tracing process that left no answer."""
+    """The error for a tracing process that left no answer: is it torch's fault or the step's?"""
+    if not torch_can_be_traced():
+        return TraceFailed(
+            "The torch in this Python cannot be traced.",
+            why="Not even a small training step of outlay's own survived on fake CUDA tensors.",
+            fix="Install torch 2.13 (the CPU wheel will do): pip install torch==2.13.0.",
+        )
     tail = " ".join(stderr.strip().splitlines()[-3:])
     if returncode >= 0:
         what = f"The tracing process ended with status {returncode} and no result."
@@ -106,9 +112,15 @@ def _died(returncode: int, stderr: str) -> TraceFailed:
     return TraceFailed(
         what,
         why=f"Its last words: {tail}" if tail else "It said nothing.",
-        fix="Check that the step runs by itself; "
-        "`python -m outlay.trace.capture.fakecuda` tests whether this torch can be traced at all.",
+        fix="Check that the step runs by itself, or measure it on a GPU with `outlay probe`.",
     )
+
+
+def torch_can_be_traced() -> bool:
+    """Whether a small step survives with this torch, tried in a process of its own."""
+    command = [sys.executable, "-m", "outlay.trace.capture.selftest"]
+    done = subprocess.run(command, env=_child_environment(), capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def _signal_name(number: int) -> str:

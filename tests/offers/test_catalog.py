@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from outlay import facts
+from outlay.errors import InputError, NotKnown
+from outlay.offers import catalog
+from outlay.offers.catalog import (
+    Wanted,
+    bundled_offers,
+    doubts,
+    gpu_filter,
+    gpus_named,
+    known_regions,
+    search,
+    snapshot_date,
+)
+from outlay.units import GIB
+from tests.builders import an_offer
+
+OFFERS = (
+    "provider,instance,gpu,gpus,gpu_share,gpu_memory_gib,vcpus,ram_gib,local_disk_gb,region,zones,"
+    "price_usd_hour,spot_usd_hour,spot_usd_hour_max,as_of,source,doubts\n"
+)
+LISTED = (
+    "provider,instance,gpu,gpus,region,price_usd_hour,spot_usd_hour,supersedes,as_of,source,"
+    "doubts,note\n"
+)
+ENDS = "provider,instance_pattern,withdrawn,source,as_of,note\n"
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Writes made-up tables, and reads the offers in them."""
+    doubts()
+    shutil.copy(facts.DATA / "offer_doubts.csv", tmp_path)
+    monkeypatch.setattr(facts, "DATA", tmp_path)
+    monkeypatch.setattr(catalog, "DATA", tmp_path)
+
+    def read(offers="", listed="", ends="", today=""):
+        (tmp_path / "offers_2026-01-31.csv").write_text(OFFERS + offers, encoding="utf-8")
+        (tmp_path / "list_prices_2026-02-28.csv").write_text(LISTED + listed, encoding="utf-8")
+        (tmp_path / "instance_ends.csv").write_text(ENDS + ends, encoding="utf-8")
+        return bundled_offers.__wrapped__(today)
+
+    return read
+
+
+def words(offer):
+    return [doubt.word for doubt in offer.doubts]
+
+
+# --- reading ---
+
+
+def test_a_row_becomes_an_offer_in_our_units(tables):
+    (offer,) = tables(
+        "acme,box,T4,2,0.5,8,4,16,100,moon,3,1.5,0.5,0.6,2026-01-01,list,stale;marketplace\n"
+    )
+    assert offer.identity == ("acme", "box", "moon")
+    assert (offer.gpu, offer.gpus, offer.gpu_share) == ("T4", 2, 0.5)
+    assert offer.gpu_memory_bytes == 8 * 1024**3
+    assert offer.ram_bytes == 16 * 1024**3
+    assert offer.local_disk_bytes == 100e9
+    assert (offer.vcpus, offer.zones) == (4, 3)
+    assert offer.price_usd_per_hour == 1.5
+    assert (offer.spot_usd_per_hour, offer.spot_high_usd_per_hour) == (0.5, 0.6)
+    assert (offer.as_of, offer.source) == ("2026-01-01", "list")
+    assert words(offer) == ["stale", "marketplace"]
+
+
+def test_empty_cells_are_unknown(tables):
+    (offer,) = tables("acme,box,T4,1,1,,,,,any,1,,,,2026-01-01,list,\n")
+    assert offer.price_usd_per_hour is None
+    assert offer.spot_usd_per_hour is None
+    assert offer.vcpus is None
+    assert offer.doubts == ()
+
+
+def test_the_newest_snapshot_is_read(tables, tmp_path):
+    tables("acme,new,T4,1,1,,,,,any,1,1,,,2026-01-01,list,\n")
+    (tmp_path / "offers_2025-12-31.csv").write_text(
+        OFFERS + "acme,old,T4,1,1,,,,,any,1,1,,,2025-12-01,list,\n", encoding="utf-8"
+    )
+    assert snapshot_date() == "2026-01-31"
+    assert [offer.instance for offer in bundled_offers.__wrapped__("")] == ["new"]
+
+
+def test_list_prices_are_offers_besides(tables):
+    offers = tables(
+        "acme,box,T4,1,1,,,,,any,1,1,,,2026-01-01,list,\n",
+        "acme,shop,T4,1,any,2,,,2026-02-01,page,,\n",
+    )
+    assert [(one.instance, one.price_usd_per_hour) for one in offers] == [("box", 1), ("shop", 2)]
+
+
+def test_a_newer_list_price_that_differs_supersedes(tables):
+    box, shop = tables(
+        "acme,box-8,T4,8,1,,,,,any,1,16,,,2026-01-01,list,\n",
+        "acme,shop,T4,1,any,3,,box-*,2026-02-01,page,,\n",
+    )
+    # 16 / 8 = 2 a GPU against 3
+    assert words(box) == ["superseded"]
+    assert box.cautions("on-demand") == ("superseded",)
+    assert words(shop) == []
+
+
+def test_a_newer_list_price_that_agrees_confirms(tables):
+    box, _ = tables(
+        "acme,box-8,T4,8,1,,,,,any,1,16.1,,,2026-01-01,list,stale;aggregator\n",
+        "acme,shop,T4,1,any,2,,box-*,2026-02-01,page,,\n",
+    )
+    # 16.1 / 8 = 2.0125 a GPU: 0.6 % off 2, which is the same price rounded
+    assert words(box) == ["aggregator"]
+    assert (box.as_of, box.source) == ("2026-02-01", "page")
+    assert box.price_usd_per_hour == 16.1
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "acme,shop,T4,1,any,3,,box,2025-06-01,page,,\n",  # older
+        "other,shop,T4,1,any,3,,box,2026-02-01,page,,\n",  # another provider
+        "acme,shop,T4,1,any,3,,crate-*,2026-02-01,page,,\n",  # another instance
+        "acme,shop,T4,1,any,3,,,2026-02-01,page,,\n",  # supersedes nothing
+    ],
+)
+def test_list_prices_that_do_not_touch_an_offer(tables, listed):
+    box, _ = tables("acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n", listed)
+    assert words(box) == ["stale"]
+    assert box.as_of == "2026-01-01"
+
+
+def test_an_offer_without_a_price_is_not_superseded(tables):
+    box, _ = tables(
+        "acme,box,T4,1,1,,,,,any,1,,0.5,,2026-01-01,list,\n",
+        "acme,shop,T4,1,any,3,,box,2026-02-01,page,,\n",
+    )
+    assert words(box) == []
+
+
+@pytest.mark.parametrize(
+    ("today", "word"),
+    [
+        ("", "withdrawal announced"),
+        ("2026-05-31", "withdrawal announced"),
+        ("2026-06-01", "withdrawn"),
+        ("2027-01-01", "withdrawn"),
+    ],
+)
+def test_an_announced_withdrawal_takes_effect_on_its_day(tables, today, word):
+    (box,) = tables(
+        "acme,box-1,T4,1,1,,,,,any,1,2,1,,2026-01-01,list,aggregator;withdrawal announced\n",
+        ends="acme,box-*,2026-06-01,page,2026-01-01,\n",
+        today=today,
+    )
+    assert words(box) == ["aggregator", word]
+    gone = word == "withdrawn"
+    assert box.not_for_sale("on-demand") == (("withdrawn",) if gone else ())
+    assert box.not_for_sale("spot") == (("withdrawn",) if gone else ())
+
+
+def test_the_bundled_snapshot_loads_and_every_gpu_is_known():
+    offers = bundled_offers()
+    assert len(offers) > 1000
+    assert {offer.gpu for offer in offers if not gpus_named(offer.gpu)} == set()
+
+
+# --- the filters people know ---
+
+
+def accepted(text, offers):
+    one = gpu_filter(text)
+    return [offer.instance for offer in offers if one.accepts(offer)]
+
+
+MACHINES = [
+    an_offer(instance="8 A100 80GB", gpu="A100 80GB SXM", gpus=8),
+    an_offer(instance="8 A100 open", gpu="A100 80GB", gpus=8),
+    an_offer(instance="1 A100 80GB", gpu="A100 80GB PCIe", gpus=1),
+    an_offer(instance="8 A100 40GB", gpu="A100 40GB SXM", gpus=8),
+    an_offer(instance="1 H100", gpu="H100 SXM", gpus=1),
+    an_offer(instance="4 H100", gpu="H100", gpus=4),
+    an_offer(instance="16 H100", gpu="H100 SXM", gpus=16),
+    an_offer(instance="T4", gpu="T4", gpus=1),
+    an_offer(instance="L4", gpu="L4", gpus=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "instances"),
+    [
+        ("A100-80GB:8", ["8 A100 80GB", "8 A100 open"]),
+        ("A100-80GB", ["8 A100 80GB", "8 A100 open", "1 A100 80GB"]),
+        ("A100:8", ["8 A100 80GB", "8 A100 open", "8 A100 40GB"]),
+        ("A100 80GB PCIe", ["8 A100 open", "1 A100 80GB"]),
+        ("H100:1..8", ["1 H100", "4 H100"]),
+        ("H100:2..", ["4 H100", "16 H100"]),
+        ("h100 : 1", ["1 H100"]),
+        ("..16GB", ["T4"]),
+        ("24GB..40GB", ["8 A100 40GB", "L4"]),
+        (
+            "24GB..80GB:1",
+            ["1 A100 80GB", "1 H100", "L4"],
+        ),
+        ("80GB..", ["8 A100 80GB", "8 A100 open", "1 A100 80GB", "1 H100", "4 H100", "16 H100"]),
+        ("B200", []),
+    ],
+)
+def test_gpu_filter(text, instances):
+    assert accepted(text, MACHINES) == instances
+
+
+def test_gpu_filter_reads_gb_as_cards_are_sold():
+    # A 24 GB card holds 24 GiB: both spellings of the border take it.
+    assert gpu_filter("24GB..").low_bytes == gpu_filter("24GiB..").low_bytes == 24 * GIB
+    assert gpu_filter("..0.5TB").high_bytes == 512 * GIB
+
+
+def test_gpu_filter_goes_by_what_the_offer_has():
+    # Half of a 24 GB card is 12 GB.
+    half = an_offer(instance="half", gpu="L4", gpu_share=0.5, gpu_memory_bytes=12 * GIB)
+    assert accepted("..16GB", [half]) == ["half"]
+    assert accepted("24GB..", [half]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["A100:0", "A100:0..4", "A100:x", "A100:-1", "A100:1.5", "A100:2..x"]
+)
+def test_gpu_filter_without_a_usable_count_is_refused(text):
+    with pytest.raises(InputError, match="no usable number of GPUs") as caught:
+        gpu_filter(text)
+    assert repr(text) in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_gpu_filter_of_an_unknown_gpu_is_refused():
+    with pytest.raises(NotKnown, match="No GPU is known as 'Z9000'"):
+        gpu_filter("Z9000:8")
+
+
+# --- search ---
+
+PLACES = [
+    an_offer("aws", "a", region="us-east-1", usd=4.0, spot_usd=1.0),
+    an_offer("aws", "b", region="us-east-2", usd=2.0),
+    an_offer("aws", "c", region="eu-west-1", usd=3.0, spot_usd=2.5),
+    an_offer("gcp", "d", region="us-central1", usd=None, spot_usd=0.5),
+    an_offer("lambda", "e", region="any", usd=1.5),
+    an_offer("lambda", "f", region="any", usd=None),
+]
+
+
+def found(**wanted):
+    return [offer.instance for offer in search(PLACES, Wanted(**wanted))]
+
+
+def test_search_for_nothing_in_particular_finds_all_in_their_order():
+    assert found() == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    ("regions", "instances"),
+    [
+        (("us-east-1",), ["a", "e", "f"]),
+        (("us-east",), ["a", "b", "e", "f"]),
+        (("us",), ["a", "b", "d", "e", "f"]),
+        (("US-EAST",), ["a", "b", "e", "f"]),
+        (("eu", "us-central"), ["c", "d", "e", "f"]),
+    ],
+)
+def test_search_by_the_beginning_of_a_region(regions, instances):
+    # One that costs the same everywhere is in every region.
+    assert found(regions=regions) == instances
+
+
+def test_search_in_an_unknown_region_is_refused():
+    with pytest.raises(NotKnown, match="No region is known as 'us-eest-1'") as caught:
+        found(regions=("us-eest-1",))
+    assert "us-east-1" in caught.value.suggestions
+
+
+def test_known_regions_are_all_with_that_beginning():
+    assert known_regions(["us-e", "eu"], PLACES) == {"us-east-1", "us-east-2", "eu-west-1"}
+    assert known_regions([], PLACES) == set()
+
+
+def test_search_by_provider_in_any_case():
+    assert found(providers=("AWS",)) == ["a", "b", "c"]
+    assert found(providers=("aws", "gcp")) == ["a", "b", "c", "d"]
+
+
+def test_search_at_an_unknown_provider_is_refused():
+    with pytest.raises(NotKnown, match="No provider is known as 'awss'"):
+        found(providers=("awss",))
+
+
+@pytest.mark.parametrize(
+    ("max_usd", "spot", "instances"),
+    [
+        (2.0, None, ["a", "b", "d", "e"]),  # either price will do
+        (2.0, True, ["a", "d"]),
+        (2.0, False, ["b", "e"]),
+        (0.4, None, []),
+        (None, True, ["a", "c", "d"]),
+        (None, False, ["a", "b", "c", "e"]),
+    ],
+)
+def test_search_by_price_and_tenancy(max_usd, spot, instances):
+    assert found(max_usd_per_hour=max_usd, spot=spot) == instances
+
+
+def test_search_takes_any_of_several_gpu_filters():
+    wanted = Wanted(gpus=(gpu_filter("T4"), gpu_filter("H100:16")))
+    assert [offer.instance for offer in search(MACHINES, wanted)] == ["16 H100", "T4"]
