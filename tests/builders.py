@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlay.cost import Cost
 from outlay.estimate import Breakdown, Estimate, Line
 from outlay.facts import Fact
-from outlay.hardware import Gpu
+from outlay.hardware import Gpu, Software
 from outlay.offers.offer import Doubt, Offer
 from outlay.plan import Option
 from outlay.predict.calibration import Calibration
@@ -44,6 +44,7 @@ def a_gpu(
     pcie=(4, 16),
     devices_per_board=1,
     board_tdp_w=300,
+    runs="yes",
     facts=None,
 ):
     """A GPU with 10 GiB, 1000 GB/s, 10 TFLOP/s in fp32 and 100 in fp16; no bf16, no TF32."""
@@ -62,6 +63,7 @@ def a_gpu(
         peak_flops_per_s=dict(peaks),
         board_tdp_w=board_tdp_w,
         compute_capability="8.0",
+        software=Software(runs=runs, source="made up", as_of="2026-01-01", note=""),
         facts={
             "l2_size": a_fact(4),
             "nvlink_bandwidth": a_fact(nvlink_gb_per_s),
@@ -90,6 +92,15 @@ CALIBRATION = {
     "pcie_fraction": (0.2, 0.25, 0.5),
     "pcie_unknown_bytes_per_s": 8e9,
     "overlap_fraction": 0.5,
+    "highest_fraction": 0.9,
+    "peak_exponent": 0,
+    "bandwidth_exponent": 0,
+    "reference_bytes_per_s": 2000e9,
+    "reference_fp32_flops_per_s": 40e12,
+    "reference_fp16_flops_per_s": 400e12,
+    "reference_bf16_flops_per_s": 400e12,
+    "reference_tf32_flops_per_s": 200e12,
+    "reference_fp64_flops_per_s": 20e12,
 }
 
 
@@ -105,17 +116,16 @@ def a_calibration(**changes):
     )
 
 
-def an_op(kind="gemm", *, precision="fp16", count=1, flops=0.0, moved_bytes=0.0, launches=1):
-    return Op(
-        name="op",
-        kind=kind,
-        phase="forward",
-        precision=precision,
-        count=count,
-        flops=flops,
-        moved_bytes=moved_bytes,
-        launches=launches,
-    )
+def an_op(kind="gemm", **changes):
+    said = {
+        "name": "op",
+        "phase": "forward",
+        "precision": "fp16",
+        "count": 1,
+        "flops": 0.0,
+        "moved_bytes": 0.0,
+    }
+    return Op(kind=kind, **(said | changes))
 
 
 def a_memory(*, parameters=0.0, activations=0.0):
@@ -265,6 +275,7 @@ def an_option(
     offer=None,
     cost=None,
     run=None,
+    gpu=None,
 ):
     """An option that costs 10 dollars and takes an hour; `usd` None has no price."""
     if cost is None and usd is not None and fits:
@@ -274,7 +285,7 @@ def an_option(
     return Option(
         offer=offer or an_offer(instance=instance, usd=usd, doubts=tuple(doubts)),
         tenancy=tenancy,
-        step=a_step(fits=fits),
+        step=a_step(fits=fits, gpu=gpu),
         samples=samples if fits else None,
         run=run,
         cost=cost,

@@ -87,3 +87,11 @@ def test_peak_that_nobody_knows():
     with pytest.raises(FactMissing) as caught:
         gpu.peak("bf16")
     assert caught.value.why == ""
+
+
+@pytest.mark.parametrize(("name", "runs"), [("K80", "no"), ("T4", "yes"), ("H100 SXM", "yes")])
+def test_whether_todays_pytorch_runs(name, runs):
+    # Compute capability 3.7 is in no build for CUDA 12; 7.5 and 9.0 are.
+    software = gpus()[name].software
+    assert software.runs == runs
+    assert software.source

@@ -168,8 +168,10 @@ def test_a_bundled_profile_is_not_a_path(tmp_path):
 
 
 def test_an_offer_without_an_instance_is_named_by_its_place():
-    text = SMALL + '[[offer]]\nprovider = "acme"\ngpu = "T4"\ngpus = 2\nprice_per_hour = 1\n'
-    assert parse_workload(text).quotes[0].instance == "2x T4 (quote 1)"
+    offer = '[[offer]]\nprovider = "acme"\ngpu = "T4"\nprice_per_hour = 1\n'
+    first, second = parse_workload(SMALL + offer + offer).quotes
+    assert "quote 1" in first.instance
+    assert "quote 2" in second.instance
 
 
 # --- currency ---
@@ -239,9 +241,9 @@ def test_an_unknown_currency_is_refused():
         ("[limits]\nbudgt = 3\n", 6, "there is no key 'limits.budgt'. Did you mean 'budget'?"),
         ("[limit]\nbudget = 3\n", 5, "there is no key 'limit'. Did you mean 'limits'?"),
         (
-            '[[offer]]\nprovider = "a"\ngpu = "T4"\n[[offer]]\nprovider = "b"\ngpu = "T4"\nregon = 1\n',
+            '[[offer]]\ngpu = "T4"\nprovider = "a"\n[[offer]]\ngpu = "T4"\nprovider = "b"\nnot = 1\n',
             11,
-            "there is no key 'offer.1.regon'. Did you mean 'region'?",
+            "there is no key 'offer.1.not'. Did you mean 'note'?",
         ),
         ("[usage]\nzzzzzz = 3\n", 6, "Known here: sessions_per_month, hours_per_day"),
         # negative, zero, absurd
@@ -371,14 +373,13 @@ def test_a_message_from_a_file_names_its_path(tmp_path):
 
 @given(st.text(max_size=60))
 @settings(deadline=None)
-def test_no_text_is_more_than_an_error_of_ours(text):
-    # Whatever is written, it is read or refused in words; nothing else comes out.
+def test_any_text_is_read_or_refused_in_words(text):
+    said = None
     try:
-        workload = parse_workload(text)
+        parse_workload(text)
     except OutlayError as error:
-        assert error.exit_code == 2
-    else:
-        assert workload.name
+        said = error
+    assert said is None or said.exit_code == 2
 
 
 # --- lines ---

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from tests.builders import an_offer
 
 from outlay import facts
 from outlay.errors import InputError, NotKnown
@@ -18,7 +19,6 @@ from outlay.offers.catalog import (
     snapshot_date,
 )
 from outlay.units import GIB
-from tests.builders import an_offer
 
 OFFERS = (
     "provider,instance,gpu,gpus,gpu_share,gpu_memory_gib,vcpus,ram_gib,local_disk_gb,region,zones,"

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.builders import a_doubt, an_offer
 
 from outlay.offers.offer import Owned
-from tests.builders import a_doubt, an_offer
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import a_fact, an_offer, span
 
 from outlay.facts import assumptions
 from outlay.offers import spot
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
-from tests.builders import a_fact, an_offer, span
 
 SEEN = {"as_of": "2026-01-01", "source": "advisor"}
 
@@ -76,9 +76,13 @@ def test_risk_of_anybody_else_is_assumed_and_says_so():
 
 @pytest.fixture
 def moving(monkeypatch):
-    """A price that varies by a quarter, and one that varies wildly."""
-    spread = {("acme", "calm", "any"): 0.25, ("acme", "wild", "any"): 2.0}
-    monkeypatch.setattr(spot, "_volatility", lambda: spread)
+    """Year's means and variations: around its price, far above it, and wildly."""
+    seen = {
+        ("acme", "calm", "any"): (1.0, 0.25),
+        ("acme", "risen", "any"): (2.0, 0.25),
+        ("acme", "wild", "any"): (1.0, 2.0),
+    }
+    monkeypatch.setattr(spot, "_volatility", lambda: seen)
 
 
 @pytest.mark.usefixtures("moving")
@@ -88,6 +92,15 @@ def test_spot_price_ranges_over_what_it_moved_in():
     assert price.low == pytest.approx(0.68)
     assert price.likely == 1.0
     assert price.high == pytest.approx(1.32)
+
+
+@pytest.mark.usefixtures("moving")
+def test_spot_price_may_go_back_to_the_years_mean():
+    price = spot_price_usd(an_offer("acme", "risen", usd=10.0, spot_usd=1.0))
+    # down to 1 x (1 - 0.32), up to 2 x (1 + 0.32)
+    assert price.low == pytest.approx(0.68)
+    assert price.likely == 1.0
+    assert price.high == pytest.approx(2.64)
 
 
 @pytest.mark.usefixtures("moving")

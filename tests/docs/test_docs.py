@@ -1,0 +1,83 @@
+"""What is written about outlay is true: generated pages are current, examples run, links lead."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from outlay.cli.main import COMMANDS, cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
+
+
+def tool(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(tool("build_docs").pages()), ids=lambda path: path.name)
+def test_generated_pages_are_current(path):
+    assert path.read_text(encoding="utf-8") == tool("build_docs").pages()[path], "run `make docs`"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_explained(name):
+    assert f"## outlay {name}\n" in (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+
+
+def examples(page: Path) -> list[str]:
+    """The outlay commands in shell blocks of a page that run as they stand."""
+    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [
+        line.partition("#")[0].strip()
+        for line in lines
+        if line.startswith("outlay ") and "train.py" not in line and "|" not in line
+    ]
+
+
+EXAMPLES = sorted({line for page in PAGES for line in examples(page)})
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_examples_run(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    if " init" in line or "outlay.toml" in line:
+        monkeypatch.chdir(tmp_path)
+        CliRunner().invoke(cli, ["init"])
+    words = shlex.split(line)[1:]
+    if words == ["init"]:
+        words = ["init", "--force"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+
+
+def test_readme_has_examples_that_are_checked():
+    assert len(EXAMPLES) >= 6
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+    for target in targets:
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_nothing_speaks_of_places_outside_the_project():
+    words = ("/work/", "../shared", ".library", "helper-", "issue #")
+    for path in [*PAGES, *ROOT.glob("src/**/*.py"), *ROOT.glob("tools/*"), *ROOT.glob("*.toml")]:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        assert not [word for word in words if word in text], path

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.builders import a_calibration, a_gpu, a_profile
+
+from outlay.predict.memory import LARGEST_BATCH, available_bytes, largest_batch, memory_need
+from outlay.units import GIB
+
+
+def fits(profile, batch_size, available):
+    return memory_need(profile, batch_size, available, a_calibration()).fits
+
+
+def test_available_bytes_is_usable_memory_less_the_context():
+    # 10 GiB - 100 MB
+    assert available_bytes(a_gpu(), a_calibration()) == 10 * GIB - 100e6
+
+
+def test_available_bytes_of_a_share():
+    # half of 10 GiB - 100 MB: the context does not shrink
+    assert available_bytes(a_gpu(), a_calibration(), 0.5) == 5 * GIB - 100e6
+
+
+def test_memory_need():
+    need = memory_need(a_profile(), 2, 5e9, a_calibration())
+    # peak 0.5 + 2 x 0.5 = 1.5 GB; 0.9, 1 and 1.1 times that and 10 MB of workspace
+    assert need.allocated_bytes.low == pytest.approx(1.36e9)
+    assert need.allocated_bytes.likely == pytest.approx(1.51e9)
+    assert need.allocated_bytes.high == pytest.approx(1.66e9)
+    # 1, 1.1 and 1.25 times the likely 1.51 GB
+    assert need.reserved_bytes.low == pytest.approx(1.51e9)
+    assert need.reserved_bytes.likely == pytest.approx(1.661e9)
+    assert need.reserved_bytes.high == pytest.approx(1.8875e9)
+    assert need.available_bytes == 5e9
+
+
+def test_it_fits_where_the_high_estimate_does():
+    # at batch 2 the high estimate is 1.8875 GB, the likely one 1.661 GB
+    assert fits(a_profile(), 2, 1.888e9)
+    assert not fits(a_profile(), 2, 1.887e9)
+
+
+def test_largest_batch():
+    # 1.25 x (0.51 + 0.5 b) GB <= 10 GB: b <= 14.98
+    assert largest_batch(a_profile(), 10e9, a_calibration()) == 14
+
+
+def test_largest_batch_is_none_where_not_one_sample_fits():
+    # 1.25 x (0.51 + 0.5) GB = 1.26 GB
+    assert largest_batch(a_profile(), 1.2e9, a_calibration()) == 0
+    assert largest_batch(a_profile(), -1.0, a_calibration()) == 0
+
+
+def test_largest_batch_comes_to_an_end_where_samples_take_no_memory():
+    profile = a_profile(bytes_per_sample=0.0)
+    assert largest_batch(profile, 10e9, a_calibration()) >= LARGEST_BATCH
+
+
+@given(st.floats(0, 20e9), st.floats(1e5, 5e9), st.floats(0, 200e9))
+@settings(deadline=None)
+def test_largest_batch_is_the_boundary(fixed_bytes, bytes_per_sample, available):
+    profile = a_profile(fixed_bytes=fixed_bytes, bytes_per_sample=bytes_per_sample)
+    largest = largest_batch(profile, available, a_calibration())
+    assume(largest < LARGEST_BATCH)
+    assert largest == 0 or fits(profile, largest, available)
+    assert not fits(profile, largest + 1, available)
+
+
+@given(st.integers(1, 1000), st.integers(0, 1000))
+@settings(deadline=None)
+def test_a_larger_batch_never_needs_less(batch_size, more):
+    small = memory_need(a_profile(), batch_size, 0, a_calibration())
+    large = memory_need(a_profile(), batch_size + more, 0, a_calibration())
+    assert small.reserved_bytes.high <= large.reserved_bytes.high

@@ -1,0 +1,216 @@
+"""The tables: unknown is shown as unknown, and a narrow terminal loses columns, not characters."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+
+import pytest
+from rich.console import Console
+
+from outlay import parse_workload, plan_workload
+from outlay.gpu_names import find_gpu
+from outlay.offers.offer import Offer
+from outlay.pipeline import calibration
+from outlay.predict.step import Placement, predict_step
+from outlay.report.plan_table import print_plan
+from outlay.report.tables import (
+    facts_table,
+    gpus_table,
+    offers_table,
+    predictions_table,
+    profiles_table,
+)
+from outlay.trace.bundled import find_profile
+
+WIDTHS = (80, 100, 120)
+UNKNOWN_OFFER = Offer(
+    provider="north",
+    instance="n1",
+    gpu="T4",
+    gpus=2,
+    region="any",
+    price_usd_per_hour=None,
+    as_of="2026-11-01",
+    source="a test",
+)
+
+
+def shown(renderable, width=200):
+    """What is printed, line by line."""
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, no_color=True).print(renderable)
+    return out.getvalue().splitlines()
+
+
+@cache
+def planned(text):
+    """A workload, its profile and its plan."""
+    workload = parse_workload(text)
+    profile = find_profile("resnet50")
+    return workload, profile, plan_workload(workload, profile)
+
+
+def plan_shown(text, width, best=10):
+    """A plan's report, line by line."""
+    workload, profile, plan = planned(text)
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, no_color=True)
+    print_plan(console, plan, workload, profile, best=best)
+    return out.getvalue().splitlines()
+
+
+def section(lines, title):
+    """The lines of a section, without its title, which may take two lines; they are indented."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(title))
+    block = "\n".join(lines[start:]).split("\n\n")[0]
+    return [line for line in block.splitlines() if line.startswith("  ")]
+
+
+def column(lines, head):
+    """The cells under a head, by the head's place; the head is at an end of them."""
+    title, *rows = lines
+    assert f" {head} " in f" {title} ", f"no column {head}"
+    place = f" {title} ".index(f" {head} ")
+    return [_cell(row, place, place + len(head)) for row in rows]
+
+
+def _cell(row, start, end):
+    """The text around a span, as far as single spaces go."""
+    row = row.ljust(end)
+    while start > 0 and row[start - 1 : start + 1].strip():
+        start -= 1
+    while end < len(row) and row[end - 1 : end + 1].strip():
+        end += 1
+    return row[start:end].strip()
+
+
+EVERYTHING = """
+name = "a run"
+[step]
+profile = "resnet50"
+[length]
+epochs = 90
+[data]
+samples = 1_281_167
+size = "150GB"
+preparation = "1h"
+[checkpoint]
+size = "200MB"
+[limits]
+budget = 500
+"""
+MIXED = """
+name = "a run"
+[step]
+profile = "resnet50"
+batch_size = 32
+[length]
+time = "6h"
+[data]
+size = "10GB"
+[consider]
+bundled = false
+[[offer]]
+provider = "north"
+gpu = "T4"
+price_per_hour = 1
+[[offer]]
+provider = "west"
+gpu = "T4"
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_plan_has_no_line_longer_than_the_terminal(width):
+    lines = plan_shown(EVERYTHING, width)
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_best_table_drops_columns_and_not_characters(width):
+    best = section(plan_shown(EVERYTHING, width), "Best ")
+    for head in ("PROVIDER", "MACHINE", "TENANCY", "TIME", "COST"):
+        assert head in best[0]
+    machines, costs = column(best, "MACHINE"), column(best, "COST")
+    assert len(machines) == len(costs) == 10
+    assert all("x " in machine and "…" not in machine for machine in machines)
+    assert all(cost.startswith("$") and "…" not in cost for cost in costs)
+
+
+def test_wider_terminal_shows_no_fewer_columns():
+    heads = [section(plan_shown(EVERYTHING, width), "Best ")[0].split() for width in WIDTHS]
+    assert len(heads[0]) < len(heads[1]) <= len(heads[2])
+    assert set(heads[0]) <= set(heads[1]) <= set(heads[2])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_frontier_keeps_machine_and_cost(width):
+    frontier = section(plan_shown(EVERYTHING, width), "Faster for more money")
+    assert len(frontier) > 2
+    assert not [line for line in frontier if "…" in line]
+
+
+def test_plan_shows_what_has_no_price_as_unknown():
+    lines = plan_shown(MIXED, 120)
+    bill = section(lines, "What it costs")
+    (missing,) = [line for line in bill if "not priced" in line]
+    assert "unknown" in missing
+    assert "$0" not in missing
+    unpriced = section(lines, "No price known")
+    assert any("west" in line for line in unpriced)
+    assert not any("west" in line for line in section(lines, "Best "))
+
+
+def test_offer_without_prices_shows_none():
+    head, row = shown(offers_table([UNKNOWN_OFFER]))
+    for name in ("$/H", "SPOT $/H", "$/GPU-H"):
+        assert name in head
+    assert "$" not in row
+    assert " 0" not in row
+    assert "2x T4" in row
+
+
+def test_fact_nobody_found_is_unknown():
+    unknown = [
+        (gpu, name)
+        for gpu in (find_gpu("A100 80GB PCIe").gpu, find_gpu("A100 80GB SXM").gpu)
+        for name, fact in gpu.facts.items()
+        if not fact.known
+    ]
+    assert unknown
+    for gpu, name in unknown:
+        (row,) = [line for line in shown(facts_table(gpu), 900) if line.startswith(f"{name} ")]
+        assert row.split()[1] == "unknown"
+
+
+def test_facts_table_has_every_fact_with_its_source():
+    gpu = find_gpu("T4").gpu
+    lines = shown(facts_table(gpu), 900)
+    assert len(lines) == 1 + len(gpu.facts)
+    for (name, fact), line in zip(gpu.facts.items(), lines[1:], strict=True):
+        assert line.startswith(name)
+        assert fact.source.split(" [")[0] in line
+
+
+def test_gpus_table_shows_a_dash_for_arithmetic_the_hardware_lacks():
+    lines = shown(gpus_table([find_gpu("T4").gpu]))
+    # Turing has neither TF32 nor BF16 nor FP8; 65 TFLOP/s in FP16 (NVIDIA T4 data sheet).
+    assert column(lines, "TF32") == ["-"]
+    assert column(lines, "BF16") == ["-"]
+    assert column(lines, "FP8") == ["-"]
+    assert column(lines, "FP16") == ["65"]
+
+
+def test_predictions_table_says_what_does_not_fit():
+    step = predict_step(
+        find_profile("resnet50"), Placement(gpu=find_gpu("T4").gpu), 100_000, calibration()
+    )
+    lines = shown(predictions_table([step]))
+    assert column(lines, "FITS") == ["no"]
+    assert column(lines, "BATCH")[0].startswith("100000")
+
+
+def test_profiles_table_has_the_parameters():
+    lines = shown(profiles_table([find_profile("resnet50")]))
+    assert column(lines, "PARAMETERS") == ["25,557,032"]

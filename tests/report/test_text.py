@@ -1,0 +1,113 @@
+"""How figures are written: rounded for people, unknown said as unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlay.estimate import Estimate
+from outlay.report.text import count, duration, duration_range, gib, tera, usd, usd_range
+from outlay.units import DAY_S, GIB, HOUR_S
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "$0.00"),
+        (0.0347, "$0.0347"),
+        (0.034712, "$0.0347"),
+        (0.00161, "$0.00161"),
+        (0.1, "$0.10"),
+        (0.104, "$0.10"),
+        (0.106, "$0.11"),
+        (1, "$1.00"),
+        (12.3, "$12.30"),
+        (12.345678, "$12.35"),
+        (999.99, "$999.99"),
+        (1000, "$1,000"),
+        (1234.4, "$1,234"),
+        (1234.6, "$1,235"),
+        (1_000_000, "$1,000,000"),
+    ],
+)
+def test_usd(amount, text):
+    assert usd(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (120, 310, "$120.00-310.00"),
+        (900, 1200, "$900.00-1,200"),
+        (0.05, 0.2, "$0.05-0.20"),
+    ],
+)
+def test_usd_range(low, high, text):
+    assert usd_range(Estimate(low=low, likely=low, high=high)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.083, "83.0 ms"),
+        (0.9996, "999.6 ms"),
+        (1, "1.0 s"),
+        (12, "12.0 s"),
+        (59.9, "59.9 s"),
+        (60, "1 min"),
+        # 35 x 60 s
+        (2100, "35 min"),
+        # 7 x 3600 s
+        (25_200, "7.0 h"),
+        (24 * HOUR_S, "24.0 h"),
+        (47 * HOUR_S, "47.0 h"),
+        (48 * HOUR_S, "2.0 d"),
+        # 4.2 x 86,400 s
+        (362_880, "4.2 d"),
+        (1500 * DAY_S, "1,500.0 d"),
+    ],
+)
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_duration_range():
+    # 3600 s and 9000 s = 2.5 h
+    assert duration_range(Estimate(low=3600, likely=7200, high=9000)) == "1.0 h - 2.5 h"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (GIB, "1.0 GiB"),
+        (24 * GIB, "24.0 GiB"),
+        (GIB // 2, "0.5 GiB"),
+        (4502.1 * GIB, "4,502.1 GiB"),
+    ],
+)
+def test_gib(amount, text):
+    assert gib(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0"), (999, "999"), (1000, "1,000"), (115_305_030.0, "115,305,030")],
+)
+def test_count(amount, text):
+    assert count(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(8.141e12, "8.141"), (312e12, "312"), (989.4e12, "989.4"), (1979e12, "1,979")],
+)
+def test_tera(amount, text):
+    assert tera(amount) == text
+
+
+@pytest.mark.parametrize("write", [usd, duration, gib, count])
+def test_unknown_is_said(write):
+    assert write(None) == "unknown"
+
+
+def test_arithmetic_the_hardware_lacks_is_a_dash():
+    assert tera(None) == "-"
