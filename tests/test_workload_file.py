@@ -241,8 +241,8 @@ def test_an_unknown_currency_is_refused():
         ("[limits]\nbudgt = 3\n", 6, "there is no key 'limits.budgt'. Did you mean 'budget'?"),
         ("[limit]\nbudget = 3\n", 5, "there is no key 'limit'. Did you mean 'limits'?"),
         (
-            '[[offer]]\ngpu = "T4"\nprovider = "a"\n[[offer]]\ngpu = "T4"\nprovider = "b"\nnot = 1\n',
-            11,
+            '[[offer]]\ngpu = "T4"\nprovider = "a"\n[[offer]]\ngpu="T4"\nnot=1\nprovider = "b"\n',
+            10,
             "there is no key 'offer.1.not'. Did you mean 'note'?",
         ),
         ("[usage]\nzzzzzz = 3\n", 6, "Known here: sessions_per_month, hours_per_day"),

@@ -38,19 +38,27 @@ def memory_need(
     profile: Profile, batch_size: int, available: float, calibration: Calibration
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
+    workspace = Estimate.exactly(calibration.number("workspace_bytes"))
     peak_bytes = profile.memory_at(batch_size).peak_bytes
-    workspace_bytes = calibration.number("workspace_bytes")
-    over = calibration.estimate("allocated_over_traced")
-    reserve = calibration.estimate("reserved_over_allocated")
-    allocated = over.scaled(peak_bytes).plus(Estimate.exactly(workspace_bytes))
+    allocated = calibration.estimate("allocated_over_traced").scaled(peak_bytes).plus(workspace)
+    held = profile.held_at(batch_size)
+    if held is None:
+        reserved = calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
+    else:
+        over = calibration.estimate("reserved_over_simulated")
+        reserved = over.scaled(held.reserved_bytes).plus(workspace)
     return MemoryNeed(
         allocated_bytes=allocated,
-        reserved_bytes=Estimate(
-            low=allocated.likely * reserve.low,
-            likely=allocated.likely * reserve.likely,
-            high=allocated.likely * reserve.high,
-        ),
+        reserved_bytes=_at_least(reserved, allocated.low),
         available_bytes=available,
+    )
+
+
+def _at_least(estimate: Estimate, least: float) -> Estimate:
+    return Estimate(
+        low=max(estimate.low, least),
+        likely=max(estimate.likely, least),
+        high=max(estimate.high, least),
     )
 
 

@@ -235,11 +235,11 @@ def _advice(error: BaseException, target: Target) -> str:
     if "DataDependent" in type(error).__name__ or "DynamicOutput" in type(error).__name__:
         return (
             "What this line does depends on values, and a trace has none. "
-            "Keep it out of the step, or measure the step on a GPU with `outlay probe`."
+            "Keep it out of the step, or give it a fixed size there."
         )
     return (
         "Check that the step runs by itself. If it does, it may need values or devices that "
-        "a trace does not have: measure it on a GPU with `outlay probe`."
+        "a trace does not have: leave that part out, or give it fixed sizes."
     )
 
 

@@ -424,3 +424,7 @@ _FORMULAS: dict[str, Formula] = {
     for names, formula in table.items()
     for name in names.split()
 }
+_FORMULAS |= {  # RMS norm as one kernel each way: see capture/norms.py
+    "outlay.rms_norm": Formula(kind="norm"),
+    "outlay.rms_norm_backward": Formula(kind="norm", launches=2),
+}

@@ -112,7 +112,7 @@ def _died(returncode: int, stderr: str) -> TraceFailed:
     return TraceFailed(
         what,
         why=f"Its last words: {tail}" if tail else "It said nothing.",
-        fix="Check that the step runs by itself, or measure it on a GPU with `outlay probe`.",
+        fix="Check that the step runs by itself; then try a smaller part of it.",
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from outlay.trace.capture import attention, fakecuda, recurrent
+from outlay.trace.capture import attention, fakecuda, norms, recurrent
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
 
@@ -84,6 +84,7 @@ def _capture(
 ) -> Capture:
     fakecuda.install()
     attention.install()
+    norms.install()
     recurrent.install()
     notes: set[str] = set()
     recorder = Recorder(notes)

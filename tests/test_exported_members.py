@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+import outlay
+
+PUBLIC = [
+    "Breakdown",
+    "Estimate",
+    "Gpu",
+    "Line",
+    "Offer",
+    "Option",
+    "OutlayError",
+    "Plan",
+    "Workload",
+    "bundled_offers",
+    "find_gpu",
+    "find_profile",
+    "gpus",
+    "parse_workload",
+    "plan_workload",
+    "profile_of",
+    "read_workload",
+    "register_op",
+]
+
+
+def test_all_is_exact():
+    assert sorted(outlay.__all__) == sorted(PUBLIC)
+    assert len(set(outlay.__all__)) == len(outlay.__all__)
+    assert dir(outlay) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_is_the_one_its_module_defines(name):
+    member = getattr(outlay, name)
+    home = importlib.import_module(member.__module__)
+    assert getattr(home, name) is member
+    assert home.__name__.startswith("outlay.")
+    assert member.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'plan_everything'"):
+        getattr(outlay, "plan_everything")  # noqa: B009
+
+
+def test_star_import_brings_the_public_names():
+    space = types.ModuleType("space")
+    exec("from outlay import *", vars(space))
+    assert set(PUBLIC) <= set(vars(space))
+
+
+def loaded_after(code):
+    """The packages that are loaded after some code in a fresh Python."""
+    code += "; import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return set(answer.stdout.split())
+
+
+def test_import_loads_nothing_heavy():
+    loaded = loaded_after("import outlay")
+    assert "outlay" in loaded
+    assert not loaded & {"torch", "numpy", "rich", "click", "pydantic"}
+
+
+def test_planning_needs_neither_torch_nor_a_terminal():
+    loaded = loaded_after("import outlay; outlay.plan_workload, outlay.parse_workload")
+    assert "pydantic" in loaded
+    assert not loaded & {"torch", "numpy", "rich", "click"}
