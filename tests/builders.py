@@ -88,6 +88,7 @@ CALIBRATION = {
     "workspace_bytes": 10e6,
     "allocated_over_traced": (0.9, 1, 1.1),
     "reserved_over_allocated": (1, 1.1, 1.25),
+    "reserved_over_simulated": (0.9, 1, 1.2),
     "nvlink_fraction": (0.4, 0.5, 0.8),
     "pcie_fraction": (0.2, 0.25, 0.5),
     "pcie_unknown_bytes_per_s": 8e9,
@@ -147,6 +148,7 @@ def a_profile(
     ops=None,
     issued_ops=1000,
     trainable_parameters=100_000_000,
+    held=None,
 ):
     """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides."""
     product = ProfileOp(
@@ -170,6 +172,7 @@ def a_profile(
             for size in (1, 2)
         },
         issued_ops=issued_ops,
+        held=held or {},
     )
 
 

@@ -328,7 +328,7 @@ def test_break_even_against_the_cheapest_rental():
     assert one.rented_usd_per_hour == pytest.approx(1.6)
     assert one.owned_usd_per_hour == pytest.approx(0.1)
     # (2000 - 500) / (1.6 - 0.1) = 1000 hours
-    assert one.purchase_usd == 1500
+    assert (one.purchase_usd, one.resale_usd) == (2000, 500)
     assert one.use_s == pytest.approx(1000 * HOUR_S)
 
 

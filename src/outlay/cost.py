@@ -65,7 +65,8 @@ def rented_cost(workload: Workload, bill: Bill) -> Cost:
 
 def owned_cost(workload: Workload, bill: Bill, owned: Owned) -> Cost:
     """The cost of a run on one's own machine: what running it adds, and its share of a purchase."""
-    busy = bill.run.busy_s
+    machines = workload.usage.machines
+    busy = bill.run.busy_s.scaled(machines)
     electricity = owned_usd_per_hour(owned, bill.gpu_w)
     watts = (bill.gpu_w + owned.host_w) * owned.pue
     lines = [
@@ -186,16 +187,16 @@ def _storage_lines(workload: Workload, bill: Bill) -> tuple[list[Line], tuple[st
         if rate is None:
             unknown.append(f"{kind} storage of the {item.name} at {terms.name}: no price known")
             continue
-        lines.append(_storage_line(item, terms, rate, bill.run.period_s))
+        lines.append(_storage_line(item, terms, rate, bill.run.kept_s))
     return lines, tuple(unknown)
 
 
-def _storage_line(item: Stored, terms: Terms, rate: float, period_s: Estimate) -> Line:
+def _storage_line(item: Stored, terms: Terms, rate: float, kept_s: Estimate) -> Line:
     return Line(
         name="storage",
-        usd=period_s.scaled(item.size_bytes * rate / MONTH_S),
+        usd=kept_s.scaled(item.size_bytes * rate / MONTH_S),
         basis=f"{item.name}: {item.size_bytes / GB:,.4g} GB x ${rate * GB:.4g}/GB-month x "
-        f"{period_s.likely / DAY_S:,.1f} days at {terms.name}",
+        f"{kept_s.likely / DAY_S:,.1f} days at {terms.name}",
         source=terms.source_of(f"{item.kind}_storage"),
     )
 

@@ -57,12 +57,20 @@ def rows_of(name: str) -> list[dict[str, str]]:
     path = DATA / name
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise OutlayError(
-            f"The bundled table {path} cannot be read ({error.strerror}).",
-            fix="Install outlay again.",
-        ) from error
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise _damaged(path, str(error)) from error
+    if not rows:
+        raise _damaged(path, "it has no rows")
+    for line, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise _damaged(path, f"line {line} has not as many cells as the head")
+    return rows
+
+
+def _damaged(path: Path, why: str) -> OutlayError:
+    return OutlayError(f"The bundled table {path} is damaged: {why}.", fix="Install outlay again.")
 
 
 @cache

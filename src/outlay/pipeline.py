@@ -34,7 +34,7 @@ from outlay.offers.catalog import (
 )
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.sources.quoted import quoted_offers
-from outlay.offers.sources.workstation import workstation_offer
+from outlay.offers.sources.workstation import workstation_offers
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms, known_provider, terms_of
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
@@ -51,7 +51,14 @@ from outlay.trace.bundled import find_profile
 from outlay.trace.profile import profile_of
 from outlay.trace.trace import Precision, Profile
 from outlay.units import GB
-from outlay.workload import Selection, Step, TermsOverride, Workload
+from outlay.workload import (
+    FREE_SOURCES,
+    WITH_THE_RUN,
+    Selection,
+    Step,
+    TermsOverride,
+    Workload,
+)
 
 
 def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
@@ -59,6 +66,7 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
 
     `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
     """
+    workload = with_known_places(workload)
     planner = _planner(workload, profile or profile_for(workload.step))
     offers = candidates(workload, today)
     options = [
@@ -90,6 +98,18 @@ def profile_for(step: Step) -> Profile:
     return find_profile(step.profile or "")
 
 
+def with_known_places(workload: Workload) -> Workload:
+    """The workload with every place something lies at checked and spelled as in the tables."""
+    quoted = _quoted(workload)
+
+    def place(name: str) -> str:
+        return name if name in (WITH_THE_RUN, *FREE_SOURCES) else known_provider(name, quoted)
+
+    data = replace(workload.data, at=place(workload.data.at), kept_at=place(workload.data.kept_at))
+    stored = tuple(replace(item, at=place(item.at)) for item in workload.stored)
+    return replace(workload, data=data, stored=stored)
+
+
 @cache
 def calibration() -> Calibration:
     """The fitted numbers, from `data/calibration.csv`."""
@@ -99,8 +119,11 @@ def calibration() -> Calibration:
 def candidates(workload: Workload, today: str = "") -> list[Offer]:
     """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
     own = [
-        *quoted_offers(workload.quotes),
-        *(workstation_offer(machine) for machine in workload.workstations),
+        replace(offer, as_of=offer.as_of or today)
+        for offer in (
+            *quoted_offers(workload.quotes),
+            *workstation_offers(workload.workstations),
+        )
     ]
     consider, leave_out = workload.consider, workload.leave_out
     bundled = _selected(bundled_offers(today), consider) if consider.bundled else []

@@ -71,8 +71,7 @@ class Option:
         if self.run is None:
             return False
         deadline_s = self.limits.deadline_s
-        elapsed_s = max(self.run.busy_s.likely, self.run.period_s.likely)
-        return deadline_s is None or elapsed_s <= deadline_s
+        return deadline_s is None or self.run.period_s.likely <= deadline_s
 
     @property
     def runs(self) -> bool:
@@ -130,6 +129,7 @@ class BreakEven:
     rented_usd_per_hour: float
     """What renting the work of one hour of the owned machine costs."""
     purchase_usd: float
+    resale_usd: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,8 @@ def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
                 ),
                 owned_usd_per_hour=running / hours,
                 rented_usd_per_hour=rented_usd_per_hour,
-                purchase_usd=spread_usd,
+                purchase_usd=owned.purchase_usd,
+                resale_usd=owned.resale_usd,
             )
         )
     return tuple(found)
@@ -275,10 +276,11 @@ def _why_not(
         return _unpriced(option, chosen)
     if not option.within_budget:
         over_usd = option.cost.usd.likely - (option.limits.budget_usd or 0.0)
-        return f"over budget by ${over_usd:,.0f}"
+        return f"over budget by ${over_usd:,.2f}"
     if not option.meets_deadline:
         late_s = option.run.period_s.likely - (option.limits.deadline_s or 0.0)
-        return f"misses the deadline by {late_s / DAY_S:,.1f} days"
+        late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
+        return f"misses the deadline by {late}"
     if option.doubts:
         return f"price doubtful: {', '.join(option.doubts)} (seen {option.offer.as_of})"
     if chosen is None or chosen is option or chosen.cost is None:
@@ -317,5 +319,7 @@ def _compared(
     unit = "" if scale is _whole else " a million samples"
     ratio = own[1] / least[1]
     pace = f"is {1 / ratio:.1f}x as fast" if ratio < 1 else f"takes {ratio:.1f}x as long"
+    if 0.95 < ratio < 1.05:
+        pace = "takes as long"
     more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
     return f"{more}{', but' if on_frontier else ' and'} {pace}"

@@ -115,7 +115,7 @@ def _usd_per_unit(currency: str) -> float:
         known = ["USD"] + [
             name.removeprefix("usd_per_").upper()
             for name, row in assumptions().items()
-            if name.startswith("usd_per_") and row.unit == "USD"
+            if name.startswith("usd_per_") and row.unit.startswith("USD/")
         ]
         raise NotKnown("currency", currency, known, fix=f"Known: {', '.join(known)}.")
     return fact.number
@@ -233,7 +233,7 @@ def _input_error(error: ValidationError, text: str, where: str) -> InputError:
     path = [part for part in first["loc"] if isinstance(part, int) or not _is_type(str(part))]
     line = line_of(text, path)
     place = f"{where}, line {line}" if line else where
-    key = ".".join(str(part) for part in path) or "the file"
+    key = _key(path)
     more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
     if first["type"] == "extra_forbidden":
         return InputError(f"{place}: there is no key {key!r}{more}.", why=_meant(path))
@@ -241,10 +241,29 @@ def _input_error(error: ValidationError, text: str, where: str) -> InputError:
         return InputError(
             f"{place}: {key!r} is missing{more}.", fix="`outlay init` shows every key."
         )
-    said = first["msg"].removeprefix("Value error, ").rstrip(".")
-    said = said[0].lower() + said[1:]
-    value = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+    said = _said(first["type"], first["msg"], str(path[0]) if path else "")
+    value = "" if isinstance(first["input"], dict | list) else f" = {first['input']!r}"
     return InputError(f"{place}: {key}{value}: {said}{more}.")
+
+
+def _said(kind: str, message: str, table: str) -> str:
+    """What is wrong, in the words of the file rather than of the reader."""
+    if kind == "tuple_type":
+        return f"it may stand there more than once: write [[{table}]], or a list in brackets"
+    if kind in ("model_type", "model_attributes_type"):
+        return f"it is a table: write [{table}] on a line of its own, and its keys below"
+    said = message.removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    said = said.replace("should be a valid", "should be a").replace("should be", "it should be")
+    return said[0].lower() + said[1:]
+
+
+def _key(path: Sequence[str | int]) -> str:
+    """`length.samples`, or `the 2nd [[offer]], price_per_hour`."""
+    if len(path) > 1 and isinstance(path[1], int):
+        rest = ".".join(str(part) for part in path[2:])
+        nth = f"{path[1] + 1}{ {0: 'st', 1: 'nd', 2: 'rd'}.get(path[1], 'th') }"
+        return f"the {nth} [[{path[0]}]], {rest}" if rest else f"the {nth} {path[0]}"
+    return ".".join(str(part) for part in path) or "the file"
 
 
 def _is_type(part: str) -> bool:

@@ -42,7 +42,10 @@ def _within(amount: float, most: float, name: str) -> float:
 
 
 def _as_date(value: object) -> str:
-    return date.fromisoformat(str(value)).isoformat()
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError:
+        raise ValueError("it is not a date such as 2026-11-01") from None
 
 
 Duration = Annotated[
@@ -74,7 +77,7 @@ class StepTable(_Table):
 
     profile: Name | None = Field(None, description="A bundled profile or the path of a saved one.")
     target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["max"] = Field(
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["max"] = Field(
         "max", description="Samples per GPU and step, or max: the largest that fits."
     )
     precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
@@ -122,6 +125,12 @@ class DataTable(_Table):
     at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
     kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
     storage: Literal["volume", "object", "none"] = "volume"
+
+    @model_validator(mode="after")
+    def _not_absurd(self) -> Self:
+        if (self.samples or 0) * (self.sample_size or 0) > _LARGEST_BYTES:
+            raise ValueError("samples times sample_size is more than an exabyte")
+        return self
 
 
 class StoredTable(_Table):

@@ -4,7 +4,10 @@ import pytest
 from tests.builders import a_calibration, span
 
 from outlay.facts import rows_of
+from outlay.hardware import gpus
 from outlay.predict.calibration import calibration_of
+from outlay.predict.step import Placement, predict_step
+from outlay.trace.bundled import bundled_profiles, find_profile
 
 
 def a_row(name, low, likely, high):
@@ -35,6 +38,16 @@ def test_no_row_of_any_name():
         a_calibration().first("left", "right")
 
 
-def test_the_bundled_rows_cover_what_the_made_up_ones_do():
-    bundled = calibration_of(rows_of("calibration.csv"))
-    assert set(a_calibration().values) <= set(bundled.values)
+PRECISIONS = [None, "fp32", "tf32", "fp16", "bf16"]
+GPUS = ["K80", "P100 SXM2", "V100 SXM2 16GB", "T4", "RTX 4090", "H100 SXM", "B200", "MI300X"]
+
+
+@pytest.mark.parametrize("profile", bundled_profiles())
+@pytest.mark.parametrize("gpu", GPUS)
+def test_the_bundled_rows_are_all_that_a_bundled_profile_needs(profile, gpu):
+    calibration = calibration_of(rows_of("calibration.csv"))
+    traced = find_profile(profile)
+    for precision in PRECISIONS:
+        placement = Placement(gpu=gpus()[gpu], gpus=8)
+        step = predict_step(traced, placement, 1, calibration, precision)
+        assert 0 < step.step_time_s.low <= step.step_time_s.high < 3600

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.builders import a_calibration, a_gpu, a_profile
 
 from outlay.predict.memory import LARGEST_BATCH, available_bytes, largest_batch, memory_need
+from outlay.trace.trace import Held
 from outlay.units import GIB
 
 
@@ -34,6 +35,27 @@ def test_memory_need():
     assert need.reserved_bytes.likely == pytest.approx(1.661e9)
     assert need.reserved_bytes.high == pytest.approx(1.8875e9)
     assert need.available_bytes == 5e9
+
+
+def test_memory_need_where_the_allocator_was_modelled():
+    held = {
+        1: Held(allocated_bytes=1e9, reserved_bytes=2e9),
+        3: Held(allocated_bytes=2e9, reserved_bytes=4e9),
+    }
+    need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
+    # halfway from 2 to 4 GB; 0.9, 1 and 1.2 times that and 10 MB of workspace
+    assert need.reserved_bytes.low == pytest.approx(2.71e9)
+    assert need.reserved_bytes.likely == pytest.approx(3.01e9)
+    assert need.reserved_bytes.high == pytest.approx(3.61e9)
+    # what is allocated stays as traced: 1.5 GB and the workspace
+    assert need.allocated_bytes.likely == pytest.approx(1.51e9)
+
+
+def test_what_is_reserved_is_no_less_than_what_is_surely_allocated():
+    held = {1: Held(allocated_bytes=1e8, reserved_bytes=1e8)}
+    need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
+    # 0.9 x 1.5 GB and 10 MB
+    assert need.reserved_bytes.low == need.allocated_bytes.low == pytest.approx(1.36e9)
 
 
 def test_it_fits_where_the_high_estimate_does():

@@ -31,13 +31,15 @@ def command(names: tuple[str, ...], facts: bool, as_json: bool) -> None:
 
         print_document(gpus_document(chosen))
         return
-    from outlay.report.console import console
+    from rich.text import Text
+
+    from outlay.report.console import Page
     from outlay.report.tables import facts_table, gpus_table
 
-    out = console()
-    out.print(gpus_table(chosen))
+    out = Page()
+    out.print(gpus_table(chosen, out.width))
     if facts:
         for gpu in chosen:
             out.print()
-            out.print(gpu.name, style="bold")
-            out.print(facts_table(gpu), soft_wrap=True)
+            out.print(Text(gpu.name, style="bold"))
+            out.print(facts_table(gpu, out.width))

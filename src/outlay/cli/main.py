@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -80,8 +81,10 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit with the documented code."""
+    if sys.stdout is None:  # closed by the caller (`outlay ... >&-`)
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="outlay", standalone_mode=False)
     except OutlayError as error:
         _complain(error.what, error.why, error.fix)
         sys.exit(error.exit_code)

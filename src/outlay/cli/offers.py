@@ -72,12 +72,12 @@ def command(
         print_document(offers_document(found[:max_offers]))
         return
     shown = found[: max_offers or 50]
-    from outlay.report.console import console
+    from outlay.report.console import Page
     from outlay.report.tables import offers_table
 
-    out = console()
+    out = Page()
     if shown:
-        out.print(offers_table(shown))
+        out.print(offers_table(shown, out.width))
     out.print(f"Shown {len(shown)} of {len(found)} offers; snapshot of {snapshot_date()}.")
 
 

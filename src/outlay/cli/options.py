@@ -39,6 +39,14 @@ def today() -> str:
     import os
     from datetime import UTC, datetime
 
-    fixed = os.environ.get("SOURCE_DATE_EPOCH")
+    from outlay.errors import InputError
+
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if fixed and not fixed.isdecimal():
+        raise InputError(
+            f"SOURCE_DATE_EPOCH is {fixed!r}.",
+            why="It must be a whole number of seconds since 1970.",
+            fix="Unset it, or give such a number.",
+        )
     now = datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
     return now.date().isoformat()

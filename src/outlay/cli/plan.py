@@ -14,8 +14,11 @@ from outlay.cli.options import json_option, print_document, today
 @click.option(
     "--best", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows to show."
 )
+@click.option(
+    "--max-options", type=click.IntRange(1), help="Options in JSON, best first.  [default: all]"
+)
 @json_option
-def command(file: Path, best: int, as_json: bool) -> int:
+def command(file: Path, best: int, max_options: int | None, as_json: bool) -> int:
     """Rank every offer for a workload: time, cost line by line, and why others lost.
 
     FILE is a workload file (TOML); `outlay init` writes one.
@@ -23,7 +26,7 @@ def command(file: Path, best: int, as_json: bool) -> int:
     \b
     Example:
       outlay plan outlay.toml
-      outlay plan outlay.toml --json | jq .chosen
+      outlay plan outlay.toml --max-options 20 --json | jq .chosen
 
     Exits with 3 when no option satisfies the limits.
     """
@@ -36,10 +39,10 @@ def command(file: Path, best: int, as_json: bool) -> int:
     if as_json:
         from outlay.report.json import plan_document
 
-        print_document(plan_document(plan, workload.name))
+        print_document(plan_document(plan, workload.name, max_options))
     else:
-        from outlay.report.console import console
+        from outlay.report.console import Page
         from outlay.report.plan_table import print_plan
 
-        print_plan(console(), plan, workload, profile, best=best)
+        print_plan(Page(), plan, workload, profile, best=best)
     return 0 if plan.chosen is not None else 3

@@ -7,6 +7,8 @@ import click
 from outlay.cli.options import json_option, print_document, tell
 from outlay.errors import InputError
 
+LARGEST_BATCH = 1_000_000
+
 
 @click.command("predict", no_args_is_help=True)
 @click.argument("target")
@@ -29,7 +31,7 @@ def command(
     batch_size: str,
     memory_cap_mib: int | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Predict step time and memory of a training step on GPUs.
 
     TARGET is a bundled profile, a saved one (.json), or path/to/file.py:function (needs torch).
@@ -38,6 +40,8 @@ def command(
     Example:
       outlay predict resnet50 --gpu "RTX 3090,A100-80GB" --batch-size 64
       outlay predict train.py:training_step --gpu T4 --batch-size max
+
+    Exits with 3 when it fits on none of them.
     """
     from outlay.gpu_names import find_gpu
     from outlay.pipeline import calibration, profile_for
@@ -46,7 +50,7 @@ def command(
     from outlay.workload import Step
 
     batch = _batch_size(batch_size)
-    matches = [find_gpu(name.strip()) for names in gpu_names for name in names.split(",")]
+    matches = [find_gpu(_one(name)) for names in gpu_names for name in names.split(",")]
     step = Step(target=target) if _is_code(target) else Step(profile=target)
     if step.target is not None:
         tell(f"Tracing {target} ...")
@@ -63,26 +67,38 @@ def command(
         predicted = spanning(forms)
         notes = ((match.note,) if match.note else ()) + profile.notes
         predictions.append((match.spelling, predicted, notes))
+    status = 0 if any(predicted.fits for _, predicted, _ in predictions) else 3
     if as_json:
         from outlay.report.json import predictions_document
 
         print_document(predictions_document(target, predictions))
-        return
-    from outlay.report.console import console, muted
+        return status
+    from outlay.report.console import Page, muted
     from outlay.report.tables import predictions_table
 
-    out = console()
-    out.print(predictions_table([predicted for _, predicted, _ in predictions]))
+    out = Page()
+    out.print(predictions_table([predicted for _, predicted, _ in predictions], out.width))
     for note in dict.fromkeys(note for _, _, notes in predictions for note in notes):
         out.print(muted(note))
+    return status
+
+
+def _one(name: str) -> str:
+    spelling, colon, _ = name.strip().partition(":")
+    if colon:
+        raise InputError(
+            f"{name.strip()!r} asks for several GPUs; a step is predicted on one.",
+            fix=f'Write --gpu "{spelling}"; `outlay plan` counts several GPUs.',
+        )
+    return spelling
 
 
 def _batch_size(text: str) -> int | None:
     if text == "max":
         return None
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or not 1 <= int(text) <= LARGEST_BATCH:
         raise InputError(
-            f"The batch size {text!r} is neither a whole number above 0 nor max.",
+            f"The batch size {text!r} is neither a number from 1 to {LARGEST_BATCH} nor max.",
             fix="Write for example --batch-size 64 or --batch-size max.",
         )
     return int(text)

@@ -27,7 +27,8 @@ def command(as_json: bool) -> None:
 
         print_document(profiles_document(profiles))
         return
-    from outlay.report.console import console
+    from outlay.report.console import Page
     from outlay.report.tables import profiles_table
 
-    console().print(profiles_table(profiles))
+    out = Page()
+    out.print(profiles_table(profiles, out.width))

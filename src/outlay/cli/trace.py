@@ -39,11 +39,11 @@ def command(target: str, name: str | None, sample: str, save: Path | None, as_js
     if as_json:
         print_document({"schema": SCHEMA, "profile": profile_document(profile)})
         return
-    from outlay.report.console import console, muted
+    from outlay.report.console import Page, muted
     from outlay.report.tables import profiles_table
 
-    out = console()
-    out.print(profiles_table([profile]))
+    out = Page()
+    out.print(profiles_table([profile], out.width))
     for operator, runs in profile.unknown_ops.items():
         out.print(muted(f"{operator}: no formula, {runs:g} times a step"))
     for note in profile.notes:

@@ -16,9 +16,8 @@ from outlay.offers.offer import Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.units import GB, GIB, size_bytes
 
-_MEMORY_RANGE = re.compile(
-    r"(?P<low>[\d.]+ *[GgMmTt]i?[Bb])?(?P<dots>\.\.)(?P<high>[\d.]+ *[GgMmTt]i?[Bb])?"
-)
+_SIZE = r"[\d.]+ *[GgMmTt]i?[Bb]"
+_MEMORY_RANGE = re.compile(rf"(?=.*\d)(?P<low>{_SIZE})?(?P<dots>\.\.|\+)?(?P<high>{_SIZE})?")
 _SAME_PRICE = 0.02
 """Two prices closer than this are one price, rounded twice."""
 _COUNT = re.compile(r"(?P<low>\d+)(?:\.\.(?P<high>\d+)?)?")
@@ -147,14 +146,26 @@ def gpu_filter(text: str) -> GpuFilter:
     low_gpus, high_gpus = _count_range(text, count)
     memory = _MEMORY_RANGE.fullmatch(spelling.strip())
     if memory is not None:
+        low_bytes, high_bytes = _memory_range(text, memory)
         return GpuFilter(
-            low_bytes=_nominal_bytes(memory["low"]) if memory["low"] else 0.0,
-            high_bytes=_nominal_bytes(memory["high"]) if memory["high"] else float("inf"),
-            low_gpus=low_gpus,
-            high_gpus=high_gpus,
+            low_bytes=low_bytes, high_bytes=high_bytes, low_gpus=low_gpus, high_gpus=high_gpus
         )
     names = frozenset(gpu.name for gpu in find_gpu(spelling).candidates)
     return GpuFilter(names=names, low_gpus=low_gpus, high_gpus=high_gpus)
+
+
+def _memory_range(text: str, memory: re.Match[str]) -> tuple[float, float]:
+    """`24GB..80GB`, `24GB..`, `..80GB`; `24GB+` is at least, `24GB` just that."""
+    low = _nominal_bytes(memory["low"]) if memory["low"] else 0.0
+    high = _nominal_bytes(memory["high"]) if memory["high"] else float("inf")
+    if not memory["dots"]:
+        return (0.97 * low, 1.03 * low)
+    if high < low:
+        raise InputError(
+            f"{text!r} is a memory range that ends before it begins.",
+            fix="Write the smaller size first, for example 24GB..80GB.",
+        )
+    return low, high
 
 
 def _nominal_bytes(text: str) -> float:
@@ -166,7 +177,8 @@ def _count_range(text: str, count: str) -> tuple[int, int | None]:
     if not count:
         return 1, None
     match = _COUNT.fullmatch(count.strip())
-    if match is None or match["low"] == "0":
+    high = int(match["high"]) if match and match["high"] else None
+    if match is None or int(match["low"]) == 0 or (high is not None and high < int(match["low"])):
         raise InputError(
             f"{text!r} has no usable number of GPUs after the colon.",
             fix="Write a number or a range, for example A100-80GB:8 or H100:1..8.",
@@ -174,7 +186,7 @@ def _count_range(text: str, count: str) -> tuple[int, int | None]:
     low = int(match["low"])
     if ".." not in count:
         return low, low
-    return low, int(match["high"]) if match["high"] else None
+    return low, high
 
 
 @cache
@@ -216,6 +228,8 @@ def known_regions(names: Iterable[str], offers: Iterable[Offer]) -> set[str]:
     known = {offer.region for offer in offers}
     found: set[str] = set()
     for name in names:
+        if not name:
+            raise InputError("An empty text is not a region.", fix="Leave it out, or name one.")
         matching = {region for region in known if region.lower().startswith(name.lower())}
         if not matching:
             raise NotKnown("region", name, sorted(known))

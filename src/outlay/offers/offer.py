@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from outlay.errors import InputError
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
 
@@ -103,3 +106,16 @@ class Offer:
     def hourly_usd(self, tenancy: Tenancy) -> float | None:
         """The whole machine's price an hour in one tenancy, None where it is not known."""
         return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour
+
+
+def refuse_twins(offers: Iterable[Offer], table: str, fix: str) -> None:
+    """Raise where two offers a user wrote are one and the same."""
+    seen: set[tuple[str, str, str]] = set()
+    for offer in offers:
+        if offer.identity in seen:
+            raise InputError(
+                f"Two {table} tables are {' / '.join(offer.identity)}.",
+                why="Provider, instance and region together name an offer.",
+                fix=fix,
+            )
+        seen.add(offer.identity)

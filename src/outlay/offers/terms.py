@@ -52,7 +52,7 @@ def terms_of(provider: str) -> Terms:
 
 def known_provider(name: str, others: tuple[str, ...] = ()) -> str:
     """The provider meant by a name in any case, or an error with the nearest ones."""
-    by_name = {provider: provider for provider in (*all_terms(), *others)}
+    by_name = {provider.lower(): provider for provider in (*all_terms(), *others)}
     by_name |= {terms.name.lower(): provider for provider, terms in all_terms().items()}
     if name.lower() not in by_name:
         raise NotKnown("provider", name, sorted(by_name.values()))

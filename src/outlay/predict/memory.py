@@ -70,9 +70,11 @@ def largest_batch(profile: Profile, available: float, calibration: Calibration) 
 
     if not fits(1):
         return 0
+    if fits(LARGEST_BATCH):
+        return LARGEST_BATCH
     low, high = 1, 2
-    while high <= LARGEST_BATCH and fits(high):
-        low, high = high, high * 2
+    while fits(high):
+        low, high = high, min(high * 2, LARGEST_BATCH)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

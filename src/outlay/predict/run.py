@@ -41,7 +41,9 @@ class Run:
     repeated_s: Estimate
     """Work lost to interruptions and done again, with the set-up of the replacement."""
     period_s: Estimate
-    """From the first session's start to the last one's end: how long data is kept."""
+    """From the first session's start to the last one's end."""
+    kept_s: Estimate
+    """How long data is stored and paid for."""
 
     busy_s: Estimate = field(init=False)
     """Time the machine is held, which is what is billed."""
@@ -101,8 +103,11 @@ def run_of(
         checkpoint_s=checkpoint_s,
         repeated_s=repeated_s,
         period_s=Estimate.exactly(0.0),
+        kept_s=Estimate.exactly(0.0),
     )
-    return _with_period(run, usage)
+    period = _period_s(run, usage)
+    kept = period if usage.storage_s is None else Estimate.exactly(usage.storage_s)
+    return replace(run, period_s=period, kept_s=kept)
 
 
 def _setup_s(usage: Usage, habits: Habits) -> float:
@@ -123,16 +128,13 @@ def _sessions(usage: Usage, training_s: float, setup_s: float) -> float:
     return 1.0
 
 
-def _with_period(run: Run, usage: Usage) -> Run:
-    if usage.storage_s is not None:
-        period = Estimate.exactly(usage.storage_s)
-    elif usage.sessions_per_month is not None:
-        period = Estimate.exactly(MONTH_S)
-    elif usage.hours_per_day is not None:
-        period = run.busy_s.scaled(DAY_S / (usage.hours_per_day * HOUR_S))
-    else:
-        period = run.busy_s
-    return replace(run, period_s=period)
+def _period_s(run: Run, usage: Usage) -> Estimate:
+    """Calendar time: a month of sessions, days of some hours, or one stretch."""
+    if usage.sessions_per_month is not None:
+        return Estimate.exactly(MONTH_S)
+    if usage.hours_per_day is not None:
+        return run.busy_s.scaled(DAY_S / (usage.hours_per_day * HOUR_S))
+    return run.busy_s
 
 
 def checkpoint_interval_s(write_s: float, interruptions_per_s: float) -> float:

@@ -2,51 +2,99 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Sequence
 
-from rich.console import Console
+import click
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH = 120
+NARROWEST_TEXT = 24
+"""Characters a column of free text keeps before other columns are left out for it."""
 
 
-def console() -> Console:
-    """The console of standard output; NO_COLOR and pipes are respected."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(width=PIPED_WIDTH, highlight=False, no_color=True)
+class Page:
+    """Standard output: what is printed keeps the terminal's width and never reads as markup."""
 
+    def __init__(self, width: int | None = None) -> None:
+        self.is_terminal = sys.stdout.isatty()
+        self.width = width or (Console().width if self.is_terminal else PIPED_WIDTH)
 
-def table(*heads: str, right: tuple[str, ...] = ()) -> Table:
-    """A table in the manner of command lines: upper-case heads, no boxes, numbers to the right."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for head in heads:
-        made.add_column(
-            head.upper(),
-            justify="right" if head in right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
+    def print(self, item: RenderableType = "") -> None:
+        """Print one text or table; without colour and trailing blanks where nobody watches."""
+        buffer = io.StringIO()
+        console = Console(
+            file=buffer,
+            width=self.width,
+            force_terminal=self.is_terminal,
+            markup=False,
+            highlight=False,
+            no_color=None if self.is_terminal else True,
         )
+        console.print(item)
+        lines = buffer.getvalue().splitlines()
+        text = buffer.getvalue() if self.is_terminal else "".join(f"{x.rstrip()}\n" for x in lines)
+        click.echo(text, nl=False)
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    *,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    wrap: str | None = None,
+) -> Table:
+    """A table in the manner of command lines: upper-case heads, no boxes, numbers to the right.
+
+    Where the width does not do, the columns of `drop` are left out in that order; figures are
+    never cut. The column `wrap` holds free text and is folded into the room that is left.
+    """
+    kept = _kept(heads, rows, width, drop, wrap)
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index in kept:
+        folded = heads[index] == wrap
+        made.add_column(
+            heads[index].upper(),
+            justify="right" if heads[index] in right else "left",
+            no_wrap=not folded,
+            overflow="fold",
+            min_width=None if folded else _widths(heads, rows)[index],
+        )
+    for row in rows:
+        made.add_row(*(row[index] for index in kept))
     return made
 
 
-def fitted(made: Table, width: int, least: tuple[str, ...]) -> Table:
-    """The table without as many of its `least` important columns as the width demands."""
-    for head in least:
-        if _width(made) <= width:
-            break
-        keep = [column for column in made.columns if column.header != head.upper()]
-        made.columns = keep
-    return made
-
-
-def _width(made: Table) -> int:
-    """Characters of the widest row, two after each column."""
-    widths = [
-        max(len(str(cell)) for cell in (column.header, *column.cells)) for column in made.columns
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(Text(str(cell)).cell_len for cell in column)
+        for column in zip(heads, *rows, strict=True)
     ]
-    return sum(widths) + 2 * len(widths)
+
+
+def _kept(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    drop: Sequence[str],
+    wrap: str | None,
+) -> list[int]:
+    """The columns that fit, by index."""
+    widths = _widths(heads, rows)
+    if wrap is not None:
+        folded = heads.index(wrap)
+        widths[folded] = min(widths[folded], NARROWEST_TEXT)
+    kept = list(range(len(heads)))
+    for head in drop:
+        if sum(widths[index] + 2 for index in kept) - 2 <= width:
+            break
+        kept = [index for index in kept if heads[index] != head]
+    return kept
 
 
 def muted(text: str) -> Text:

@@ -33,16 +33,16 @@ def estimate_document(estimate: Estimate | None) -> Document | None:
     return {"low": estimate.low, "likely": estimate.likely, "high": estimate.high}
 
 
-def plan_document(plan: Plan, name: str) -> Document:
-    """`outlay plan --json`."""
-    options = [option_document(option) for option in plan.options]
-    by_rank = {option["rank"]: option for option in options}
+def plan_document(plan: Plan, name: str, most: int | None = None) -> Document:
+    """`outlay plan --json`: all options, or the best of them; the choice is always among them."""
+    options = [option_document(option) for option in plan.options[:most]]
+    chosen = None if plan.chosen is None else options[plan.chosen.rank - 1]
     return {
         "schema": SCHEMA,
         "workload": name,
         "ranked_by": plan.ranked_by,
         "options": options,
-        "chosen": by_rank[plan.chosen.rank] if plan.chosen else None,
+        "chosen": chosen,
         "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
         "assumptions": list(plan.assumptions),
     }
@@ -64,6 +64,7 @@ def option_document(option: Option) -> Document:
         "price_as_of": offer.as_of or None,
         "price_source": offer.source,
         "doubts": [doubt.word for doubt in offer.doubts],
+        "cautions": list(option.doubts),
         "batch_size": step.batch_size,
         "global_batch_size": step.global_batch_size,
         "max_batch_size": step.max_batch_size,
@@ -102,6 +103,7 @@ def _break_even_document(one: BreakEven) -> Document:
         "owned_usd_per_hour": one.owned_usd_per_hour,
         "rented_usd_per_hour": one.rented_usd_per_hour,
         "purchase_usd": one.purchase_usd,
+        "resale_usd": one.resale_usd,
     }
 
 

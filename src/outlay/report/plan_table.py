@@ -2,138 +2,161 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.estimate import Estimate
 from outlay.plan import Option, Plan, tie_usd_per_hour
-from outlay.report.console import fitted, muted, table
-from outlay.report.text import count, duration, usd, usd_range
+from outlay.report.console import Page, muted, table
+from outlay.report.text import (
+    count,
+    counted,
+    duration,
+    duration_range,
+    machine,
+    usd,
+    usd_range,
+)
 from outlay.trace.trace import Profile
 from outlay.units import HOUR_S
 from outlay.workload import Workload
 
 BEST = 10
+INDENT = 2
 
 
 def print_plan(
-    console: Console, plan: Plan, workload: Workload, profile: Profile, *, best: int = BEST
+    page: Page, plan: Plan, workload: Workload, profile: Profile, *, best: int = BEST
 ) -> None:
     """Print the whole report."""
-    console.print(_head(plan, workload, profile))
-    console.print(_answer(plan, workload))
-    sections: list[tuple[str, RenderableType]] = []
+    page.print(_head(plan, workload, profile))
+    page.print(_answer(plan, workload))
+    for title, body in _sections(plan, workload, page.width - INDENT, best):
+        page.print()
+        page.print(Text(title, style="bold"))
+        page.print(Padding(body, (0, 0, 0, INDENT)))
+
+
+def _sections(
+    plan: Plan, workload: Workload, width: int, best: int
+) -> Iterable[tuple[str, RenderableType]]:
     if plan.chosen is not None:
-        sections.append(("What it costs, line by line", _bill(plan.chosen, workload)))
-    shown = _representatives(option for option in plan.options if option.cost is not None)
-    width = console.width - 2
-    sections.append((_best_title(plan, shown, best), _options(shown[:best], plan.chosen, width)))
+        yield "What it costs, line by line", _bill(plan.chosen, workload, width)
+    priced = _representatives(option for option in plan.options if option.cost is not None)
+    if priced:
+        yield _best_title(plan, priced, best), _options(priced[:best], plan, width)
     faster = _worthwhile(plan.frontier)
     if len(faster) > 1:
-        sections.append(
-            (
-                "Faster for more money: the frontier, in steps of a tenth of the time or more",
-                _frontier(faster),
-            )
-        )
+        title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
+        yield title, _frontier(faster, width)
     doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
-    cheaper = [one for one in doubtful if _beats(one, plan.chosen)]
+    cheaper = [one for one in doubtful if _beats(one, plan)]
     if cheaper:
-        sections.append(("Cheaper if the price holds, which is doubtful", _doubtful(cheaper[:5])))
+        yield "Cheaper if the price holds, which is doubtful", _doubtful(cheaper[:5], width)
     unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
     if unpriced:
-        sections.append(("No price known", _unpriced(unpriced[:best], plan.chosen)))
+        yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
     ruled_out = [one for one in plan.options if not one.feasible and (one.cost or not one.run)]
     if ruled_out:
-        sections.append(("Ruled out", _ruled_out(ruled_out)))
+        yield "Ruled out", _ruled_out(ruled_out, width)
     if plan.break_even:
-        sections.append(("Rent or buy", _break_even(plan)))
-    sections.append(("Assumed", _bullets(plan.assumptions)))
-    for title, body in sections:
-        console.print()
-        console.print(Text(title, style="bold"))
-        console.print(Padding(body, (0, 0, 0, 2)))
+        yield "Rent or buy", _bullets(_break_even(plan))
+    yield "Assumed", _bullets(plan.assumptions)
 
 
 def _head(plan: Plan, workload: Workload, profile: Profile) -> Text:
     limits = workload.limits
-    work = _work(workload, profile)
-    said = [f"{workload.name}: {work}"]
+    said = [f"{workload.name}: {_work(workload, profile)}"]
     if limits.budget_usd is not None:
-        said.append(f"budget {usd(limits.budget_usd)}")
+        said.append(f"budget {_money(limits.budget_usd, workload)}")
     if limits.deadline_s is not None:
         said.append(f"deadline {duration(limits.deadline_s)}")
     offers = len({option.offer.identity for option in plan.options})
-    return Text(", ".join(said) + f". {len(plan.options):,} options from {offers:,} offers.")
+    options = counted(len(plan.options), "option")
+    return Text(f"{', '.join(said)}. {options} from {counted(offers, 'offer')}.")
 
 
 def _work(workload: Workload, profile: Profile) -> str:
-    samples, length = workload.samples(), workload.length
+    samples, length, usage = workload.samples(), workload.length, workload.usage
     if samples is not None:
-        return f"{count(samples)} samples ({profile.sample})"
-    if length.iterations is not None:
-        return f"{count(length.iterations)} iterations at each machine's own batch"
-    return f"{duration(length.training_s)} of training"
+        work = f"{count(samples)} samples ({profile.sample})"
+    elif length.iterations is not None:
+        work = f"{count(length.iterations)} iterations at each machine's own batch"
+    else:
+        work = f"{duration(length.training_s)} of training"
+    if usage.sessions_per_month is not None:
+        return f"{usage.sessions_per_month:g} sessions a month of {work}"
+    return work
+
+
+def _money(amount_usd: float, workload: Workload) -> str:
+    """Dollars, and the user's own currency beside them."""
+    if workload.currency == "USD":
+        return usd(amount_usd)
+    return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
 
 
 def _answer(plan: Plan, workload: Workload) -> Text:
     chosen = plan.chosen
     if chosen is None or chosen.cost is None or chosen.run is None:
-        return Text("No option satisfies the limits.", style="bold red")
+        return _no_answer(plan)
     cost, run = chosen.cost.usd, chosen.run.busy_s
-    text = Text("Cheapest: ", style="bold green")
+    a_month = " a month" if workload.usage.sessions_per_month is not None else ""
+    head = "Cheapest" if plan.ranked_by == "cost" else "Best value"
+    text = Text(f"{head}: ", style="bold green")
     text.append(
-        f"{_machine(chosen)} at {_place(chosen)}, {chosen.tenancy}: "
-        f"{usd(cost.likely)} ({usd_range(cost)}), {duration(run.likely)} "
-        f"({duration(run.low)} - {duration(run.high)})."
+        f"{machine(chosen.offer)} at {_place(chosen)}, {chosen.tenancy}: "
+        f"{_money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
+        f"{duration(run.likely)}{_bracketed(duration_range(run))}."
     )
     budget_usd = workload.limits.budget_usd
     if budget_usd is not None and cost.high > budget_usd:
         text.append(" May pass the budget in the worst tenth of cases.", style="yellow")
-    if workload.currency != "USD":
-        text.append(f" {cost.likely / workload.usd_per_unit:,.0f} {workload.currency}.")
     return text
 
 
-def _machine(option: Option) -> str:
-    """`8x H100 SXM`, or the share of a GPU: `1/8 L4`."""
-    offer = option.offer
-    if offer.gpu_share != 1:
-        return f"{offer.gpu_share:.3g} of a {offer.gpu}"
-    return f"{offer.gpus}x {offer.gpu}"
+def _bracketed(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _no_answer(plan: Plan) -> Text:
+    text = Text("No option satisfies the limits.", style="bold red")
+    nearest = next((one for one in plan.options if one.cost is not None), None)
+    if nearest is not None and nearest.cost is not None:
+        text.append(
+            f" Nearest: {machine(nearest.offer)} at {_place(nearest)}, {nearest.tenancy}, "
+            f"{usd(nearest.cost.usd.likely)}: {nearest.why_not}."
+        )
+    return text
 
 
 def _place(option: Option) -> str:
     """`gcp europe-north1 (a3-highgpu-1g)`."""
     offer = option.offer
-    region = "" if offer.region == "any" else f" {offer.region}"
+    region = "" if offer.region in ("any", "here") else f" {offer.region}"
     return f"{offer.provider}{region} ({offer.instance})"
 
 
-def _bill(option: Option, workload: Workload) -> Table:
+def _bill(option: Option, workload: Workload, width: int) -> Table:
     assert option.cost is not None
-    made = table("line", "usd", "range", "how", right=("usd",))
-    for line in option.cost.breakdown.lines:
-        made.add_row(line.name, usd(line.usd.likely), _spread(line.usd), line.basis)
-    made.add_row("total", usd(option.cost.usd.likely), _spread(option.cost.usd), "", style="bold")
-    for missing in option.cost.unknown:
-        made.add_row("not priced", "unknown", "", missing, style="yellow")
-    if workload.usage.sessions_per_month:
-        made.add_row("", "", "", "a month")
-    return made
-
-
-def _spread(estimate: Estimate) -> str:
-    return "" if estimate.low == estimate.high else usd_range(estimate)
+    rows = [
+        (line.name, usd(line.usd.likely), usd_range(line.usd), line.basis)
+        for line in option.cost.breakdown.lines
+    ]
+    total = option.cost.usd
+    own = "" if workload.currency == "USD" else _money(total.likely, workload)
+    rows.append(("total", usd(total.likely), usd_range(total), own))
+    rows += [("not priced", "unknown", "", missing) for missing in option.cost.unknown]
+    return table(
+        ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
+    )
 
 
 def _representatives(options: Iterable[Option]) -> list[Option]:
-    """The best option of each provider, GPU and tenancy, in rank order."""
+    """The best option of each provider, GPU and tenancy, in rank order; every quote."""
     seen: set[tuple[str, str, str]] = set()
     best = []
     for option in options:
@@ -146,46 +169,53 @@ def _representatives(options: Iterable[Option]) -> list[Option]:
 
 def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
     return (
-        f"Best {min(best, len(shown))} of {len(shown)} by {plan.ranked_by} ($/M), the best of each "
-        f"provider, GPU and tenancy; all {len(plan.options):,} in --json"
+        f"Best {min(best, len(shown))} of {len(shown)} by {plan.ranked_by}: the best of each "
+        f"provider, GPU and tenancy (--json has all {len(plan.options):,})"
     )
 
 
-def _options(options: Sequence[Option], chosen: Option | None, width: int) -> Table:
-    made = table(
-        "#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", "cost",
-        "range", "$/M", "", right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
-    )  # fmt: skip
+def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
+    rows = []
     for option in options:
         assert option.cost is not None
         assert option.run is not None
-        made.add_row(
-            str(option.rank),
-            option.offer.provider,
-            option.offer.region,
-            _machine(option),
-            option.tenancy,
-            usd(option.offer.hourly_usd(option.tenancy)) if not option.offer.owned else "-",
-            str(option.step.batch_size),
-            duration(option.step.step_time_s.likely),
-            duration(option.run.busy_s.likely),
-            usd(option.cost.usd.likely),
-            usd_range(option.cost.usd),
-            usd(option.training_usd_per_million_samples),
-            _mark(option, chosen),
+        rows.append(
+            (
+                str(option.rank),
+                option.offer.provider,
+                option.offer.region,
+                machine(option.offer),
+                option.tenancy,
+                "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
+                str(option.step.batch_size),
+                duration(option.step.step_time_s.likely),
+                duration(option.run.busy_s.likely),
+                usd(option.cost.usd.likely),
+                usd_range(option.cost.usd),
+                usd(option.training_usd_per_million_samples),
+                _mark(option, plan.chosen),
+            )
         )
-    return fitted(made, width, ("region", "$/M", "step", "batch", "range", "$/h"))
+    drop = ["region", "$/M", "step", "batch", "range", "$/h", "#"]
+    if plan.ranked_by != "cost":
+        drop.remove("$/M")
+    return table(
+        ("#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", "cost",
+         "range", "$/M", ""),
+        rows,
+        width,
+        right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
+        drop=drop,
+    )  # fmt: skip
 
 
 def _mark(option: Option, chosen: Option | None) -> str:
     if chosen is not None and option.rank == chosen.rank:
         return "CHOSEN ✔"
+    if not option.feasible:
+        return _reason(option)
     if option.doubts:
         return f"doubtful: {option.doubts[0]}"
-    if not option.within_budget:
-        return "over budget"
-    if not option.meets_deadline:
-        return "too late"
     return "frontier" if option.on_frontier else ""
 
 
@@ -198,79 +228,102 @@ def _worthwhile(frontier: Sequence[Option]) -> list[Option]:
     return kept
 
 
-def _frontier(options: Sequence[Option]) -> Table:
-    made = table("time", "cost", "machine", "provider", "tenancy", right=("time", "cost"))
-    for option in options:
-        assert option.cost is not None
-        assert option.run is not None
-        made.add_row(
+def _frontier(options: Sequence[Option], width: int) -> Table:
+    rows = [
+        (
             duration(option.run.busy_s.likely),
             usd(option.cost.usd.likely),
-            _machine(option),
+            machine(option.offer),
             option.offer.provider,
             option.tenancy,
         )
-    return made
+        for option in options
+        if option.run and option.cost
+    ]
+    return table(
+        ("time", "cost", "machine", "provider", "tenancy"), rows, width, right=("time", "cost")
+    )
 
 
-def _beats(option: Option, chosen: Option | None) -> bool:
-    if option.cost is None:
-        return False
-    return chosen is None or chosen.cost is None or option.cost.usd.likely < chosen.cost.usd.likely
+def _beats(option: Option, plan: Plan) -> bool:
+    """Whether a doubtful option would be the choice if its price held."""
+    if plan.chosen is None:
+        return True
+    if plan.ranked_by == "cost":
+        return _cost_usd(option) < _cost_usd(plan.chosen)
+    own, least = (
+        one.training_usd_per_million_samples or float("inf") for one in (option, plan.chosen)
+    )
+    return own < least
 
 
-def _doubtful(options: Sequence[Option]) -> Table:
-    made = table("cost", "machine", "provider", "tenancy", "why doubtful", right=("cost",))
-    for option in options:
-        assert option.cost is not None
-        made.add_row(
-            usd(option.cost.usd.likely),
-            _machine(option),
+def _cost_usd(option: Option) -> float:
+    return option.cost.usd.likely if option.cost else float("inf")
+
+
+def _doubtful(options: Sequence[Option], width: int) -> Table:
+    rows = [
+        (
+            usd(_cost_usd(option)),
+            machine(option.offer),
             option.offer.provider,
             option.tenancy,
             f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
         )
-    return made
+        for option in options
+    ]
+    return table(
+        ("cost", "machine", "provider", "tenancy", "why doubtful"),
+        rows,
+        width,
+        right=("cost",),
+        wrap="why doubtful",
+    )
 
 
-def _unpriced(options: Sequence[Option], chosen: Option | None) -> Table:
-    made = table(
-        "machine", "provider", "batch", "step", "time", "cheapest below",
-        right=("batch", "step", "time", "cheapest below"),
-    )  # fmt: skip
+def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> Table:
+    rows = []
     for option in options:
         assert option.run is not None
         tie_usd = tie_usd_per_hour(option, chosen)
-        made.add_row(
-            _machine(option),
-            option.offer.provider,
-            str(option.step.batch_size),
-            duration(option.step.step_time_s.likely),
-            duration(option.run.busy_s.likely),
-            "unknown" if tie_usd is None else f"{usd(tie_usd)}/h",
+        rows.append(
+            (
+                machine(option.offer),
+                option.offer.provider,
+                str(option.step.batch_size),
+                duration(option.step.step_time_s.likely),
+                duration(option.run.busy_s.likely),
+                "unknown" if tie_usd is None else f"{usd(tie_usd)}/h",
+            )
         )
-    return made
+    return table(
+        ("machine", "provider", "batch", "step", "time", "best value below"),
+        rows,
+        width,
+        right=("batch", "step", "time", "best value below"),
+        drop=("batch", "step"),
+    )
 
 
-def _ruled_out(options: Sequence[Option]) -> Table:
-    made = table("options", "why", "such as", right=("options",))
-    for reason, members in _by_reason(options).items():
-        example = members[0]
-        made.add_row(
-            f"{len(members):,}",
-            reason,
-            f"{_machine(example)} at {example.offer.provider} "
-            f"({example.tenancy}): {example.why_not}",
-        )
-    return made
-
-
-def _by_reason(options: Sequence[Option]) -> dict[str, list[Option]]:
+def _ruled_out(options: Sequence[Option], width: int) -> Table:
     groups: dict[str, list[Option]] = {}
     for option in options:
         groups.setdefault(_reason(option), []).append(option)
-    order = Counter({reason: len(members) for reason, members in groups.items()})
-    return {reason: groups[reason] for reason, _ in order.most_common()}
+    rows = [
+        (
+            f"{len(members):,}",
+            reason,
+            _example(members[0]),
+        )
+        for reason, members in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
+    return table(("options", "why", "such as"), rows, width, right=("options",), wrap="such as")
+
+
+def _example(option: Option) -> str:
+    return (
+        f"{machine(option.offer)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
+    )
 
 
 def _reason(option: Option) -> str:
@@ -282,22 +335,21 @@ def _reason(option: Option) -> str:
         return "not for sale"
     if option.cost is None:
         return "no price known"
-    return "over budget" if not option.within_budget else "misses the deadline"
+    return "over budget" if not option.within_budget else "too late"
 
 
-def _break_even(plan: Plan) -> RenderableType:
-    lines = []
+def _break_even(plan: Plan) -> Iterable[str]:
     for one in plan.break_even:
         if one.use_s is None:
             verdict = "never pays: running it costs more than renting the same work"
         else:
             verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use"
-        lines.append(
-            f"{one.buy} ({usd(one.purchase_usd)} less resale) {verdict}; it costs "
+        resale = f" less {usd(one.resale_usd)} resale" if one.resale_usd else ""
+        yield (
+            f"{one.buy} ({usd(one.purchase_usd)}{resale}) {verdict}; it costs "
             f"{usd(one.owned_usd_per_hour)}/h to run, renting its work "
             f"{usd(one.rented_usd_per_hour)}/h ({one.rent})"
         )
-    return _bullets(lines)
 
 
 def _bullets(lines: Iterable[str]) -> Group:

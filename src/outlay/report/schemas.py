@@ -74,6 +74,7 @@ def _plan() -> Schema:
         price_as_of=_or_null(_TEXT),
         price_source=_TEXT,
         doubts=_TEXTS,
+        cautions=_TEXTS,
         batch_size=_COUNT,
         global_batch_size=_COUNT,
         max_batch_size=_COUNT,
@@ -99,6 +100,7 @@ def _plan() -> Schema:
         owned_usd_per_hour=_NUMBER,
         rented_usd_per_hour=_NUMBER,
         purchase_usd=_NUMBER,
+        resale_usd=_NUMBER,
     )
     return _document(
         workload=_TEXT,

@@ -10,23 +10,18 @@ from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
 from outlay.predict.step import StepPrediction
 from outlay.report.console import table
-from outlay.report.text import count, duration, gib, tera, usd
+from outlay.report.text import count, duration, gib, machine, tera, usd
 from outlay.trace.trace import Profile
 from outlay.units import GIB
 
 
-def offers_table(offers: Sequence[Offer]) -> Table:
+def offers_table(offers: Sequence[Offer], width: int) -> Table:
     """One row per offer."""
-    made = table(
-        "provider", "instance", "gpu", "mem", "vcpus", "ram", "region", "$/h", "spot $/h",
-        "$/gpu-h", "as of", "doubts", right=("mem", "vcpus", "ram", "$/h", "spot $/h", "$/gpu-h"),
-    )  # fmt: skip
-    for offer in offers:
-        share = f" ({offer.gpu_share:g} of one)" if offer.gpu_share != 1 else ""
-        made.add_row(
+    rows = [
+        (
             offer.provider,
             offer.instance,
-            f"{offer.gpus}x {offer.gpu}{share}",
+            machine(offer),
             _gib(offer.gpu_memory_bytes),
             "" if offer.vcpus is None else f"{offer.vcpus:g}",
             _gib(offer.ram_bytes),
@@ -37,7 +32,17 @@ def offers_table(offers: Sequence[Offer]) -> Table:
             offer.as_of,
             ", ".join(doubt.word for doubt in offer.doubts),
         )
-    return made
+        for offer in offers
+    ]
+    return table(
+        ("provider", "instance", "gpu", "mem", "vcpus", "ram", "region", "$/h", "spot $/h",
+         "$/gpu-h", "as of", "doubts"),
+        rows,
+        width,
+        right=("mem", "vcpus", "ram", "$/h", "spot $/h", "$/gpu-h"),
+        drop=("vcpus", "ram", "$/gpu-h", "mem", "instance", "as of", "doubts", "region"),
+        wrap="doubts",
+    )  # fmt: skip
 
 
 def _gib(amount: float | None) -> str:
@@ -53,16 +58,11 @@ def _per_gpu(offer: Offer) -> float | None:
     return None if price is None else price / (offer.gpus * offer.gpu_share)
 
 
-def gpus_table(gpus: Sequence[Gpu]) -> Table:
+def gpus_table(gpus: Sequence[Gpu], width: int) -> Table:
     """One row per GPU: the figures that decide."""
-    made = table(
-        "gpu", "architecture", "form", "mem", "usable", "gb/s", "sms", "mhz", "fp32", "tf32",
-        "fp16", "bf16", "fp8", "tdp", "cc",
-        right=("mem", "usable", "gb/s", "sms", "mhz", "fp32", "tf32", "fp16", "bf16", "fp8", "tdp"),
-    )  # fmt: skip
-    for gpu in gpus:
-        peaks = gpu.peak_flops_per_s
-        made.add_row(
+    kinds = ("fp32", "tf32", "fp16", "bf16", "fp8")
+    rows = [
+        (
             gpu.name,
             gpu.architecture,
             gpu.form,
@@ -71,30 +71,47 @@ def gpus_table(gpus: Sequence[Gpu]) -> Table:
             f"{gpu.memory_bytes_per_s / 1e9:,.0f}",
             str(gpu.sm_count),
             f"{gpu.boost_hz / 1e6:.0f}",
-            *(tera(peaks.get(kind)) for kind in ("fp32", "tf32", "fp16", "bf16", "fp8")),
+            *(tera(gpu.peak_flops_per_s.get(kind)) for kind in kinds),
             f"{gpu.board_tdp_w:.0f} W",
             gpu.compute_capability,
         )
-    return made
+        for gpu in gpus
+    ]
+    return table(
+        ("gpu", "architecture", "form", "mem", "usable", "gb/s", "sms", "mhz", *kinds, "tdp", "cc"),
+        rows,
+        width,
+        right=("mem", "usable", "gb/s", "sms", "mhz", *kinds, "tdp"),
+        drop=("cc", "mhz", "fp8", "sms", "form", "usable", "architecture", "fp32"),
+    )
 
 
-def facts_table(gpu: Gpu) -> Table:
+def facts_table(gpu: Gpu, width: int) -> Table:
     """Every row the facts table has on one GPU, with its source."""
-    made = table("parameter", "value", "unit", "as of", "source", "note", right=("value",))
-    for name, fact in gpu.facts.items():
-        made.add_row(name, fact.text or "unknown", fact.unit, fact.as_of, fact.source, fact.note)
-    return made
+    rows = [
+        (
+            name,
+            fact.text or "unknown",
+            fact.unit,
+            fact.as_of,
+            fact.source + (f" ({fact.note})" if fact.note else ""),
+        )
+        for name, fact in gpu.facts.items()
+    ]
+    return table(
+        ("parameter", "value", "unit", "as of", "source and note"),
+        rows,
+        width,
+        right=("value",),
+        drop=("as of",),
+        wrap="source and note",
+    )
 
 
-def predictions_table(predictions: Sequence[StepPrediction]) -> Table:
+def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Table:
     """One row per GPU."""
-    made = table(
-        "gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "reserves", "has",
-        "fits",
-        right=("batch", "max batch", "step", "samples/s", "reserves", "has"),
-    )  # fmt: skip
-    for one in predictions:
-        made.add_row(
+    rows = [
+        (
             one.placement.gpu.name,
             str(one.batch_size),
             str(one.max_batch_size),
@@ -106,21 +123,35 @@ def predictions_table(predictions: Sequence[StepPrediction]) -> Table:
             gib(one.memory.available_bytes),
             "yes" if one.fits else "no",
         )
-    return made
-
-
-def profiles_table(profiles: Sequence[Profile]) -> Table:
-    """One row per bundled profile."""
-    made = table(
-        "name", "parameters", "sample", "gflop/sample", "description",
-        right=("parameters", "gflop/sample"),
+        for one in predictions
+    ]
+    return table(
+        ("gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "reserves", "has",
+         "fits"),
+        rows,
+        width,
+        right=("batch", "max batch", "step", "samples/s", "reserves", "has"),
+        drop=("bound", "samples/s", "has", "reserves"),
     )  # fmt: skip
-    for profile in profiles:
-        made.add_row(
+
+
+def profiles_table(profiles: Sequence[Profile], width: int) -> Table:
+    """One row per profile."""
+    rows = [
+        (
             profile.name,
             count(profile.parameters),
             profile.sample,
-            f"{profile.at(16).flops / 16 / 1e9:,.0f}",
+            f"{profile.at(16, shapes=False).flops / 16 / 1e9:,.0f}",
             profile.description,
         )
-    return made
+        for profile in profiles
+    ]
+    return table(
+        ("name", "parameters", "sample", "gflop/sample", "description"),
+        rows,
+        width,
+        right=("parameters", "gflop/sample"),
+        drop=("sample", "description"),
+        wrap="description",
+    )

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from outlay.estimate import Estimate
+from outlay.offers.offer import Offer
 from outlay.units import DAY_S, GIB, HOUR_S, MINUTE_S
 
 UNKNOWN = "unknown"
 
 
 def usd(amount: float | None) -> str:
-    """`$1,234`, `$12.30` or `$0.0347`: three figures or more."""
+    """`$1,234`, `$12.30`, `$0.069`, or `<$0.01` for what hardly counts."""
     if amount is None:
         return UNKNOWN
-    if abs(amount) >= 1000:
+    if amount < 0:
+        return f"-{usd(-amount)}"
+    if amount >= 1000:
         return f"${amount:,.0f}"
-    if abs(amount) >= 0.1 or amount == 0:
-        return f"${amount:,.2f}"
-    return f"${amount:.3g}"
+    if 0.01 <= amount < 0.1:
+        return f"${amount:.3f}"
+    return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
+
+
+def is_exact(estimate: Estimate) -> bool:
+    """Whether the range is too narrow to be worth a word."""
+    return estimate.high - estimate.low <= 0.005 * max(estimate.high, 1e-9)
 
 
 def usd_range(estimate: Estimate) -> str:
-    """The range alone: `$120.00-310.00`."""
+    """The range alone, `$120-310`; nothing where there is none."""
+    if is_exact(estimate) or estimate.high < 0.01:
+        return ""
     return f"{usd(estimate.low)}-{usd(estimate.high).removeprefix('$')}"
 
 
 def duration(seconds: float | None) -> str:
-    """`4.2 d`, `7.0 h`, `35 min`, `12 s` or `83 ms`."""
+    """`4.2 d`, `7.0 h`, `35 min`, `12.0 s` or `83.1 ms`."""
     if seconds is None:
         return UNKNOWN
     if seconds >= 2 * DAY_S:
@@ -40,7 +50,9 @@ def duration(seconds: float | None) -> str:
 
 
 def duration_range(estimate: Estimate) -> str:
-    """The range alone."""
+    """The range alone; nothing where there is none."""
+    if is_exact(estimate):
+        return ""
     return f"{duration(estimate.low)} - {duration(estimate.high)}"
 
 
@@ -54,6 +66,18 @@ def count(amount: float | None) -> str:
     return UNKNOWN if amount is None else f"{amount:,.0f}"
 
 
+def counted(amount: int, noun: str) -> str:
+    """`1 option`, `2 options`."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
 def tera(amount: float | None) -> str:
     """FLOP/s in tera; a dash where the hardware has none."""
     return "-" if amount is None else f"{amount / 1e12:,.4g}"
+
+
+def machine(offer: Offer) -> str:
+    """`8x H100 SXM`, or a share of one: `1/8 of one L4`."""
+    if offer.gpu_share == 1:
+        return f"{offer.gpus}x {offer.gpu}"
+    return f"{offer.gpu_share:.3g} of one {offer.gpu}"

@@ -14,16 +14,27 @@ first. Of an operation, `launches` 1, `layout` "plain" and empty `shapes` are le
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from outlay.errors import InputError
-from outlay.trace.trace import Held, Memory, Polynomial, Profile, ProfileOp
+from outlay.trace.trace import (
+    Held,
+    Kind,
+    Memory,
+    Polynomial,
+    Precision,
+    Profile,
+    ProfileOp,
+    value_at,
+)
 
 SCHEMA = 1
 _MARK = "outlay profile"
@@ -48,7 +59,14 @@ def write_profile(profile: Profile, path: Path | str) -> None:
     data = text.encode()
     if str(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)
-    Path(path).write_bytes(data)
+    draft = Path(f"{path}.part")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise InputError(f"The profile {path} cannot be written: {error.strerror}.") from error
 
 
 def read_profile(path: Path | str) -> Profile:
@@ -88,15 +106,31 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
         )
     try:
         plain = {name: content[name] for name in _PLAIN_FIELDS}
-        return Profile(
+        profile = Profile(
             **plain,
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
             held={int(n): Held(**held) for n, held in content.get("held", {}).items()},
             ops=tuple(map(_op_from_json, content["ops"])),
         )
+        _check(profile)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(source, f"A part is missing or odd: {error!r}.") from error
+    return profile
+
+
+def _check(profile: Profile) -> None:
+    """Raise a ValueError where a profile says what no step can."""
+    if not profile.ops or not profile.memory:
+        raise ValueError("no operations, or no memory")
+    amounts = [profile.parameters, profile.trainable_parameters, profile.issued_ops]
+    amounts += [memory.peak_bytes for memory in profile.memory.values()]
+    for op in profile.ops:
+        if op.kind not in get_args(Kind) or op.precision not in get_args(Precision):
+            raise ValueError(f"{op.name} is a {op.kind} in {op.precision}")
+        amounts += [op.count, op.launches, value_at(op.flops, 1), value_at(op.moved_bytes, 1)]
+    if not all(math.isfinite(amount) and amount >= 0 for amount in amounts):
+        raise ValueError("an amount below zero, or no number")
 
 
 def _content(path: Path) -> object:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from outlay.errors import InputError
 from outlay.gpu_names import find_gpu
-from outlay.offers.offer import Offer
+from outlay.offers.offer import Offer, refuse_twins
 from outlay.workload import Quote
 
 SOURCE = "the workload file"
@@ -15,15 +14,7 @@ SOURCE = "the workload file"
 def quoted_offers(quotes: Iterable[Quote]) -> tuple[Offer, ...]:
     """The quotes as offers. Two with the same provider, instance and region are an error."""
     offers = tuple(_offer(quote) for quote in quotes)
-    seen: set[tuple[str, str, str]] = set()
-    for offer in offers:
-        if offer.identity in seen:
-            raise InputError(
-                f"Two [[offer]] tables are {' / '.join(offer.identity)}.",
-                why="Provider, instance and region together name an offer.",
-                fix="Give each its own `instance`, or remove one.",
-            )
-        seen.add(offer.identity)
+    refuse_twins(offers, "[[offer]]", "Give each its own `instance`, or remove one.")
     return offers
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from outlay.facts import assumed
 from outlay.gpu_names import find_gpu
-from outlay.offers.offer import Offer, Owned
+from outlay.offers.offer import Offer, Owned, refuse_twins
 from outlay.workload import Workstation
 
 PROVIDER = "own"
+
+
+def workstation_offers(machines: Iterable[Workstation]) -> tuple[Offer, ...]:
+    """The machines as offers. Two of one name are an error."""
+    offers = tuple(map(workstation_offer, machines))
+    refuse_twins(offers, "[[machine]]", "Give each its own `name`, or remove one.")
+    return offers
 
 
 def workstation_offer(machine: Workstation) -> Offer:

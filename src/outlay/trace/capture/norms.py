@@ -43,7 +43,7 @@ def _rms_norm(
     return result
 
 
-class _RmsNorm(torch.autograd.Function):
+class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, weight: Tensor | None) -> Tensor:
         out, rstd = torch.ops.outlay.rms_norm(tensor, weight)
