@@ -59,7 +59,9 @@ def rows_of(name: str) -> list[dict[str, str]]:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise _damaged(path, f"it cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise _damaged(path, str(error)) from error
     if not rows:
         raise _damaged(path, "it has no rows")

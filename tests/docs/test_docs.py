@@ -39,7 +39,7 @@ def test_every_command_is_explained(name):
 
 def examples(page: Path) -> list[str]:
     """The outlay commands in shell blocks of a page that run as they stand."""
-    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
     return [
         line.partition("#")[0].strip()

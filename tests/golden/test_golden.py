@@ -69,6 +69,7 @@ def expected(case) -> tuple[str, Any]:
 def run(arguments, monkeypatch, capsys) -> tuple[int, str]:
     """A command in this process: its exit code and output; it must not complain."""
     monkeypatch.setattr(sys, "argv", ["outlay", *arguments])
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1793491200")  # 2026-11-01
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main()

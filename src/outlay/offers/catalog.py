@@ -16,7 +16,7 @@ from outlay.offers.offer import Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.units import GB, GIB, size_bytes
 
-_SIZE = r"[\d.]+ *[GgMmTt]i?[Bb]"
+_SIZE = r"\d[\d.]*? *[GgMmTt]i?[Bb]"
 _MEMORY_RANGE = re.compile(rf"(?=.*\d)(?P<low>{_SIZE})?(?P<dots>\.\.|\+)?(?P<high>{_SIZE})?")
 _SAME_PRICE = 0.02
 """Two prices closer than this are one price, rounded twice."""

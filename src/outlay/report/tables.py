@@ -40,7 +40,7 @@ def offers_table(offers: Sequence[Offer], width: int) -> Table:
         rows,
         width,
         right=("mem", "vcpus", "ram", "$/h", "spot $/h", "$/gpu-h"),
-        drop=("vcpus", "ram", "$/gpu-h", "mem", "instance", "as of", "doubts", "region"),
+        drop=("vcpus", "ram", "mem", "$/gpu-h", "as of", "doubts", "region", "instance"),
         wrap="doubts",
     )  # fmt: skip
 
