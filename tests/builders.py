@@ -219,8 +219,11 @@ def a_run(
     checkpoint_s=0.0,
     repeated_s=0.0,
     period_s=None,
+    kept_s=None,
 ):
+    """A run that trains for an hour; data is kept as long as it takes."""
     training = training_s if isinstance(training_s, Estimate) else exactly(training_s)
+    period = training if period_s is None else exactly(period_s)
     return Run(
         training_s=training,
         sessions=sessions,
@@ -229,7 +232,8 @@ def a_run(
         download_s=download_s,
         checkpoint_s=exactly(checkpoint_s),
         repeated_s=exactly(repeated_s),
-        period_s=training if period_s is None else exactly(period_s),
+        period_s=period,
+        kept_s=period if kept_s is None else exactly(kept_s),
     )
 
 

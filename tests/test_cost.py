@@ -183,6 +183,13 @@ def test_storage_is_by_the_month_of_thirty_days():
     assert amounts(cost) == {"storage": 5}
 
 
+def test_storage_is_for_as_long_as_data_is_kept():
+    images = Stored(name="images", size_bytes=100 * GB, at="depot", kind="registry")
+    cost = cost_of(a_run(0.0, period_s=DAY_S, kept_s=60 * DAY_S), stored=(images,))
+    # 100 GB x $0.10 x two months
+    assert amounts(cost) == {"storage": 20}
+
+
 def test_the_dataset_is_kept_where_it_is_said():
     data = Dataset(size_bytes=100 * GB, kept_at="depot", storage="volume")
     cost = cost_of(a_run(0.0, period_s=MONTH_S), data=data)
@@ -250,6 +257,15 @@ def test_transfer_is_by_session_and_machine():
     assert transfer_usd(stored=(PULLED,)) == pytest.approx(7.2)
     # ... x 3 machines
     assert transfer_usd(stored=(PULLED,), usage=Usage(machines=3)) == pytest.approx(21.6)
+
+
+def test_storage_and_transfer_say_how_they_came_about():
+    run = a_run(0.0, sessions=2, period_s=15 * DAY_S)
+    cost = cost_of(run, stored=(PULLED,), terms=(depot_with_free(30 * GB),))
+    assert [line.basis for line in cost.breakdown.lines] == [
+        "images: 1 GB x $0.1/GB-month x 15.0 days at Depot",
+        "images: 80 GB less 30 GB free x $0.09/GB out of Depot",
+    ]
 
 
 def depot_with_free(free_bytes):
@@ -324,6 +340,13 @@ def test_a_machine_one_has_costs_its_electricity():
     assert amounts(cost) == {"electricity": 1}
 
 
+def test_several_machines_of_ones_own_all_draw_power():
+    owned = Owned(electricity_usd_per_kwh=0.25, host_w=100, wear_usd_per_hour=0.05)
+    cost = own_cost_of(a_run(10 * HOUR_S), owned, usage=Usage(machines=3))
+    # 3 x 10 h x 400 W x $0.25/kWh; 3 x 10 h x $0.05
+    assert amounts(cost) == {"electricity": 3, "wear": 1.5}
+
+
 def test_wear_and_cooling_are_added_where_stated():
     owned = Owned(electricity_usd_per_kwh=0.25, host_w=100, pue=1.5, wear_usd_per_hour=0.05)
     cost = own_cost_of(a_run(10 * HOUR_S), owned)
@@ -362,6 +385,25 @@ def test_owned_usd_per_hour():
     owned = Owned(electricity_usd_per_kwh=0.12, host_w=100)
     # (350 + 100) W x $0.12/kWh
     assert owned_usd_per_hour(owned, gpu_w=350) == pytest.approx(0.054)
+
+
+def test_lines_of_ones_own_machine_say_how_they_came_about():
+    owned = Owned(
+        electricity_usd_per_kwh=0.25,
+        host_w=100,
+        pue=1.5,
+        wear_usd_per_hour=0.05,
+        purchase_usd=2000,
+        resale_usd=500,
+        lifetime_use_s=10_000 * HOUR_S,
+    )
+    lines = own_cost_of(a_run(10 * HOUR_S), owned).breakdown.lines
+    # (300 + 100) W x 1.5 = 600 W
+    assert [line.basis for line in lines] == [
+        "10.0 h x 600 W x $0.250/kWh",
+        "10.0 h x $0.050/h",
+        "$1,500 over 10,000 h of use, 10.0 h of them",
+    ]
 
 
 @pytest.mark.parametrize(

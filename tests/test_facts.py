@@ -54,6 +54,22 @@ def test_rows_of_reads_by_column_name(tmp_path, monkeypatch):
     assert rows_of("t.csv") == [{"a": "1", "b": "x, y"}, {"a": "2", "b": ""}]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a,b\n", "no rows"),
+        (b"a,b\n1\n", "line 2"),
+        (b"a,b\n1,2\n1,2,3\n", "line 3"),
+        (b"a,b\n\xff,2\n", "damaged"),
+    ],
+)
+def test_rows_of_a_damaged_table_are_refused(tmp_path, monkeypatch, content, said):
+    monkeypatch.setattr(facts, "DATA", tmp_path)
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(OutlayError, match=said):
+        rows_of("t.csv")
+
+
 def test_rows_of_a_missing_table_is_an_error_of_the_installation():
     with pytest.raises(OutlayError, match="no_such_table.csv") as caught:
         rows_of("no_such_table.csv")

@@ -38,6 +38,7 @@ def meanings(spelling, provider=None):
         ("4090", "RTX 4090"),
         ("RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER"),
         ("RTX_4070S_Ti", "RTX 4070 Ti SUPER"),
+        ("GTX1660S", "GTX 1660 SUPER"),
         ("RTX 4060 Ti 16GB", "RTX 4060 Ti"),
         ("RTX 6000 Ada Generation", "RTX 6000 Ada"),
         ("Quadro RTX 6000", "Quadro RTX 6000"),

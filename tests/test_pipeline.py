@@ -150,6 +150,25 @@ def test_two_quotes_of_one_identity_are_refused():
 @pytest.mark.parametrize(
     "text",
     [
+        "[data]\nat = 'awz'",
+        "[data]\nkept_at = 'awz'",
+        "[[stored]]\nname = 'x'\nsize = '1GB'\nat = 'awz'",
+    ],
+)
+def test_unknown_places_are_refused(text):
+    with pytest.raises(NotKnown, match="No provider is known as 'awz'"):
+        planned(text)
+
+
+def test_places_are_known_in_any_case():
+    text = "[consider]\nproviders = ['aws']\n[data]\nsize = '1GB'\nat = '{}'"
+    spelled = {name: planned(text.format(name)).chosen.cost for name in ("aws", "AWS")}
+    assert spelled["AWS"] == spelled["aws"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "[consider]\nbundled = false",
         "[consider]\nproviders = ['gcp']\ngpus = ['T4']",
         "[consider]\ninstances = ['nothing*']",

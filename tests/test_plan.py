@@ -104,7 +104,7 @@ def test_the_order_is_sound_then_doubtful_then_over_the_limits_then_impossible()
 
 def test_why_not_over_budget():
     options = [an_option(60, limits=Limits(budget_usd=50))]
-    assert why_not(options, "box") == "over budget by $10"
+    assert why_not(options, "box") == "over budget by $10.00"
     assert choose(rank_options(options)) is None
 
 
@@ -117,6 +117,17 @@ def test_why_not_late():
     options = [an_option(time_s=3 * DAY_S, limits=Limits(deadline_s=2 * DAY_S))]
     assert why_not(options, "box") == "misses the deadline by 1.0 days"
     assert not options[0].feasible
+
+
+def test_why_not_late_by_hours():
+    # 27 hours against 24
+    options = [an_option(time_s=27 * HOUR_S, limits=Limits(deadline_s=DAY_S))]
+    assert why_not(options, "box") == "misses the deadline by 3.0 h"
+
+
+def test_how_long_data_is_kept_does_not_touch_the_deadline():
+    kept = an_option(run=a_run(HOUR_S, kept_s=30 * DAY_S), limits=Limits(deadline_s=DAY_S))
+    assert kept.meets_deadline
 
 
 def test_the_deadline_counts_nights():
@@ -168,6 +179,11 @@ def test_tie_usd_per_hour_needs_a_choice_and_a_run():
 def test_why_not_dearer_and_slower():
     options = [an_option(10, HOUR_S), an_option(15, 2 * HOUR_S, instance="loser")]
     assert why_not(options, "loser") == "costs $5.00 more and takes 2.0x as long"
+
+
+def test_why_not_dearer_and_as_fast():
+    options = [an_option(10, HOUR_S), an_option(15, 1.01 * HOUR_S, instance="loser")]
+    assert why_not(options, "loser") == "costs $5.00 more and takes as long"
 
 
 def test_why_not_dearer_but_faster():
@@ -231,6 +247,13 @@ def test_what_does_not_run_has_no_cost_a_sample():
     assert option.training_usd_per_million_samples is None
     assert option.training_s_per_sample == float("inf")
     assert option.calendar_s is None
+
+
+def test_what_has_no_price_has_no_cost_a_sample():
+    option = an_option(None, 3600, samples=1000)
+    assert option.usd_per_million_samples is None
+    assert option.training_usd_per_million_samples is None
+    assert option.training_s_per_sample == pytest.approx(3.6)
 
 
 def test_equal_work_is_ranked_by_cost():

@@ -229,6 +229,7 @@ def test_an_unknown_currency_is_refused():
     assert isinstance(error, NotKnown)
     assert "'doubloon'" in str(error)
     assert "USD" in error.fix
+    assert "EUR" in error.fix
 
 
 # --- what is refused, and what the message names ---
@@ -243,11 +244,11 @@ def test_an_unknown_currency_is_refused():
         (
             '[[offer]]\ngpu = "T4"\nprovider = "a"\n[[offer]]\ngpu="T4"\nnot=1\nprovider = "b"\n',
             10,
-            "there is no key 'offer.1.not'. Did you mean 'note'?",
+            "there is no key 'the 2nd [[offer]], not'. Did you mean 'note'?",
         ),
         ("[usage]\nzzzzzz = 3\n", 6, "Known here: sessions_per_month, hours_per_day"),
         # negative, zero, absurd
-        ("[limits]\nbudget = -5\n", 6, "limits.budget = -5: input should be greater than 0"),
+        ("[limits]\nbudget = -5\n", 6, "limits.budget = -5: it should be greater than 0"),
         ("[limits]\nbudget = 1e12\n", 6, "limits.budget"),
         ("[limits]\nbudget = nan\n", 6, "limits.budget = nan"),
         ("[limits]\nbudget = inf\n", 6, "limits.budget = inf"),
@@ -260,8 +261,12 @@ def test_an_unknown_currency_is_refused():
         ("[checkpoint]\nkept = -1\n", 6, "checkpoint.kept = -1"),
         ('[[offer]]\nprovider = "a"\ngpu = "T4"\nprice_per_hour = 0\n', 8, "greater than 0"),
         ('[[offer]]\nprovider = "a"\ngpu = "T4"\nprice_per_hour = -1\n', 8, "greater than 0"),
-        ('[[offer]]\nprovider = "a"\ngpu = "T4"\ngpus = 999999\n', 8, "offer.0.gpus = 999999"),
-        ('[[machine]]\nname = "a"\ngpu = "T4"\npue = 0.5\n', 8, "machine.0.pue = 0.5"),
+        (
+            '[[offer]]\nprovider = "a"\ngpu = "T4"\ngpus = 999999\n',
+            8,
+            "the 1st [[offer]], gpus = 999999",
+        ),
+        ('[[machine]]\nname = "a"\ngpu = "T4"\npue = 0.5\n', 8, "the 1st [[machine]], pue = 0.5"),
         # wrong type
         ("[limits]\ndeadline = 3\n", 6, "a duration needs a unit in quotes"),
         ("[data]\nsize = 100\n", 6, "a size needs a unit in quotes"),
@@ -272,12 +277,12 @@ def test_an_unknown_currency_is_refused():
         ('[consider]\ngpus = "H100"\n', 6, "consider.gpus = 'H100'"),
         ('[consider]\ntenancies = ["spott"]\n', 6, "'on-demand', 'spot', 'reserved' or 'owned'"),
         ('[offer]\nprovider = "a"\ngpu = "T4"\n', 5, "offer"),
-        ('[[offer]]\nprovider = "a"\ngpu = "T4"\nas_of = "soon"\n', 8, "offer.0.as_of = 'soon'"),
+        ('[[offer]]\nprovider = "a"\ngpu = "T4"\nas_of = "soon"\n', 8, "it is not a date"),
         ('[data]\nprepared = "twice"\n', 6, "'each session' or 'once'"),
         # missing
-        ('[[offer]]\nprovider = "a"\n', 5, "'offer.0.gpu' is missing"),
-        ('[[machine]]\ngpu = "T4"\n', 5, "'machine.0.name' is missing"),
-        ('[[stored]]\nname = "x"\n', 5, "'stored.0.size' is missing"),
+        ('[[offer]]\nprovider = "a"\n', 5, "'the 1st [[offer]], gpu' is missing"),
+        ('[[machine]]\ngpu = "T4"\n', 5, "'the 1st [[machine]], name' is missing"),
+        ('[[stored]]\nname = "x"\n', 5, "'the 1st [[stored]], size' is missing"),
         # contradictions
         ("[usage]\nsessions_per_month = 2\nhours_per_day = 3\n", 5, "not both"),
         ('[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\n', 5, "a machine to be bought needs"),

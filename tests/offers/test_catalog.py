@@ -31,6 +31,15 @@ LISTED = (
 ENDS = "provider,instance_pattern,withdrawn,source,as_of,note\n"
 
 
+NOBODY = "nobody,x,T4,1,any,1,,,2026-01-01,page,,\n"
+"""A table must have a row."""
+
+
+def sold(today=""):
+    offers = bundled_offers.__wrapped__(today)
+    return [offer for offer in offers if offer.provider != "nobody"]
+
+
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
     """Writes made-up tables, and reads the offers in them."""
@@ -40,10 +49,13 @@ def tables(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "DATA", tmp_path)
 
     def read(offers="", listed="", ends="", today=""):
-        (tmp_path / "offers_2026-01-31.csv").write_text(OFFERS + offers, encoding="utf-8")
-        (tmp_path / "list_prices_2026-02-28.csv").write_text(LISTED + listed, encoding="utf-8")
-        (tmp_path / "instance_ends.csv").write_text(ENDS + ends, encoding="utf-8")
-        return bundled_offers.__wrapped__(today)
+        for name, text in (
+            ("offers_2026-01-31.csv", OFFERS + offers),
+            ("list_prices_2026-02-28.csv", LISTED + (listed or NOBODY)),
+            ("instance_ends.csv", ENDS + (ends or "nobody,x,2026-01-01,page,2026-01-01,\n")),
+        ):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        return sold(today)
 
     return read
 
@@ -85,7 +97,7 @@ def test_the_newest_snapshot_is_read(tables, tmp_path):
         OFFERS + "acme,old,T4,1,1,,,,,any,1,1,,,2025-12-01,list,\n", encoding="utf-8"
     )
     assert snapshot_date() == "2026-01-31"
-    assert [offer.instance for offer in bundled_offers.__wrapped__("")] == ["new"]
+    assert [offer.instance for offer in sold()] == ["new"]
 
 
 def test_list_prices_are_offers_besides(tables):
@@ -107,6 +119,16 @@ def test_a_newer_list_price_that_differs_supersedes(tables):
     assert words(shop) == []
 
 
+def test_list_prices_are_compared_by_the_gpu(tables):
+    box, _ = tables(
+        "acme,box-1,T4,1,1,,,,,any,1,2,,,2026-01-01,list,\n",
+        "acme,shop,T4,8,any,16,,box-*,2026-02-01,page,,\n",
+    )
+    # 16 / 8 = 2 a GPU
+    assert words(box) == []
+    assert box.as_of == "2026-02-01"
+
+
 def test_a_newer_list_price_that_agrees_confirms(tables):
     box, _ = tables(
         "acme,box-8,T4,8,1,,,,,any,1,16.1,,,2026-01-01,list,stale;aggregator\n",
@@ -122,6 +144,7 @@ def test_a_newer_list_price_that_agrees_confirms(tables):
     "listed",
     [
         "acme,shop,T4,1,any,3,,box,2025-06-01,page,,\n",  # older
+        "acme,shop,T4,1,any,3,,box,2026-01-01,page,,\n",  # of the same day
         "other,shop,T4,1,any,3,,box,2026-02-01,page,,\n",  # another provider
         "acme,shop,T4,1,any,3,,crate-*,2026-02-01,page,,\n",  # another instance
         "acme,shop,T4,1,any,3,,,2026-02-01,page,,\n",  # supersedes nothing
@@ -160,6 +183,23 @@ def test_an_announced_withdrawal_takes_effect_on_its_day(tables, today, word):
     gone = word == "withdrawn"
     assert box.not_for_sale("on-demand") == (("withdrawn",) if gone else ())
     assert box.not_for_sale("spot") == (("withdrawn",) if gone else ())
+
+
+@pytest.mark.parametrize(
+    ("doubt", "ends"),
+    [
+        ("aggregator", "acme,box-*,2026-06-01,page,2026-01-01,\n"),  # never announced
+        ("withdrawal announced", "acme,crate-*,2026-06-01,page,2026-01-01,\n"),
+        ("withdrawal announced", "other,box-*,2026-06-01,page,2026-01-01,\n"),
+    ],
+)
+def test_withdrawals_of_others_do_not_touch_an_offer(tables, doubt, ends):
+    (box,) = tables(
+        f"acme,box-1,T4,1,1,,,,,any,1,2,,,2026-01-01,list,{doubt}\n",
+        ends=ends,
+        today="2027-01-01",
+    )
+    assert words(box) == [doubt]
 
 
 def test_the_bundled_snapshot_loads_and_every_gpu_is_known():
@@ -201,6 +241,8 @@ MACHINES = [
         ("h100 : 1", ["1 H100"]),
         ("..16GB", ["T4"]),
         ("24GB..40GB", ["8 A100 40GB", "L4"]),
+        ("24GB", ["L4"]),
+        ("80GB+:1", ["1 A100 80GB", "1 H100"]),
         (
             "24GB..80GB:1",
             ["1 A100 80GB", "1 H100", "L4"],
@@ -227,13 +269,19 @@ def test_gpu_filter_goes_by_what_the_offer_has():
 
 
 @pytest.mark.parametrize(
-    "text", ["A100:0", "A100:0..4", "A100:x", "A100:-1", "A100:1.5", "A100:2..x"]
+    "text",
+    ["A100:0", "A100:00", "H100:8..1", "A100:0..4", "A100:x", "A100:-1", "A100:1.5", "A100:2..x"],
 )
 def test_gpu_filter_without_a_usable_count_is_refused(text):
     with pytest.raises(InputError, match="no usable number of GPUs") as caught:
         gpu_filter(text)
     assert repr(text) in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_gpu_filter_of_a_reversed_memory_range_is_refused():
+    with pytest.raises(InputError, match="'80GB..24GB'"):
+        gpu_filter("80GB..24GB")
 
 
 def test_gpu_filter_of_an_unknown_gpu_is_refused():

@@ -78,6 +78,7 @@ def test_every_provider_is_known_by_its_own_name():
 
 def test_known_provider_may_be_one_of_the_users():
     assert known_provider("cellar", ("cellar",)) == "cellar"
+    assert known_provider("my cloud", ("My Cloud",)) == "My Cloud"
 
 
 def test_unknown_provider_is_refused_with_the_nearest():

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.errors import NotKnown
+from outlay.errors import InputError, NotKnown
 from outlay.facts import assumptions
-from outlay.offers.sources.workstation import workstation_offer
+from outlay.offers.sources.workstation import workstation_offer, workstation_offers
 from outlay.workload import Workstation
 
 
@@ -46,6 +46,13 @@ def test_what_is_said_is_kept_a_zero_included():
     assert (owned.host_w, owned.electricity_usd_per_kwh) == (0.0, 0.0)
     assert (owned.purchase_usd, owned.resale_usd, owned.lifetime_use_s) == (2000, 500, 3.6e6)
     assert (owned.wear_usd_per_hour, owned.pue) == (0.05, 1.2)
+
+
+def test_two_machines_of_one_name_are_refused():
+    machine = Workstation(name="desk", gpu="T4", gpus=1)
+    with pytest.raises(InputError, match="own / desk / here") as caught:
+        workstation_offers([machine, machine])
+    assert "`name`" in caught.value.fix
 
 
 def test_an_unknown_gpu_is_refused():

@@ -77,7 +77,13 @@ def test_largest_batch_is_none_where_not_one_sample_fits():
 
 def test_largest_batch_comes_to_an_end_where_samples_take_no_memory():
     profile = a_profile(bytes_per_sample=0.0)
-    assert largest_batch(profile, 10e9, a_calibration()) >= LARGEST_BATCH
+    assert largest_batch(profile, 10e9, a_calibration()) == LARGEST_BATCH
+
+
+def test_largest_batch_is_not_sought_beyond_the_largest_of_any_use():
+    # 1.25 x (0.51 GB + 100 b) <= 1 GB up to b = 2.9 million
+    profile = a_profile(bytes_per_sample=100.0)
+    assert largest_batch(profile, 1e9, a_calibration()) == LARGEST_BATCH
 
 
 @given(st.floats(0, 20e9), st.floats(1e5, 5e9), st.floats(0, 200e9))

@@ -94,13 +94,13 @@ def test_sessions_a_month():
 
 
 def test_hours_a_day():
-    run = a_run_of(40_000.0, usage=Usage(hours_per_day=4))
-    # a day has 14400 - 300 = 14100 s of training: 40000 / 14100 = 2.8 days
-    assert run.sessions == 3
-    assert run.training_s == exactly(40_000)
-    # 40000 + 3 x 300, spread over days of which a sixth is used
-    assert run.busy_s == exactly(40_900)
-    assert run.period_s.likely == pytest.approx(40_900 * 6)
+    run = a_run_of(43_000.0, usage=Usage(hours_per_day=4))
+    # a day has 14400 - 300 = 14100 s of training: 43000 / 14100 = 3.05 days
+    assert run.sessions == 4
+    assert run.training_s == exactly(43_000)
+    # 43000 + 4 x 300, spread over days of which a sixth is used
+    assert run.busy_s == exactly(44_200)
+    assert run.period_s.likely == pytest.approx(44_200 * 6)
 
 
 def test_hours_a_day_for_less_than_a_day():
@@ -109,7 +109,14 @@ def test_hours_a_day_for_less_than_a_day():
 
 def test_data_is_kept_as_long_as_the_user_says():
     run = a_run_of(usage=Usage(storage_s=14 * DAY_S))
-    assert run.period_s == exactly(14 * DAY_S)
+    assert run.kept_s == exactly(14 * DAY_S)
+    # ... which is not how long the run takes
+    assert run.period_s == run.busy_s == exactly(10_300)
+
+
+def test_data_is_kept_as_long_as_the_run_takes_where_nothing_is_said():
+    run = a_run_of(usage=Usage(hours_per_day=4))
+    assert run.kept_s == run.period_s
 
 
 # --- data ---
@@ -136,7 +143,10 @@ def test_a_stated_preparation_includes_fetching_from_outside():
     data = Dataset(size_bytes=10e9, preparation_s=500)
     assert a_run_of(data=data).download_s == 0
     data = Dataset(size_bytes=10e9, preparation_s=500, at="aws")
-    assert a_run_of(data=data).download_s == 100
+    run = a_run_of(data=data)
+    assert run.download_s == 100
+    # 10,000 of training, 300 of set-up
+    assert run.busy_s == exactly(10_000 + 300 + 500 + 100)
 
 
 # --- interruptions ---
@@ -178,9 +188,10 @@ def test_spot_repetition():
 
 
 def test_spot_repetition_has_the_range_of_a_chance():
-    rate = span(0, 259.2, 518.4)
+    rate = span(129.6, 259.2, 518.4)
     run = a_run_of(10_000.0, rate, checkpoint=CHECKPOINT)
-    assert run.repeated_s.low == 0
+    # half an interruption at 850 s
+    assert run.repeated_s.low == pytest.approx(425)
     # two interruptions and 1.28 x sqrt(2) more, at 850 s each
     assert run.repeated_s.high == pytest.approx((2 + 1.28 * math.sqrt(2)) * 850)
 
