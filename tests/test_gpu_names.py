@@ -39,7 +39,7 @@ def meanings(spelling, provider=None):
         ("RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER"),
         ("RTX_4070S_Ti", "RTX 4070 Ti SUPER"),
         ("GTX1660S", "GTX 1660 SUPER"),
-        ("RTX 4060 Ti 16GB", "RTX 4060 Ti"),
+        ("RTX 4060 Ti 16GB", "RTX 4060 Ti 16GB"),
         ("RTX 6000 Ada Generation", "RTX 6000 Ada"),
         ("Quadro RTX 6000", "Quadro RTX 6000"),
         ("NVIDIA RTX A6000", "RTX A6000"),
@@ -103,17 +103,40 @@ def test_a_name_of_the_facts_table_means_itself(name):
 
 
 def provider_spellings():
-    """Provider, spelling and meaning; those with one meaning (others go by instance)."""
+    """Provider, spelling and every meaning."""
     found = defaultdict(set)
     for row in rows_of("gpu_spellings.csv"):
         if row["gpu"]:
             found[row["provider"], row["spelling"]].add(row["gpu"])
-    return [(*key, next(iter(gpu))) for key, gpu in found.items() if len(gpu) == 1]
+    return [(*key, sorted(names)) for key, names in found.items()]
 
 
-@pytest.mark.parametrize(("provider", "spelling", "gpu"), provider_spellings())
-def test_a_providers_spelling_means_what_the_table_says(provider, spelling, gpu):
-    assert meanings(spelling, provider) == meanings(gpu)
+@pytest.mark.parametrize(("provider", "spelling", "names"), provider_spellings())
+def test_a_providers_spelling_means_what_the_table_says(provider, spelling, names):
+    found = set(meanings(spelling, provider))
+    allowed = {gpu for name in names for gpu in meanings(name)}
+    assert found
+    assert found <= allowed
+    if len(names) == 1:
+        assert found == allowed
+
+
+@pytest.mark.parametrize(("provider", "spelling", "names"), provider_spellings())
+def test_a_providers_spelling_is_found_without_the_provider(provider, spelling, names):
+    assert meanings(spelling)
+
+
+@pytest.mark.parametrize(
+    ("provider", "spelling", "means"),
+    [
+        ("vast", "RTX3090", {"RTX 3090"}),
+        ("vast", "RTX4090", {"RTX 4090"}),
+        ("lambda", "H100", {"H100 PCIe", "H100 SXM"}),
+        ("aws", "NVIDIA", {"B200", "H200"}),
+    ],
+)
+def test_a_spelling_that_only_the_instance_tells_apart(provider, spelling, means):
+    assert set(meanings(spelling, provider)) == means
 
 
 def test_one_spelling_means_different_gpus_at_different_providers():

@@ -7,7 +7,7 @@ and is in no line: it is never counted as zero silently.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from outlay.estimate import Breakdown, Estimate, Line
@@ -98,8 +98,12 @@ def owned_cost(workload: Workload, bill: Bill, owned: Owned) -> Cost:
                 source=bill.offer.source,
             )
         )
-    transfer, unknown = _transfer_lines(workload, bill)
-    return Cost(breakdown=Breakdown(lines=(*lines, *transfer)), unknown=unknown)
+    storage, no_storage = _storage_lines(workload, bill)
+    transfer, no_transfer = _transfer_lines(workload, bill)
+    return Cost(
+        breakdown=Breakdown(lines=(*lines, *storage, *transfer)),
+        unknown=(*no_storage, *no_transfer),
+    )
 
 
 def owned_usd_per_hour(owned: Owned, gpu_w: float) -> float:
@@ -182,7 +186,7 @@ def _storage_lines(workload: Workload, bill: Bill) -> tuple[list[Line], tuple[st
         kind: StorageKind = item.kind  # type: ignore[assignment]  # checked when read
         terms = bill.terms(place)
         rate = terms.storage_usd_per_byte_month.get(kind)
-        if place in FREE_SOURCES:
+        if place in FREE_SOURCES or (place == bill.offer.provider and bill.offer.owned):
             continue
         if rate is None:
             unknown.append(f"{kind} storage of the {item.name} at {terms.name}: no price known")
@@ -201,40 +205,58 @@ def _storage_line(item: Stored, terms: Terms, rate: float, kept_s: Estimate) -> 
     )
 
 
-def _pulls(workload: Workload, sessions: float) -> Mapping[tuple[str, str], float]:
-    """Bytes moved out of each place over the whole period, by place and what it is."""
-    machines = workload.usage.machines
-    pulled: dict[tuple[str, str], float] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pull:
+    """Bytes moved out of a place over the whole period."""
+
+    place: str
+    name: str
+    moved_bytes: float
+
+
+def _pulls(workload: Workload, sessions: float) -> Iterator[_Pull]:
+    """Everything that is moved out of where it lies."""
+    every = workload.usage.machines * sessions
     for item in workload.stored:
-        if item.at != WITH_THE_RUN and item.pulled_bytes:
-            pulled[item.at, item.name] = item.pulled_bytes * machines * sessions
+        if item.pulled_bytes:
+            yield _Pull(place=item.at, name=item.name, moved_bytes=item.pulled_bytes * every)
     data = workload.data
-    if data.size_bytes is not None and data.at not in FREE_SOURCES:
-        kept_with_run = data.kept_at == WITH_THE_RUN and data.storage != "none"
-        pulled[data.at, "dataset"] = data.size_bytes * (1 if kept_with_run else sessions)
-    return pulled
+    if data.size_bytes is None:
+        return
+    if data.kept_at == WITH_THE_RUN:
+        times = 1.0 if data.storage != "none" else every
+        yield _Pull(place=data.at, name="dataset", moved_bytes=data.size_bytes * times)
+    else:
+        if data.at != data.kept_at:
+            yield _Pull(place=data.at, name="dataset", moved_bytes=data.size_bytes)
+        yield _Pull(place=data.kept_at, name="dataset", moved_bytes=data.size_bytes * every)
 
 
 def _transfer_lines(workload: Workload, bill: Bill) -> tuple[list[Line], tuple[str, ...]]:
+    """What leaving each place costs; all that leaves a provider shares its free allowance."""
     lines, unknown = [], []
     months = max(bill.run.period_s.likely / MONTH_S, 1.0)
-    for (place, name), moved_bytes in _pulls(workload, bill.run.sessions).items():
-        if place == bill.offer.provider:
+    free_left: dict[str, float] = {}
+    for pull in _pulls(workload, bill.run.sessions):
+        if pull.place in (bill.offer.provider, WITH_THE_RUN, *FREE_SOURCES):
             continue
-        terms = bill.terms(place)
+        terms = bill.terms(pull.place)
         if terms.egress_usd_per_byte is None:
-            unknown.append(f"transfer of the {name} out of {terms.name}: no price known")
+            unknown.append(f"transfer of the {pull.name} out of {terms.name}: no price known")
             continue
-        free_bytes = (terms.egress_free_bytes_per_month or 0.0) * months
-        charged_bytes = max(moved_bytes - free_bytes, 0.0)
-        free = f" less {free_bytes / GB:,.4g} GB free" if free_bytes else ""
-        lines.append(
-            Line(
-                name="transfer",
-                usd=_exactly(charged_bytes * terms.egress_usd_per_byte),
-                basis=f"{name}: {moved_bytes / GB:,.4g} GB{free} x "
-                f"${terms.egress_usd_per_byte * GB:.4g}/GB out of {terms.name}",
-                source=terms.source_of("egress"),
-            )
-        )
+        allowance = (terms.egress_free_bytes_per_month or 0.0) * months
+        free_bytes = min(free_left.get(pull.place, allowance), pull.moved_bytes)
+        free_left[pull.place] = free_left.get(pull.place, allowance) - free_bytes
+        lines.append(_transfer_line(pull, free_bytes, terms, terms.egress_usd_per_byte))
     return lines, tuple(unknown)
+
+
+def _transfer_line(pull: _Pull, free_bytes: float, terms: Terms, rate: float) -> Line:
+    free = f" less {free_bytes / GB:,.4g} GB free" if free_bytes else ""
+    return Line(
+        name="transfer",
+        usd=_exactly((pull.moved_bytes - free_bytes) * rate),
+        basis=f"{pull.name}: {pull.moved_bytes / GB:,.4g} GB{free} x "
+        f"${rate * GB:.4g}/GB out of {terms.name}",
+        source=terms.source_of("egress"),
+    )

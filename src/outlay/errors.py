@@ -43,7 +43,7 @@ class NotKnown(InputError):
     """A name that is in no table, with the nearest names there are."""
 
     def __init__(self, noun: str, name: str, known: Iterable[str], *, fix: str = "") -> None:
-        self.suggestions = tuple(difflib.get_close_matches(name, list(known), n=3, cutoff=0.5))
+        self.suggestions = _nearest(name, known)
         hint = f"Did you mean {_either(self.suggestions)}?" if self.suggestions else ""
         super().__init__(f"No {noun} is known as {name!r}.", why=hint, fix=fix)
 
@@ -88,6 +88,19 @@ class ProbeFailed(OutlayError):
 
 class LaunchFailed(OutlayError):
     """A planned run could not be started."""
+
+
+def _nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Up to three known names like this one, whatever their case, spaces and dashes."""
+    by_letters: dict[str, str] = {}
+    for one in known:
+        by_letters.setdefault(_letters(one), one)
+    close = difflib.get_close_matches(_letters(name), by_letters, n=3, cutoff=0.6)
+    return tuple(by_letters[letters] for letters in close)
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
 
 
 def _either(names: tuple[str, ...]) -> str:

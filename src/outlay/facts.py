@@ -71,6 +71,11 @@ def rows_of(name: str) -> list[dict[str, str]]:
     return rows
 
 
+def newest(table: str) -> str:
+    """The name of the newest file of a dated table."""
+    return max(path.name for path in DATA.glob(f"{table}_????-??-??.csv"))
+
+
 def _damaged(path: Path, why: str) -> OutlayError:
     return OutlayError(f"The bundled table {path} is damaged: {why}.", fix="Install outlay again.")
 

@@ -8,6 +8,7 @@ others are kept as candidates so that a range can span them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,8 +30,8 @@ _FORMS = {
     "oam": "oam",
 }
 _NOISE = {
-    "nvidia", "amd", "geforce", "tesla", "instinct", "gpu", "graphics", "card", "generation",
-    "edition", "blackwell", "hgx", "dgx", "gen",
+    "nvidia", "amd", "geforce", "tesla", "instinct", "radeon", "gpu", "graphics", "card",
+    "generation", "edition", "blackwell", "hgx", "dgx", "gen",
 }  # fmt: skip
 _MEMORY_TYPE = re.compile(r"\b(hbm[0-9]?e?|gddr[0-9]x?)\b")
 _MEMORY = re.compile(r"(?<![a-z0-9])([0-9]{1,3}) ?(?:gb|gib|g)(?![a-z0-9])")
@@ -42,9 +43,15 @@ class GpuMatch:
     """What a spelling means: the GPU that stands for it, and every GPU it may mean."""
 
     spelling: str
-    gpu: Gpu
+    meaning: str
+    """A name that means the same to everybody, not only to the provider who spells it so."""
     candidates: tuple[Gpu, ...]
     """Slowest first; more than one where the spelling leaves memory or form open."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The slowest of them, which stands for all."""
+        return self.candidates[0]
 
     @property
     def note(self) -> str:
@@ -67,15 +74,42 @@ class _Spelling:
 
 def find_gpu(spelling: str, provider: str | None = None) -> GpuMatch:
     """The GPU a spelling means, as `provider` would mean it where one is given."""
-    for meaning in (_as_provider(spelling, provider), _alias(spelling), spelling):
-        if meaning is not None and (candidates := _candidates(meaning)):
-            return GpuMatch(spelling=spelling, gpu=candidates[0], candidates=candidates)
+    for meanings in _readings(spelling, provider):
+        candidates = _all_of(meanings)
+        if candidates:
+            name = candidates[0].name if len(candidates) == 1 else meanings[0]
+            return GpuMatch(spelling=spelling, meaning=name, candidates=candidates)
     raise NotKnown(
         "GPU",
         spelling,
         _all_names(),
         fix="`outlay gpus` lists every GPU in the table.",
     )
+
+
+def _readings(spelling: str, provider: str | None) -> Iterator[tuple[str, ...]]:
+    """Names a spelling may be read as, the most certain reading first.
+
+    A provider's own spelling is what the provider means by it: where it means several GPUs that
+    only the instance type tells apart, the one of that very name, or else all of them.
+    """
+    meant = _spellings().get((provider, spelling), ()) if provider else ()
+    exact = _index().get(_parse(spelling))
+    if len(meant) > 1 and exact is not None and exact.name in meant:
+        yield (exact.name,)
+    yield meant
+    yield (_aliases().get(_letters(spelling), ""),)
+    yield (spelling,)
+    if spelling.strip()[:1].isdigit():
+        yield (f"RTX {spelling}",)
+        yield (f"GTX {spelling}",)
+    yield _spellings().get(("", spelling), ())
+
+
+def _all_of(meanings: tuple[str, ...]) -> tuple[Gpu, ...]:
+    """Every GPU that any of the names means, slowest first."""
+    found = {gpu.name: gpu for name in meanings if name for gpu in _candidates(name)}
+    return tuple(sorted(found.values(), key=_speed))
 
 
 def _candidates(meaning: str) -> tuple[Gpu, ...]:
@@ -109,8 +143,9 @@ def _speed(gpu: Gpu) -> tuple[float, float, float]:
 
 def _parse(spelling: str) -> _Spelling:
     text = re.sub(r"[_\-/()]+", " ", spelling.lower())
-    text = _MEMORY_TYPE.sub(" ", re.sub(r"(rtx|gtx|quadro|radeon)", r" \1 ", text))
-    text = re.sub(r"\brtx ?pro\b", " rtx pro ", text)
+    text = re.sub(r"(rtx|gtx|quadro|radeon|titan|super)", r" \1 ", text)
+    text = re.sub(r"(sxm[2-6]?|pcie|nvl(?!ink))", r" \1 ", text)
+    text = re.sub(r"\b(pro)(?=\d)|(?<=\d)(ti)\b", r" \1\2 ", _MEMORY_TYPE.sub(" ", text))
     memory = _MEMORY.search(text)
     if memory is not None:
         text = text[: memory.start()] + " " + text[memory.end() :]
@@ -134,28 +169,31 @@ def _super(words: list[str]) -> list[str]:
     return ["super" if geforce and word == "s" else word for word in words]
 
 
+def _letters(spelling: str) -> str:
+    """A spelling's letters and figures without the words that say nothing."""
+    words = re.findall(r"[a-z0-9]+", spelling.lower())
+    return "".join(word for word in words if word not in _NOISE)
+
+
 @cache
 def _index() -> dict[_Spelling, Gpu]:
     return {_parse(gpu.name): gpu for gpu in gpus().values()}
 
 
 @cache
-def _aliases() -> dict[_Spelling, str]:
-    return {_parse(row["alias"]): row["gpu"] for row in rows_of("gpu_aliases.csv")}
-
-
-def _alias(spelling: str) -> str | None:
-    return _aliases().get(_parse(spelling))
+def _aliases() -> dict[str, str]:
+    return {_letters(row["alias"]): row["gpu"] for row in rows_of("gpu_aliases.csv")}
 
 
 @cache
-def _spellings() -> dict[tuple[str, str], str]:
-    rows = rows_of("gpu_spellings.csv")
-    return {(row["provider"], row["spelling"]): row["gpu"] for row in rows if row["gpu"]}
-
-
-def _as_provider(spelling: str, provider: str | None) -> str | None:
-    return None if provider is None else _spellings().get((provider, spelling))
+def _spellings() -> dict[tuple[str, str], tuple[str, ...]]:
+    """What each provider means by each of its spellings; "" is what anybody means by it."""
+    meanings: dict[tuple[str, str], tuple[str, ...]] = {}
+    for row in rows_of("gpu_spellings.csv"):
+        for who in (row["provider"], "") if row["gpu"] else ():
+            key = (who, row["spelling"])
+            meanings[key] = tuple(dict.fromkeys((*meanings.get(key, ()), row["gpu"])))
+    return meanings
 
 
 @cache

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import get_args
 
 from outlay.cost import Bill, Cost, owned_cost, rented_cost
 from outlay.errors import InputError
@@ -27,8 +28,8 @@ from outlay.offers.catalog import (
     Wanted,
     bundled_offers,
     gpu_filter,
-    gpus_named,
     known_regions,
+    offer_gpus,
     search,
     snapshot_date,
 )
@@ -36,7 +37,7 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.sources.quoted import quoted_offers
 from outlay.offers.sources.workstation import workstation_offers
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, known_provider, terms_of
+from outlay.offers.terms import StorageKind, Terms, known_provider, terms_of
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
@@ -126,7 +127,8 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         )
     ]
     consider, leave_out = workload.consider, workload.leave_out
-    bundled = _selected(bundled_offers(today), consider) if consider.bundled else []
+    selected = _selected(bundled_offers(today), consider)  # also checks the names
+    bundled = selected if consider.bundled else []
     left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()
     kept = [
         offer
@@ -183,12 +185,12 @@ class _Planner:
     workload: Workload
     profile: Profile
     habits: Habits
-    predict: Callable[[str, int, float], StepPrediction]
+    predict: Callable[[tuple[Gpu, ...], int, float], StepPrediction]
     terms: Callable[[str], Terms]
 
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
-        step = self.predict(offer.gpu, offer.gpus, offer.gpu_share)
+        step = self.predict(offer_gpus(offer), offer.gpus, offer.gpu_share)
         run = self._run(offer, tenancy, step) if step.fits else None
         return Option(
             offer=offer,
@@ -235,11 +237,10 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         return predict_step(profile, placement, workload.step.batch_size, calibration(), precision)
 
     @cache
-    def predict(name: str, gpus: int, gpu_share: float) -> StepPrediction:
-        forms = gpus_named(name)
+    def predict(forms: tuple[Gpu, ...], gpus: int, gpu_share: float) -> StepPrediction:
         return spanning([on_gpus(alone(gpu, gpu_share), gpus, calibration()) for gpu in forms])
 
-    overrides = {known_provider(one.provider, _quoted(workload)): one for one in workload.terms}
+    overrides = _overrides(workload)
 
     @cache
     def terms(provider: str) -> Terms:
@@ -252,6 +253,18 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         predict=predict,
         terms=terms,
     )
+
+
+def _overrides(workload: Workload) -> dict[str, TermsOverride]:
+    found: dict[str, TermsOverride] = {}
+    for one in workload.terms:
+        provider = known_provider(one.provider, _quoted(workload))
+        if provider in found:
+            raise InputError(
+                f"Two [[provider]] tables are of {provider!r}.", fix="Put their keys into one."
+            )
+        found[provider] = one
+    return found
 
 
 def _quoted(workload: Workload) -> tuple[str, ...]:
@@ -274,27 +287,26 @@ def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
     """A provider's terms with what the user pays instead."""
     if override is None:
         return terms
-    storage = dict(terms.storage_usd_per_byte_month)
-    for kind, rate in (
-        ("volume", override.volume_usd_per_gb_month),
-        ("object", override.object_usd_per_gb_month),
-        ("registry", override.registry_usd_per_gb_month),
-    ):
-        if rate is not None:
-            storage[kind] = rate / GB  # type: ignore[index]
+    own: dict[str, float | None] = {
+        "billing_step": override.billing_step_s,
+        "billing_minimum": override.billing_minimum_s,
+        "volume_storage": _times(override.volume_usd_per_gb_month, 1 / GB),
+        "object_storage": _times(override.object_usd_per_gb_month, 1 / GB),
+        "registry_storage": _times(override.registry_usd_per_gb_month, 1 / GB),
+        "egress": _times(override.egress_usd_per_gb, 1 / GB),
+        "egress_free": _times(override.egress_free_gb_per_month, GB),
+    }
     return replace(
         terms,
-        billing_step_s=_or(override.billing_step_s, terms.billing_step_s),
-        billing_minimum_s=_or(override.billing_minimum_s, terms.billing_minimum_s),
-        storage_usd_per_byte_month=storage,
-        egress_usd_per_byte=_or(_per_byte(override.egress_usd_per_gb), terms.egress_usd_per_byte),
-        egress_free_bytes_per_month=_or(
-            None
-            if override.egress_free_gb_per_month is None
-            else override.egress_free_gb_per_month * GB,
-            terms.egress_free_bytes_per_month,
-        ),
-        facts={},
+        billing_step_s=_or(own["billing_step"], terms.billing_step_s),
+        billing_minimum_s=_or(own["billing_minimum"], terms.billing_minimum_s),
+        storage_usd_per_byte_month={
+            kind: _or(own[f"{kind}_storage"], terms.storage_usd_per_byte_month.get(kind))
+            for kind in get_args(StorageKind)
+        },
+        egress_usd_per_byte=_or(own["egress"], terms.egress_usd_per_byte),
+        egress_free_bytes_per_month=_or(own["egress_free"], terms.egress_free_bytes_per_month),
+        facts={name: fact for name, fact in terms.facts.items() if own.get(name) is None},
     )
 
 
@@ -302,8 +314,8 @@ def _or(first: float | None, second: float | None) -> float | None:
     return second if first is None else first
 
 
-def _per_byte(usd_per_gb: float | None) -> float | None:
-    return None if usd_per_gb is None else usd_per_gb / GB
+def _times(amount: float | None, unit: float) -> float | None:
+    return None if amount is None else amount * unit
 
 
 def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
@@ -318,7 +330,7 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
 
 def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
     notes = [f"price: {doubt.word}" for doubt in offer.doubts]
-    gpus = gpus_named(offer.gpu)
+    gpus = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
     if gpus[0].software.runs in ("old builds", "unknown"):

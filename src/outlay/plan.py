@@ -71,7 +71,7 @@ class Option:
         if self.run is None:
             return False
         deadline_s = self.limits.deadline_s
-        return deadline_s is None or self.run.period_s.likely <= deadline_s
+        return deadline_s is None or self.run.due_s <= deadline_s
 
     @property
     def runs(self) -> bool:
@@ -278,7 +278,7 @@ def _why_not(
         over_usd = option.cost.usd.likely - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.2f}"
     if not option.meets_deadline:
-        late_s = option.run.period_s.likely - (option.limits.deadline_s or 0.0)
+        late_s = option.run.due_s - (option.limits.deadline_s or 0.0)
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:

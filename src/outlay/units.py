@@ -26,24 +26,13 @@ MONTH_S = 30 * DAY_S
 YEAR_S = 365 * DAY_S
 
 _DURATION_S = {
-    "s": 1.0,
-    "sec": 1.0,
-    "m": MINUTE_S,
-    "min": MINUTE_S,
-    "h": HOUR_S,
-    "hour": HOUR_S,
-    "hours": HOUR_S,
-    "d": DAY_S,
-    "day": DAY_S,
-    "days": DAY_S,
-    "w": 7 * DAY_S,
-    "week": 7 * DAY_S,
-    "weeks": 7 * DAY_S,
-    "month": MONTH_S,
-    "months": MONTH_S,
-    "y": YEAR_S,
-    "year": YEAR_S,
-    "years": YEAR_S,
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE_S),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR_S),
+    **dict.fromkeys(("d", "day", "days"), DAY_S),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_S),
+    **dict.fromkeys(("month", "months"), MONTH_S),
+    **dict.fromkeys(("y", "year", "years"), YEAR_S),
 }
 _SIZE_BYTES = {
     "b": 1,
@@ -56,7 +45,9 @@ _SIZE_BYTES = {
     "gib": GIB,
     "tib": 1024**4,
 }
-_QUANTITY = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]+)\s*")
+_NUMBER = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+"""A number, perhaps with commas or underscores between thousands; a comma is no decimal point."""
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*")
 
 
 def duration_s(text: str) -> float:
@@ -80,7 +71,7 @@ def duration_s(text: str) -> float:
 def size_bytes(text: str) -> int:
     """Bytes in a size such as `24GB` (10^9), `24GiB` (2^30) or `512 MiB`."""
     match = _QUANTITY.fullmatch(text)
-    if match is None or match[2].lower() not in _SIZE_BYTES:
+    if match is None or match[2].lower() not in _SIZE_BYTES or _number(match[1]) > 1e30:
         raise InputError(
             f"{text!r} is not a size.",
             why="A size is a number with a unit: B, KB, MB, GB, TB, or KiB, MiB, GiB, TiB.",

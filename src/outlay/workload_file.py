@@ -227,23 +227,38 @@ def _terms(table: ProviderTable, usd: float) -> TermsOverride:
 
 
 def _input_error(error: ValidationError, text: str, where: str) -> InputError:
-    """The first problem in words: which line and key, what is wrong, which key was meant."""
-    problems = error.errors()
+    """The first problem in words: which line and key, what is wrong, which key was meant.
+
+    A key nobody knows goes before what is missing: it may be the missing one, misspelt.
+    """
+    problems = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     first = problems[0]
-    path = [part for part in first["loc"] if isinstance(part, int) or not _is_type(str(part))]
+    path = _written(first["loc"])
     line = line_of(text, path)
     place = f"{where}, line {line}" if line else where
-    key = _key(path)
     more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
     if first["type"] == "extra_forbidden":
-        return InputError(f"{place}: there is no key {key!r}{more}.", why=_meant(path))
+        return InputError(f"{place}: there is no key {_key(path)!r}{more}.", why=_meant(path))
     if first["type"] == "missing":
         return InputError(
-            f"{place}: {key!r} is missing{more}.", fix="`outlay init` shows every key."
+            f"{place}: {_key(path)!r} is missing{more}.", fix="`outlay init` shows every key."
         )
     said = _said(first["type"], first["msg"], str(path[0]) if path else "")
     value = "" if isinstance(first["input"], dict | list) else f" = {first['input']!r}"
-    return InputError(f"{place}: {key}{value}: {said}{more}.")
+    return InputError(f"{place}: {_key(path)}{value}: {said}{more}.")
+
+
+def _written(location: Sequence[str | int]) -> list[str | int]:
+    """The keys of a location that stand in the file; pydantic adds names of type branches."""
+    path: list[str | int] = []
+    model: type[BaseModel] | None = WorkloadFile
+    for part in location:
+        if isinstance(part, int):
+            path.append(part)
+        elif model is not None:
+            path.append(part)
+            model = _model_of(model, part) if part in model.model_fields else None
+    return path
 
 
 def _said(kind: str, message: str, table: str) -> str:
@@ -266,26 +281,22 @@ def _key(path: Sequence[str | int]) -> str:
     return ".".join(str(part) for part in path) or "the file"
 
 
-def _is_type(part: str) -> bool:
-    """pydantic names the branch of a union in a location; users do not write those."""
-    return part.startswith(("constrained", "literal", "function", "int", "float", "str"))
-
-
 def _meant(path: Sequence[str | int]) -> str:
     """The known key nearest to a wrong one, searched in the table it stands in."""
-    model: Any = WorkloadFile
+    model: type[BaseModel] = WorkloadFile
     for part in path[:-1]:
         if isinstance(part, str):
-            model = _model_of(model, part)
+            model = _model_of(model, part) or model
     known = list(model.model_fields)
     near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(known)}."
 
 
-def _model_of(model: type[BaseModel], field: str) -> type[BaseModel]:
-    annotation = model.model_fields[field].annotation
+def _model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+    """The table a key opens, or None where it holds a value."""
+    annotation: Any = model.model_fields[field].annotation
     inner = getattr(annotation, "__args__", (annotation,))[0]
-    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
 _HEADER = re.compile(r"\s*\[+\s*([A-Za-z0-9_.\-\"]+)\s*\]+")
@@ -293,20 +304,24 @@ _HEADER = re.compile(r"\s*\[+\s*([A-Za-z0-9_.\-\"]+)\s*\]+")
 
 def line_of(text: str, path: Sequence[str | int]) -> int | None:
     """The line of a key in TOML text, of its table where the key is missing."""
-    tables = [str(part) for part in path if isinstance(part, str)]
-    index = next((part for part in path if isinstance(part, int)), 0)
-    header, key = ".".join(tables[:-1]), tables[-1] if tables else ""
-    is_key = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*=")
+    repeated = len(path) > 1 and isinstance(path[1], int)  # a table of an array: [[offer]]
+    index = int(path[1]) if repeated else 0
+    names = [str(part) for part in path if isinstance(part, str)]
+    if not names:
+        return None
+    header = names[0] if repeated else ".".join(names[:-1])
+    key = names[-1] if len(names) > 1 or not repeated else None
+    is_key = re.compile(rf"\s*\"?{re.escape(key or '')}\"?\s*=")
     seen, current, table_line = -1, "", None
     for number, line in enumerate(text.splitlines(), 1):
         match = _HEADER.match(line)
         if match:
             current = match[1].strip('"')
-            if current == ".".join(tables):
+            if current == ".".join(names) and not repeated:
                 return number
             if current == header:
                 seen += 1
                 table_line = number if seen == index else table_line
-        elif current == header and (seen == index or not header) and is_key.match(line):
+        elif key and current == header and (seen == index or not header) and is_key.match(line):
             return number
     return table_line

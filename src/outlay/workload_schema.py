@@ -59,12 +59,12 @@ Size = Annotated[
     Field(description='A size such as "13.8GB" (10^9) or "512MiB" (2^20).'),
 ]
 Day = Annotated[str, BeforeValidator(_as_date, json_schema_input_type=str)]
-Money = Annotated[float, Field(gt=0, le=1e9)]
-MoneyOrZero = Annotated[float, Field(ge=0, le=1e9)]
-HourlyPrice = Annotated[float, Field(gt=0, le=1e7)]
-Rate = Annotated[float, Field(ge=0, le=1e6)]
-Count = Annotated[int, Field(ge=1, le=100_000)]
-Amount = Annotated[float, Field(gt=0, le=1e15)]
+Money = Annotated[float, Field(strict=True, gt=0, le=1e9)]
+MoneyOrZero = Annotated[float, Field(strict=True, ge=0, le=1e9)]
+HourlyPrice = Annotated[float, Field(strict=True, gt=0, le=1e7)]
+Rate = Annotated[float, Field(strict=True, ge=0, le=1e6)]
+Count = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+Amount = Annotated[float, Field(strict=True, gt=0, le=1e15)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -77,7 +77,7 @@ class StepTable(_Table):
 
     profile: Name | None = Field(None, description="A bundled profile or the path of a saved one.")
     target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["max"] = Field(
+    batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | Literal["max"] = Field(
         "max", description="Samples per GPU and step, or max: the largest that fits."
     )
     precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
@@ -93,11 +93,11 @@ class LengthTable(_Table):
     """How long to train: exactly one of samples, epochs, iterations and time."""
 
     samples: Amount | None = None
-    epochs: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+    epochs: Annotated[float, Field(strict=True, gt=0, le=1e9)] | None = Field(
         None, description="Passes over the dataset; needs data.samples."
     )
-    iterations: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    global_batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+    iterations: Annotated[int, Field(strict=True, ge=1, le=10**12)] | None = None
+    global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
         None, description="The batch the iterations refer to; without it each machine's own."
     )
     time: Duration | None = Field(None, description="Train for this long, whatever gets done.")
@@ -115,7 +115,7 @@ class LengthTable(_Table):
 class DataTable(_Table):
     """The dataset."""
 
-    samples: Annotated[int, Field(ge=1, le=10**13)] | None = None
+    samples: Annotated[int, Field(strict=True, ge=1, le=10**13)] | None = None
     size: Size | None = Field(None, description="On disk; or give samples and sample_size.")
     sample_size: Size | None = None
     preparation: Duration | None = Field(
@@ -127,7 +127,9 @@ class DataTable(_Table):
     storage: Literal["volume", "object", "none"] = "volume"
 
     @model_validator(mode="after")
-    def _not_absurd(self) -> Self:
+    def _of_one_piece(self) -> Self:
+        if self.sample_size is not None and self.samples is None:
+            raise ValueError("sample_size needs samples: how many there are")
         if (self.samples or 0) * (self.sample_size or 0) > _LARGEST_BYTES:
             raise ValueError("samples times sample_size is more than an exabyte")
         return self
@@ -154,8 +156,8 @@ class CheckpointTable(_Table):
 class UsageTable(_Table):
     """One run (nothing given), or sessions a month, or hours a day."""
 
-    sessions_per_month: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    hours_per_day: Annotated[float, Field(gt=0, le=24)] | None = None
+    sessions_per_month: Annotated[float, Field(strict=True, gt=0, le=10_000)] | None = None
+    hours_per_day: Annotated[float, Field(strict=True, gt=0, le=24)] | None = None
     machines: Count = 1
     setup: Duration | None = Field(None, description="Environment set-up in each session.")
     keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
@@ -216,15 +218,15 @@ class MachineTable(_Table):
     gpus: Count = 1
     vcpus: Amount | None = None
     ram: Size | None = None
-    host_watts: Annotated[float, Field(ge=0, le=20_000)] | None = None
-    electricity_per_kwh: Annotated[float, Field(ge=0, le=1e5)] | None = None
+    host_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = None
+    electricity_per_kwh: Annotated[float, Field(strict=True, ge=0, le=1e5)] | None = None
     purchase: Money | None = None
     resale: MoneyOrZero = 0.0
     use: Duration | None = Field(
         None, description="Hours it will be used before it is sold; needed with purchase."
     )
     wear_per_hour: MoneyOrZero = 0.0
-    pue: Annotated[float, Field(ge=1, le=3)] = 1.0
+    pue: Annotated[float, Field(strict=True, ge=1, le=3)] = 1.0
 
     @model_validator(mode="after")
     def _bought(self) -> Self:

@@ -7,14 +7,13 @@ from tests.builders import an_offer
 
 from outlay import facts
 from outlay.errors import InputError, NotKnown
-from outlay.offers import catalog
 from outlay.offers.catalog import (
     Wanted,
     bundled_offers,
     doubts,
     gpu_filter,
-    gpus_named,
     known_regions,
+    offer_gpus,
     search,
     snapshot_date,
 )
@@ -46,7 +45,6 @@ def tables(tmp_path, monkeypatch):
     doubts()
     shutil.copy(facts.DATA / "offer_doubts.csv", tmp_path)
     monkeypatch.setattr(facts, "DATA", tmp_path)
-    monkeypatch.setattr(catalog, "DATA", tmp_path)
 
     def read(offers="", listed="", ends="", today=""):
         for name, text in (
@@ -205,7 +203,7 @@ def test_withdrawals_of_others_do_not_touch_an_offer(tables, doubt, ends):
 def test_the_bundled_snapshot_loads_and_every_gpu_is_known():
     offers = bundled_offers()
     assert len(offers) > 1000
-    assert {offer.gpu for offer in offers if not gpus_named(offer.gpu)} == set()
+    assert {offer.gpu for offer in offers if not offer_gpus(offer)} == set()
 
 
 # --- the filters people know ---

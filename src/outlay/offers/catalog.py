@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from outlay.errors import InputError, NotKnown
-from outlay.facts import DATA, rows_of
+from outlay.facts import newest, rows_of
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu
 from outlay.offers.offer import Doubt, Offer
@@ -17,7 +17,11 @@ from outlay.offers.terms import known_provider
 from outlay.units import GB, GIB, size_bytes
 
 _SIZE = r"\d[\d.]*? *[GgMmTt]i?[Bb]"
-_MEMORY_RANGE = re.compile(rf"(?=.*\d)(?P<low>{_SIZE})?(?P<dots>\.\.|\+)?(?P<high>{_SIZE})?")
+_MEMORY_RANGE = re.compile(
+    rf"(?P<low>{_SIZE})(?P<plus>\+)?|(?P<from>{_SIZE})\.\.(?P<to>{_SIZE})?|\.\.(?P<most>{_SIZE})"
+)
+_SAME_MEMORY = 0.05
+"""Nominal sizes closer than this are one size, counted differently."""
 _SAME_PRICE = 0.02
 """Two prices closer than this are one price, rounded twice."""
 _COUNT = re.compile(r"(?P<low>\d+)(?:\.\.(?P<high>\d+)?)?")
@@ -29,19 +33,15 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
 
     `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers.
     """
-    listed = rows_of(_newest("list_prices"))
-    snapshot = (_offer(row) for row in rows_of(_newest("offers")))
+    listed = rows_of(newest("list_prices"))
+    snapshot = (_offer(row) for row in rows_of(newest("offers")))
     current = (_as_of_today(offer, today) for offer in snapshot)
     return (*(_against_list(offer, listed) for offer in current), *map(_offer, listed))
 
 
 def snapshot_date() -> str:
     """The day of the bundled price snapshot, YYYY-MM-DD."""
-    return _newest("offers").removeprefix("offers_").removesuffix(".csv")
-
-
-def _newest(table: str) -> str:
-    return max(path.name for path in DATA.glob(f"{table}_????-??-??.csv"))
+    return newest("offers").removeprefix("offers_").removesuffix(".csv")
 
 
 def _offer(row: Mapping[str, str]) -> Offer:
@@ -133,7 +133,7 @@ class GpuFilter:
         """Whether an offer is one of those."""
         if not self.low_gpus <= offer.gpus <= (self.high_gpus or offer.gpus):
             return False
-        gpus = gpus_named(offer.gpu)
+        gpus = offer_gpus(offer)
         memory_bytes = offer.gpu_memory_bytes or min(gpu.memory_bytes for gpu in gpus)
         if not self.low_bytes <= memory_bytes <= self.high_bytes:
             return False
@@ -142,8 +142,8 @@ class GpuFilter:
 
 def gpu_filter(text: str) -> GpuFilter:
     """The filter a user wrote; memory in GB is read as cards are sold (24GB is 24 GiB)."""
-    spelling, _, count = text.partition(":")
-    low_gpus, high_gpus = _count_range(text, count)
+    spelling, colon, count = text.partition(":")
+    low_gpus, high_gpus = _count_range(text, count) if colon else (1, None)
     memory = _MEMORY_RANGE.fullmatch(spelling.strip())
     if memory is not None:
         low_bytes, high_bytes = _memory_range(text, memory)
@@ -156,10 +156,12 @@ def gpu_filter(text: str) -> GpuFilter:
 
 def _memory_range(text: str, memory: re.Match[str]) -> tuple[float, float]:
     """`24GB..80GB`, `24GB..`, `..80GB`; `24GB+` is at least, `24GB` just that."""
-    low = _nominal_bytes(memory["low"]) if memory["low"] else 0.0
-    high = _nominal_bytes(memory["high"]) if memory["high"] else float("inf")
-    if not memory["dots"]:
-        return (0.97 * low, 1.03 * low)
+    if memory["low"] and not memory["plus"]:
+        only = _nominal_bytes(memory["low"])
+        return (0.97 * only, 1.03 * only)
+    least, most = memory["low"] or memory["from"], memory["to"] or memory["most"]
+    low = _nominal_bytes(least) if least else 0.0
+    high = _nominal_bytes(most) if most else float("inf")
     if high < low:
         raise InputError(
             f"{text!r} is a memory range that ends before it begins.",
@@ -174,8 +176,6 @@ def _nominal_bytes(text: str) -> float:
 
 
 def _count_range(text: str, count: str) -> tuple[int, int | None]:
-    if not count:
-        return 1, None
     match = _COUNT.fullmatch(count.strip())
     high = int(match["high"]) if match and match["high"] else None
     if match is None or int(match["low"]) == 0 or (high is not None and high < int(match["low"])):
@@ -190,9 +190,17 @@ def _count_range(text: str, count: str) -> tuple[int, int | None]:
 
 
 @cache
-def gpus_named(name: str) -> tuple[Gpu, ...]:
-    """The GPUs an offer's name may mean, slowest first."""
+def _gpus_named(name: str) -> tuple[Gpu, ...]:
     return find_gpu(name).candidates
+
+
+def offer_gpus(offer: Offer) -> tuple[Gpu, ...]:
+    """The GPUs an offer may have, slowest first: those of its name that have its memory."""
+    named, memory_bytes = _gpus_named(offer.gpu), offer.gpu_memory_bytes
+    if len(named) == 1 or memory_bytes is None or offer.gpu_share != 1:
+        return named
+    fitting = [gpu for gpu in named if abs(gpu.memory_bytes / memory_bytes - 1) < _SAME_MEMORY]
+    return tuple(fitting) or named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from outlay.estimate import Estimate
-from outlay.facts import assumptions, rows_of
+from outlay.facts import assumptions, newest, rows_of
 from outlay.offers.offer import Offer
 from outlay.offers.terms import terms_of
 
@@ -26,7 +26,7 @@ class SpotRisk:
 
 @cache
 def _interruptions() -> Mapping[tuple[str, str, str], dict[str, str]]:
-    rows = rows_of("spot_interruptions_2025-06-28.csv")
+    rows = rows_of(newest("spot_interruptions"))
     return {(row["provider"], row["instance"], row["region"]): row for row in rows}
 
 
@@ -60,7 +60,7 @@ def spot_risk(offer: Offer) -> SpotRisk:
 @cache
 def _volatility() -> Mapping[tuple[str, str, str], tuple[float, float]]:
     """Mean spot price over a year, and its standard deviation as a share of the mean."""
-    rows = rows_of("spot_volatility_2026-08-22.csv")
+    rows = rows_of(newest("spot_volatility"))
     return {
         (row["provider"], row["instance"], row["region"]): (
             float(row["spot_mean_usd_hour"]),

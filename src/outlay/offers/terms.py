@@ -59,6 +59,14 @@ def known_provider(name: str, others: tuple[str, ...] = ()) -> str:
     return by_name[name.lower()]
 
 
+def as_known_provider(name: str) -> str:
+    """The table's spelling of a provider's name, or the name itself where nobody knows it."""
+    try:
+        return known_provider(name)
+    except NotKnown:
+        return name
+
+
 def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
     return Terms(
         provider=provider,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from outlay.errors import InputError
 from outlay.estimate import Estimate, total
 from outlay.predict.step import StepPrediction
 from outlay.units import DAY_S, HOUR_S, MONTH_S
-from outlay.workload import FREE_SOURCES, Usage, Workload
+from outlay.workload import FREE_SOURCES, Dataset, Usage, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class Run:
     """From the first session's start to the last one's end."""
     kept_s: Estimate
     """How long data is stored and paid for."""
+    recurring: bool = False
+    """Whether it is a month of sessions rather than one run."""
 
     busy_s: Estimate = field(init=False)
     """Time the machine is held, which is what is billed."""
@@ -52,6 +55,11 @@ class Run:
         fixed_s = self.sessions * self.setup_s + self.preparation_s + self.download_s
         parts = (self.training_s, self.checkpoint_s, self.repeated_s, Estimate.exactly(fixed_s))
         object.__setattr__(self, "busy_s", total(parts))
+
+    @property
+    def due_s(self) -> float:
+        """What a deadline is held against: calendar time, or one session where they recur."""
+        return self.busy_s.likely / self.sessions if self.recurring else self.period_s.likely
 
 
 def training_time_s(workload: Workload, step: StepPrediction) -> Estimate:
@@ -79,18 +87,18 @@ def run_of(
     habits: Habits,
     interruptions_per_month: Estimate | None = None,
 ) -> Run:
-    """The run in parts; with an interruption rate, as on a spot machine."""
-    usage = workload.usage
+    """The run in parts; with an interruption rate (of one machine), as on spot machines."""
+    usage, data = workload.usage, workload.data
     setup_s = _setup_s(usage, habits)
-    sessions = _sessions(usage, training_s.likely, setup_s)
+    fetched_s = _fetched_s(data, habits)
+    daily_s = setup_s + (data.preparation_s + fetched_s) * data.prepared_each_session
+    sessions = _sessions(usage, training_s.likely, daily_s)
     total_training_s = training_s.scaled(usage.sessions_per_month or 1.0)
-    data = workload.data
     prepared = sessions if data.prepared_each_session else 1.0
-    fetched_s = (data.size_bytes or 0.0) / habits.download_bytes_per_s
-    if data.at in FREE_SOURCES and data.preparation_s > 0:
-        fetched_s = 0.0  # Assumes: a stated preparation time includes fetching from outside.
-    preparation_s = prepared * data.preparation_s
     rebuild_s = setup_s + data.preparation_s + fetched_s + habits.spot_restart_s
+    if interruptions_per_month is not None:
+        # Any machine of several that goes takes the whole run down.
+        interruptions_per_month = interruptions_per_month.scaled(usage.machines)
     checkpoint_s, repeated_s = _spot_parts(
         workload, total_training_s, habits, interruptions_per_month, rebuild_s
     )
@@ -98,7 +106,7 @@ def run_of(
         training_s=total_training_s,
         sessions=sessions,
         setup_s=setup_s,
-        preparation_s=preparation_s,
+        preparation_s=prepared * data.preparation_s,
         download_s=prepared * fetched_s,
         checkpoint_s=checkpoint_s,
         repeated_s=repeated_s,
@@ -107,7 +115,15 @@ def run_of(
     )
     period = _period_s(run, usage)
     kept = period if usage.storage_s is None else Estimate.exactly(usage.storage_s)
-    return replace(run, period_s=period, kept_s=kept)
+    recurring = usage.sessions_per_month is not None
+    return replace(run, period_s=period, kept_s=kept, recurring=recurring)
+
+
+def _fetched_s(data: Dataset, habits: Habits) -> float:
+    """Time a machine waits for its data, once."""
+    if data.at in FREE_SOURCES and data.preparation_s > 0:
+        return 0.0  # Assumes: a stated preparation time includes fetching from outside.
+    return (data.size_bytes or 0.0) / habits.download_bytes_per_s
 
 
 def _setup_s(usage: Usage, habits: Habits) -> float:
@@ -116,16 +132,20 @@ def _setup_s(usage: Usage, habits: Habits) -> float:
     return habits.provisioning_s + habits.environment_s
 
 
-def _sessions(usage: Usage, training_s: float, setup_s: float) -> float:
+def _sessions(usage: Usage, training_s: float, daily_s: float) -> float:
     """How often the machine is set up: once, as often as stated, or once each day of use."""
     if usage.sessions_per_month is not None:
         return usage.sessions_per_month
-    if usage.hours_per_day is not None:
-        useful_s = usage.hours_per_day * HOUR_S - setup_s
-        if useful_s <= 0:
-            useful_s = usage.hours_per_day * HOUR_S
-        return float(max(math.ceil(training_s / useful_s), 1))
-    return 1.0
+    if usage.hours_per_day is None:
+        return 1.0
+    useful_s = usage.hours_per_day * HOUR_S - daily_s
+    if useful_s <= 0:
+        raise InputError(
+            f"{usage.hours_per_day:g} hours a day leave no time to train.",
+            why=f"Set-up and data preparation take {daily_s / HOUR_S:.1f} h each day.",
+            fix='Give more hours, a shorter usage.setup, or data.prepared = "once".',
+        )
+    return float(max(math.ceil(training_s / useful_s - 1e-9), 1))
 
 
 def _period_s(run: Run, usage: Usage) -> Estimate:

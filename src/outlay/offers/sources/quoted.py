@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from outlay.gpu_names import find_gpu
 from outlay.offers.offer import Offer, refuse_twins
+from outlay.offers.terms import as_known_provider
 from outlay.workload import Quote
 
 SOURCE = "the workload file"
@@ -19,11 +20,11 @@ def quoted_offers(quotes: Iterable[Quote]) -> tuple[Offer, ...]:
 
 
 def _offer(quote: Quote) -> Offer:
-    match = find_gpu(quote.gpu, quote.provider)
+    provider = as_known_provider(quote.provider)
     return Offer(
-        provider=quote.provider,
+        provider=provider,
         instance=quote.instance,
-        gpu=quote.gpu if len(match.candidates) > 1 else match.gpu.name,
+        gpu=find_gpu(quote.gpu, provider).meaning,
         gpus=quote.gpus,
         region=quote.region,
         price_usd_per_hour=quote.price_usd_per_hour,

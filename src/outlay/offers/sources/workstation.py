@@ -25,7 +25,7 @@ def workstation_offer(machine: Workstation) -> Offer:
     return Offer(
         provider=PROVIDER,
         instance=machine.name,
-        gpu=find_gpu(machine.gpu).gpu.name,
+        gpu=find_gpu(machine.gpu).meaning,
         gpus=machine.gpus,
         region="here",
         price_usd_per_hour=None,
