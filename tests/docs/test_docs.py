@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from outlay.cli.main import COMMANDS, cli
+from outlay.hardware import gpus
+from outlay.offers.catalog import bundled_offers
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
@@ -44,7 +46,10 @@ def examples(page: Path) -> list[str]:
     return [
         line.partition("#")[0].strip()
         for line in lines
-        if line.startswith("outlay ") and "train.py" not in line and "|" not in line
+        if line.startswith("outlay ")
+        and "train.py" not in line
+        and "mine." not in line
+        and "|" not in line
     ]
 
 
@@ -64,6 +69,14 @@ def test_examples_run(line, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
 
 
+def test_readme_counts_are_right():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    offers = bundled_offers()
+    providers = {offer.provider for offer in offers}
+    assert f"on {len(gpus())} GPUs" in text
+    assert f"{len(offers):,} offers of {len(providers)} providers" in text
+
+
 def test_readme_has_examples_that_are_checked():
     assert len(EXAMPLES) >= 6
 
@@ -77,7 +90,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_nothing_speaks_of_places_outside_the_project():
-    words = ("/work/", "../shared", ".library", "helper-", "issue #")
+    words = ("/work/", "../shared", "/.library", "helper-", "issue #")
     for path in [*PAGES, *ROOT.glob("src/**/*.py"), *ROOT.glob("tools/*"), *ROOT.glob("*.toml")]:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         assert not [word for word in words if word in text], path
