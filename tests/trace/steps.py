@@ -301,3 +301,16 @@ def _step(
         optimizer.zero_grad()
 
     return step
+
+
+def rms_norm(batch_size):
+    """A linear layer and an RMS norm."""
+    layer, norm = nn.Linear(256, 256), nn.RMSNorm(256)
+    x = torch.randn(batch_size, 256)
+
+    def step():
+        norm(layer(x)).sum().backward()
+        layer.zero_grad()
+        norm.zero_grad()
+
+    return step

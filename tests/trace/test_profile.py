@@ -249,7 +249,7 @@ def test_a_failing_step_names_the_line() -> None:
         traced("raises_in_step")
     assert "x @ x" in error.value.what
     assert "RuntimeError" in error.value.why
-    assert "outlay probe" in error.value.fix
+    assert "runs by itself" in error.value.fix
 
 
 def test_a_failing_function_names_the_line() -> None:
@@ -304,3 +304,12 @@ def test_a_torch_that_cannot_be_traced_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("outlay.trace.profile.torch_can_be_traced", lambda: False)
     with pytest.raises(TraceFailed, match="The torch in this Python cannot be traced"):
         profile_of(f"{STEPS}:aborts")
+
+
+def test_rms_norm_is_one_kernel_each_way():
+    profile = traced("rms_norm")
+    found = counts(profile)
+    assert found["outlay.rms_norm"] == found["outlay.rms_norm_backward"] == 1
+    forward = next(op for op in profile.at(8).ops if op.name == "outlay.rms_norm")
+    # reads 8 x 256 and the weight of 256, writes 8 x 256 and 8 roots, all in fp32
+    assert forward.moved_bytes == 4 * (8 * 256 + 256 + 8 * 256 + 8)

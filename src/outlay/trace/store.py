@@ -123,12 +123,14 @@ def _check(profile: Profile) -> None:
     """Raise a ValueError where a profile says what no step can."""
     if not profile.ops or not profile.memory:
         raise ValueError("no operations, or no memory")
+    largest = max(profile.memory)
     amounts = [profile.parameters, profile.trainable_parameters, profile.issued_ops]
     amounts += [memory.peak_bytes for memory in profile.memory.values()]
     for op in profile.ops:
         if op.kind not in get_args(Kind) or op.precision not in get_args(Precision):
             raise ValueError(f"{op.name} is a {op.kind} in {op.precision}")
-        amounts += [op.count, op.launches, value_at(op.flops, 1), value_at(op.moved_bytes, 1)]
+        amounts += [op.count, op.launches]
+        amounts += [value_at(op.flops, largest), value_at(op.moved_bytes, largest)]
     if not all(math.isfinite(amount) and amount >= 0 for amount in amounts):
         raise ValueError("an amount below zero, or no number")
 

@@ -154,8 +154,8 @@ class ProfileOp:
             phase=self.phase,
             precision=self.precision,
             count=self.count,
-            flops=value_at(self.flops, batch_size),
-            moved_bytes=value_at(self.moved_bytes, batch_size),
+            flops=max(value_at(self.flops, batch_size), 0.0),
+            moved_bytes=max(value_at(self.moved_bytes, batch_size), 0.0),
             launches=self.launches,
             layout=self.layout,
             shapes=tuple(
