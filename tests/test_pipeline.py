@@ -6,7 +6,9 @@ from tests.builders import a_calibration, a_doubt, a_profile, an_offer
 from outlay import pipeline
 from outlay.errors import InputError, NotKnown
 from outlay.facts import assumptions
-from outlay.pipeline import candidates, habits_assumed, plan_workload, profile_for
+from outlay.offers import candidates as chosen_from
+from outlay.offers.candidates import candidates
+from outlay.pipeline import habits_assumed, plan_workload, profile_for
 from outlay.units import HOUR_S
 from outlay.workload import Step
 from outlay.workload_file import parse_workload
@@ -35,7 +37,7 @@ OFFERS = (
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
     """A few bundled offers, and a host that needs a second for each step on any GPU."""
-    monkeypatch.setattr(pipeline, "bundled_offers", lambda *_: OFFERS)
+    monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: OFFERS)
     monkeypatch.setattr(pipeline, "calibration", lambda: a_calibration(host_op_s=1e-3))
 
 
@@ -322,7 +324,7 @@ def test_a_quote_without_a_price_is_shown_as_such():
 
 def test_doubts_are_noted(monkeypatch):
     doubted = an_offer("aws", "odd", usd=0.1, doubts=(a_doubt("looks odd"),))
-    monkeypatch.setattr(pipeline, "bundled_offers", lambda *_: (*OFFERS, doubted))
+    monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: (*OFFERS, doubted))
     plan = planned()
     assert option_of(plan, "odd").notes == ("price: looks odd",)
     assert plan.chosen.offer.instance != "odd"
@@ -363,7 +365,7 @@ def test_today_is_handed_to_the_catalog(monkeypatch):
         asked.append(today)
         return OFFERS
 
-    monkeypatch.setattr(pipeline, "bundled_offers", offers)
+    monkeypatch.setattr(chosen_from, "bundled_offers", offers)
     plan_workload(parse_workload(SMALL), a_profile(), today="2026-12-24")
     assert asked == ["2026-12-24"]
 

@@ -13,53 +13,30 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache
-from typing import get_args
 
 from outlay.cost import Bill, Cost, owned_cost, rented_cost
 from outlay.errors import InputError
 from outlay.estimate import Estimate
-from outlay.facts import assumed, assumptions, rows_of
+from outlay.explain import option_notes, plan_assumptions
+from outlay.facts import assumed, rows_of
 from outlay.hardware import Gpu
-from outlay.offers.catalog import (
-    Wanted,
-    bundled_offers,
-    gpu_filter,
-    known_regions,
-    offer_gpus,
-    search,
-    snapshot_date,
-)
+from outlay.offers.agreed import terms_for, with_known_places
+from outlay.offers.candidates import candidates
+from outlay.offers.catalog import offer_gpus
 from outlay.offers.offer import Offer, Tenancy
-from outlay.offers.sources.quoted import quoted_offers
-from outlay.offers.sources.workstation import workstation_offers
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import StorageKind, Terms, known_provider, terms_of
+from outlay.offers.terms import Terms
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
-from outlay.predict.step import (
-    Placement,
-    StepPrediction,
-    on_gpus,
-    predict_step,
-    spanning,
-)
+from outlay.predict.step import Placement, StepPrediction, on_gpus, predict_step, spanning
 from outlay.trace.bundled import find_profile
 from outlay.trace.profile import profile_of
 from outlay.trace.trace import Precision, Profile
-from outlay.units import GB
-from outlay.workload import (
-    FREE_SOURCES,
-    WITH_THE_RUN,
-    Selection,
-    Step,
-    TermsOverride,
-    Workload,
-)
+from outlay.workload import Step, Workload
 
 
 def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
@@ -68,7 +45,8 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
     `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
     """
     workload = with_known_places(workload)
-    planner = _planner(workload, profile or profile_for(workload.step))
+    profile = profile or profile_for(workload.step)
+    planner = _planner(workload, profile)
     offers = candidates(workload, today)
     options = [
         planner.option(offer, tenancy)
@@ -88,7 +66,7 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
         options=ranked,
         chosen=choose(ranked),
         break_even=break_evens(ranked),
-        assumptions=_assumptions(workload, planner, offers),
+        assumptions=plan_assumptions(workload, profile, planner.habits, offers, today),
     )
 
 
@@ -99,83 +77,10 @@ def profile_for(step: Step) -> Profile:
     return find_profile(step.profile or "")
 
 
-def with_known_places(workload: Workload) -> Workload:
-    """The workload with every place something lies at checked and spelled as in the tables."""
-    quoted = _quoted(workload)
-
-    def place(name: str) -> str:
-        return name if name in (WITH_THE_RUN, *FREE_SOURCES) else known_provider(name, quoted)
-
-    data = replace(workload.data, at=place(workload.data.at), kept_at=place(workload.data.kept_at))
-    stored = tuple(replace(item, at=place(item.at)) for item in workload.stored)
-    return replace(workload, data=data, stored=stored)
-
-
 @cache
 def calibration() -> Calibration:
     """The fitted numbers, from `data/calibration.csv`."""
     return calibration_of(rows_of("calibration.csv"))
-
-
-def candidates(workload: Workload, today: str = "") -> list[Offer]:
-    """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
-    own = [
-        replace(offer, as_of=offer.as_of or today)
-        for offer in (
-            *quoted_offers(workload.quotes),
-            *workstation_offers(workload.workstations),
-        )
-    ]
-    consider, leave_out = workload.consider, workload.leave_out
-    selected = _selected(bundled_offers(today), consider)  # also checks the names
-    bundled = selected if consider.bundled else []
-    left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()
-    kept = [
-        offer
-        for offer in bundled
-        if id(offer) not in left_out
-        and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
-    ]
-    return own + kept
-
-
-def _selected(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
-    """The offers that satisfy every restriction of a selection."""
-    everything = list(offers)
-    found = search(
-        everything,
-        Wanted(
-            gpus=tuple(gpu_filter(text) for text in selection.gpus),
-            providers=selection.providers,
-            regions=selection.regions,
-        ),
-    )
-    return [offer for offer in found if _instance_matches(offer, selection)]
-
-
-def _named(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
-    """The offers that any restriction of a selection names."""
-    everything = list(offers)
-    filters = [gpu_filter(text) for text in selection.gpus]
-    providers = {known_provider(name) for name in selection.providers}
-    regions = known_regions(selection.regions, bundled_offers())
-    return [
-        offer
-        for offer in everything
-        if any(one.accepts(offer) for one in filters)
-        or offer.provider in providers
-        or offer.region in regions
-        or (selection.instances and _instance_matches(offer, selection))
-    ]
-
-
-def _any(selection: Selection) -> bool:
-    return bool(selection.gpus or selection.providers or selection.regions or selection.instances)
-
-
-def _instance_matches(offer: Offer, selection: Selection) -> bool:
-    patterns = selection.instances
-    return not patterns or any(fnmatchcase(offer.instance, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +88,6 @@ class _Planner:
     """What every option of one plan shares."""
 
     workload: Workload
-    profile: Profile
     habits: Habits
     predict: Callable[[tuple[Gpu, ...], int, float], StepPrediction]
     terms: Callable[[str], Terms]
@@ -200,7 +104,7 @@ class _Planner:
             run=run,
             cost=None if run is None else self._cost(offer, tenancy, run, step),
             limits=self.workload.limits,
-            notes=_notes(offer, tenancy),
+            notes=option_notes(offer, tenancy),
         )
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run:
@@ -240,35 +144,12 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
     def predict(forms: tuple[Gpu, ...], gpus: int, gpu_share: float) -> StepPrediction:
         return spanning([on_gpus(alone(gpu, gpu_share), gpus, calibration()) for gpu in forms])
 
-    overrides = _overrides(workload)
-
-    @cache
-    def terms(provider: str) -> Terms:
-        return _overridden(terms_of(provider), overrides.get(provider))
-
     return _Planner(
         workload=workload,
-        profile=profile,
         habits=habits_assumed(),
         predict=predict,
-        terms=terms,
+        terms=terms_for(workload),
     )
-
-
-def _overrides(workload: Workload) -> dict[str, TermsOverride]:
-    found: dict[str, TermsOverride] = {}
-    for one in workload.terms:
-        provider = known_provider(one.provider, _quoted(workload))
-        if provider in found:
-            raise InputError(
-                f"Two [[provider]] tables are of {provider!r}.", fix="Put their keys into one."
-            )
-        found[provider] = one
-    return found
-
-
-def _quoted(workload: Workload) -> tuple[str, ...]:
-    return tuple(quote.provider for quote in workload.quotes)
 
 
 def habits_assumed() -> Habits:
@@ -283,41 +164,6 @@ def habits_assumed() -> Habits:
     )
 
 
-def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
-    """A provider's terms with what the user pays instead."""
-    if override is None:
-        return terms
-    own: dict[str, float | None] = {
-        "billing_step": override.billing_step_s,
-        "billing_minimum": override.billing_minimum_s,
-        "volume_storage": _times(override.volume_usd_per_gb_month, 1 / GB),
-        "object_storage": _times(override.object_usd_per_gb_month, 1 / GB),
-        "registry_storage": _times(override.registry_usd_per_gb_month, 1 / GB),
-        "egress": _times(override.egress_usd_per_gb, 1 / GB),
-        "egress_free": _times(override.egress_free_gb_per_month, GB),
-    }
-    return replace(
-        terms,
-        billing_step_s=_or(own["billing_step"], terms.billing_step_s),
-        billing_minimum_s=_or(own["billing_minimum"], terms.billing_minimum_s),
-        storage_usd_per_byte_month={
-            kind: _or(own[f"{kind}_storage"], terms.storage_usd_per_byte_month.get(kind))
-            for kind in get_args(StorageKind)
-        },
-        egress_usd_per_byte=_or(own["egress"], terms.egress_usd_per_byte),
-        egress_free_bytes_per_month=_or(own["egress_free"], terms.egress_free_bytes_per_month),
-        facts={name: fact for name, fact in terms.facts.items() if own.get(name) is None},
-    )
-
-
-def _or(first: float | None, second: float | None) -> float | None:
-    return second if first is None else first
-
-
-def _times(amount: float | None, unit: float) -> float | None:
-    return None if amount is None else amount * unit
-
-
 def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
     if run is None:
         return None
@@ -326,41 +172,3 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
     if given is not None:
         return given * sessions
     return steps(workload, step) * step.global_batch_size * workload.usage.machines * sessions
-
-
-def _notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
-    notes = [f"price: {doubt.word}" for doubt in offer.doubts]
-    gpus = offer_gpus(offer)
-    if len(gpus) > 1:
-        notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
-    if gpus[0].software.runs in ("old builds", "unknown"):
-        notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
-    if tenancy == "spot" and spot_risk(offer).is_assumption:
-        notes.append("interruption rate assumed")
-    return tuple(notes)
-
-
-def _assumptions(workload: Workload, planner: _Planner, offers: Sequence[Offer]) -> tuple[str, ...]:
-    """What was taken where the workload file says nothing, in plain words."""
-    habits, usage, data = planner.habits, workload.usage, workload.data
-    said = [
-        f"Prices: the bundled snapshot of {snapshot_date()}, and quotes in the workload file.",
-        "Step times: a roofline per operation, fitted on eight GPUs: trust the range first.",
-        "The input pipeline keeps up with the GPU; evaluation is not counted.",
-    ]
-    if usage.setup_s is None:
-        said.append(
-            f"Each session starts with {habits.provisioning_s / 60:.0f} min to get a machine and "
-            f"{habits.environment_s / 60:.0f} min to set up the environment (guess)."
-        )
-    if data.size_bytes is None:
-        said.append("No dataset size is given: storing and fetching it is not counted.")
-    rate = assumptions()["spot_interruptions_per_month_default"]
-    said.append(
-        f"Spot machines without a published rate are interrupted {rate.text} times a month (guess)."
-    )
-    if any(offer.gpus > 1 for offer in offers):
-        said.append(
-            "Several GPUs: data parallel in fp32 gradients, the global batch grows with the GPUs."
-        )
-    return tuple(said + list(planner.profile.notes))

@@ -26,6 +26,8 @@ from outlay.workload import Workload
 
 BEST = 10
 INDENT = 2
+WIDE = 148
+"""Columns from which the table of the best has room for more than figures."""
 
 
 def print_plan(
@@ -193,7 +195,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 usd(option.cost.usd.likely),
                 usd_range(option.cost.usd),
                 usd(option.training_usd_per_million_samples),
-                _mark(option, plan.chosen),
+                _mark(option, plan, wide=width >= WIDE),
             )
         )
     drop = ["region", "$/M", "step", "batch", "range", "$/h", "#"]
@@ -209,14 +211,21 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
     )  # fmt: skip
 
 
-def _mark(option: Option, chosen: Option | None) -> str:
+def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
+    """What became of an option, and where there is room by how much it lost."""
+    chosen = plan.chosen
     if chosen is not None and option.rank == chosen.rank:
         return "CHOSEN ✔"
     if not option.feasible:
         return _reason(option)
     if option.doubts:
         return f"doubtful: {option.doubts[0]}"
-    return "frontier" if option.on_frontier else ""
+    head = "frontier" if option.on_frontier else ""
+    if chosen is None or not wide:
+        return head
+    more_usd = _merit_usd(option, plan) - _merit_usd(chosen, plan)
+    pace = chosen.training_s_per_sample / option.training_s_per_sample
+    return f"{head + ': ' if head else ''}+{usd(more_usd)}, {pace:.1f}x as fast"
 
 
 def _worthwhile(frontier: Sequence[Option]) -> list[Option]:
@@ -247,14 +256,14 @@ def _frontier(options: Sequence[Option], width: int) -> Table:
 
 def _beats(option: Option, plan: Plan) -> bool:
     """Whether a doubtful option would be the choice if its price held."""
-    if plan.chosen is None:
-        return True
+    return plan.chosen is None or _merit_usd(option, plan) < _merit_usd(plan.chosen, plan)
+
+
+def _merit_usd(option: Option, plan: Plan) -> float:
+    """The dollars a plan is ranked by."""
     if plan.ranked_by == "cost":
-        return _cost_usd(option) < _cost_usd(plan.chosen)
-    own, least = (
-        one.training_usd_per_million_samples or float("inf") for one in (option, plan.chosen)
-    )
-    return own < least
+        return _cost_usd(option)
+    return option.training_usd_per_million_samples or float("inf")
 
 
 def _cost_usd(option: Option) -> float:

@@ -1,0 +1,71 @@
+"""What a plan took for granted, in plain words: about each option, and about the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from outlay.facts import assumptions
+from outlay.offers.catalog import offer_gpus, snapshot_date
+from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.spot import spot_risk
+from outlay.predict.run import Habits
+from outlay.trace.trace import Profile
+from outlay.workload import Workload
+
+
+def option_notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
+    """What one should know about an option before taking it."""
+    notes = [f"price: {doubt.word}" for doubt in offer.doubts]
+    gpus = offer_gpus(offer)
+    if len(gpus) > 1:
+        notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
+    if gpus[0].software.runs in ("old builds", "unknown"):
+        notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
+    if tenancy == "spot" and spot_risk(offer).is_assumption:
+        notes.append("interruption rate assumed")
+    return tuple(notes)
+
+
+def plan_assumptions(
+    workload: Workload, profile: Profile, habits: Habits, offers: Sequence[Offer], today: str
+) -> tuple[str, ...]:
+    """What was taken where the workload file says nothing, in plain words."""
+    usage, data = workload.usage, workload.data
+    prices = f"the bundled snapshot of {snapshot_date()}{_age(today)}"
+    said = [
+        f"Prices: {prices}, newer list prices where there are any, and your own quotes.",
+        "Step times: a roofline per operation, fitted on eight GPUs: trust the range first.",
+        "The input pipeline keeps up with the GPU; evaluation is not counted.",
+    ]
+    if workload.step.precision is not None:
+        said.append(
+            f"Matrix arithmetic in {workload.step.precision} instead of what was traced; memory "
+            "and traffic stay as traced."
+        )
+    if usage.machines > 1:
+        said.append("Between machines the run is taken to scale perfectly, which it will not.")
+    if usage.setup_s is None:
+        said.append(
+            f"Each session starts with {habits.provisioning_s / 60:.0f} min to get a machine and "
+            f"{habits.environment_s / 60:.0f} min to set up the environment (guess)."
+        )
+    if data.size_bytes is None:
+        said.append("No dataset size is given: storing and fetching it is not counted.")
+    rate = assumptions()["spot_interruptions_per_month_default"]
+    said.append(
+        f"Spot machines without a published rate are interrupted {rate.text} times a month (guess)."
+    )
+    if any(offer.gpus > 1 for offer in offers):
+        said.append(
+            "Several GPUs: data parallel in fp32 gradients, the global batch grows with the GPUs."
+        )
+    return tuple(said + list(profile.notes))
+
+
+def _age(today: str) -> str:
+    """How old the snapshot is, where the day is known."""
+    if not today:
+        return ""
+    days = (date.fromisoformat(today) - date.fromisoformat(snapshot_date())).days
+    return f" ({days} days old)"
