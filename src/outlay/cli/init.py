@@ -8,6 +8,7 @@ import click
 
 from outlay.errors import InputError
 from outlay.facts import DATA
+from outlay.files import write_whole
 
 TEMPLATE = DATA / "template.toml"
 
@@ -29,11 +30,7 @@ def command(file: Path, force: bool, as_json: bool) -> None:
             f"{file} is already there.",
             fix="Choose another name, or --force to replace it.",
         )
-    text = TEMPLATE.read_text(encoding="utf-8")
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{file} cannot be written: {error.strerror}.") from error
+    write_whole(file, TEMPLATE.read_bytes())
     if as_json:
         from outlay.cli.options import print_document
 

@@ -22,7 +22,13 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
     metavar="SPEC",
     help="A GPU with a count or range, or a memory range: A100-80GB:8, H100:1..8, 24GB..80GB.",
 )
-@click.option("--provider", "providers", multiple=True, help="Only this provider.")
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME[/REGION]",
+    help="Only this provider, or this region of it: aws, aws/us-east-1.",
+)
 @click.option("--region", "regions", multiple=True, help="Only regions that begin so.")
 @click.option(
     "--spot/--on-demand", "spot", default=None, help="Only offers sold so, by that price."
@@ -58,10 +64,11 @@ def command(
     """
     from outlay.offers.catalog import Wanted, bundled_offers, gpu_filter, search, snapshot_date
 
+    places = [name.partition("/") for name in providers]
     wanted = Wanted(
         gpus=tuple(gpu_filter(text) for spec in gpus for text in spec.split(",")),
-        providers=providers,
-        regions=regions,
+        providers=tuple(name for name, _, _ in places),
+        regions=(*regions, *(region for _, slash, region in places if slash)),
         spot=spot,
         max_usd_per_hour=max_price,
     )
@@ -76,6 +83,9 @@ def command(
     from outlay.report.tables import offers_table
 
     out = Page()
+    asked = [*gpus, *providers, *regions]
+    if asked:
+        out.print(f"Offers of {', '.join(asked)}")
     if shown:
         out.print(offers_table(shown, out.width))
     out.print(f"Shown {len(shown)} of {len(found)} offers; snapshot of {snapshot_date()}.")

@@ -17,8 +17,9 @@ from outlay.cli.options import json_option, print_document, today
 @click.option(
     "--max-options", type=click.IntRange(1), help="Options in JSON, best first.  [default: all]"
 )
+@click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
-def command(file: Path, best: int, max_options: int | None, as_json: bool) -> int:
+def command(file: Path, best: int, max_options: int | None, sources: bool, as_json: bool) -> int:
     """Rank every offer for a workload: time, cost line by line, and why others lost.
 
     FILE is a workload file (TOML); `outlay init` writes one.
@@ -43,6 +44,10 @@ def command(file: Path, best: int, max_options: int | None, as_json: bool) -> in
     else:
         from outlay.report.console import Page
         from outlay.report.plan_table import print_plan
+        from outlay.report.sources_table import print_sources
 
-        print_plan(Page(), plan, workload, profile, best=best)
+        page = Page()
+        print_plan(page, plan, workload, profile, best=best)
+        if sources and plan.chosen is not None:
+            print_sources(page, plan.chosen, profile)
     return 0 if plan.chosen is not None else 3

@@ -38,7 +38,7 @@ def memory_need(
     profile: Profile, batch_size: int, available: float, calibration: Calibration
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
-    workspace = Estimate.exactly(calibration.number("workspace_bytes"))
+    workspace = Estimate.exactly(_workspace_bytes(profile, calibration))
     peak_bytes = profile.memory_at(batch_size).peak_bytes
     allocated = calibration.estimate("allocated_over_traced").scaled(peak_bytes).plus(workspace)
     held = profile.held_at(batch_size)
@@ -52,6 +52,12 @@ def memory_need(
         reserved_bytes=_at_least(reserved, allocated.low),
         available_bytes=available,
     )
+
+
+def _workspace_bytes(profile: Profile, calibration: Calibration) -> float:
+    """What cuBLAS keeps for itself once a step has called it."""
+    calls_cublas = any(op.kind == "gemm" for op in profile.ops)
+    return calibration.number("workspace_bytes") if calls_cublas else 0.0
 
 
 def _at_least(estimate: Estimate, least: float) -> Estimate:

@@ -14,7 +14,6 @@ first. Of an operation, `launches` 1, `layout` "plain" and empty `shapes` are le
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import math
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from outlay.errors import InputError
+from outlay.files import write_whole
 from outlay.trace.trace import (
     Held,
     Kind,
@@ -59,14 +59,7 @@ def write_profile(profile: Profile, path: Path | str) -> None:
     data = text.encode()
     if str(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)
-    draft = Path(f"{path}.part")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise InputError(f"The profile {path} cannot be written: {error.strerror}.") from error
+    write_whole(Path(path), data)
 
 
 def read_profile(path: Path | str) -> Profile:
