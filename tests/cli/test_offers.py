@@ -177,7 +177,7 @@ def test_nothing_found_is_said(outlay):
     arguments = ("offers", "--gpu", "H100", "--on-demand", "--max-price", 0.0001)
     ended = outlay(*arguments)
     assert ended.code == 0
-    assert ended.out.startswith("Shown 0 of 0 offers")
+    assert ended.out.splitlines()[-1].startswith("Shown 0 of 0 offers")
     assert outlay(*arguments, "--json").document == {"schema": 1, "offers": []}
 
 

@@ -296,3 +296,10 @@ def test_same_question_same_answer(program, workload):
     first = program("plan", "work.toml", "--json", PYTHONHASHSEED="1", **day)
     second = program("plan", "work.toml", "--json", PYTHONHASHSEED="2", **day)
     assert first == second
+
+
+def test_sources_name_the_price_and_the_gpu_facts(outlay, root):
+    shown = outlay("plan", root / "examples" / "stylenat.toml", "--sources").out
+    said = shown[shown.index("Where these figures come from") :]
+    for word in ("price", "memory_bandwidth", "peak_fp32", "calibration.csv", "assumptions.csv"):
+        assert word in said

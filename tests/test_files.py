@@ -1,0 +1,30 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlay.errors import InputError
+from outlay.files import write_whole
+
+
+def test_writes_and_replaces(tmp_path):
+    path = tmp_path / "a.txt"
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
