@@ -1,0 +1,5 @@
+"""`python -m outlay` is the `outlay` command."""
+
+from outlay.cli.main import main
+
+main()
