@@ -57,7 +57,7 @@ def test_a_doubtful_price_is_never_chosen_however_cheap():
     )
     assert names(ranked) == ["sound", "too cheap"]
     assert names([choose(ranked)]) == ["sound"]
-    assert ranked[1].why_not == "price doubtful: looks odd (seen 2026-01-01)"
+    assert ranked[1].why_not == "doubtful: looks odd (price seen 2026-01-01)"
 
 
 def test_where_every_price_is_doubtful_nothing_is_chosen():

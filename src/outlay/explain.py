@@ -14,17 +14,23 @@ from outlay.trace.trace import Profile
 from outlay.workload import Workload
 
 
-def option_notes(offer: Offer, tenancy: Tenancy) -> tuple[str, ...]:
+def option_notes(offer: Offer, tenancy: Tenancy, profile: Profile) -> tuple[str, ...]:
     """What one should know about an option before taking it."""
     notes = [f"price: {doubt.word}" for doubt in offer.doubts]
     gpus = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
-    if gpus[0].software.runs in ("old builds", "unknown"):
+    if "bf16" not in gpus[0].peak_flops_per_s and _uses_bf16(profile):
+        notes.append("has no bf16 units: computed in fp32; fp16 would be faster")
+    if gpus[0].software.runs in ("old builds", "special build", "unknown"):
         notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
     if tenancy == "spot" and spot_risk(offer).is_assumption:
         notes.append("interruption rate assumed")
     return tuple(notes)
+
+
+def _uses_bf16(profile: Profile) -> bool:
+    return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in profile.ops)
 
 
 def plan_assumptions(

@@ -33,7 +33,7 @@ class Software:
     """Whether today's PyTorch runs on a GPU: a row of `data/software.csv`."""
 
     runs: str
-    """`yes`, `old builds`, `no` or `unknown`."""
+    """`yes`, `old builds`, `special build`, `no` or `unknown`."""
     source: str
     as_of: str
     note: str
@@ -128,19 +128,24 @@ def _gpu(name: str, facts: Mapping[str, Fact]) -> Gpu:
         peak_flops_per_s={kind: peak for kind, peak in peaks.items() if peak is not None},
         board_tdp_w=_needed(name, "tdp", facts),
         compute_capability=_text(facts["compute_capability"]),
-        software=_software(_text(facts["vendor"]), _text(facts["compute_capability"])),
+        software=_software(name, _text(facts["vendor"]), _text(facts["compute_capability"])),
         facts=facts,
     )
 
 
-@cache
-def _software(vendor: str, capability: str) -> Software:
-    for row in rows_of("software.csv"):
-        if row["vendor"] == vendor and _covers(row, capability):
+def _software(name: str, vendor: str, capability: str) -> Software:
+    for row in _software_rows():
+        of_it = row["gpu"] == name if row["gpu"] else _covers(row, capability)
+        if row["vendor"] == vendor and of_it:
             return Software(
                 runs=row["runs"], source=row["source"], as_of=row["as_of"], note=row["note"]
             )
     return Software(runs="unknown", source="not found", as_of="", note="")
+
+
+@cache
+def _software_rows() -> list[dict[str, str]]:
+    return rows_of("software.csv")
 
 
 def _covers(row: Mapping[str, str], capability: str) -> bool:

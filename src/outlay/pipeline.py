@@ -88,6 +88,7 @@ class _Planner:
     """What every option of one plan shares."""
 
     workload: Workload
+    profile: Profile
     habits: Habits
     predict: Callable[[tuple[Gpu, ...], int, float], StepPrediction]
     terms: Callable[[str], Terms]
@@ -104,7 +105,7 @@ class _Planner:
             run=run,
             cost=None if run is None else self._cost(offer, tenancy, run, step),
             limits=self.workload.limits,
-            notes=option_notes(offer, tenancy),
+            notes=option_notes(offer, tenancy, self.profile),
         )
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run:
@@ -146,6 +147,7 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
 
     return _Planner(
         workload=workload,
+        profile=profile,
         habits=habits_assumed(),
         predict=predict,
         terms=terms_for(workload),

@@ -44,8 +44,10 @@ class Option:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The reasons why its price may be off."""
-        return self.offer.cautions(self.tenancy)
+        """The reasons why its price may be off, or why it may not run as it is."""
+        special = self.step.placement.gpu.software.runs == "special build"
+        software = ("needs a special build of PyTorch",) if special else ()
+        return self.offer.cautions(self.tenancy) + software
 
     @property
     def for_sale(self) -> bool:
@@ -87,7 +89,7 @@ class Option:
 
     @property
     def sound(self) -> bool:
-        """Feasible, at a price nobody has to doubt."""
+        """Feasible, with nothing to doubt."""
         return self.feasible and not self.doubts
 
     @property
@@ -282,7 +284,7 @@ def _why_not(
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:
-        return f"price doubtful: {', '.join(option.doubts)} (seen {option.offer.as_of})"
+        return f"doubtful: {', '.join(option.doubts)} (price seen {option.offer.as_of})"
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     return _compared(scale(option), scale(chosen), scale, on_frontier=on_frontier)

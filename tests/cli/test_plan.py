@@ -56,7 +56,7 @@ def planned(outlay, workload):
 
 def sound_costs_usd(document):
     """Costs of the options that may be chosen, in rank order."""
-    spoiled = ("price doubtful", "not for sale", "does not fit")
+    spoiled = ("doubtful", "not for sale", "does not fit")
     return [
         option["cost_usd"]["likely"]
         for option in document["options"]

@@ -49,7 +49,7 @@ def _sections(
         yield "What it costs, line by line", _bill(plan.chosen, workload, width)
     priced = _representatives(option for option in plan.options if option.cost is not None)
     if priced:
-        yield _best_title(plan, priced, best), _options(priced[:best], plan, width)
+        yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
     faster = _worthwhile(plan.frontier)
     if len(faster) > 1:
         title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
@@ -57,7 +57,7 @@ def _sections(
     doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
     cheaper = [one for one in doubtful if _beats(one, plan)]
     if cheaper:
-        yield "Cheaper if the price holds, which is doubtful", _doubtful(cheaper[:5], width)
+        yield "Cheaper, but doubtful", _doubtful(cheaper[:5], width)
     unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
     if unpriced:
         yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
@@ -101,6 +101,15 @@ def _money(amount_usd: float, workload: Workload) -> str:
     return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
 
 
+def _calendar(option: Option) -> str:
+    """How long it takes by the calendar, where that is not the machine's time."""
+    assert option.run is not None
+    run = option.run
+    if run.recurring or run.period_s.likely <= 1.01 * run.busy_s.likely:
+        return ""
+    return f" of machine time over {duration(run.period_s.likely)}"
+
+
 def _answer(plan: Plan, workload: Workload) -> Text:
     chosen = plan.chosen
     if chosen is None or chosen.cost is None or chosen.run is None:
@@ -112,7 +121,7 @@ def _answer(plan: Plan, workload: Workload) -> Text:
     text.append(
         f"{machine(chosen.offer)} at {_place(chosen)}, {chosen.tenancy}: "
         f"{_money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
-        f"{duration(run.likely)}{_bracketed(duration_range(run))}."
+        f"{duration(run.likely)}{_bracketed(duration_range(run))}{_calendar(chosen)}."
     )
     budget_usd = workload.limits.budget_usd
     if budget_usd is not None and cost.high > budget_usd:
@@ -174,6 +183,12 @@ def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
         f"Best {min(best, len(shown))} of {len(shown)} by {plan.ranked_by}: the best of each "
         f"provider, GPU and tenancy (--json has all {len(plan.options):,})"
     )
+
+
+def _shown(options: Sequence[Option], best: int) -> list[Option]:
+    """The best, and after them what the user wrote into the file, wherever it ranks."""
+    own = [option for option in options[best:] if option.offer.quoted]
+    return [*options[:best], *own[:best]]
 
 
 def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:

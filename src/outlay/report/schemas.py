@@ -150,7 +150,7 @@ def _gpus() -> Schema:
         peak_flops_per_s={"type": "object", "additionalProperties": _NUMBER},
         tdp_w=_NUMBER,
         compute_capability=_TEXT,
-        pytorch_runs={"enum": ["yes", "old builds", "no", "unknown"]},
+        pytorch_runs={"enum": ["yes", "old builds", "special build", "no", "unknown"]},
         facts={"type": "object", "additionalProperties": fact},
     )
     return _document(gpus=_list_of(gpu))
