@@ -6,6 +6,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,11 +15,13 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from outlay.trace.capture import attention, fakecuda, norms, recurrent
+from outlay.trace.capture.callsites import CallSites
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
 
 if TYPE_CHECKING:
     from outlay.trace.capture.ledger import Ledger
+    from outlay.trace.step_report import CallSite
     from outlay.trace.trace import Op
 
 WARM_UP_STEPS = 2
@@ -39,20 +42,30 @@ class Capture:
     trainable_parameters: int
     unknown_ops: Mapping[str, int]
     notes: tuple[str, ...]
+    sites: tuple[CallSite | None, ...] = ()
+    """The user's line of each operation, where it was asked for."""
 
 
 def capture_steps(
-    build: Callable[[int], Step], batch_size: int, *, period: int | None = None
+    build: Callable[[int], Step],
+    batch_size: int,
+    *,
+    period: int | None = None,
+    own_file: str | None = None,
 ) -> Capture:
     """What the step that `build(batch_size)` returns does once it runs evenly.
+
+    With `own_file`, the user's file, each operation's line in it or its folder is found too, and
+    the ledger is marked at each operation.
 
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
+    capture = partial(_capture, build, batch_size, period, own_file)
     with contextlib.suppress(_MixedDevices):
-        return _capture(build, batch_size, period, contextlib.nullcontext)
+        return capture(contextlib.nullcontext)
     try:
-        return _capture(build, batch_size, period, lambda: torch.device("cuda"))
+        return capture(lambda: torch.device("cuda"))
     except _MixedDevices as error:
         raise error.error from None
 
@@ -80,6 +93,7 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
+    own_file: str | None,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     fakecuda.install()
@@ -87,7 +101,7 @@ def _capture(
     norms.install()
     recurrent.install()
     notes: set[str] = set()
-    recorder = Recorder(notes)
+    recorder = Recorder(notes, None if own_file is None else CallSites(own_file))
     mode = FakeMode(allow_non_fake_inputs=True)
     with pretended_cuda(notes) as patches, mode, recorder, _watched_optimizers(recorder):
         patch_imported_libraries(patches)
@@ -109,6 +123,7 @@ def _capture(
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
         notes=tuple(sorted(notes)),
+        sites=tuple(recorder.sites),
     )
 
 
