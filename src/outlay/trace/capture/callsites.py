@@ -41,7 +41,8 @@ class CallSites:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._folder = str(Path(file).parent) + os.sep if Path(file).is_file() else None
+        path = Path(file)
+        self._folder = str(path.resolve().parent) + os.sep if path.is_file() else None
         self._names: dict[str, str | None] = {}
         self._made: dict[int, dict[int, tuple[str, CallSite | None]]] = {}
 
