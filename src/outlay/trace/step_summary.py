@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from outlay.errors import InputError
 from outlay.trace.step_report import (
     PHASES,
     CallSite,
@@ -32,6 +33,12 @@ class Origin:
 
 def step_report(capture: Capture, origin: Origin) -> StepReport:
     """The report of a capture that was made with call sites."""
+    if not capture.ops:
+        raise InputError(
+            f"{origin.name} returned a step that runs nothing on the GPU.",
+            why="Its tensors were made on the CPU, or it calls no operation.",
+            fix="Make model and data on torch's default device, and train in the step.",
+        )
     return StepReport(
         name=origin.name,
         target=origin.target,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 WARM_UP_STEPS = 2
 """The first step makes optimizer state and scales, the second is the first like all others."""
+
+_LETTING_GO_S = 0.02
+"""Autograd's thread lets go of the last graph a little after `backward` returned, and needs Python
+for it; a process that ends first is aborted by it."""
 
 Step = Callable[[], object]
 
@@ -111,6 +116,7 @@ def _capture(
         period = period or _period_of(step)
         with stepping(), _told_apart():
             parameters = _record(step, recorder, period)
+    time.sleep(_LETTING_GO_S)
     if recorder.host_reads:
         reads = recorder.host_reads / period
         notes.add(f"{reads:g} values a step were read back from the GPU and answered with 0.")
