@@ -45,7 +45,7 @@ def command(
     sample: str,
     as_json: bool,
 ) -> None:
-    """Trace a training step without a GPU: FLOPs, heaviest operations, memory and its peak.
+    """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
 
     FUNCTION is called with the batch size and returns a callable that runs one training step. It
     is traced on fake tensors, in a process of its own; --save traces it at a few batch sizes.
