@@ -20,8 +20,6 @@ from outlay.trace.trace import Profile
 
 SCHEMA = 1
 Document = dict[str, Any]
-HEAVIEST = 12
-"""Operations listed by FLOPs, and as many by bytes."""
 
 
 def dumps(document: Document) -> str:
@@ -260,8 +258,8 @@ def trace_document(report: StepReport, profile: Profile | None = None) -> Docume
             "phase": peak.phase,
             "call_site": _site_document(peak.site),
         },
-        "heaviest_by_flops": [_op_document(op) for op in report.heaviest_by_flops(HEAVIEST)],
-        "heaviest_by_bytes": [_op_document(op) for op in report.heaviest_by_bytes(HEAVIEST)],
+        "heaviest_by_flops": [_op_document(op) for op in report.heaviest_by_flops()],
+        "heaviest_by_bytes": [_op_document(op) for op in report.heaviest_by_bytes()],
         "unknown_ops": dict(report.unknown_ops),
         "notes": list(report.notes),
         "versions": dict(report.versions),

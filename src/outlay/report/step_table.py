@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from outlay.trace.step_report import HeavyOp, MemoryPoint, StepReport
 
-HEAVIEST = 12
 _SHAPES_SHOWN = 2
 _CODE_SHOWN = 60
 
@@ -36,12 +35,12 @@ def print_step(out: Page, report: StepReport) -> None:
     if report.flops:
         by_flops = [
             (op, flops(op.flops), share(op.flops, report.flops))
-            for op in report.heaviest_by_flops(HEAVIEST)
+            for op in report.heaviest_by_flops()
         ]
         _print_heaviest(out, "FLOPs", by_flops)
     by_bytes = [
         (op, size(op.moved_bytes), share(op.moved_bytes, report.moved_bytes))
-        for op in report.heaviest_by_bytes(HEAVIEST)
+        for op in report.heaviest_by_bytes()
     ]
     _print_heaviest(out, "bytes moved", by_bytes)
     _print_notes(out, report)
