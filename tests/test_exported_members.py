@@ -18,6 +18,7 @@ PUBLIC = [
     "Option",
     "OutlayError",
     "Plan",
+    "StepReport",
     "Workload",
     "bundled_offers",
     "find_gpu",
@@ -28,6 +29,7 @@ PUBLIC = [
     "profile_of",
     "read_workload",
     "register_op",
+    "trace_step",
 ]
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from outlay.plan import Option, Plan
     from outlay.trace.bundled import find_profile
     from outlay.trace.formulas import register_op
+    from outlay.trace.one_step import trace_step
     from outlay.trace.profile import profile_of
+    from outlay.trace.step_report import StepReport
     from outlay.workload import Workload
     from outlay.workload_file import parse_workload, read_workload
 
@@ -39,6 +41,7 @@ _HOMES = {
     "Option": "plan",
     "OutlayError": "errors",
     "Plan": "plan",
+    "StepReport": "trace.step_report",
     "Workload": "workload",
     "bundled_offers": "offers.catalog",
     "find_gpu": "gpu_names",
@@ -49,6 +52,7 @@ _HOMES = {
     "profile_of": "trace.profile",
     "read_workload": "workload_file",
     "register_op": "trace.formulas",
+    "trace_step": "trace.one_step",
 }
 
 __all__ = [
@@ -60,6 +64,7 @@ __all__ = [
     "Option",
     "OutlayError",
     "Plan",
+    "StepReport",
     "Workload",
     "bundled_offers",
     "find_gpu",
@@ -70,6 +75,7 @@ __all__ = [
     "profile_of",
     "read_workload",
     "register_op",
+    "trace_step",
 ]
 
 

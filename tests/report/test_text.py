@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from outlay.estimate import Estimate
-from outlay.report.text import count, duration, duration_range, gib, tera, usd, usd_range
-from outlay.units import DAY_S, GIB, HOUR_S
+from outlay.report.text import (
+    count,
+    duration,
+    duration_range,
+    flops,
+    gib,
+    share,
+    size,
+    tera,
+    usd,
+    usd_range,
+)
+from outlay.units import DAY_S, GIB, HOUR_S, KIB, MIB
 
 
 @pytest.mark.parametrize(
@@ -114,3 +125,38 @@ def test_unknown_is_said(write):
 
 def test_arithmetic_the_hardware_lacks_is_a_dash():
     assert tera(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("amount_bytes", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1.5 * KIB, "1.50 KiB"),
+        (12.34 * MIB, "12.3 MiB"),
+        (640 * MIB, "640 MiB"),
+        (9.996 * GIB, "10.0 GiB"),
+        (5000 * GIB, "5,000 GiB"),
+    ],
+)
+def test_size(amount_bytes, text):
+    assert size(amount_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, ""),
+        (12, "12 FLOP"),
+        (1024, "1.02 kFLOP"),
+        (1.05e6, "1.05 MFLOP"),
+        (2.5e13, "25.0 TFLOP"),
+    ],
+)
+def test_flops(amount, text):
+    assert flops(amount) == text
+
+
+def test_share():
+    assert share(1, 8) == "12.5 %"
+    assert share(0, 8) == share(0, 0) == ""

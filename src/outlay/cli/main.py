@@ -21,7 +21,7 @@ COMMANDS = {
     "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
     "predict": ("predict", "Predict step time and memory of a training step on GPUs."),
-    "trace": ("trace", "Trace a training step without a GPU and save it as a profile."),
+    "trace": ("trace", "Trace a training step without a GPU: FLOPs, lines, memory and its peak."),
     "profiles": ("profiles", "List the bundled profiles of training steps."),
     "schema": ("schema", "Print the JSON schema of the workload file or of a command's output."),
 }

@@ -3,50 +3,89 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from outlay.cli.options import json_option, print_document, tell
+from outlay.cli.predict import LARGEST_BATCH
+
+if TYPE_CHECKING:
+    from outlay.trace.trace import Profile
 
 
 @click.command("trace", no_args_is_help=True)
 @click.argument("target", metavar="FILE.py:FUNCTION")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, LARGEST_BATCH),
+    default=8,
+    show_default=True,
+    help="Samples in the step.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    help="Draw memory over the step (.html, or .png with matplotlib).",
+)
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path),
+    help="Write a profile, for any batch size (.json or .json.gz).",
+)
 @click.option("--name", help="Name of the profile.  [default: the function's]")
 @click.option("--sample", default="sample", help="What one sample is, such as 'image 224x224'.")
-@click.option(
-    "--save", type=click.Path(path_type=Path), help="Write the profile (.json or .json.gz)."
-)
 @json_option
-def command(target: str, name: str | None, sample: str, save: Path | None, as_json: bool) -> None:
-    """Trace a training step without a GPU and save it as a profile.
+def command(
+    target: str,
+    batch_size: int,
+    plot: Path | None,
+    save: Path | None,
+    name: str | None,
+    sample: str,
+    as_json: bool,
+) -> None:
+    """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
 
-    FUNCTION is called with a batch size and returns a callable that runs one training step. It is
-    traced on fake tensors at a few batch sizes, in a process of its own.
+    FUNCTION is called with the batch size and returns a callable that runs one training step. It
+    is traced on fake tensors, in a process of its own; --save traces it at a few batch sizes.
 
     \b
     Example:
+      outlay trace train.py:training_step --batch-size 32 --plot memory.html
       outlay trace train.py:training_step --save mine.json.gz
       outlay predict mine.json.gz --gpu "RTX 4090"
     """
-    from outlay.report.json import SCHEMA, profile_document
+    from outlay.report.memory_plot import check_plot_path, write_plot
+    from outlay.report.step_table import print_step, title
+    from outlay.trace.one_step import trace_step
+
+    if plot is not None:
+        check_plot_path(plot)
+    tell(f"Tracing {target} at batch size {batch_size} ...")
+    report = trace_step(target, batch_size)
+    if plot is not None:
+        write_plot(plot, report.timeline, f"Memory of {title(report)}")
+    profile = None if save is None else _saved(target, save, name, sample)
+    if as_json:
+        from outlay.report.json import trace_document
+
+        print_document(trace_document(report, profile))
+        return
+    from outlay.report.console import Page
+
+    out = Page()
+    print_step(out, report)
+    for path, what in ((plot, "Memory drawn in"), (save, "Profile saved as")):
+        if path is not None:
+            out.print(f"{what} {path}.")
+
+
+def _saved(target: str, path: Path, name: str | None, sample: str) -> Profile:
     from outlay.trace.profile import profile_of
     from outlay.trace.store import write_profile
 
     tell(f"Tracing {target} at a few batch sizes ...")
     profile = profile_of(target, name=name, sample=sample)
-    if save is not None:
-        write_profile(profile, save)
-    if as_json:
-        print_document({"schema": SCHEMA, "profile": profile_document(profile)})
-        return
-    from outlay.report.console import Page, muted
-    from outlay.report.tables import profiles_table
-
-    out = Page()
-    out.print(profiles_table([profile], out.width))
-    for operator, runs in profile.unknown_ops.items():
-        out.print(muted(f"{operator}: no formula, {runs:g} times a step"))
-    for note in profile.notes:
-        out.print(muted(note))
-    if save is not None:
-        out.print(f"Saved as {save}.")
+    write_profile(profile, path)
+    return profile

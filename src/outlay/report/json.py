@@ -15,6 +15,7 @@ from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
 from outlay.plan import BreakEven, Option, Plan
 from outlay.predict.step import StepPrediction
+from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
 from outlay.trace.trace import Profile
 
 SCHEMA = 1
@@ -222,3 +223,65 @@ def profile_document(profile: Profile) -> Document:
         "unknown_ops": dict(profile.unknown_ops),
         "notes": list(profile.notes),
     }
+
+
+def trace_document(report: StepReport, profile: Profile | None = None) -> Document:
+    """`outlay trace --json`: the step at one batch size, and the profile if one was saved."""
+    peak = report.peak
+    amounts = {category: getattr(peak.memory, category) for category in CATEGORIES}
+    return {
+        "schema": SCHEMA,
+        "name": report.name,
+        "target": report.target,
+        "batch_size": report.batch_size,
+        "period": report.period,
+        "parameters": report.parameters,
+        "trainable_parameters": report.trainable_parameters,
+        "flops_per_step": report.flops,
+        "moved_bytes_per_step": report.moved_bytes,
+        "phases": [
+            {
+                "phase": total.phase,
+                "operations": total.operations,
+                "kernels": total.launches,
+                "flops": total.flops,
+                "moved_bytes": total.moved_bytes,
+            }
+            for total in report.phases
+        ],
+        "peak": {
+            "bytes": peak.memory.peak_bytes,
+            "categories_bytes": amounts,
+            "operation": peak.operation,
+            "operations": report.timeline.operations,
+            "operator": peak.name,
+            "phase": peak.phase,
+            "call_site": _site_document(peak.site),
+        },
+        "heaviest_by_flops": [_op_document(op) for op in report.heaviest_by_flops()],
+        "heaviest_by_bytes": [_op_document(op) for op in report.heaviest_by_bytes()],
+        "unknown_ops": dict(report.unknown_ops),
+        "notes": list(report.notes),
+        "versions": dict(report.versions),
+        "profile": None if profile is None else profile_document(profile),
+    }
+
+
+def _op_document(op: HeavyOp) -> Document:
+    return {
+        "operator": op.name,
+        "kind": op.kind,
+        "phase": op.phase,
+        "precision": op.precision,
+        "count": op.count,
+        "flops": op.flops,
+        "moved_bytes": op.moved_bytes,
+        "shapes": [list(shape) for shape in op.shapes],
+        "call_site": _site_document(op.site),
+    }
+
+
+def _site_document(site: CallSite | None) -> Document | None:
+    if site is None:
+        return None
+    return {"file": site.file, "line": site.line, "function": site.function, "code": site.code}

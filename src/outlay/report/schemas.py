@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from outlay.report.json import SCHEMA
+from outlay.trace.step_report import CATEGORIES, PHASES
+from outlay.trace.trace import Kind, Precision
 
 Schema = dict[str, Any]
 
@@ -34,6 +36,7 @@ def schema(name: str) -> Schema:
         "offers": _offers,
         "gpus": _gpus,
         "predict": _predict,
+        "trace": _trace,
         "profiles": _profiles,
     }
     return {"$schema": _DRAFT, "title": f"outlay {name} --json", **makers[name]()}
@@ -178,8 +181,58 @@ def _predict() -> Schema:
     return _document(target=_TEXT, predictions=_list_of(prediction))
 
 
+def _trace() -> Schema:
+    phase = {"enum": list(PHASES)}
+    site = _or_null(_object(file=_TEXT, line=_COUNT, function=_TEXT, code=_TEXT))
+    total = _object(
+        phase=phase, operations=_NUMBER, kernels=_NUMBER, flops=_NUMBER, moved_bytes=_NUMBER
+    )
+    op = _object(
+        operator=_TEXT,
+        kind={"enum": list(get_args(Kind))},
+        phase=phase,
+        precision={"enum": list(get_args(Precision))},
+        count=_NUMBER,
+        flops=_NUMBER,
+        moved_bytes=_NUMBER,
+        shapes=_list_of(_list_of(_COUNT)),
+        call_site=site,
+    )
+    peak = _object(
+        bytes=_NUMBER,
+        categories_bytes=_object(**dict.fromkeys(CATEGORIES, _NUMBER)),
+        operation=_COUNT,
+        operations=_COUNT,
+        operator=_TEXT,
+        phase=phase,
+        call_site=site,
+    )
+    return _document(
+        name=_TEXT,
+        target=_TEXT,
+        batch_size=_COUNT,
+        period=_COUNT,
+        parameters=_COUNT,
+        trainable_parameters=_COUNT,
+        flops_per_step=_NUMBER,
+        moved_bytes_per_step=_NUMBER,
+        phases=_list_of(total),
+        peak=peak,
+        heaviest_by_flops=_list_of(op),
+        heaviest_by_bytes=_list_of(op),
+        unknown_ops={"type": "object", "additionalProperties": _NUMBER},
+        notes=_TEXTS,
+        versions={"type": "object", "additionalProperties": _TEXT},
+        profile=_or_null(_profile()),
+    )
+
+
 def _profiles() -> Schema:
-    profile = _object(
+    return _document(profiles=_list_of(_profile()))
+
+
+def _profile() -> Schema:
+    return _object(
         name=_TEXT,
         description=_TEXT,
         sample=_TEXT,
@@ -192,4 +245,3 @@ def _profiles() -> Schema:
         unknown_ops={"type": "object", "additionalProperties": _NUMBER},
         notes=_TEXTS,
     )
-    return _document(profiles=_list_of(profile))

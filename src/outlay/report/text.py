@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlay.estimate import Estimate
 from outlay.offers.offer import Offer
-from outlay.units import DAY_S, GIB, HOUR_S, MINUTE_S
+from outlay.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
 
 UNKNOWN = "unknown"
 
@@ -59,6 +59,32 @@ def duration_range(estimate: Estimate) -> str:
 def gib(amount: float | None) -> str:
     """Memory in GiB."""
     return UNKNOWN if amount is None else f"{amount / GIB:,.1f} GiB"
+
+
+def size(amount_bytes: float) -> str:
+    """`1.24 GiB`, `640 MiB`, `12.0 KiB` or `512 B`: three figures."""
+    for unit_bytes, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if amount_bytes >= unit_bytes:
+            return f"{_three_figures(amount_bytes / unit_bytes)} {name}"
+    return f"{amount_bytes:.0f} B"
+
+
+def flops(amount: float) -> str:
+    """`1.24 TFLOP`, `64.0 GFLOP`, `12.0 MFLOP`, or nothing for none."""
+    for unit, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP")):
+        if amount >= unit:
+            return f"{_three_figures(amount / unit)} {name}"
+    return f"{amount:.0f} FLOP" if amount else ""
+
+
+def _three_figures(amount: float) -> str:
+    decimals = 2 if amount < 9.995 else 1 if amount < 99.95 else 0
+    return f"{amount:,.{decimals}f}"
+
+
+def share(part: float, whole: float) -> str:
+    """`12.4 %`, or nothing for none."""
+    return f"{100 * part / whole:.1f} %" if part and whole else ""
 
 
 def count(amount: float | None) -> str:

@@ -1,6 +1,7 @@
 """The tracing process: `python -m outlay.trace.child REQUEST.json REPLY.json`.
 
-The reply is a profile, or `{"error", "what", "why", "fix"}`. Only a hard abort leaves none.
+The reply is a profile, a report of one step, or `{"error", "what", "why", "fix"}`. Only a hard
+abort leaves none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.allocator import held_after, histories_align, history_at
 from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
 from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
+from outlay.trace.step_store import report_to_json
+from outlay.trace.step_summary import Origin, step_report
 from outlay.trace.store import profile_to_json
 from outlay.trace.target import Target, load_function, parse_target
 from outlay.trace.trace import Held, Memory, Profile
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from outlay.trace.capture import Capture
+    from outlay.trace.step_report import StepReport
 
 _GRID = (1, *(factor * 2**power // 4 for power in range(1, 17) for factor in (4, 5, 6, 7)))
 """Batch sizes at which the allocator is modelled: four to each doubling."""
@@ -47,6 +51,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
+        if request.get("wanted") == "report":
+            return report_to_json(_report(request))
         return profile_to_json(_profile(request))
     except OutlayError as error:
         what, why, fix = error.what, error.why, error.fix
@@ -67,6 +73,21 @@ def _profile(request: Mapping[str, Any]) -> Profile:
     return _profile_from(
         captures, name=request["name"], description=description, sample=request["sample"]
     )
+
+
+def _report(request: Mapping[str, Any]) -> StepReport:
+    """The step at one batch size, with the user's line of each operation."""
+    from outlay.trace.capture import capture_steps
+
+    target = parse_target(request["target"])
+    build = _build(target)
+    (batch_size,) = request["batch_sizes"]
+    with _blamed(target, f"at batch size {batch_size}"):
+        capture = capture_steps(
+            build, batch_size, period=request["period"], own_file=str(target.path)
+        )
+    origin = Origin(name=request["name"], target=request["target"], versions=_versions())
+    return step_report(capture, origin)
 
 
 def _profile_from(

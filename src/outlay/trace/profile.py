@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outlay import errors
 from outlay.errors import InputError, OutlayError, TraceFailed
@@ -54,11 +54,16 @@ def profile_of(
         "sample": sample,
         "period": period,
     }
+    return profile_from_json(answer_of(request), source=target)
+
+
+def answer_of(request: Mapping[str, object]) -> dict[str, Any]:
+    """What the tracing process answers to a request; its errors are raised here."""
     with tempfile.TemporaryDirectory(prefix="outlay-trace-") as folder:
         answer = _ask_child(request, Path(folder))
     if "error" in answer:
         raise _error_from(answer)
-    return profile_from_json(answer, source=target)
+    return answer
 
 
 def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ after the step, when it is known what became a gradient or optimizer state.
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left
 from dataclasses import dataclass, fields
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Literal
@@ -44,6 +45,8 @@ class Ledger:
         self._history: list[tuple[int, int]] = []
         self._ended: list[_Storage] = []
         self._numbers = count()
+        self._workspace: _Storage | None = None
+        self._marks: list[tuple[int, list[_Storage]]] = []
 
     def made(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
         """Note the tensor's storage if it is new."""
@@ -98,6 +101,7 @@ class Ledger:
         """Begin a new part: what is live now existed before it."""
         self._settle()
         self._events.clear()
+        self._marks.clear()
         self._at_restart = list(self._live.values())
         for entry in self._at_restart:
             entry.made_in = "before"
@@ -108,6 +112,34 @@ class Ledger:
         entry.is_workspace = True
         self._events.append((entry.size_bytes, entry))
         self._ended.append(entry)
+        self._workspace = entry
+
+    def mark(self) -> None:
+        """Say that an operation has run: its results exist, and its workspace until now."""
+        ended = [entry for entry in self._ended if entry is not self._workspace]
+        self._marks.append((len(self._events), ended))
+        self._workspace = None
+
+    def memory_at_marks(self) -> list[Memory]:
+        """What was allocated at each mark; at the one nearest the peak, what was at the peak.
+
+        The peak may lie between two marks, at a tensor found rather than made.
+        """
+        live_bytes = self.live_bytes()
+        sums = {field.name: 0.0 for field in fields(Memory)}
+        for entry in self._at_restart:
+            sums[_category(entry)] += entry.size_bytes
+        memories, done = [], 0
+        for event, ended in self._marks:
+            for change_bytes, entry in self._events[done:event]:
+                sums[_category(entry)] += change_bytes
+            memories.append(_memory(sums, ended))
+            done = event
+        if memories:
+            peak = live_bytes.index(max(live_bytes))
+            nearest = bisect_left(self._marks, peak, key=lambda mark: mark[0])
+            memories[min(nearest, len(memories) - 1)] = self.memory_at(peak)
+        return memories
 
     def live_bytes(self) -> list[int]:
         """Bytes allocated at `restart` and after each event since."""
@@ -128,6 +160,14 @@ class Ledger:
         for change_bytes, entry in self._events[:event]:
             sums[_category(entry)] += change_bytes
         return Memory(**sums)
+
+
+def _memory(sums: dict[str, float], ended: list[_Storage]) -> Memory:
+    """The sums without storages that have ended but were not taken off yet."""
+    left = dict(sums)
+    for entry in ended:
+        left[_category(entry)] -= entry.size_bytes
+    return Memory(**left)
 
 
 def _category(entry: _Storage) -> str:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
+    from outlay.trace.capture.callsites import CallSites
+    from outlay.trace.step_report import CallSite
+
 _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float64: "fp64",
     torch.complex128: "fp64",
@@ -38,12 +41,17 @@ _LIKELY_TRUE = (_aten.all, _aten.isfinite)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records operations on the GPU while `recording`, and live memory always."""
+    """Records operations on the GPU while `recording`, and live memory always.
 
-    def __init__(self, notes: set[str]) -> None:
+    With `callsites`, `sites` has the user's line of each operation.
+    """
+
+    def __init__(self, notes: set[str], callsites: CallSites | None = None) -> None:
         super().__init__()
         self.ledger = Ledger()
         self.ops: list[Op] = []
+        self.sites: list[CallSite | None] = []
+        self._callsites = callsites
         self.unknown: Counter[str] = Counter()
         self.host_reads = 0
         self.recording = False
@@ -77,6 +85,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.ledger.made(tensor, phase)
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self.ops.append(self._op(func, phase, args, kwargs, out))
+            if self._callsites is not None:
+                self.sites.append(self._callsites.here(func))
+                self.ledger.mark()
         return out
 
     def _phase(self, func: OpOverload) -> Phase:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,15 +16,21 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from outlay.trace.capture import attention, fakecuda, norms, recurrent
+from outlay.trace.capture.callsites import CallSites
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
 
 if TYPE_CHECKING:
     from outlay.trace.capture.ledger import Ledger
+    from outlay.trace.step_report import CallSite
     from outlay.trace.trace import Op
 
 WARM_UP_STEPS = 2
 """The first step makes optimizer state and scales, the second is the first like all others."""
+
+_LETTING_GO_S = 0.02
+"""Autograd's thread lets go of the last graph a little after `backward` returned, and needs Python
+for it; a process that ends first is aborted by it."""
 
 Step = Callable[[], object]
 
@@ -39,20 +47,30 @@ class Capture:
     trainable_parameters: int
     unknown_ops: Mapping[str, int]
     notes: tuple[str, ...]
+    sites: tuple[CallSite | None, ...] = ()
+    """The user's line of each operation, where it was asked for."""
 
 
 def capture_steps(
-    build: Callable[[int], Step], batch_size: int, *, period: int | None = None
+    build: Callable[[int], Step],
+    batch_size: int,
+    *,
+    period: int | None = None,
+    own_file: str | None = None,
 ) -> Capture:
     """What the step that `build(batch_size)` returns does once it runs evenly.
+
+    With `own_file`, the user's file, each operation's line in it or its folder is found too, and
+    the ledger is marked at each operation.
 
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
+    capture = partial(_capture, build, batch_size, period, own_file)
     with contextlib.suppress(_MixedDevices):
-        return _capture(build, batch_size, period, contextlib.nullcontext)
+        return capture(contextlib.nullcontext)
     try:
-        return _capture(build, batch_size, period, lambda: torch.device("cuda"))
+        return capture(lambda: torch.device("cuda"))
     except _MixedDevices as error:
         raise error.error from None
 
@@ -80,6 +98,7 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
+    own_file: str | None,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     fakecuda.install()
@@ -87,7 +106,7 @@ def _capture(
     norms.install()
     recurrent.install()
     notes: set[str] = set()
-    recorder = Recorder(notes)
+    recorder = Recorder(notes, None if own_file is None else CallSites(own_file))
     mode = FakeMode(allow_non_fake_inputs=True)
     with pretended_cuda(notes) as patches, mode, recorder, _watched_optimizers(recorder):
         patch_imported_libraries(patches)
@@ -97,6 +116,7 @@ def _capture(
         period = period or _period_of(step)
         with stepping(), _told_apart():
             parameters = _record(step, recorder, period)
+    time.sleep(_LETTING_GO_S)
     if recorder.host_reads:
         reads = recorder.host_reads / period
         notes.add(f"{reads:g} values a step were read back from the GPU and answered with 0.")
@@ -109,6 +129,7 @@ def _capture(
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
         notes=tuple(sorted(notes)),
+        sites=tuple(recorder.sites),
     )
 
 

@@ -1,0 +1,155 @@
+"""Memory over a training step as a picture: stacked categories against the operation's number.
+
+`write_plot` takes the form from the file's ending: `.html` is one file without scripts or
+anything from elsewhere (SVG with hover text, light and dark), `.png` needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from math import ceil, log10
+from typing import TYPE_CHECKING
+
+from outlay.errors import ExtraMissing, InputError
+from outlay.files import write_whole
+from outlay.report.text import count, size
+from outlay.trace.step_report import MemoryPoint, MemoryTimeline
+from outlay.units import GIB, KIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from outlay.trace.trace import Phase
+
+MOST_POINTS = 2000
+
+COLOURS = {
+    "parameters": "#4269d0",
+    "optimizer_state": "#a463f2",
+    "inputs": "#9498a0",
+    "gradients": "#efb118",
+    "activations": "#4fb8a0",
+    "temporaries": "#ff725c",
+}
+"""The categories from the bottom up: what stays all through the step lies lowest."""
+
+
+def check_plot_path(path: Path) -> None:
+    """Refuse at once what could not be written after a long trace."""
+    if path.suffix.lower() not in (".html", ".png"):
+        raise InputError(
+            f"{path} is neither a .html nor a .png file.",
+            fix="Write for example --plot memory.html.",
+        )
+    if not path.parent.is_dir():
+        raise InputError(
+            f"{path} cannot be written: there is no folder {path.parent}.",
+            fix="Make it first, or choose another place.",
+        )
+    if path.suffix.lower() == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise ExtraMissing("A .png needs matplotlib: pip install matplotlib (or plot to .html).")
+
+
+def write_plot(path: Path, timeline: MemoryTimeline, title: str) -> None:
+    """Write the picture in the form the file's ending names."""
+    check_plot_path(path)
+    if path.suffix.lower() == ".png":
+        from outlay.report.memory_png import memory_png
+
+        write_whole(path, memory_png(timeline, title))
+    else:
+        from outlay.report.memory_html import memory_html
+
+        write_whole(path, memory_html(timeline, title).encode())
+
+
+def thinned(timeline: MemoryTimeline, most: int = MOST_POINTS) -> MemoryTimeline:
+    """At most that many points: of every stretch the highest and the lowest."""
+    points = timeline.points
+    if len(points) <= most:
+        return timeline
+    length = ceil(2 * len(points) / most)
+    kept: list[MemoryPoint] = []
+    for start in range(0, len(points), length):
+        stretch = points[start : start + length]
+        ends = {id(end): end for end in (min(stretch, key=_total), max(stretch, key=_total))}
+        kept += sorted(ends.values(), key=lambda point: point.operation)
+    return MemoryTimeline(points=tuple(kept), operations=timeline.operations)
+
+
+def _total(point: MemoryPoint) -> float:
+    return point.memory.peak_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One category: bytes below it, and bytes up to its top, at each point."""
+
+    category: str
+    lower_bytes: tuple[float, ...]
+    upper_bytes: tuple[float, ...]
+
+
+def layers(timeline: MemoryTimeline) -> list[Layer]:
+    """The categories stacked in the order of `COLOURS`; the last top is all that is allocated."""
+    lower = (0.0,) * len(timeline.points)
+    made = []
+    for category in COLOURS:
+        amounts = [getattr(point.memory, category) for point in timeline.points]
+        upper = tuple(map(sum, zip(lower, amounts, strict=True)))
+        made.append(Layer(category=category, lower_bytes=lower, upper_bytes=upper))
+        lower = upper
+    return made
+
+
+def edges(timeline: MemoryTimeline) -> list[float]:
+    """Where each point begins on the axis, and where the last ends: operation n is n - 1 to n."""
+    numbers = [point.operation for point in timeline.points]
+    return [0.0, *(float(number) for number in numbers[:-1]), float(timeline.operations)]
+
+
+def stretches(timeline: MemoryTimeline) -> Iterator[tuple[Phase, float, float]]:
+    """Consecutive operations of one phase: the phase, and where it begins and ends."""
+    marks = list(pairwise(edges(timeline)))
+    pairs = zip(timeline.points, marks, strict=True)
+    for phase, group in groupby(pairs, key=lambda pair: pair[0].phase):
+        spans = [span for _, span in group]
+        yield phase, spans[0][0], spans[-1][1]
+
+
+def label(category: str) -> str:
+    """A category as people read it."""
+    return category.replace("_", " ")
+
+
+def peak_lines(timeline: MemoryTimeline) -> list[str]:
+    """What is said beside the peak: how much, and where in the step and in the code."""
+    point = timeline.peak
+    return [f"peak {size(point.memory.peak_bytes)}", *place_lines(point, timeline.operations)]
+
+
+def place_lines(point: MemoryPoint, operations: int) -> list[str]:
+    """An operation: its number, phase, operator, and the user's line if it has one."""
+    first = f"operation {count(point.operation)} of {count(operations)}, {point.phase}"
+    name = point.name.removeprefix("aten.")
+    return [first, name if point.site is None else f"{name} · {point.site}"]
+
+
+def ticks(highest: float, most: int, steps: Sequence[int] = (1, 2, 5)) -> list[float]:
+    """Round numbers from 0 up to the highest."""
+    if highest <= 0:
+        return [0.0]
+    power = 10.0 ** (ceil(log10(highest / most)) - 1)
+    step = next(s * power for s in (*steps, 10) if highest / (s * power) <= most)
+    return [step * index for index in range(int(highest / step) + 1)]
+
+
+def byte_unit(highest_bytes: float) -> tuple[float, str]:
+    """The unit that makes an axis of bytes readable."""
+    for unit_bytes, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if highest_bytes >= 2 * unit_bytes:
+            return float(unit_bytes), name
+    return float(KIB), "KiB"

@@ -1,0 +1,121 @@
+"""`outlay trace`: what it prints, draws and refuses."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+TRAIN = """
+import torch
+
+def training_step(batch_size):
+    model = torch.nn.Linear(256, 128, bias=False)
+    x = torch.randn(batch_size, 256)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+"""
+
+
+@pytest.fixture
+def target(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return f"{path}:training_step"
+
+
+def refused(ended, code, *fragments):
+    assert "Traceback" not in ended.err
+    assert (ended.code, ended.out) == (code, "")
+    for fragment in fragments:
+        assert fragment in ended.err
+
+
+@pytest.mark.torch
+def test_real_program_prints_and_draws(program, target, tmp_path):
+    ended = program("trace", target, "--batch-size", "16", "--plot", "memory.html")
+    assert (ended.code, ended.err) == (0, "")
+    assert "training_step (train.py) at batch size 16" in ended.out
+    assert "32,768 parameters, all trainable" in ended.out
+    # 2 * 16 * 256 * 128 = 1.05 MFLOP each way
+    assert "1.05 MFLOP  50.0 %" in ended.out
+    assert "2.10 MFLOP" in ended.out
+    assert "train.py:10" in ended.out
+    assert "Memory drawn in memory.html." in ended.out
+    page = (tmp_path / "memory.html").read_text(encoding="utf-8")
+    svg = page[page.index("<svg") : page.index("</svg>") + len("</svg>")]
+    assert ET.fromstring(svg).tag.endswith("svg")
+    assert "Memory of training_step (train.py) at batch size 16" in svg
+
+
+@pytest.mark.torch
+def test_document_follows_its_schema(outlay, target):
+    document = outlay("trace", target, "--json").document
+    jsonschema.validate(document, outlay("schema", "trace").document)
+    assert (document["batch_size"], document["period"]) == (8, 1)
+    assert document["flops_per_step"] == 2 * 2 * 8 * 256 * 128
+    assert document["flops_per_step"] == sum(total["flops"] for total in document["phases"])
+    peak = document["peak"]
+    assert sum(peak["categories_bytes"].values()) == peak["bytes"]
+    assert peak["call_site"]["file"] == "train.py"
+    assert document["heaviest_by_flops"][0]["operator"] == "aten.mm"
+    assert document["heaviest_by_bytes"][0]["moved_bytes"] > 0
+    assert document["profile"] is None
+
+
+@pytest.mark.torch
+def test_saves_a_profile_for_any_batch_size(outlay, target, tmp_path):
+    path = tmp_path / "mine.json.gz"
+    document = outlay("trace", target, "--save", path, "--name", "mine", "--json").document
+    assert document["profile"]["name"] == "mine"
+    assert {2, 4, 8, 32} <= set(document["profile"]["traced_batch_sizes"])
+    assert outlay("predict", path, "--gpu", "T4", "--batch-size", "64").code == 0
+
+
+@pytest.mark.torch
+def test_plot_that_cannot_be_written(outlay, target, tmp_path):
+    (tmp_path / "folder.html").mkdir()
+    ended = outlay("trace", target, "--plot", tmp_path / "folder.html")
+    refused(ended, 2, "folder.html", "cannot be written")
+
+
+@pytest.mark.torch
+def test_unknown_function_and_a_crash(outlay, target, tmp_path):
+    refused(outlay("trace", target.replace(":training", ":trainig")), 2, '"training_step"')
+    path = tmp_path / "fails.py"
+    path.write_text("def build(n):\n    raise ValueError('no data')\n")
+    refused(outlay("trace", f"{path}:build"), 2, "fails.py:2", "no data")
+
+
+@pytest.mark.parametrize("batch_size", ["0", "-3", "x", "1.5", "max", "9999999"])
+def test_batch_size_that_is_none(outlay, target, batch_size):
+    refused(outlay("trace", target, "--batch-size", batch_size), 2, "--batch-size", batch_size)
+
+
+@pytest.mark.parametrize("name", ["memory.svg", "memory"])
+def test_plot_of_another_kind(outlay, target, name):
+    refused(outlay("trace", target, "--plot", name), 2, name, ".html", ".png")
+
+
+def test_plot_into_a_folder_that_is_not_there(outlay, target, tmp_path):
+    ended = outlay("trace", target, "--plot", tmp_path / "gone" / "memory.html")
+    refused(ended, 2, "gone", "no folder")
+
+
+def test_without_torch(program, target, tmp_path):
+    shadow = tmp_path / "shadow"
+    shadow.mkdir()
+    (shadow / "torch.py").write_text("raise ImportError('no torch here')\n")
+    path = os.pathsep.join([str(shadow), str(ROOT / "src")])
+    refused(program("trace", target, PYTHONPATH=path), 4, 'pip install "outlay[torch]"')
