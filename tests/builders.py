@@ -150,6 +150,7 @@ def a_profile(
     issued_ops=1000,
     trainable_parameters=100_000_000,
     held=None,
+    history=None,
 ):
     """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides."""
     product = ProfileOp(
@@ -174,6 +175,7 @@ def a_profile(
         },
         issued_ops=issued_ops,
         held=held or {},
+        history=history,
     )
 
 
