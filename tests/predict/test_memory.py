@@ -132,6 +132,17 @@ def test_it_fits_where_giving_free_segments_back_makes_room():
     assert not fits(simulated(), 4, 177 * MIB)
 
 
+def test_where_it_fits_no_more_is_reserved_than_is_available():
+    # it would reserve 200 MiB, and runs in 180
+    need = memory_need(simulated(), 4, 180 * MIB, a_calibration())
+    assert need.fits
+    assert need.reserved_bytes.likely == need.reserved_bytes.high == 180 * MIB
+    # where it does not, what it would take
+    need = memory_need(simulated(), 4, 100 * MIB, a_calibration())
+    assert not need.fits
+    assert need.reserved_bytes.likely == 200 * MIB
+
+
 def test_largest_batch_by_simulation():
     # 0.9 x 1000 = 900 MiB: 64 + 24 b <= 900 up to b = 34.8
     for table in [(), (1, 2, 3), (1, 16, 32, 40), (1, 64)]:

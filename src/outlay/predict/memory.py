@@ -27,7 +27,8 @@ class MemoryNeed:
 
     allocated_bytes: Estimate
     reserved_bytes: Estimate
-    """What the caching allocator takes from the device if nothing limits it."""
+    """What the caching allocator takes from the device: where the step fits, what is available at
+    most; where it does not, what it would take."""
     available_bytes: float
     """What the allocator may reserve: usable memory less the CUDA context, or the user's cap."""
     fits: bool
@@ -44,11 +45,13 @@ def memory_need(
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
     allocated, reserved = _taken(profile, batch_size, calibration)
+    reserved = _at_least(reserved, allocated.low)
+    fits = _fits(profile, batch_size, available, calibration)
     return MemoryNeed(
-        allocated_bytes=allocated,
-        reserved_bytes=_at_least(reserved, allocated.low),
+        allocated_bytes=_at_most(allocated, available) if fits else allocated,
+        reserved_bytes=_at_most(reserved, available) if fits else reserved,
         available_bytes=available,
-        fits=_fits(profile, batch_size, available, calibration),
+        fits=fits,
     )
 
 
@@ -86,6 +89,14 @@ def _at_least(estimate: Estimate, least: float) -> Estimate:
         low=max(estimate.low, least),
         likely=max(estimate.likely, least),
         high=max(estimate.high, least),
+    )
+
+
+def _at_most(estimate: Estimate, most: float) -> Estimate:
+    return Estimate(
+        low=min(estimate.low, most),
+        likely=min(estimate.likely, most),
+        high=min(estimate.high, most),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 _SHAPES_AT_MOST = 16
+_COLLECT_EVERY = 256
+"""Operators between collections of garbage: Python's own come at moments that differ from trace to
+trace, and what lives in a cycle would then be freed elsewhere in each."""
 _aten = torch.ops.aten
 _LIKELY_TRUE = (_aten.all, _aten.isfinite)
 
@@ -50,6 +54,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.notes = notes
         self.in_optimizer = False
         self._after_backward = False
+        self._dispatched = 0
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
@@ -69,6 +74,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         if func is _aten._local_scalar_dense.default:
             return self._read_value(args[0])
+        self._dispatched += 1
+        if self._dispatched % _COLLECT_EVERY == 0:
+            gc.collect(1)
         phase = self._phase(func)
         out = run_operator(func, args, kwargs, self.notes)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
