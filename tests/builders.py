@@ -86,6 +86,7 @@ CALIBRATION = {
     "host_time_range": (0.8, 1, 1.25),
     "context_bytes": 100e6,
     "workspace_bytes": 10e6,
+    "memory_margin_fraction": 0.1,
     "allocated_over_traced": (0.9, 1, 1.1),
     "reserved_over_allocated": (1, 1.1, 1.25),
     "reserved_over_simulated": (0.9, 1, 1.2),
@@ -149,6 +150,7 @@ def a_profile(
     issued_ops=1000,
     trainable_parameters=100_000_000,
     held=None,
+    history=None,
 ):
     """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides."""
     product = ProfileOp(
@@ -173,6 +175,7 @@ def a_profile(
         },
         issued_ops=issued_ops,
         held=held or {},
+        history=history,
     )
 
 
@@ -195,6 +198,7 @@ def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, fits=True, gpu=None):
             allocated_bytes=need,
             reserved_bytes=need,
             available_bytes=2 * GIB if fits else 0.5 * GIB,
+            fits=fits,
         ),
     )
 

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from tests.builders import a_calibration, a_gpu, a_profile
 
 from outlay.predict.memory import LARGEST_BATCH, available_bytes, largest_batch, memory_need
-from outlay.trace.trace import Held
-from outlay.units import GIB
+from outlay.trace.simulate import held_and_needed
+from outlay.trace.trace import Held, History
+from outlay.units import GIB, MIB
 
 
 def fits(profile, batch_size, available):
@@ -102,3 +103,92 @@ def test_a_larger_batch_never_needs_less(batch_size, more):
     small = memory_need(a_profile(), batch_size, 0, a_calibration())
     large = memory_need(a_profile(), batch_size + more, 0, a_calibration())
     assert small.reserved_bytes.high <= large.reserved_bytes.high
+
+
+GROWING = History(
+    sizes=((64.0 * MIB,), (0.0, 10.0 * MIB), (0.0, 12.0 * MIB)), events=(0, 1, 2, -2, 2, -1, -2)
+)
+"""64 MiB stay; 10 MiB a sample are made, then 12, the 10 are freed and 12 more made."""
+
+
+def simulated(*sizes, history=GROWING):
+    """A profile with a history, and a table of these batch sizes."""
+    held = {size: held_and_needed(history, size) for size in sizes}
+    return a_profile(held=held, history=history)
+
+
+def test_memory_need_by_simulation():
+    need = memory_need(simulated(1, 2), 4, 1e12, a_calibration())
+    # 64 + 4 x (12 + 12) = 160 MiB allocated; 64 + 4 x (10 + 12 + 12) = 200 MiB reserved, because
+    # what was freed (40) does not hold what is asked for (48)
+    assert need.allocated_bytes.likely == 160 * MIB
+    assert need.reserved_bytes.likely == 200 * MIB
+    assert need.fits
+
+
+def test_it_fits_where_giving_free_segments_back_makes_room():
+    # 160 MiB will do at batch 4, and a tenth is left free: 160 / 0.9 = 177.8
+    assert fits(simulated(), 4, 178 * MIB)
+    assert not fits(simulated(), 4, 177 * MIB)
+
+
+def test_where_it_fits_no_more_is_reserved_than_is_available():
+    # it would reserve 200 MiB, and runs in 180
+    need = memory_need(simulated(), 4, 180 * MIB, a_calibration())
+    assert need.fits
+    assert need.reserved_bytes.likely == need.reserved_bytes.high == 180 * MIB
+    # where it does not, what it would take
+    need = memory_need(simulated(), 4, 100 * MIB, a_calibration())
+    assert not need.fits
+    assert need.reserved_bytes.likely == 200 * MIB
+
+
+def test_largest_batch_by_simulation():
+    # 0.9 x 1000 = 900 MiB: 64 + 24 b <= 900 up to b = 34.8
+    for table in [(), (1, 2, 3), (1, 16, 32, 40), (1, 64)]:
+        assert largest_batch(simulated(*table), 1000 * MIB, a_calibration()) == 34
+
+
+def test_largest_batch_by_simulation_is_to_a_64th():
+    # 0.9 x 20,000 = 18,000 MiB: 64 + 24 b <= 18,000 up to b = 747.3
+    largest = largest_batch(simulated(1, 512, 1024), 20_000 * MIB, a_calibration())
+    assert 747 - 747 / 64 <= largest <= 747
+
+
+def test_no_batch_fits_by_simulation():
+    # 64 + 24 = 88 MiB, and 88 / 0.9 = 97.8; the table's need is found to 1/256, from above
+    assert largest_batch(simulated(1, 2), 97 * MIB, a_calibration()) == 0
+    assert largest_batch(simulated(1, 2), 98.5 * MIB, a_calibration()) == 1
+
+
+def test_traces_without_a_common_history_have_a_need_of_their_own():
+    held = {
+        1: Held(allocated_bytes=1e9, reserved_bytes=3e9, needed_bytes=2e9),
+        3: Held(allocated_bytes=2e9, reserved_bytes=5e9, needed_bytes=4e9),
+    }
+    need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
+    # halfway, workspaces included
+    assert need.allocated_bytes.likely == 1.5e9
+    assert need.reserved_bytes.likely == 4e9
+    # 3 GB are needed at batch 2, and a tenth is left free
+    assert fits(a_profile(held=held), 2, 3.34e9)
+    assert not fits(a_profile(held=held), 2, 3.33e9)
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    st.lists(st.integers(0, 4), min_size=1, max_size=12),
+    st.floats(100, 8000),
+    st.floats(0, 4000),
+)
+@settings(deadline=None, max_examples=40)
+def test_a_bigger_cap_never_lowers_the_largest_batch(sizes, order, cap_mib, more_mib):
+    history = History(
+        sizes=((32.0 * MIB,), *((0.0, size * MIB / 2) for size in sizes)),
+        # all are made, and every third is freed at once
+        events=(0, *(e for n in order for e in ((1 + n % len(sizes)), *([-1] * (n % 3 == 0))))),
+    )
+    profile = simulated(1, 2, 4, 8, 16, 32, 64, history=history)
+    smaller = largest_batch(profile, cap_mib * MIB, a_calibration())
+    bigger = largest_batch(profile, (cap_mib + more_mib) * MIB, a_calibration())
+    assert bigger >= smaller - max(smaller / 64, 1)

@@ -13,6 +13,7 @@ import pytest
 from outlay.facts import rows_of
 from outlay.gpu_names import find_gpu
 from outlay.pipeline import calibration
+from outlay.predict.memory import largest_batch
 from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.bundled import find_profile
 from outlay.units import MIB
@@ -48,8 +49,19 @@ def test_memory_on_the_h200(row):
     memory = predicted(row).memory
     allocated, reserved = float(row["peak_allocated_mib"]), float(row["peak_reserved_mib"])
     assert memory.allocated_bytes.likely / MIB == pytest.approx(allocated, rel=0.025)
-    # Convolution workspaces are not simulated: ResNet-50 reserves up to a tenth more.
     assert memory.reserved_bytes.likely / MIB == pytest.approx(reserved, rel=0.12)
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=label)
+def test_largest_batch_on_the_h200(row):
+    # What a run reserved with plenty of memory is enough for it; what it allocated is the least.
+    profile, batch_size = find_profile(PROFILES[row["module"]]), int(row["batch_size"])
+    reserved, allocated = float(row["peak_reserved_mib"]), float(row["peak_allocated_mib"])
+    # 2 %: the margin that is left free is 1 %, and the rest is the simulation's error.
+    enough = largest_batch(profile, reserved * 1.02 * MIB, calibration())
+    assert enough >= batch_size * 0.98
+    too_little = largest_batch(profile, allocated * 0.98 * MIB, calibration())
+    assert too_little < batch_size
 
 
 def test_step_times_on_the_h200():

@@ -2,14 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.trace.allocator import (
-    FREED,
-    CachingAllocator,
-    held_after,
-    histories_align,
-    history_at,
-)
-from outlay.trace.trace import Held
+from outlay.trace.allocator import CachingAllocator, OutOfMemory
 from outlay.units import MIB
 
 
@@ -71,24 +64,59 @@ def test_free_neighbours_join_but_segments_do_not() -> None:
     assert allocator.reserved_bytes == 62 * MIB  # a segment of 22 MiB: nothing joined across
 
 
-def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
-    # 10 and 12 MiB made, 10 freed, 12 more asked for: 10 free MiB do not help.
-    history = [(0, 10 * MIB), (1, 12 * MIB), (0, FREED), (2, 12 * MIB)]
-    assert held_after(history) == Held(allocated_bytes=24 * MIB, reserved_bytes=34 * MIB)
+def test_a_cap_is_kept() -> None:
+    allocator = CachingAllocator(30 * MIB)
+    allocator.allocate(20 * MIB)
+    with pytest.raises(OutOfMemory):
+        allocator.allocate(12 * MIB)  # 20 + 12 > 30
+    allocator.allocate(10 * MIB)
+    assert allocator.reserved_bytes == 30 * MIB
 
 
-def test_peak_is_the_most_at_once() -> None:
-    history = [(0, 10 * MIB), (0, FREED), (1, 10 * MIB), (1, FREED)]
-    assert held_after(history) == Held(allocated_bytes=10 * MIB, reserved_bytes=10 * MIB)
+def test_free_segments_are_given_back_before_a_request_fails() -> None:
+    allocator = CachingAllocator(40 * MIB)
+    allocator.free(allocator.allocate(20 * MIB))
+    kept = allocator.allocate(12 * MIB)  # cut from the segment of 20: 8 MiB are left of it
+    allocator.free(allocator.allocate(16 * MIB))
+    assert allocator.reserved_bytes == 36 * MIB
+    # 20 + 16 + 18 > 40: the 16 are given back. The 20 are not: 12 of them are in use.
+    allocator.allocate(18 * MIB)
+    assert allocator.reserved_bytes == 38 * MIB
+    assert allocator.peak_reserved_bytes == 38 * MIB
+    allocator.free(kept)
+    with pytest.raises(OutOfMemory):
+        allocator.allocate(24 * MIB)  # 18 + 24 > 40, even with the 20 given back
+    assert allocator.reserved_bytes == 18 * MIB
 
 
-def test_history_at_another_batch_size() -> None:
-    low = [(0, 100), (1, 8 * 50), (1, FREED)]
-    high = [(0, 100), (1, 32 * 50), (1, FREED)]
-    assert histories_align(low, high)
-    assert history_at((8, 32), (low, high), 20) == [(0, 100), (1, 1000), (1, FREED)]
-    assert not histories_align(low, high[:-1])
-    assert not histories_align(low, [(0, 100), (0, FREED), (1, 1600)])
+def test_small_segments_are_given_back_too() -> None:
+    allocator = CachingAllocator(20 * MIB)
+    allocator.free(allocator.allocate(1000))
+    allocator.allocate(20 * MIB)
+    assert allocator.reserved_bytes == 20 * MIB
+
+
+def test_expandable_segments_grow_by_pages_and_join() -> None:
+    allocator = CachingAllocator(expandable_segments=True)
+    first, second = allocator.allocate(30 * MIB), allocator.allocate(8 * MIB)
+    assert allocator.reserved_bytes == 40 * MIB  # two pages of 20 MiB: 30 + 8, and 2 left
+    allocator.free(first)
+    allocator.free(second)
+    allocator.allocate(58 * MIB)  # all 40 and one page more
+    assert allocator.reserved_bytes == 60 * MIB
+    assert allocator.allocated_bytes == 58 * MIB
+
+
+def test_expandable_segments_give_back_whole_pages() -> None:
+    allocator = CachingAllocator(80 * MIB, expandable_segments=True)
+    hole, _ = allocator.allocate(50 * MIB), allocator.allocate(10 * MIB)
+    allocator.free(hole)
+    # 60 reserved, 50 free before what is kept. 60 + 60 > 80: two pages of the hole go back, 20 are
+    # left, and three more pages make 80.
+    allocator.allocate(60 * MIB)
+    assert allocator.reserved_bytes == 80 * MIB
+    with pytest.raises(OutOfMemory):
+        allocator.allocate(20 * MIB)
 
 
 @pytest.mark.parametrize("request_bytes", [1, 512, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 99 * MIB])

@@ -67,6 +67,23 @@ def test_conv_forward() -> None:
     assert _conv(T((2, 3, 6, 6)), T((8, 3, 3, 3)), T((2, 8, 4, 4))).flops == 13_824
 
 
+def test_conv_workspace_is_a_copy_of_each_tensor() -> None:
+    x, w, out = T((2, 3, 6, 6)), T((8, 3, 3, 3)), T((2, 8, 4, 4))
+    # 216 + 216 + 256 elements of 2 bytes
+    copies_bytes = 1376
+    assert _conv(x, w, out).workspace_bytes == copies_bytes
+    args = (out, x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+    assert cost_of("aten.convolution_backward", args, {}, (x, w, None)).workspace_bytes == (
+        copies_bytes
+    )
+
+
+def test_conv_workspace_of_a_matrix_product_or_a_grouped_convolution_is_none() -> None:
+    x = T((2, 8, 6, 6))
+    assert _conv(x, T((8, 8, 1, 1)), x).workspace_bytes == 0
+    assert _conv(x, T((8, 1, 3, 3)), x, groups=8).workspace_bytes == 0
+
+
 def test_conv_grouped_has_fewer_weights() -> None:
     # depthwise: 8 x 1 x 3 x 3 weights: 2 * 2 * 16 * 72
     assert _conv(T((2, 8, 6, 6)), T((8, 1, 3, 3)), T((2, 8, 4, 4)), groups=8).flops == 4_608

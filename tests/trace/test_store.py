@@ -11,7 +11,7 @@ import pytest
 
 from outlay.errors import InputError
 from outlay.trace.store import profile_to_json, read_profile, write_profile
-from outlay.trace.trace import Memory, Profile, ProfileOp
+from outlay.trace.trace import Held, History, Memory, Profile, ProfileOp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,10 @@ def _profile(ops: int = 2) -> Profile:
         ops=tuple(rows),
         memory={2: _memory(2), 16: _memory(16), 4: _memory(4)},
         issued_ops=12.25,
+        held={2: Held(allocated_bytes=1e4, reserved_bytes=2e4, needed_bytes=1.5e4)},
+        history=History(
+            sizes=((512.0,), (0.0, 2.5)), events=(0, 1, -1, 0), optional=frozenset({1})
+        ),
         period=4,
         traced_on="2026-11-15",
         versions={"torch": "2.13.0"},
@@ -152,3 +156,24 @@ def test_a_field_of_a_later_version_is_no_reason_to_guess(tmp_path: Path) -> Non
     (tmp_path / "p.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="colour"):
         read_profile(tmp_path / "p.json")
+
+
+def test_a_profile_without_history_is_read(tmp_path: Path) -> None:
+    content = profile_to_json(_profile())
+    del content["history"]
+    del content["held"]["2"]["needed_bytes"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(content))
+    profile = read_profile(path)
+    assert profile.history is None
+    assert profile.held[2] == Held(allocated_bytes=1e4, reserved_bytes=2e4)
+
+
+@pytest.mark.parametrize("events", [[2], [0, -1, -1], [0, -2], [-1]])
+def test_a_history_must_make_sense(tmp_path: Path, events: list[int]) -> None:
+    content = profile_to_json(_profile())
+    content["history"]["events"] = events
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="cannot be read as a profile"):
+        read_profile(path)

@@ -1,16 +1,24 @@
-"""Memory: what a step allocates and reserves, whether it fits, and the largest batch that does."""
+"""Memory: what a step allocates and reserves, whether it fits, and the largest batch that does.
+
+A profile with a history is asked by simulating torch's caching allocator, which may give free
+segments back when it reaches its limit; one without is estimated from what was allocated.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.trace.trace import Profile
+from outlay.trace import simulate
+from outlay.trace.trace import Held, Profile
 
 LARGEST_BATCH = 1 << 20
 """No search goes beyond this: a larger batch per GPU is of no use to anybody."""
+_FINENESS = 64
+"""By simulation the largest batch is found exactly up to twice this, and then to within 1/64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +27,12 @@ class MemoryNeed:
 
     allocated_bytes: Estimate
     reserved_bytes: Estimate
-    """What the caching allocator takes from the device: what really runs out."""
+    """What the caching allocator takes from the device: where the step fits, what is available at
+    most; where it does not, what it would take."""
     available_bytes: float
-    """What the allocator may reserve: usable memory less the CUDA context."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether even the high estimate fits: nine times in ten it does."""
-        return self.reserved_bytes.high <= self.available_bytes
+    """What the allocator may reserve: usable memory less the CUDA context, or the user's cap."""
+    fits: bool
+    """Whether the step runs in what is available, which may be less than it would reserve."""
 
 
 def available_bytes(gpu: Gpu, calibration: Calibration, share: float = 1.0) -> float:
@@ -38,20 +44,38 @@ def memory_need(
     profile: Profile, batch_size: int, available: float, calibration: Calibration
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
-    workspace = Estimate.exactly(_workspace_bytes(profile, calibration))
-    peak_bytes = profile.memory_at(batch_size).peak_bytes
-    allocated = calibration.estimate("allocated_over_traced").scaled(peak_bytes).plus(workspace)
-    held = profile.held_at(batch_size)
-    if held is None:
-        reserved = calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
-    else:
-        over = calibration.estimate("reserved_over_simulated")
-        reserved = over.scaled(held.reserved_bytes).plus(workspace)
+    allocated, reserved = _taken(profile, batch_size, calibration)
+    reserved = _at_least(reserved, allocated.low)
+    fits = _fits(profile, batch_size, available, calibration)
     return MemoryNeed(
-        allocated_bytes=allocated,
-        reserved_bytes=_at_least(reserved, allocated.low),
+        allocated_bytes=_at_most(allocated, available) if fits else allocated,
+        reserved_bytes=_at_most(reserved, available) if fits else reserved,
         available_bytes=available,
+        fits=fits,
     )
+
+
+def _taken(
+    profile: Profile, batch_size: int, calibration: Calibration
+) -> tuple[Estimate, Estimate]:
+    """Bytes allocated and reserved where memory has no end."""
+    over_traced = calibration.estimate("allocated_over_traced")
+    over_simulated = calibration.estimate("reserved_over_simulated")
+    held = _held(profile, batch_size)
+    if held is not None and (profile.history is not None or held.needed_bytes is not None):
+        return over_traced.scaled(held.allocated_bytes), over_simulated.scaled(held.reserved_bytes)
+    workspace = Estimate.exactly(_workspace_bytes(profile, calibration))
+    allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes).plus(workspace)
+    if held is not None:
+        return allocated, over_simulated.scaled(held.reserved_bytes).plus(workspace)
+    return allocated, calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
+
+
+def _held(profile: Profile, batch_size: int) -> Held | None:
+    """What the allocator holds: from the profile's table, or simulated where that has a gap."""
+    if profile.history is None or batch_size in profile.held:
+        return profile.held_at(batch_size)
+    return simulate.held(profile.history, batch_size)
 
 
 def _workspace_bytes(profile: Profile, calibration: Calibration) -> float:
@@ -68,20 +92,58 @@ def _at_least(estimate: Estimate, least: float) -> Estimate:
     )
 
 
+def _at_most(estimate: Estimate, most: float) -> Estimate:
+    return Estimate(
+        low=min(estimate.low, most),
+        likely=min(estimate.likely, most),
+        high=min(estimate.high, most),
+    )
+
+
+def _fits(profile: Profile, batch_size: int, available: float, calibration: Calibration) -> bool:
+    """Whether a step fits, leaving a margin for what the simulation gets wrong.
+
+    Without a simulation, whether even the high estimate of what is reserved fits.
+    """
+    limit = available * (1 - calibration.number("memory_margin_fraction"))
+    held = profile.held.get(batch_size)
+    if profile.history is not None and held is None:
+        return simulate.fits(profile.history, batch_size, limit)
+    held = held or profile.held_at(batch_size)
+    if held is not None and held.needed_bytes is not None:
+        return held.needed_bytes <= limit
+    allocated, reserved = _taken(profile, batch_size, calibration)
+    return _at_least(reserved, allocated.low).high <= available
+
+
 def largest_batch(profile: Profile, available: float, calibration: Calibration) -> int:
-    """The largest batch per GPU that fits, 0 where not even one sample does."""
+    """The largest batch per GPU that fits, 0 where not even one sample does.
+
+    Looked for between the first size of the profile's table that does not fit and the one before;
+    beyond the table by doubling.
+    """
 
     def fits(batch_size: int) -> bool:
-        return memory_need(profile, batch_size, available, calibration).fits
+        return _fits(profile, batch_size, available, calibration)
 
     if not fits(1):
         return 0
-    if fits(LARGEST_BATCH):
-        return LARGEST_BATCH
     low, high = 1, 2
+    for batch_size in sorted(profile.held) if profile.history is not None else ():
+        if not fits(batch_size):
+            high = batch_size
+            break
+        low, high = batch_size, min(2 * batch_size, LARGEST_BATCH)
+    return _boundary(fits, low, high, _FINENESS if profile.history is not None else None)
+
+
+def _boundary(fits: Callable[[int], bool], low: int, high: int, fineness: int | None) -> int:
+    """The largest size that fits, from one that does and one that may not."""
     while fits(high):
+        if high == LARGEST_BATCH:
+            return high
         low, high = high, min(high * 2, LARGEST_BATCH)
-    while high - low > 1:
+    while high - low > (max(low // fineness, 1) if fineness else 1):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

@@ -1,35 +1,35 @@
 """What torch's caching allocator makes of a step's allocations: bytes allocated and reserved.
 
-A model of CUDACachingAllocator with its default settings on one stream: requests are rounded to
-512 bytes, served from the smallest free block that is large enough, and split off it; freed blocks
-join their free neighbours; segments are taken from the device and never given back.
+A model of CUDACachingAllocator on one stream: requests are rounded to 512 bytes, served from the
+smallest free block that is large enough, and split off it; freed blocks join their free
+neighbours. Segments are taken from the device and kept, until the device or a cap is full: then
+segments that are wholly free are given back, once, before the request fails.
 
-Source: c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, should_split). Ignores
-`PYTORCH_CUDA_ALLOC_CONF`, several streams, and what the allocator does when the device is full.
+Source: c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, should_split,
+release_cached_blocks). Ignores several streams, and every setting of `PYTORCH_CUDA_ALLOC_CONF`
+but `expandable_segments`.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from outlay.trace.trace import Held
 from outlay.units import MIB
 
 _ROUND_BYTES = 512
-_SMALL_BYTES = MIB
+SMALL_BYTES = MIB
+"""Requests up to this come from the pool of small blocks."""
 _SMALL_SEGMENT_BYTES = 2 * MIB
 _LARGE_SEGMENT_BYTES = 20 * MIB
 _OWN_SEGMENT_BYTES = 10 * MIB
 _OWN_SEGMENT_ROUND_BYTES = 2 * MIB
 _SEGMENT_GAP_BYTES = 1
 
-FREED = -1
-"""In a history, the size that says that a storage ends."""
 
-History = Sequence[tuple[int, int]]
-"""Every storage's number with its size in bytes where it is made, and with `FREED` at its end."""
+class OutOfMemory(Exception):
+    """A request that not even giving back every free segment makes room for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,62 +38,142 @@ class Block:
 
     address: int
     size_bytes: int
+    pool: _Pool
     before: Block | None = None
     after: Block | None = None
     is_free: bool = False
 
 
 class CachingAllocator:
-    """Blocks in two pools, one for requests up to 1 MiB and one for larger ones."""
+    """Blocks in two pools, one for requests up to 1 MiB and one for larger ones.
 
-    def __init__(self) -> None:
+    `cap_bytes` is the most it may reserve. With `expandable_segments` a pool is one segment that
+    grows at its end by pages of 2 MiB (small) or 20 MiB (large), so that all its blocks can join.
+    """
+
+    def __init__(self, cap_bytes: float = math.inf, *, expandable_segments: bool = False) -> None:
+        self.cap_bytes = cap_bytes
+        self.expandable_segments = expandable_segments
         self.allocated_bytes = 0
         self.peak_allocated_bytes = 0
         self.reserved_bytes = 0
+        self.peak_reserved_bytes = 0
         self._next_address = 0
-        self._small = _Pool()
-        self._large = _Pool()
-        self._pool_of: dict[int, _Pool] = {}
+        self.small = _Pool(_SMALL_SEGMENT_BYTES)
+        self.large = _Pool(_LARGE_SEGMENT_BYTES)
 
     def allocate(self, request_bytes: int) -> Block:
-        """A block for a request."""
+        """A block for a request; raises `OutOfMemory` where the cap leaves no room for one."""
         size_bytes = _rounded(max(request_bytes, 1), _ROUND_BYTES)
-        pool = self._small if size_bytes <= _SMALL_BYTES else self._large
-        block = pool.take_smallest(size_bytes) or self._segment(size_bytes, pool)
+        pool = self.small if size_bytes <= SMALL_BYTES else self.large
+        block = pool.take_smallest(size_bytes) or self._from_device(size_bytes, pool)
         spare_bytes = block.size_bytes - size_bytes
-        if spare_bytes >= _ROUND_BYTES if pool is self._small else spare_bytes > _SMALL_BYTES:
+        if spare_bytes > (_ROUND_BYTES - 1 if self._splits_finely(pool) else SMALL_BYTES):
             pool.put(_split(block, size_bytes))
         self.allocated_bytes += block.size_bytes
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
-        self._pool_of[block.address] = pool
+        if self.allocated_bytes > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = self.allocated_bytes
         return block
+
+    def _splits_finely(self, pool: _Pool) -> bool:
+        return pool is self.small or self.expandable_segments
 
     def free(self, block: Block) -> None:
         """Give a block back to its pool, joined with its free neighbours."""
         self.allocated_bytes -= block.size_bytes
-        pool = self._pool_of.pop(block.address)
+        pool = block.pool
         if block.before is not None and block.before.is_free:
             pool.take(block.before)
             block = _joined(block.before, block)
         if block.after is not None and block.after.is_free:
             pool.take(block.after)
-            block = _joined(block, block.after)
+            _joined(block, block.after)
         pool.put(block)
 
-    def _segment(self, size_bytes: int, pool: _Pool) -> Block:
-        segment_bytes = _segment_bytes(size_bytes, small=pool is self._small)
-        block = Block(self._next_address, segment_bytes)
-        self._next_address += segment_bytes + _SEGMENT_GAP_BYTES
-        self.reserved_bytes += segment_bytes
+    def _from_device(self, size_bytes: int, pool: _Pool) -> Block:
+        """A block of new memory, after giving back what is wholly free if there is too little."""
+        take = self._page if self.expandable_segments else self._segment
+        block = take(size_bytes, pool)
+        if block is None:
+            self._give_back()
+            block = take(size_bytes, pool)
+        if block is None:
+            raise OutOfMemory
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return block
+
+    def _segment(self, size_bytes: int, pool: _Pool) -> Block | None:
+        segment_bytes = _segment_bytes(size_bytes, small=pool is self.small)
+        if self.reserved_bytes + segment_bytes > self.cap_bytes:
+            return None
+        return self._new_block(segment_bytes, pool)
+
+    def _new_block(self, size_bytes: int, pool: _Pool) -> Block:
+        block = Block(self._next_address, size_bytes, pool)
+        self._next_address += size_bytes + _SEGMENT_GAP_BYTES
+        self.reserved_bytes += size_bytes
+        pool.reserved_bytes += size_bytes
+        return block
+
+    def _page(self, size_bytes: int, pool: _Pool) -> Block | None:
+        """A block at the end of an expandable segment: what is free there, and new pages."""
+        last = pool.last if pool.last is not None and pool.last.is_free else None
+        missing_bytes = size_bytes - (last.size_bytes if last is not None else 0)
+        page_bytes = _rounded(missing_bytes, pool.page_bytes)
+        if self.reserved_bytes + page_bytes > self.cap_bytes:
+            return None
+        block = self._new_block(page_bytes, pool)
+        block.before, pool.last = pool.last, block
+        if block.before is not None:
+            block.before.after = block
+        if last is None:
+            return block
+        pool.take(last)
+        pool.last = _joined(last, block)
+        return last
+
+    def _give_back(self) -> None:
+        """Return to the device whatever is wholly free: segments, or pages of expandable ones."""
+        for pool in (self.large, self.small):
+            for block in pool.blocks():
+                if self.expandable_segments:
+                    self._unmap(block, pool)
+                elif block.before is None and block.after is None:
+                    pool.take(block)
+                    self._returned(block.size_bytes, pool)
+
+    def _returned(self, size_bytes: int, pool: _Pool) -> None:
+        self.reserved_bytes -= size_bytes
+        pool.reserved_bytes -= size_bytes
+
+    def _unmap(self, block: Block, pool: _Pool) -> None:
+        """Give back the whole pages in a free block; the rest stays where it is.
+
+        Assumes: pages begin where the block does, and what lay about the hole can still join.
+        """
+        pool.take(block)
+        rest_bytes = block.size_bytes % pool.page_bytes
+        self._returned(block.size_bytes - rest_bytes, pool)
+        block.size_bytes = rest_bytes
+        if rest_bytes:
+            pool.put(block)
+        else:
+            _unlink(block)
 
 
 class _Pool:
     """Free blocks, ordered by size and then by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, page_bytes: int) -> None:
+        self.page_bytes = page_bytes
+        self.reserved_bytes = 0
+        self.last: Block | None = None
+        """The block at the end of the pool's expandable segment."""
         self._order: list[tuple[int, int]] = []
         self._blocks: dict[int, Block] = {}
+
+    def blocks(self) -> list[Block]:
+        return list(self._blocks.values())
 
     def put(self, block: Block) -> None:
         block.is_free = True
@@ -109,8 +189,8 @@ class _Pool:
         position = bisect_left(self._order, (size_bytes, 0))
         if position == len(self._order):
             return None
-        block = self._blocks[self._order[position][1]]
-        self.take(block)
+        block = self._blocks.pop(self._order.pop(position)[1])
+        block.is_free = False
         return block
 
 
@@ -125,54 +205,32 @@ def _segment_bytes(size_bytes: int, *, small: bool) -> int:
 def _split(block: Block, size_bytes: int) -> Block:
     """Cut a block to size; returns the rest."""
     rest = Block(
-        block.address + size_bytes, block.size_bytes - size_bytes, before=block, after=block.after
+        block.address + size_bytes, block.size_bytes - size_bytes, block.pool, block, block.after
     )
     if block.after is not None:
         block.after.before = rest
+    if block.pool.last is block:
+        block.pool.last = rest
     block.after, block.size_bytes = rest, size_bytes
     return rest
 
 
 def _joined(left: Block, right: Block) -> Block:
+    """The left block with the right one as part of it."""
     left.size_bytes += right.size_bytes
-    left.after = right.after
-    if right.after is not None:
-        right.after.before = left
+    _unlink(right)
     return left
+
+
+def _unlink(block: Block) -> None:
+    """Take a block out of its segment."""
+    if block.before is not None:
+        block.before.after = block.after
+    if block.after is not None:
+        block.after.before = block.before
+    if block.pool.last is block:
+        block.pool.last = block.before
 
 
 def _rounded(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def held_after(history: Iterable[tuple[int, int]]) -> Held:
-    """Peak bytes allocated, and bytes reserved, after a history of allocations."""
-    allocator = CachingAllocator()
-    blocks: dict[int, Block] = {}
-    for storage, size_bytes in history:
-        if size_bytes == FREED:
-            allocator.free(blocks.pop(storage))
-        else:
-            blocks[storage] = allocator.allocate(size_bytes)
-    return Held(
-        allocated_bytes=allocator.peak_allocated_bytes, reserved_bytes=allocator.reserved_bytes
-    )
-
-
-def histories_align(one: History, other: History) -> bool:
-    """Whether two histories make and free the same storages in the same order."""
-    return len(one) == len(other) and all(
-        a == b and (size_a == FREED) == (size_b == FREED)
-        for (a, size_a), (b, size_b) in zip(one, other, strict=True)
-    )
-
-
-def history_at(
-    sizes: tuple[int, int], histories: tuple[History, History], batch_size: int
-) -> list[tuple[int, int]]:
-    """The history at another batch size: every storage grows along its line through two."""
-    share = (batch_size - sizes[0]) / (sizes[1] - sizes[0])
-    return [
-        (storage, FREED if low == FREED else max(round(low + (high - low) * share), 1))
-        for (storage, low), (_, high) in zip(*histories, strict=True)
-    ]

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
-from outlay.trace.allocator import held_after, histories_align, history_at
 from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
 from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
+from outlay.trace.history import history_of, kept_places, storages_align
+from outlay.trace.simulate import held_and_needed
 from outlay.trace.step_store import report_to_json
 from outlay.trace.step_summary import Origin, step_report
 from outlay.trace.store import profile_to_json
 from outlay.trace.target import Target, load_function, parse_target
-from outlay.trace.trace import Held, Memory, Profile
+from outlay.trace.trace import Held, History, Memory, Profile
 from outlay.units import GIB
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from outlay.trace.capture import Capture
     from outlay.trace.step_report import StepReport
 
-_GRID = (1, *(factor * 2**power // 4 for power in range(1, 17) for factor in (4, 5, 6, 7)))
-"""Batch sizes at which the allocator is modelled: four to each doubling."""
+_GRID = (*range(1, 32), *(n * 2**power for power in range(2, 14) for n in range(8, 16)))
+"""Batch sizes at which the allocator is modelled: each up to 32, then eight to each doubling."""
 _MOST_RESERVED_BYTES = 512 * GIB
 _LIBRARIES = ("torch", "torchvision", "transformers", "timm", "diffusers", "lightning")
 
@@ -97,6 +98,7 @@ def _profile_from(
     last = captures[-1]
     sizes = tuple(capture.batch_size for capture in captures)
     traces = [capture.ops for capture in captures]
+    history = _history(captures)
     fit = fit_aligned if aligned(traces) else fit_by_kind
     ops, notes = fit(sizes, traces, last.period)
     return Profile(
@@ -107,7 +109,8 @@ def _profile_from(
         trainable_parameters=last.trainable_parameters,
         ops=ops,
         memory=_memory(captures),
-        held=_held(captures),
+        held=_held(captures, history),
+        history=history,
         issued_ops=len(last.ops) / last.period,
         period=last.period,
         traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -133,20 +136,36 @@ def _memory(captures: Sequence[Capture]) -> dict[int, Memory]:
     return dict(sorted(points.items()))
 
 
-def _held(captures: Sequence[Capture]) -> dict[int, Held]:
-    """What the allocator would hold, at the traced batch sizes and on a grid beyond them."""
-    points = {capture.batch_size: held_after(capture.ledger.history) for capture in captures}
-    if len(captures) < 2:
-        return points
-    low, high = captures[-2:]
-    sizes, histories = (low.batch_size, high.batch_size), (low.ledger.history, high.ledger.history)
-    if histories_align(*histories):
-        for batch_size in _GRID:
-            if batch_size not in points:
-                points[batch_size] = held_after(history_at(sizes, histories, batch_size))
-            if points[batch_size].reserved_bytes > _MOST_RESERVED_BYTES:
-                break
-    return dict(sorted(points.items()))
+def _history(captures: Sequence[Capture]) -> History | None:
+    """What is allocated and freed at any batch size, or None where no two traces line up."""
+    last = captures[-1].ledger
+    alike = [one for one in captures if storages_align(one.ledger.history, last.history)]
+    if len(alike) < 2:
+        return None
+    places = kept_places(last.history, last.step_starts)
+    traces = [[one.ledger.history[place] for place in places] for one in alike]
+    return history_of([one.batch_size for one in alike], traces, last.optional)
+
+
+def _held(captures: Sequence[Capture], history: History | None) -> dict[int, Held]:
+    """What the allocator would hold and the least it needs, on a grid of batch sizes.
+
+    Without a common history, each trace's own at the batch size of that trace.
+    """
+    if history is None:
+        return {
+            one.batch_size: held_and_needed(
+                history_of([one.batch_size], [one.ledger.history], one.ledger.optional),
+                one.batch_size,
+            )
+            for one in captures
+        }
+    points: dict[int, Held] = {}
+    for batch_size in _GRID:
+        points[batch_size] = held_and_needed(history, batch_size)
+        if points[batch_size].reserved_bytes > _MOST_RESERVED_BYTES:
+            break
+    return points
 
 
 def _too_few(sizes: tuple[int, ...]) -> list[str]:

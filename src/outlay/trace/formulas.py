@@ -288,9 +288,14 @@ _ARITHMETIC: Mapping[str, Formula] = {
     "linear": Formula(kind="gemm", flops=linear_flop),
     "mv dot vdot": Formula(kind="gemm", flops=mv_flop),
     "addmv": Formula(kind="gemm", flops=addmv_flop),
-    "convolution _convolution": Formula(kind="conv", flops=conv_flop),
+    "convolution _convolution": Formula(
+        kind="conv", flops=conv_flop, workspace_bytes=moved.conv_workspace_bytes
+    ),
     "convolution_backward": Formula(
-        kind="conv", flops=conv_backward_flop, launches=moved.conv_backward_launches
+        kind="conv",
+        flops=conv_backward_flop,
+        workspace_bytes=moved.conv_backward_workspace_bytes,
+        launches=moved.conv_backward_launches,
     ),
     "_scaled_dot_product_flash_attention": Formula(kind="attention", flops=flash_flop),
     "_scaled_dot_product_flash_attention_backward": Formula(

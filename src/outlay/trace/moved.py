@@ -206,5 +206,32 @@ def flash_backward_workspace_bytes(
     return accumulated + (tensor_bytes(key) + tensor_bytes(value)) * heads / key.shape[1]
 
 
+def conv_workspace_bytes(
+    x: Tensor, weight: Tensor, *args: object, out: Tensor, **__: object
+) -> float:
+    """Copies of input, weight and output in channels-last layout, where cuDNN converts them.
+
+    Found on an H200: with these copies the traced peaks of U-Nets and VGG-16 (bf16, TF32) meet the
+    measured ones within 0.1 %; without them they are 1 to 2 % too low. Kernels of size 1 are plain
+    matrix products and take none (ResNet-50's reserved memory is then closest).
+    Assumes: grouped convolutions take none either.
+    """
+    return _conv_copies_bytes(x, weight, out, groups=args[6])
+
+
+def conv_backward_workspace_bytes(
+    grad_out: Tensor, x: Tensor, weight: Tensor, *args: object, **__: object
+) -> float:
+    """The same for either gradient: they are computed one after the other."""
+    return _conv_copies_bytes(x, weight, grad_out, groups=args[6])
+
+
+def _conv_copies_bytes(x: Tensor, weight: Tensor, y: Tensor, *, groups: object) -> float:
+    is_matrix_product = all(size == 1 for size in weight.shape[2:])
+    if groups != 1 or is_matrix_product:
+        return 0.0
+    return tensor_bytes(x) + tensor_bytes(weight) + tensor_bytes(y)
+
+
 def _rounded(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple

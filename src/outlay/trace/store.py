@@ -4,12 +4,16 @@
      "parameters": n, "trainable_parameters": n, "issued_ops": x, "period": n,
      "traced_on": "YYYY-MM-DD", "versions": {...}, "unknown_ops": {...}, "notes": [...],
      "memory": {"<batch size>": {"parameters": bytes, "gradients": bytes, ...}},
-     "held": {"<batch size>": {"allocated_bytes": bytes, "reserved_bytes": bytes}},
+     "held": {"<batch size>": {"allocated_bytes": bytes, "reserved_bytes": bytes,
+                               "needed_bytes": bytes}},
+     "history": null or {"sizes": [...], "events": [...], "optional": [...]},
      "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
               "launches", "layout", "shapes"}, ...]}
 
 A polynomial in the batch size is a number if constant, else the list of its coefficients, constant
-first. Of an operation, `launches` 1, `layout` "plain" and empty `shapes` are left out.
+first. Of the history's events, n >= 0 makes a storage of `sizes[n]` bytes and -n ends the n-th last
+made; profiles without `history` are read, too. Of an operation, `launches` 1, `layout` "plain" and
+empty `shapes` are left out.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from outlay.errors import InputError
 from outlay.files import write_whole
 from outlay.trace.trace import (
     Held,
+    History,
     Kind,
     Memory,
     Polynomial,
@@ -84,6 +89,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
         "notes": list(profile.notes),
         "memory": _points_to_json(profile.memory),
         "held": _points_to_json(profile.held),
+        "history": _history_to_json(profile.history),
         "ops": [_op_to_json(op) for op in profile.ops],
     }
 
@@ -104,6 +110,7 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
             held={int(n): Held(**held) for n, held in content.get("held", {}).items()},
+            history=_history_from_json(content.get("history")),
             ops=tuple(map(_op_from_json, content["ops"])),
         )
         _check(profile)
@@ -116,6 +123,8 @@ def _check(profile: Profile) -> None:
     """Raise a ValueError where a profile says what no step can."""
     if not profile.ops or not profile.memory:
         raise ValueError("no operations, or no memory")
+    if profile.history is not None:
+        _check_history(profile.history)
     largest = max(profile.memory)
     amounts = [profile.parameters, profile.trainable_parameters, profile.issued_ops]
     amounts += [memory.peak_bytes for memory in profile.memory.values()]
@@ -126,6 +135,22 @@ def _check(profile: Profile) -> None:
         amounts += [value_at(op.flops, largest), value_at(op.moved_bytes, largest)]
     if not all(math.isfinite(amount) and amount >= 0 for amount in amounts):
         raise ValueError("an amount below zero, or no number")
+
+
+def _check_history(history: History) -> None:
+    """Raise a ValueError where a storage has no size, or ends before it is made or twice."""
+    live: set[int] = set()
+    made = 0
+    for event in history.events:
+        if event >= len(history.sizes):
+            raise ValueError(f"no size {event} in the history")
+        if event >= 0:
+            live.add(made)
+            made += 1
+            continue
+        if made + event not in live:
+            raise ValueError("a storage in the history ends twice, or was never made")
+        live.remove(made + event)
 
 
 def _content(path: Path) -> object:
@@ -146,6 +171,26 @@ def _unreadable(source: str, why: str) -> InputError:
 
 def _points_to_json(points: Mapping[int, Memory] | Mapping[int, Held]) -> dict[str, object]:
     return {str(n): {k: _value(v) for k, v in asdict(points[n]).items()} for n in sorted(points)}
+
+
+def _history_to_json(history: History | None) -> dict[str, object] | None:
+    if history is None:
+        return None
+    return {
+        "sizes": [_polynomial_to_json(size) for size in history.sizes],
+        "events": list(history.events),
+        "optional": sorted(history.optional),
+    }
+
+
+def _history_from_json(content: Mapping[str, Any] | None) -> History | None:
+    if content is None:
+        return None
+    return History(
+        sizes=tuple(map(_polynomial_from_json, content["sizes"])),
+        events=tuple(content["events"]),
+        optional=frozenset(content["optional"]),
+    )
 
 
 def _op_to_json(op: ProfileOp) -> dict[str, Any]:

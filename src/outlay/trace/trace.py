@@ -99,14 +99,34 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What torch's caching allocator makes of a run, before library workspaces.
+    """What torch's caching allocator makes of a run.
 
     allocated: the most in use at once, as `torch.cuda.max_memory_allocated` has it: blocks are a
-    little larger than what was asked for. reserved: taken from the device; what really runs out.
+    little larger than what was asked for. reserved: taken from the device where there is plenty.
+    Both with library workspaces where the profile has a history, else without.
     """
 
     allocated_bytes: float
     reserved_bytes: float
+    needed_bytes: float | None = None
+    """The least the allocator must be allowed to reserve for the run not to fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What is allocated and freed from the building of the model to a steady step, in order.
+
+    Of an event n >= 0, a storage of `sizes[n]` bytes is made; of -n, the n-th last made ends.
+    Storages whose size is in `optional` are workspaces an operator can do without.
+    """
+
+    sizes: tuple[Polynomial, ...]
+    events: tuple[int, ...]
+    optional: frozenset[int] = frozenset()
+
+    def __hash__(self) -> int:
+        """A cheap hash: simulations are remembered by history."""
+        return hash((self.sizes[:8], len(self.events)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +202,8 @@ class Profile:
     issued_ops: float
     held: Mapping[int, Held] = field(default_factory=dict)
     """What the allocator holds at some batch sizes, ascending; empty where it was not modelled."""
+    history: History | None = None
+    """What the allocator was modelled with; None where traces at two sizes did not line up."""
     period: int = 1
     """Consecutive steps that were traced and averaged (16 where every 16th differs)."""
     traced_on: str = ""
@@ -229,6 +251,9 @@ class Profile:
         return Held(
             allocated_bytes=_blend(first.allocated_bytes, second.allocated_bytes, share),
             reserved_bytes=_blend(first.reserved_bytes, second.reserved_bytes, share),
+            needed_bytes=None
+            if first.needed_bytes is None or second.needed_bytes is None
+            else _blend(first.needed_bytes, second.needed_bytes, share),
         )
 
 

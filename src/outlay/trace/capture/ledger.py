@@ -12,8 +12,9 @@ from dataclasses import dataclass, fields
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Literal
 
-from outlay.trace.allocator import FREED
+from outlay.trace.history import FREED
 from outlay.trace.trace import Memory, Phase
+from outlay.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
 
 _BLOCK_BYTES = 512
+CUBLAS_WORKSPACE_BYTES = 32 * MIB
+# Source: aten/src/ATen/cuda/CublasHandlePool.cpp (Hopper; 8 MiB on other GPUs, where this is a
+# little too much). Each thread has a handle of its own: the user's, and autograd's.
 
 Role = Literal["parameters", "gradients", "optimizer_state"]
 
@@ -47,6 +51,11 @@ class Ledger:
         self._numbers = count()
         self._workspace: _Storage | None = None
         self._marks: list[tuple[int, list[_Storage]]] = []
+        self._cublas_threads: set[bool] = set()
+        self.step_starts: list[int] = []
+        """How long the history was when each step began."""
+        self.optional: set[int] = set()
+        """Storages that an operator can do without."""
 
     def made(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
         """Note the tensor's storage if it is new."""
@@ -106,10 +115,26 @@ class Ledger:
         for entry in self._at_restart:
             entry.made_in = "before"
 
-    def workspace(self, size_bytes: float, phase: Phase) -> None:
+    def start_step(self) -> None:
+        """Say that a step begins."""
+        self.step_starts.append(len(self._history))
+
+    def cublas(self, phase: Phase) -> None:
+        """Note the workspace that cuBLAS keeps from a thread's first matrix product on.
+
+        It goes into the history alone: it is no part of what the step's tensors take.
+        """
+        thread = phase == "backward"
+        if thread not in self._cublas_threads:
+            self._cublas_threads.add(thread)
+            self._new(CUBLAS_WORKSPACE_BYTES, phase)
+
+    def workspace(self, size_bytes: float, phase: Phase, *, optional: bool = False) -> None:
         """Note bytes an operator takes while it runs and gives back at its end."""
         entry = self._new(int(size_bytes), phase)
         entry.is_workspace = True
+        if optional:
+            self.optional.add(entry.number)
         self._events.append((entry.size_bytes, entry))
         self._ended.append(entry)
         self._workspace = entry

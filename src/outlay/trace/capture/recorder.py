@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
 from outlay.trace.capture.standins import run_operator
-from outlay.trace.formulas import Cost, Hint, cost_of
+from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
 from outlay.trace.moved import tensors_in
 from outlay.trace.trace import Layout, Op, Phase, Precision
 
@@ -36,6 +37,9 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 _SHAPES_AT_MOST = 16
+_COLLECT_EVERY = 256
+"""Operators between collections of garbage: Python's own come at moments that differ from trace to
+trace, and what lives in a cycle would then be freed elsewhere in each."""
 _aten = torch.ops.aten
 _LIKELY_TRUE = (_aten.all, _aten.isfinite)
 
@@ -58,10 +62,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.notes = notes
         self.in_optimizer = False
         self._after_backward = False
+        self._dispatched = 0
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
         self._after_backward = False
+        self.ledger.start_step()
 
     def __torch_dispatch__(
         self,
@@ -76,6 +82,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         if func is _aten._local_scalar_dense.default:
             return self._read_value(args[0])
+        self._dispatched += 1
+        if self._dispatched % _COLLECT_EVERY == 0:
+            gc.collect(1)
         phase = self._phase(func)
         out = run_operator(func, args, kwargs, self.notes)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
@@ -83,6 +92,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
         for tensor in on_gpu:
             self.ledger.made(tensor, phase)
+        self._take_workspace(func, phase, args, kwargs, out)
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self.ops.append(self._op(func, phase, args, kwargs, out))
             if self._callsites is not None:
@@ -107,8 +117,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if not cost.known:
             self.unknown[name] += 1
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
-        if cost.workspace_bytes:
-            self.ledger.workspace(cost.workspace_bytes, phase)
         return Op(
             name=name,
             kind=cost.kind,
@@ -121,6 +129,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             layout=_layout(cost, tensors),
             shapes=_shapes(cost, tensors),
         )
+
+    def _take_workspace(
+        self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object
+    ) -> None:
+        """Note what a library takes for itself while this operator runs."""
+        name = str(func.overloadpacket)
+        formula = formula_for(name)
+        if formula is None or not any(map(_is_on_gpu, tree_iter(args))):
+            return
+        if formula.kind == "gemm":
+            self.ledger.cublas(phase)
+        if formula.workspace_bytes is None:
+            return
+        cost = cost_of(name, args, kwargs, out)
+        tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
+        if cost.kind == "conv" and not _is_converted(cost, tensors):
+            return
+        if cost.workspace_bytes:
+            optional = cost.kind == "conv"
+            self.ledger.workspace(cost.workspace_bytes, phase, optional=optional)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
         """An answer to `.item()`: the value where it is known, otherwise 0 from the GPU.
@@ -145,6 +173,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 def _is_on_gpu(value: object) -> bool:
     return isinstance(value, FakeTensor) and bool(value.device.type == "cuda")
+
+
+def _is_converted(cost: Cost, tensors: list[Tensor]) -> bool:
+    """Whether cuDNN changes a convolution's layout: tensor cores want channels last."""
+    on_tensor_cores = _precision(cost, tensors) in ("bf16", "fp16", "tf32")
+    return on_tensor_cores and _layout(cost, tensors) == "plain"
 
 
 def _hint(func: OpOverload) -> Hint:

@@ -108,7 +108,13 @@ def _capture(
     notes: set[str] = set()
     recorder = Recorder(notes, None if own_file is None else CallSites(own_file))
     mode = FakeMode(allow_non_fake_inputs=True)
-    with pretended_cuda(notes) as patches, mode, recorder, _watched_optimizers(recorder):
+    with (
+        _no_collection_by_chance(),
+        pretended_cuda(notes) as patches,
+        mode,
+        recorder,
+        _watched_optimizers(recorder),
+    ):
         patch_imported_libraries(patches)
         with torch.device("cuda"):
             step = build(batch_size)
@@ -131,6 +137,19 @@ def _capture(
         notes=tuple(sorted(notes)),
         sites=tuple(recorder.sites),
     )
+
+
+@contextlib.contextmanager
+def _no_collection_by_chance() -> Iterator[None]:
+    """Leave collecting garbage to the recorder, which does it at the same places in each trace."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _period_of(step: Step) -> int:
