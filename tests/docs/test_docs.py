@@ -89,8 +89,8 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_nothing_speaks_of_places_outside_the_project():
-    words = ("/work/", "../shared", "/.library", "helper-", "issue #")
+def test_nothing_speaks_of_places_on_somebodys_machine():
+    words = ("/home/", "/root/", "/Users/", "../..")
     for path in [*PAGES, *ROOT.glob("src/**/*.py"), *ROOT.glob("tools/*"), *ROOT.glob("*.toml")]:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         assert not [word for word in words if word in text], path
