@@ -95,6 +95,8 @@ CALIBRATION = {
     "pcie_unknown_bytes_per_s": 8e9,
     "overlap_fraction": 0.5,
     "highest_fraction": 0.9,
+    "highest_memory_fraction": 1.3,
+    "least_exposed_fraction": 0.1,
     "peak_exponent": 0,
     "bandwidth_exponent": 0,
     "reference_bytes_per_s": 2000e9,

@@ -19,7 +19,9 @@ SET_UPS = {
 }
 
 
-def month_usd(set_up: str, sessions: float, *, machines: int, pulled: str) -> float:
+def month_usd(
+    set_up: str, sessions: float, *, machines: int, pulled: str, free_gb: int = 0
+) -> float:
     """What a month of sessions costs in one of the three set-ups."""
     provider, gpu, price, images_at, kind = SET_UPS[set_up]
     workload = outlay.parse_workload(f"""
@@ -48,7 +50,7 @@ def month_usd(set_up: str, sessions: float, *, machines: int, pulled: str) -> fl
         name = "aws"
         registry_per_gb_month = 0.10
         egress_per_gb = 0.09
-        egress_free_gb_per_month = 0
+        egress_free_gb_per_month = {free_gb}
         [[provider]]
         name = "lambda"
         volume_per_gb_month = 0.20
@@ -105,37 +107,9 @@ def test_month_with_one_machine_and_one_pull_the_mixed_one_wins_up_to_eleven():
 
 def test_month_a_free_allowance_moves_the_answer():
     # 100 GB free a month: 40 GB x 2 sessions cost nothing, so mixed = 10 + 4.2 n beats 10 + 7 n.
-    workload = outlay.parse_workload("""
-        [step]
-        profile = "resnet50"
-        batch_size = 32
-        [length]
-        time = "6h"
-        [usage]
-        sessions_per_month = 2
-        setup = "1h"
-        [[stored]]
-        name = "container images"
-        size = "100GB"
-        at = "aws"
-        kind = "registry"
-        pulled = "40GB"
-        [consider]
-        bundled = false
-        [[offer]]
-        provider = "lambda"
-        gpu = "A10"
-        price_per_hour = 0.60
-        [[provider]]
-        name = "aws"
-        registry_per_gb_month = 0.10
-        egress_per_gb = 0.09
-        egress_free_gb_per_month = 100
-        """)
-    chosen = outlay.plan_workload(workload).chosen
-    assert chosen is not None
-    assert chosen.cost is not None
-    assert chosen.cost.usd.likely == pytest.approx(10 + 2 * 4.2)
+    free = {"machines": 1, "pulled": "40GB", "free_gb": 100}
+    assert month_usd("mixed", 2, **free) == pytest.approx(10 + 2 * 4.2)
+    assert cheapest(2, **free) == "mixed"
 
 
 def desktop_usd_per_hour() -> float:

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from outlay.estimate import Estimate
-from outlay.facts import assumptions, newest, rows_of
+from outlay.facts import assumed, assumptions, newest, rows_of
 from outlay.offers.offer import Offer
 from outlay.offers.terms import terms_of
-
-_OPEN_BUCKET = 0.40
-"""Where the last bucket ("more than 20 % a month") is taken to end: twice its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +32,7 @@ def spot_risk(offer: Offer) -> SpotRisk:
     row = _interruptions().get(offer.identity)
     if row is not None:
         low = float(row["low_fraction_per_month"])
-        high = float(row["high_fraction_per_month"] or _OPEN_BUCKET)
+        high = float(row["high_fraction_per_month"] or assumed("spot_open_bucket_end"))
         return SpotRisk(
             interruptions_per_month=Estimate(low=low, likely=(low + high) / 2, high=high),
             source=f"{row['source']}, {row['as_of']}",

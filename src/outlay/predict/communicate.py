@@ -43,7 +43,8 @@ def exposed_s(
         return Estimate.exactly(0.0)
     exchange = all_reduce_s(gradient_bytes, gpus, link_bytes_per_s(gpu, calibration))
     hidden_s = calibration.number("overlap_fraction") * device_s
-    likely_s = max(exchange.likely - hidden_s, 0.1 * exchange.likely)
+    least_s = calibration.number("least_exposed_fraction") * exchange.likely
+    likely_s = max(exchange.likely - hidden_s, least_s)
     return Estimate(
         low=min(max(exchange.low - hidden_s, 0.0), likely_s), likely=likely_s, high=exchange.high
     )

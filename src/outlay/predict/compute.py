@@ -17,8 +17,6 @@ from outlay.trace.trace import Op, Precision, Trace
 
 _MATRIX_KINDS = frozenset({"gemm", "conv", "attention", "rnn"})
 """Kinds whose arithmetic runs on tensor cores where there are any."""
-_MOST_OF_BANDWIDTH = 1.3
-"""Above one, because part of the counted traffic is served by the L2 cache."""
 
 
 def arithmetic(precision: Precision, gpu: Gpu) -> str:
@@ -47,7 +45,8 @@ def _traffic_s(op: Op, gpu: Gpu, calibration: Calibration) -> float:
     reference = calibration.number("reference_bytes_per_s")
     exponent = calibration.first(f"{_family(op.name)}_bandwidth_exponent", "bandwidth_exponent")
     reached = share * math.pow(reference / gpu.memory_bytes_per_s, exponent)
-    return op.moved_bytes / (gpu.memory_bytes_per_s * min(reached, _MOST_OF_BANDWIDTH))
+    most = calibration.number("highest_memory_fraction")
+    return op.moved_bytes / (gpu.memory_bytes_per_s * min(reached, most))
 
 
 def _family(name: str) -> str:
