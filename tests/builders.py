@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlay.cost import Cost
 from outlay.estimate import Breakdown, Estimate, Line
 from outlay.facts import Fact
-from outlay.hardware import Gpu, Software
+from outlay.hardware import Gpu, Libraries, Software
 from outlay.offers.offer import Doubt, Offer
 from outlay.plan import Option
 from outlay.predict.calibration import Calibration
@@ -13,7 +13,7 @@ from outlay.predict.memory import MemoryNeed
 from outlay.predict.run import Habits, Run
 from outlay.predict.step import Placement, StepPrediction
 from outlay.trace.trace import Memory, Op, Profile, ProfileOp
-from outlay.units import GB, GIB
+from outlay.units import GB, GIB, MIB
 from outlay.workload import Length, Limits, Step, Workload
 
 
@@ -64,6 +64,13 @@ def a_gpu(
         board_tdp_w=board_tdp_w,
         compute_capability="8.0",
         software=Software(runs=runs, source="made up", as_of="2026-01-01", note=""),
+        libraries=Libraries(
+            context_bytes=100_000_000,
+            cublas_bytes=10 * MIB,
+            attention_fp16="flash",
+            attention_bf16="flash",
+            threads_per_sm=2048,
+        ),
         facts={
             "l2_size": a_fact(4),
             "nvlink_bandwidth": a_fact(nvlink_gb_per_s),
@@ -84,8 +91,6 @@ CALIBRATION = {
     "host_op_s": 1e-5,
     "device_time_range": (0.5, 1, 2),
     "host_time_range": (0.8, 1, 1.25),
-    "context_bytes": 100e6,
-    "workspace_bytes": 10e6,
     "memory_margin_fraction": 0.1,
     "allocated_over_traced": (0.9, 1, 1.1),
     "reserved_over_allocated": (1, 1.1, 1.25),
@@ -200,6 +205,7 @@ def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, fits=True, gpu=None):
             allocated_bytes=need,
             reserved_bytes=need,
             available_bytes=2 * GIB if fits else 0.5 * GIB,
+            context_bytes=0.1 * GIB,
             fits=fits,
         ),
     )

@@ -20,8 +20,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from outlay.gpu_names import find_gpu
 from outlay.pipeline import calibration
-from outlay.predict.memory import largest_batch, memory_need
+from outlay.predict.memory import largest_batch, memory_need, room_on
 from outlay.trace.profile import profile_of
 from outlay.trace.trace import Profile
 from outlay.units import MIB
@@ -33,8 +34,9 @@ _PLENTY_BYTES = 1e15
 class Checker:
     """Profiles of the workloads in a folder, against the tables in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpu: str) -> None:
         self.folder = folder
+        self.gpu = find_gpu(gpu).candidates[0]
         self.profile = cache(self._profile)
 
     def _profile(self, workload: str) -> Profile:
@@ -54,7 +56,8 @@ class Checker:
         print(f"{'reserved MiB':>15}{'error':>8}")
         for row in self.rows("calibration.csv"):
             profile = self.profile(row["workload"])
-            need = memory_need(profile, int(row["batch"]), _PLENTY_BYTES, calibration())
+            room = room_on(self.gpu, cap_bytes=_PLENTY_BYTES)
+            need = memory_need(profile, int(row["batch"]), room, calibration(), 0)
             print(f"{row['workload']:36}{row['batch']:>6}", end="")
             for name, estimate, truth in (
                 ("allocated", need.allocated_bytes, row["peak_alloc_mib"]),
@@ -78,7 +81,8 @@ class Checker:
         print(f"{'workload':36}{'cap MiB':>9}{'measured':>10}{'fails at':>10}{'predicted':>11}")
         for row in self.rows("maxbatch_calibration.csv"):
             cap_bytes = float(row["cap_mib"]) * MIB
-            found = largest_batch(self.profile(row["workload"]), cap_bytes, calibration())
+            room = room_on(self.gpu, cap_bytes=cap_bytes)
+            found = largest_batch(self.profile(row["workload"]), room, calibration())
             truth, fails_at = int(row["max_batch"]), int(row["fails_at"])
             good = found < fails_at and abs(found - truth) <= max(0.05 * truth, 1)
             fine = fine and good
@@ -88,6 +92,6 @@ class Checker:
 
 
 if __name__ == "__main__":
-    checker = Checker(Path(sys.argv[1]))
+    checker = Checker(Path(sys.argv[1]), *(sys.argv[2:] or ["H200"]))
     results = [checker.peaks(), checker.largest()]
     sys.exit(0 if all(results) else 1)

@@ -39,6 +39,20 @@ class Software:
     note: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libraries:
+    """What CUDA, cuBLAS and torch take or choose on a GPU: rows of `data/libraries.csv`."""
+
+    context_bytes: int
+    """In use beside what torch's allocator reserves, once a step has run."""
+    cublas_bytes: int
+    """The workspace of one cuBLAS handle."""
+    attention_fp16: str
+    attention_bf16: str
+    """The backend of unmasked attention: `cudnn`, `flash`, `efficient` or `math`."""
+    threads_per_sm: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpu:
     """One GPU device: what it holds, how fast it computes and reads, what it draws."""
@@ -60,6 +74,7 @@ class Gpu:
     board_tdp_w: float
     compute_capability: str
     software: Software
+    libraries: Libraries
     facts: Mapping[str, Fact]
 
     @property
@@ -129,6 +144,7 @@ def _gpu(name: str, facts: Mapping[str, Fact]) -> Gpu:
         board_tdp_w=_needed(name, "tdp", facts),
         compute_capability=_text(facts["compute_capability"]),
         software=_software(name, _text(facts["vendor"]), _text(facts["compute_capability"])),
+        libraries=_libraries(_text(facts["vendor"]), _text(facts["compute_capability"])),
         facts=facts,
     )
 
@@ -141,6 +157,22 @@ def _software(name: str, vendor: str, capability: str) -> Software:
                 runs=row["runs"], source=row["source"], as_of=row["as_of"], note=row["note"]
             )
     return Software(runs="unknown", source="not found", as_of="", note="")
+
+
+@cache
+def _libraries(vendor: str, capability: str) -> Libraries:
+    found: dict[str, str] = {}
+    for row in rows_of("libraries.csv"):
+        everywhere = not (row["target"] or row["from"])
+        if row["vendor"] == vendor and (everywhere or _covers(row, capability)):
+            found.setdefault(row["parameter"], row["value"])
+    return Libraries(
+        context_bytes=round(float(found["context"]) * MIB),
+        cublas_bytes=round(float(found["cublas_workspace"]) * MIB),
+        attention_fp16=found["attention_fp16"],
+        attention_bf16=found["attention_bf16"],
+        threads_per_sm=int(found["threads_per_sm"]),
+    )
 
 
 @cache

@@ -91,16 +91,21 @@ def test_resnet50_against_the_published_4_09_gigamacs() -> None:
     assert counts(profile)["aten.native_batch_norm_backward"] == 53
     assert {op.precision for op in profile.ops if op.kind == "conv"} == {"bf16"}
     assert profile.history is not None
-    # Convolutions with kernels over 1 take copies in another layout, of 8 sizes: the first layer,
-    # the first stage, and in each of the three others one that halves the image and the rest.
-    assert len(profile.history.optional) == 8
+    # Convolutions in bf16 take copies in another layout on GPUs with tensor cores for it.
+    conditions = set(profile.history.conditions.values())
+    assert conditions >= {"cublas", "tensor bf16"}
+    assert all(
+        profile.history.conditions[place].startswith(("tensor", "plain"))
+        for place in profile.history.optional
+    )
 
 
 def test_resnet50_memory_against_a_measured_step() -> None:
     # max_memory_allocated of this model, batch 64, bf16 autocast, on an H200 with torch 2.11:
-    # 3066.7 MiB, of which 64 MiB are cuBLAS workspace, which a trace leaves out.
-    peak_mib = traced("resnet50").memory_at(64).peak_bytes / MIB
-    assert peak_mib == pytest.approx(3066.7 - 64, rel=0.015)
+    # 3066.7 MiB, of which 64 MiB are cuBLAS workspace.
+    memory = traced("resnet50").memory_at(64)
+    assert memory.peak_bytes / MIB == pytest.approx(3066.7, rel=0.015)
+    assert memory.workspace >= 64 * MIB
 
 
 def test_precision_follows_both_tf32_switches_and_layout_the_memory_format() -> None:
@@ -233,7 +238,7 @@ def test_what_the_allocator_holds() -> None:
     # Five blocks of 4 MiB (20 MiB segments hold five each), a small segment of 2 MiB, and a
     # workspace of 32 MiB for each of cuBLAS's handles; blocks are of the size asked for.
     assert held.reserved_bytes in (86 * MIB, 106 * MIB)
-    allocated_bytes = profile.memory_at(8).peak_bytes + 64 * MIB
+    allocated_bytes = profile.memory_at(8).peak_bytes
     assert held.allocated_bytes == pytest.approx(allocated_bytes, rel=0.01)
     assert held.allocated_bytes <= held.needed_bytes <= held.reserved_bytes
     assert profile.held_at(300).reserved_bytes >= profile.memory_at(300).peak_bytes

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from outlay.errors import InputError
+
 if TYPE_CHECKING:
+    from outlay.gpu_names import GpuMatch
     from outlay.report.json import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
+LARGEST_BATCH = 1_000_000
 
 
 def json_option(command: F) -> F:
@@ -19,6 +23,51 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(
         command
     )
+
+
+def memory_cap_option(command: F) -> F:
+    """`--memory-cap-mib`: what the allocator may reserve."""
+    return click.option(
+        "--memory-cap-mib", type=click.IntRange(1), help="What the allocator may reserve, in MiB."
+    )(command)
+
+
+def expandable_option(command: F) -> F:
+    """`--expandable-segments`: the allocator's setting of that name."""
+    return click.option(
+        "--expandable-segments",
+        is_flag=True,
+        help="As with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+    )(command)
+
+
+def batch_size_of(text: str) -> int | None:
+    """The batch size an option gives; None for `max`."""
+    if text == "max":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= LARGEST_BATCH:
+        raise InputError(
+            f"The batch size {text!r} is neither a number from 1 to {LARGEST_BATCH} nor max.",
+            fix="Write for example --batch-size 64 or --batch-size max.",
+        )
+    return int(text)
+
+
+def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:
+    """The GPUs that options name, each under any usual spelling, several with commas between."""
+    from outlay.gpu_names import find_gpu
+
+    return [find_gpu(_one(name)) for texts in names for name in texts.split(",")]
+
+
+def _one(name: str) -> str:
+    spelling, colon, _ = name.strip().partition(":")
+    if colon:
+        raise InputError(
+            f"{name.strip()!r} asks for several GPUs; a step is predicted on one.",
+            fix=f'Write --gpu "{spelling}"; `outlay plan` counts several GPUs.',
+        )
+    return spelling
 
 
 def print_document(document: Document) -> None:
@@ -38,8 +87,6 @@ def today() -> str:
     """The day the command runs, YYYY-MM-DD; SOURCE_DATE_EPOCH makes it repeatable."""
     import os
     from datetime import UTC, datetime
-
-    from outlay.errors import InputError
 
     fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
     if fixed and not fixed.isdecimal():

@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import json_option, print_document, tell
-from outlay.cli.predict import LARGEST_BATCH
+from outlay.cli.options import (
+    batch_size_of,
+    expandable_option,
+    gpu_matches,
+    json_option,
+    memory_cap_option,
+    print_document,
+    tell,
+)
 
 if TYPE_CHECKING:
+    from outlay.pipeline import GpuMemory
     from outlay.trace.trace import Profile
 
 
@@ -18,11 +26,19 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="FILE.py:FUNCTION")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1, LARGEST_BATCH),
-    default=8,
+    default="8",
     show_default=True,
-    help="Samples in the step.",
+    help="Samples in the step: a number, or max for the largest that fits.",
 )
+@click.option(
+    "--gpu",
+    "gpu_names",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="Say what it needs on these GPUs.  [with max: every GPU on offer]",
+)
+@memory_cap_option
+@expandable_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
@@ -38,54 +54,85 @@ if TYPE_CHECKING:
 @json_option
 def command(
     target: str,
-    batch_size: int,
+    batch_size: str,
+    gpu_names: tuple[str, ...],
+    memory_cap_mib: int | None,
+    expandable_segments: bool,
     plot: Path | None,
     save: Path | None,
     name: str | None,
     sample: str,
     as_json: bool,
-) -> None:
+) -> int:
     """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
 
     FUNCTION is called with the batch size and returns a callable that runs one training step. It
-    is traced on fake tensors, in a process of its own; --save traces it at a few batch sizes.
+    is traced on fake tensors, in a process of its own; --save, --gpu and max trace it at a few
+    batch sizes. The largest batch is verified by a trace at that size.
 
     \b
     Example:
       outlay trace train.py:training_step --batch-size 32 --plot memory.html
+      outlay trace train.py:training_step --batch-size max --gpu "RTX 4090,T4"
       outlay trace train.py:training_step --save mine.json.gz
       outlay predict mine.json.gz --gpu "RTX 4090"
+
+    Exits with 3 when it fits on none of the GPUs asked for.
     """
     from outlay.report.memory_plot import check_plot_path, write_plot
-    from outlay.report.step_table import print_step, title
+    from outlay.report.step_table import print_gpus, print_step, title
     from outlay.trace.one_step import trace_step
 
+    wanted = batch_size_of(batch_size)
+    matches = gpu_matches(gpu_names)
     if plot is not None:
         check_plot_path(plot)
-    tell(f"Tracing {target} at batch size {batch_size} ...")
-    report = trace_step(target, batch_size)
+    on_gpus: list[GpuMemory] = []
+    profile = None
+    if save is not None or matches or memory_cap_mib is not None or wanted is None:
+        profile = _profile(target, name, sample)
+    if profile is not None and (matches or memory_cap_mib is not None or wanted is None):
+        from outlay.pipeline import memory_on_gpus
+
+        tell("Looking for the largest batch ...")
+        on_gpus = memory_on_gpus(
+            profile,
+            matches,
+            target=target,
+            batch_size=wanted,
+            memory_cap_mib=memory_cap_mib,
+            expandable_segments=expandable_segments,
+        )
+    shown = wanted or max((one.batch_size for one in on_gpus), default=0) or 1
+    tell(f"Tracing {target} at batch size {shown} ...")
+    report = trace_step(target, shown)
     if plot is not None:
         write_plot(plot, report.timeline, f"Memory of {title(report)}")
-    profile = None if save is None else _saved(target, save, name, sample)
+    if save is not None and profile is not None:
+        from outlay.trace.store import write_profile
+
+        write_profile(profile, save)
+    status = 3 if on_gpus and not any(one.fits for one in on_gpus) else 0
     if as_json:
         from outlay.report.json import trace_document
 
-        print_document(trace_document(report, profile))
-        return
+        saved = profile if save is not None else None
+        print_document(trace_document(report, saved, on_gpus))
+        return status
     from outlay.report.console import Page
 
     out = Page()
     print_step(out, report)
+    if on_gpus:
+        print_gpus(out, on_gpus)
     for path, what in ((plot, "Memory drawn in"), (save, "Profile saved as")):
         if path is not None:
             out.print(f"{what} {path}.")
+    return status
 
 
-def _saved(target: str, path: Path, name: str | None, sample: str) -> Profile:
+def _profile(target: str, name: str | None, sample: str) -> Profile:
     from outlay.trace.profile import profile_of
-    from outlay.trace.store import write_profile
 
     tell(f"Tracing {target} at a few batch sizes ...")
-    profile = profile_of(target, name=name, sample=sample)
-    write_profile(profile, path)
-    return profile
+    return profile_of(target, name=name, sample=sample)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.trace import simulate
 from outlay.trace.trace import Held, Profile
+from outlay.trace.workspace import REFERENCE, Traits
+from outlay.units import MIB
 
 LARGEST_BATCH = 1 << 20
 """No search goes beyond this: a larger batch per GPU is of no use to anybody."""
@@ -23,6 +26,22 @@ _FINENESS = 64
 _LONG_HISTORY = 40_000
 """Events beyond which a simulation takes a tenth of a second: the profile's table, whose points lie
 at most an eighth apart, is then read between its points instead."""
+
+_SUMS_THREADS = 2048
+"""Threads for which the partial sums of a reduction take a MiB (see `trace.workspace`)."""
+_TENSOR_RATIO = 1.9
+"""A peak this many times the fp32 one is that of tensor cores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a GPU has for torch's allocator, and what of the GPU decides how much is taken."""
+
+    available_bytes: float
+    """What the allocator may reserve: usable memory less the CUDA context, or the user's cap."""
+    traits: Traits = REFERENCE
+    expandable_segments: bool = False
+    """Whether `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,64 +54,97 @@ class MemoryNeed:
     most; where it does not, what it would take."""
     available_bytes: float
     """What the allocator may reserve: usable memory less the CUDA context, or the user's cap."""
+    context_bytes: float
+    """What CUDA and its libraries take beside it."""
     fits: bool
     """Whether the step runs in what is available, which may be less than it would reserve."""
 
 
-def available_bytes(gpu: Gpu, calibration: Calibration, share: float = 1.0) -> float:
-    """What the allocator may reserve on a GPU, or on a share of one."""
-    return gpu.usable_bytes * share - calibration.number("context_bytes")
+def room_on(
+    gpu: Gpu,
+    *,
+    share: float = 1.0,
+    cap_bytes: float | None = None,
+    expandable_segments: bool = False,
+) -> Room:
+    """What the allocator finds on a GPU, on a share of one, or under the user's cap."""
+    available_bytes = gpu.usable_bytes * share - gpu.libraries.context_bytes
+    return Room(
+        available_bytes=available_bytes if cap_bytes is None else cap_bytes,
+        traits=traits_of(gpu),
+        expandable_segments=expandable_segments,
+    )
+
+
+@cache
+def traits_of(gpu: Gpu) -> Traits:
+    """What of a GPU decides which workspaces are taken."""
+    libraries = gpu.libraries
+    backends = {"fp16": libraries.attention_fp16, "bf16": libraries.attention_bf16}
+    resident = gpu.sm_count * libraries.threads_per_sm // _SUMS_THREADS
+    return Traits(
+        tensor_precisions=frozenset(
+            precision
+            for precision in ("tf32", "fp16", "bf16")
+            if gpu.peak_flops_per_s.get(precision, 0.0) > _TENSOR_RATIO * gpu.peak("fp32")
+        ),
+        attention=frozenset(f"{backend} {precision}" for precision, backend in backends.items()),
+        cublas_bytes=libraries.cublas_bytes,
+        sums_bytes=resident * MIB,
+    )
 
 
 def memory_need(
-    profile: Profile, batch_size: int, available: float, calibration: Calibration
+    profile: Profile, batch_size: int, room: Room, calibration: Calibration, context_bytes: float
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
-    allocated, reserved = _taken(profile, batch_size, calibration)
+    allocated, reserved = _taken(profile, batch_size, room, calibration)
     reserved = _at_least(reserved, allocated.low)
-    fits = _fits(profile, batch_size, available, calibration)
+    fits = _fits(profile, batch_size, room, calibration)
+    available = room.available_bytes
     return MemoryNeed(
         allocated_bytes=_at_most(allocated, available) if fits else allocated,
         reserved_bytes=_at_most(reserved, available) if fits else reserved,
         available_bytes=available,
+        context_bytes=context_bytes,
         fits=fits,
     )
 
 
 def _taken(
-    profile: Profile, batch_size: int, calibration: Calibration
+    profile: Profile, batch_size: int, room: Room, calibration: Calibration
 ) -> tuple[Estimate, Estimate]:
     """Bytes allocated and reserved where memory has no end."""
     over_traced = calibration.estimate("allocated_over_traced")
     over_simulated = calibration.estimate("reserved_over_simulated")
-    held = _held(profile, batch_size)
-    if held is not None and (profile.history is not None or held.needed_bytes is not None):
-        return over_traced.scaled(held.allocated_bytes), over_simulated.scaled(held.reserved_bytes)
-    workspace = Estimate.exactly(_workspace_bytes(profile, calibration))
-    allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes).plus(workspace)
+    held = _held(profile, batch_size, room)
     if held is not None:
-        return allocated, over_simulated.scaled(held.reserved_bytes).plus(workspace)
+        return over_traced.scaled(held.allocated_bytes), over_simulated.scaled(held.reserved_bytes)
+    allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes)
     return allocated, calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
 
 
-def _held(profile: Profile, batch_size: int) -> Held | None:
+def _held(profile: Profile, batch_size: int, room: Room) -> Held | None:
     """What the allocator holds: from the profile's table, or simulated where that has a gap."""
-    if profile.history is None or _is_in_table(profile, batch_size):
+    if profile.history is None or _is_in_table(profile, batch_size, room):
         return profile.held_at(batch_size)
-    return simulate.held(profile.history, batch_size)
+    if room.expandable_segments:
+        return simulate.held_expandable(profile.history, batch_size, room.traits)
+    return simulate.held(profile.history, batch_size, room.traits)
 
 
-def _is_in_table(profile: Profile, batch_size: int) -> bool:
-    """Whether the profile's table answers for a batch size, by itself or between two points."""
+def _is_in_table(profile: Profile, batch_size: int, room: Room) -> bool:
+    """Whether the profile's table answers for a batch size, by itself or between two points.
+
+    It is of the reference GPU; a long history is read off it for every GPU.
+    """
     if profile.history is None or len(profile.history.events) <= _LONG_HISTORY:
-        return batch_size in profile.held
+        return batch_size in profile.held and room == _reference(room)
     return bool(profile.held) and min(profile.held) <= batch_size <= max(profile.held)
 
 
-def _workspace_bytes(profile: Profile, calibration: Calibration) -> float:
-    """What cuBLAS keeps for itself once a step has called it."""
-    calls_cublas = any(op.kind == "gemm" for op in profile.ops)
-    return calibration.number("workspace_bytes") if calls_cublas else 0.0
+def _reference(room: Room) -> Room:
+    return Room(available_bytes=room.available_bytes)
 
 
 def _at_least(estimate: Estimate, least: float) -> Estimate:
@@ -111,40 +163,56 @@ def _at_most(estimate: Estimate, most: float) -> Estimate:
     )
 
 
-def _fits(profile: Profile, batch_size: int, available: float, calibration: Calibration) -> bool:
+def _fits(profile: Profile, batch_size: int, room: Room, calibration: Calibration) -> bool:
     """Whether a step fits, leaving a margin for what the simulation gets wrong.
 
     Without a simulation, whether even the high estimate of what is reserved fits.
     """
-    limit = available * (1 - calibration.number("memory_margin_fraction"))
-    if profile.history is not None and not _is_in_table(profile, batch_size):
-        return simulate.fits(profile.history, batch_size, limit)
+    limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
+    if profile.history is not None and not _is_in_table(profile, batch_size, room):
+        return simulate.fits(
+            profile.history,
+            batch_size,
+            limit,
+            room.traits,
+            expandable_segments=room.expandable_segments,
+        )
     held = profile.held_at(batch_size)
     if held is not None and held.needed_bytes is not None:
         return held.needed_bytes <= limit
-    allocated, reserved = _taken(profile, batch_size, calibration)
-    return _at_least(reserved, allocated.low).high <= available
+    allocated, reserved = _taken(profile, batch_size, room, calibration)
+    return _at_least(reserved, allocated.low).high <= room.available_bytes
 
 
-def largest_batch(profile: Profile, available: float, calibration: Calibration) -> int:
+def largest_batch(profile: Profile, room: Room, calibration: Calibration) -> int:
     """The largest batch per GPU that fits, 0 where not even one sample does.
 
-    Looked for between the first size of the profile's table that does not fit and the one before;
-    beyond the table by doubling.
+    The profile's table, which is of the reference GPU, says where to look; on other GPUs the
+    boundary is then looked for by simulation, a sixteenth away at first.
     """
 
     def fits(batch_size: int) -> bool:
-        return _fits(profile, batch_size, available, calibration)
+        return _fits(profile, batch_size, room, calibration)
 
-    if not fits(1):
-        return 0
-    low, high = 1, 2
-    for batch_size in sorted(profile.held) if profile.history is not None else ():
-        if not fits(batch_size):
-            high = batch_size
+    low, high = _bracket(profile, room, calibration)
+    while low and not fits(low):
+        low, high = low - max(low // 16, 1), low
+    fineness = _FINENESS if profile.history is not None else None
+    return _boundary(fits, low, high, fineness) if low or fits(1) else 0
+
+
+def _bracket(profile: Profile, room: Room, calibration: Calibration) -> tuple[int, int]:
+    """Two sizes between which the largest batch is to be looked for first."""
+    limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
+    low, high = 0, 1
+    for batch_size, held in sorted(profile.held.items()):
+        if held.needed_bytes is None or held.needed_bytes > limit:
+            high = max(batch_size, 1)
             break
         low, high = batch_size, min(2 * batch_size, LARGEST_BATCH)
-    return _boundary(fits, low, high, _FINENESS if profile.history is not None else None)
+    if room == _reference(room):
+        return low, high
+    return low, min(low + max(low // 16, 1), LARGEST_BATCH)
 
 
 def _boundary(fits: Callable[[int], bool], low: int, high: int, fineness: int | None) -> int:

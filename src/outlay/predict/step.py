@@ -11,7 +11,7 @@ from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.communicate import exposed_s
 from outlay.predict.compute import device_time_s, host_time_s
-from outlay.predict.memory import MemoryNeed, available_bytes, largest_batch, memory_need
+from outlay.predict.memory import MemoryNeed, Room, largest_batch, memory_need, room_on
 from outlay.trace.trace import Op, Precision, Profile, Trace
 
 Bound = Literal["device", "host", "network"]
@@ -28,6 +28,18 @@ class Placement:
     gpu_share: float = 1.0
     memory_cap_bytes: float | None = None
     """What the allocator may reserve, where the user caps it."""
+    expandable_segments: bool = False
+    """Whether the allocator is told to use expandable segments."""
+
+    @property
+    def room(self) -> Room:
+        """What the allocator finds on one of them."""
+        return room_on(
+            self.gpu,
+            share=self.gpu_share,
+            cap_bytes=self.memory_cap_bytes,
+            expandable_segments=self.expandable_segments,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +82,15 @@ def predict_step(
     batch_size: int | None,
     calibration: Calibration,
     precision: Precision | None = None,
+    *,
+    largest: int | None = None,
 ) -> StepPrediction:
-    """The step on a placement at a batch size per GPU, or at the largest that fits (None)."""
+    """The step on a placement at a batch size per GPU, or at the largest that fits (None).
+
+    `largest` is that batch size where it is known already.
+    """
     alone = replace(placement, gpus=1)
-    step = _step_alone(profile, alone, batch_size, calibration, precision)
+    step = _step_alone(profile, alone, batch_size, calibration, precision, largest)
     return on_gpus(step, placement.gpus, calibration)
 
 
@@ -83,12 +100,12 @@ def _step_alone(
     batch_size: int | None,
     calibration: Calibration,
     precision: Precision | None,
+    largest: int | None,
 ) -> StepPrediction:
     """The step on one GPU."""
-    available = placement.memory_cap_bytes
-    if available is None:
-        available = available_bytes(placement.gpu, calibration, placement.gpu_share)
-    largest = largest_batch(profile, available, calibration)
+    room = placement.room
+    if largest is None:
+        largest = largest_batch(profile, room, calibration)
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
     trace = with_precision(profile.at(shown, shapes=False), precision)
@@ -106,7 +123,9 @@ def _step_alone(
         flops=trace.flops,
         parameters=profile.parameters,
         gradient_bytes=GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters,
-        memory=memory_need(profile, shown, available, calibration),
+        memory=memory_need(
+            profile, shown, room, calibration, placement.gpu.libraries.context_bytes
+        ),
     )
 
 

@@ -7,12 +7,14 @@ Times are in seconds, memory in bytes, money in US dollars. An estimate is
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
+from outlay.pipeline import GpuMemory
 from outlay.plan import BreakEven, Option, Plan
 from outlay.predict.step import StepPrediction
 from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
@@ -196,6 +198,7 @@ def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, 
         "parameters": step.parameters,
         "peak_allocated_bytes": estimate_document(step.memory.allocated_bytes),
         "peak_reserved_bytes": estimate_document(step.memory.reserved_bytes),
+        "context_bytes": step.memory.context_bytes,
         "available_bytes": step.memory.available_bytes,
         "fits": step.fits,
         "max_batch_size": step.max_batch_size,
@@ -225,8 +228,10 @@ def profile_document(profile: Profile) -> Document:
     }
 
 
-def trace_document(report: StepReport, profile: Profile | None = None) -> Document:
-    """`outlay trace --json`: the step at one batch size, and the profile if one was saved."""
+def trace_document(
+    report: StepReport, profile: Profile | None = None, on_gpus: Sequence[GpuMemory] = ()
+) -> Document:
+    """`outlay trace --json`: the step at one batch size, GPUs, and the profile if one was saved."""
     peak = report.peak
     amounts = {category: getattr(peak.memory, category) for category in CATEGORIES}
     return {
@@ -263,7 +268,24 @@ def trace_document(report: StepReport, profile: Profile | None = None) -> Docume
         "unknown_ops": dict(report.unknown_ops),
         "notes": list(report.notes),
         "versions": dict(report.versions),
+        "gpus": [_gpu_memory_document(one) for one in on_gpus],
         "profile": None if profile is None else profile_document(profile),
+    }
+
+
+def _gpu_memory_document(one: GpuMemory) -> Document:
+    return {
+        "gpu": one.gpu.name,
+        "asked": one.asked,
+        "batch_size": one.batch_size,
+        "peak_allocated_bytes": estimate_document(one.memory.allocated_bytes),
+        "peak_reserved_bytes": estimate_document(one.memory.reserved_bytes),
+        "context_bytes": one.memory.context_bytes,
+        "available_bytes": one.memory.available_bytes,
+        "fits": one.fits,
+        "max_batch_size": one.max_batch_size,
+        "verified": one.is_verified,
+        "notes": list(one.notes),
     }
 
 

@@ -173,6 +173,7 @@ def _predict() -> Schema:
         parameters=_COUNT,
         peak_allocated_bytes=_ESTIMATE,
         peak_reserved_bytes=_ESTIMATE,
+        context_bytes=_NUMBER,
         available_bytes=_NUMBER,
         fits=_FLAG,
         max_batch_size=_COUNT,
@@ -207,6 +208,19 @@ def _trace() -> Schema:
         phase=phase,
         call_site=site,
     )
+    on_gpu = _object(
+        gpu=_TEXT,
+        asked=_TEXT,
+        batch_size=_COUNT,
+        peak_allocated_bytes=_ESTIMATE,
+        peak_reserved_bytes=_ESTIMATE,
+        context_bytes=_NUMBER,
+        available_bytes=_NUMBER,
+        fits=_FLAG,
+        max_batch_size=_COUNT,
+        verified=_FLAG,
+        notes=_TEXTS,
+    )
     return _document(
         name=_TEXT,
         target=_TEXT,
@@ -223,6 +237,7 @@ def _trace() -> Schema:
         unknown_ops={"type": "object", "additionalProperties": _NUMBER},
         notes=_TEXTS,
         versions={"type": "object", "additionalProperties": _TEXT},
+        gpus=_list_of(on_gpu),
         profile=_or_null(_profile()),
     )
 

@@ -15,6 +15,7 @@ from outlay.trace.trace import Memory
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from outlay.pipeline import GpuMemory
     from outlay.trace.step_report import HeavyOp, MemoryPoint, StepReport
 
 _SHAPES_SHOWN = 2
@@ -32,6 +33,7 @@ def print_step(out: Page, report: StepReport) -> None:
     for line in _peak_place(report.peak):
         out.print(line)
     out.print(_memory_table(report.peak.memory, out.width))
+    out.print(muted("Workspaces are an H200's, which has a CUDA context of 767 MiB beside them."))
     if report.flops:
         by_flops = [
             (op, flops(op.flops), share(op.flops, report.flops))
@@ -44,6 +46,31 @@ def print_step(out: Page, report: StepReport) -> None:
     ]
     _print_heaviest(out, "bytes moved", by_bytes)
     _print_notes(out, report)
+
+
+def print_gpus(out: Page, found: Sequence[GpuMemory]) -> None:
+    """What the step needs on each GPU, and the largest batch there."""
+    rows = [
+        (
+            one.gpu.name,
+            count(one.batch_size),
+            size(one.memory.allocated_bytes.likely),
+            size(one.memory.reserved_bytes.likely),
+            size(one.memory.context_bytes),
+            size(one.memory.available_bytes),
+            "yes" if one.fits else "no",
+            count(one.max_batch_size),
+        )
+        for one in found
+    ]
+    heads = ("gpu", "batch", "allocates", "reserves", "context", "has", "fits", "max batch")
+    out.print()
+    out.print(Text("On GPUs", style="bold"))
+    drop = ("context", "allocates", "has")
+    out.print(table(heads, rows, out.width, right=(*heads[1:6], "max batch"), drop=drop))
+    out.print(muted("Largest batches were verified by a trace at that size."))
+    for note in dict.fromkeys(note for one in found for note in one.notes):
+        out.print(muted(note))
 
 
 def title(report: StepReport) -> str:

@@ -23,7 +23,7 @@ from outlay.trace.history import history_of, kept_places, storages_align
 from outlay.trace.simulate import held_and_needed
 from outlay.trace.step_store import report_to_json
 from outlay.trace.step_summary import Origin, step_report
-from outlay.trace.store import profile_to_json
+from outlay.trace.store import history_to_json, profile_to_json
 from outlay.trace.target import Target, load_function, parse_target
 from outlay.trace.trace import Held, History, Memory, Profile
 from outlay.units import GIB
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from outlay.trace.capture import Capture
     from outlay.trace.step_report import StepReport
 
-_GRID = (*range(1, 32), *(n * 2**power for power in range(2, 14) for n in range(8, 16)))
-"""Batch sizes at which the allocator is modelled: each up to 32, then eight to each doubling."""
+_GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
+"""Batch sizes at which the allocator is modelled: each up to 8, then four to each doubling."""
 _MOST_RESERVED_BYTES = 512 * GIB
 _LIBRARIES = ("torch", "torchvision", "transformers", "timm", "diffusers", "lightning")
 
@@ -54,6 +54,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if request.get("wanted") == "report":
             return report_to_json(_report(request))
+        if request.get("wanted") == "histories":
+            return {"histories": _histories(request)}
         return profile_to_json(_profile(request))
     except OutlayError as error:
         what, why, fix = error.what, error.why, error.fix
@@ -89,6 +91,28 @@ def _report(request: Mapping[str, Any]) -> StepReport:
         )
     origin = Origin(name=request["name"], target=request["target"], versions=_versions())
     return step_report(capture, origin)
+
+
+def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step allocates at each batch size, by itself."""
+    from outlay.trace.capture import capture_steps
+
+    target = parse_target(request["target"])
+    build = _build(target)
+    histories = {}
+    for batch_size in request["batch_sizes"]:
+        with _blamed(target, f"at batch size {batch_size}"):
+            capture = capture_steps(build, batch_size, period=request["period"])
+        histories[str(batch_size)] = history_to_json(_own_history(capture))
+    return histories
+
+
+def _own_history(capture: Capture) -> History:
+    """What one trace allocated, at its batch size alone."""
+    ledger = capture.ledger
+    places = kept_places(ledger.history, ledger.step_starts)
+    storages = [ledger.history[place] for place in places]
+    return history_of([capture.batch_size], [storages], ledger.optional, ledger.conditions)
 
 
 def _profile_from(
@@ -144,7 +168,8 @@ def _history(captures: Sequence[Capture]) -> History | None:
         return None
     places = kept_places(last.history, last.step_starts)
     traces = [[one.ledger.history[place] for place in places] for one in alike]
-    return history_of([one.batch_size for one in alike], traces, last.optional)
+    sizes = [one.batch_size for one in alike]
+    return history_of(sizes, traces, last.optional, last.conditions)
 
 
 def _held(captures: Sequence[Capture], history: History | None) -> dict[int, Held]:
@@ -154,11 +179,7 @@ def _held(captures: Sequence[Capture], history: History | None) -> dict[int, Hel
     """
     if history is None:
         return {
-            one.batch_size: held_and_needed(
-                history_of([one.batch_size], [one.ledger.history], one.ledger.optional),
-                one.batch_size,
-            )
-            for one in captures
+            one.batch_size: held_and_needed(_own_history(one), one.batch_size) for one in captures
         }
     points: dict[int, Held] = {}
     for batch_size in _GRID:

@@ -32,7 +32,6 @@ class Formula:
     kind: Kind
     flops: Amount | None = None
     moved_bytes: Amount = moved.read_and_written_bytes
-    workspace_bytes: Amount | None = None
     launches: Amount | float = 1
 
 
@@ -43,7 +42,6 @@ class Cost:
     kind: Kind
     flops: float
     moved_bytes: float
-    workspace_bytes: float
     launches: float
     known: bool = True
 
@@ -100,7 +98,6 @@ def cost_of(
         kind=formula.kind,
         flops=amount(formula.flops),
         moved_bytes=amount(formula.moved_bytes),
-        workspace_bytes=amount(formula.workspace_bytes),
         launches=amount(formula.launches),
         known=known,
     )
@@ -288,21 +285,15 @@ _ARITHMETIC: Mapping[str, Formula] = {
     "linear": Formula(kind="gemm", flops=linear_flop),
     "mv dot vdot": Formula(kind="gemm", flops=mv_flop),
     "addmv": Formula(kind="gemm", flops=addmv_flop),
-    "convolution _convolution": Formula(
-        kind="conv", flops=conv_flop, workspace_bytes=moved.conv_workspace_bytes
-    ),
+    "convolution _convolution": Formula(kind="conv", flops=conv_flop),
     "convolution_backward": Formula(
         kind="conv",
         flops=conv_backward_flop,
-        workspace_bytes=moved.conv_backward_workspace_bytes,
         launches=moved.conv_backward_launches,
     ),
     "_scaled_dot_product_flash_attention": Formula(kind="attention", flops=flash_flop),
     "_scaled_dot_product_flash_attention_backward": Formula(
-        kind="attention",
-        flops=flash_backward_flop,
-        workspace_bytes=moved.flash_backward_workspace_bytes,
-        launches=3,
+        kind="attention", flops=flash_backward_flop, launches=3
     ),
     "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention": Formula(
         kind="attention", flops=efficient_flop

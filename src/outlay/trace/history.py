@@ -7,7 +7,7 @@ some steps are kept: the first, the one with the highest peak, and the one befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from outlay.trace.fit import polynomial_through
 from outlay.trace.trace import History, Polynomial
@@ -33,10 +33,17 @@ def storages_align(one: Storages, other: Storages) -> bool:
 
 
 def history_of(
-    batch_sizes: Sequence[int], traces: Sequence[Storages], optional: Collection[int] = ()
+    batch_sizes: Sequence[int],
+    traces: Sequence[Storages],
+    optional: Collection[int] = (),
+    conditions: Mapping[int, str] | None = None,
 ) -> History:
-    """One history from aligned traces; `optional` are the storages that may be left out."""
-    table: dict[tuple[Polynomial, bool], int] = {}
+    """One history from aligned traces.
+
+    `optional` are the storages that may be left out, `conditions` those that some GPUs leave out.
+    """
+    wanted = conditions or {}
+    table: dict[tuple[Polynomial, bool, str], int] = {}
     events: list[int] = []
     order: dict[int, int] = {}
     for row in zip(*traces, strict=True):
@@ -45,13 +52,15 @@ def history_of(
             events.append(order[number] - len(order))
             continue
         sizes_bytes = tuple(size_bytes for _, size_bytes in row)
-        size = _polynomial(tuple(batch_sizes), sizes_bytes), number in optional
+        polynomial = _polynomial(tuple(batch_sizes), sizes_bytes)
+        size = polynomial, number in optional, wanted.get(number, "")
         order[number] = len(order)
         events.append(table.setdefault(size, len(table)))
     return History(
-        sizes=tuple(polynomial for polynomial, _ in table),
+        sizes=tuple(polynomial for polynomial, _, _ in table),
         events=tuple(events),
-        optional=frozenset(place for (_, can_fail), place in table.items() if can_fail),
+        optional=frozenset(place for (_, can_fail, _), place in table.items() if can_fail),
+        conditions={place: condition for (_, _, condition), place in table.items() if condition},
     )
 
 

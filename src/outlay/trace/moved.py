@@ -1,4 +1,4 @@
-"""Bytes an operator reads and writes, the workspace it takes, and the kernels it starts.
+"""Bytes an operator reads and writes, and the kernels it starts.
 
 A formula is called with the operator's own arguments and `out`, its result. Each tensor counts
 once, read or written, unless a formula says otherwise; what caches save and what layout
@@ -185,53 +185,3 @@ def foreach_launches(*args: object, out: object = None, **_: object) -> float:
 def conv_backward_launches(*_: object, out: Sequence[object], **__: object) -> float:
     """One kernel per gradient asked for; layout conversions are left to the prediction."""
     return sum(1 for gradient in out if gradient is not None)
-
-
-# Workspace: bytes an operator takes for itself while it runs
-
-
-def flash_backward_workspace_bytes(
-    _grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
-) -> float:
-    """The query's gradient in fp32, and for shared key heads both gradients once per query head.
-
-    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp (mha_bwd): rows in
-    blocks of 128, columns of 32. The row sums (one number a row) are in it too.
-    """
-    batch, heads, rows, columns = query.shape
-    rows, columns = _rounded(rows, 128), _rounded(columns, 32)
-    accumulated = 4 * batch * heads * rows * (columns + 1)
-    if key.shape[1] == heads:
-        return accumulated
-    return accumulated + (tensor_bytes(key) + tensor_bytes(value)) * heads / key.shape[1]
-
-
-def conv_workspace_bytes(
-    x: Tensor, weight: Tensor, *args: object, out: Tensor, **__: object
-) -> float:
-    """Copies of input, weight and output in channels-last layout, where cuDNN converts them.
-
-    Found on an H200: with these copies the traced peaks of U-Nets and VGG-16 (bf16, TF32) meet the
-    measured ones within 0.1 %; without them they are 1 to 2 % too low. Kernels of size 1 are plain
-    matrix products and take none (ResNet-50's reserved memory is then closest).
-    Assumes: grouped convolutions take none either.
-    """
-    return _conv_copies_bytes(x, weight, out, groups=args[6])
-
-
-def conv_backward_workspace_bytes(
-    grad_out: Tensor, x: Tensor, weight: Tensor, *args: object, **__: object
-) -> float:
-    """The same for either gradient: they are computed one after the other."""
-    return _conv_copies_bytes(x, weight, grad_out, groups=args[6])
-
-
-def _conv_copies_bytes(x: Tensor, weight: Tensor, y: Tensor, *, groups: object) -> float:
-    is_matrix_product = all(size == 1 for size in weight.shape[2:])
-    if groups != 1 or is_matrix_product:
-        return 0.0
-    return tensor_bytes(x) + tensor_bytes(weight) + tensor_bytes(y)
-
-
-def _rounded(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

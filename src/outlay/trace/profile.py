@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from outlay import errors
 from outlay.errors import InputError, OutlayError, TraceFailed
-from outlay.trace.store import profile_from_json
+from outlay.trace.store import history_from_json, profile_from_json
 from outlay.trace.target import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from outlay.trace.trace import Profile
+    from outlay.trace.trace import History, Profile
 
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
@@ -55,6 +55,21 @@ def profile_of(
         "period": period,
     }
     return profile_from_json(answer_of(request), source=target)
+
+
+def histories_of(
+    target: str, batch_sizes: Sequence[int], *, period: int | None = None
+) -> dict[int, History]:
+    """What a step allocates and frees at each batch size, from a trace at that very size."""
+    found = parse_target(target)
+    request = {
+        "wanted": "histories",
+        "target": f"{found.path}:{found.function}",
+        "batch_sizes": _checked_sizes(batch_sizes),
+        "period": period,
+    }
+    answer = answer_of(request)
+    return {int(size): history_from_json(one) for size, one in answer["histories"].items()}
 
 
 def answer_of(request: Mapping[str, object]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from outlay.trace.allocator import SMALL_BYTES, Block, CachingAllocator, OutOfMemory
 from outlay.trace.trace import Held, History, value_at
+from outlay.trace.workspace import REFERENCE, Traits
 
 NEED_TOLERANCE = 1 / 256
 """How closely the least cap is looked for; what is found is on the safe side."""
@@ -23,20 +25,26 @@ class _Unlimited:
     """Storages of the large pool alone: number and size; 0 where it ends, below 0 if optional."""
 
 
-def held(history: History, batch_size: int) -> Held:
+def held(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
     """Peak bytes allocated and reserved where memory has no end."""
-    unlimited = _unlimited(history, batch_size)
+    unlimited = _unlimited(history, batch_size, traits)
     return Held(allocated_bytes=unlimited.allocated_bytes, reserved_bytes=unlimited.reserved_bytes)
 
 
-def held_and_needed(history: History, batch_size: int) -> Held:
+def held_and_needed(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
     """The same, and the least cap under which the steps run."""
-    return replace(held(history, batch_size), needed_bytes=needed_bytes(history, batch_size))
+    needed = needed_bytes(history, batch_size, traits)
+    return replace(held(history, batch_size, traits), needed_bytes=needed)
 
 
 @lru_cache(maxsize=4096)
 def fits(
-    history: History, batch_size: int, cap_bytes: float, *, expandable_segments: bool = False
+    history: History,
+    batch_size: int,
+    cap_bytes: float,
+    traits: Traits = REFERENCE,
+    *,
+    expandable_segments: bool = False,
 ) -> bool:
     """Whether the steps run if the allocator may reserve this much.
 
@@ -44,50 +52,41 @@ def fits(
     gives anything back.
     """
     if expandable_segments:
-        return _fits_expandable(history, batch_size, cap_bytes)
-    unlimited = _unlimited(history, batch_size)
+        return _fits_expandable(history, batch_size, cap_bytes, traits)
+    unlimited = _unlimited(history, batch_size, traits)
     if unlimited.reserved_bytes <= cap_bytes:
         return True
     large_cap_bytes = cap_bytes - unlimited.small_reserved_bytes
-    allocator = CachingAllocator(large_cap_bytes)
-    try:
-        _play(unlimited.large, allocator)
-    except OutOfMemory:
-        return False
-    return True
+    return _runs(unlimited.large, CachingAllocator(large_cap_bytes))
 
 
-def needed_bytes(history: History, batch_size: int) -> float:
+def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) -> float:
     """The least cap under which the steps run, to within `NEED_TOLERANCE`, from above."""
-    unlimited = _unlimited(history, batch_size)
+    unlimited = _unlimited(history, batch_size, traits)
     high = float(unlimited.reserved_bytes)
     low = float(unlimited.small_reserved_bytes + _large_peak_bytes(unlimited.large))
     while high - low > NEED_TOLERANCE * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if fits(history, batch_size, middle) else (middle, high)
+        fine = fits(history, batch_size, middle, traits)
+        low, high = (low, middle) if fine else (middle, high)
     return high
 
 
-@lru_cache(maxsize=16)
-def _unlimited(history: History, batch_size: int) -> _Unlimited:
-    sizes_bytes = _sizes_bytes(history, batch_size)
+@lru_cache(maxsize=64)
+def _unlimited(history: History, batch_size: int, traits: Traits) -> _Unlimited:
     allocator = CachingAllocator()
-    blocks: list[Block | None] = []
+    blocks: dict[int, Block] = {}
     large: list[tuple[int, int]] = []
-    for event in history.events:
-        if event < 0:
-            number = len(blocks) + event
-            block = blocks[number]
-            assert block is not None
+    for number, size_bytes in storages(history, batch_size, traits):
+        if size_bytes == 0:
+            block = blocks.pop(number)
             allocator.free(block)
-            blocks[number] = None
             if block.pool is allocator.large:
                 large.append((number, 0))
             continue
-        size_bytes = sizes_bytes[event]
-        if size_bytes > SMALL_BYTES:
-            large.append((len(blocks), -size_bytes if event in history.optional else size_bytes))
-        blocks.append(allocator.allocate(size_bytes))
+        blocks[number] = allocator.allocate(abs(size_bytes))
+        if abs(size_bytes) > SMALL_BYTES:
+            large.append((number, size_bytes))
     return _Unlimited(
         allocated_bytes=allocator.peak_allocated_bytes,
         reserved_bytes=allocator.peak_reserved_bytes,
@@ -96,8 +95,24 @@ def _unlimited(history: History, batch_size: int) -> _Unlimited:
     )
 
 
-def _sizes_bytes(history: History, batch_size: int) -> list[int]:
-    return [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
+def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
+    """Each storage's number and size in order; 0 where it ends, below 0 where it is optional.
+
+    Storages that the GPU does not make are left out.
+    """
+    sizes = [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
+    for place, condition in history.conditions.items():
+        sizes[place] = round(traits.taken_bytes(condition, sizes[place]))
+    for place in history.optional:
+        sizes[place] = -sizes[place]
+    made: list[bool] = []
+    for event in history.events:
+        if event >= 0:
+            made.append(sizes[event] != 0)
+            if made[-1]:
+                yield len(made) - 1, sizes[event]
+        elif made[event]:
+            yield len(made) + event, 0
 
 
 def _large_peak_bytes(large: tuple[tuple[int, int], ...]) -> int:
@@ -114,36 +129,34 @@ def _large_peak_bytes(large: tuple[tuple[int, int], ...]) -> int:
     return peak_bytes
 
 
-def _play(storages: tuple[tuple[int, int], ...], allocator: CachingAllocator) -> None:
-    """Make and free storages in order; an optional one that has no room is left out."""
+def _runs(storages: Iterable[tuple[int, int]], allocator: CachingAllocator) -> bool:
+    """Whether storages can be made and freed in order; an optional one is left out at need."""
     blocks: dict[int, Block] = {}
     for number, size_bytes in storages:
-        if size_bytes > 0:
-            blocks[number] = allocator.allocate(size_bytes)
-        elif size_bytes == 0:
+        if size_bytes == 0:
             block = blocks.pop(number, None)
             if block is not None:
                 allocator.free(block)
-        else:
-            try:
-                blocks[number] = allocator.allocate(-size_bytes)
-            except OutOfMemory:
-                continue
-
-
-def _fits_expandable(history: History, batch_size: int, cap_bytes: float) -> bool:
-    sizes_bytes = _sizes_bytes(history, batch_size)
-    storages, made = [], 0
-    for event in history.events:
-        if event < 0:
-            storages.append((made + event, 0))
             continue
-        size_bytes = sizes_bytes[event]
-        storages.append((made, -size_bytes if event in history.optional else size_bytes))
-        made += 1
-    allocator = CachingAllocator(cap_bytes, expandable_segments=True)
-    try:
-        _play(tuple(storages), allocator)
-    except OutOfMemory:
-        return False
+        try:
+            blocks[number] = allocator.allocate(abs(size_bytes))
+        except OutOfMemory:
+            if size_bytes > 0:
+                return False
     return True
+
+
+def _fits_expandable(history: History, batch_size: int, cap_bytes: float, traits: Traits) -> bool:
+    allocator = CachingAllocator(cap_bytes, expandable_segments=True)
+    return _runs(storages(history, batch_size, traits), allocator)
+
+
+@lru_cache(maxsize=64)
+def held_expandable(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
+    """Peak bytes with `expandable_segments` where memory has no end."""
+    allocator = CachingAllocator(expandable_segments=True)
+    _runs(storages(history, batch_size, traits), allocator)
+    return Held(
+        allocated_bytes=allocator.peak_allocated_bytes,
+        reserved_bytes=allocator.peak_reserved_bytes,
+    )

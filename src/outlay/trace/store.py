@@ -6,7 +6,8 @@
      "memory": {"<batch size>": {"parameters": bytes, "gradients": bytes, ...}},
      "held": {"<batch size>": {"allocated_bytes": bytes, "reserved_bytes": bytes,
                                "needed_bytes": bytes}},
-     "history": null or {"sizes": [...], "events": [...], "optional": [...]},
+     "history": null or {"sizes": [...], "events": [...], "optional": [...],
+                         "conditions": {"<place in sizes>": "..."}},
      "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
               "launches", "layout", "shapes"}, ...]}
 
@@ -89,7 +90,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
         "notes": list(profile.notes),
         "memory": _points_to_json(profile.memory),
         "held": _points_to_json(profile.held),
-        "history": _history_to_json(profile.history),
+        "history": None if profile.history is None else history_to_json(profile.history),
         "ops": [_op_to_json(op) for op in profile.ops],
     }
 
@@ -105,12 +106,13 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
         )
     try:
         plain = {name: content[name] for name in _PLAIN_FIELDS}
+        history = content.get("history")
         profile = Profile(
             **plain,
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
             held={int(n): Held(**held) for n, held in content.get("held", {}).items()},
-            history=_history_from_json(content.get("history")),
+            history=None if history is None else history_from_json(history),
             ops=tuple(map(_op_from_json, content["ops"])),
         )
         _check(profile)
@@ -141,6 +143,8 @@ def _check_history(history: History) -> None:
     """Raise a ValueError where a storage has no size, or ends before it is made or twice."""
     live: set[int] = set()
     made = 0
+    if any(place >= len(history.sizes) for place in (*history.optional, *history.conditions)):
+        raise ValueError("a workspace without a size in the history")
     for event in history.events:
         if event >= len(history.sizes):
             raise ValueError(f"no size {event} in the history")
@@ -173,23 +177,23 @@ def _points_to_json(points: Mapping[int, Memory] | Mapping[int, Held]) -> dict[s
     return {str(n): {k: _value(v) for k, v in asdict(points[n]).items()} for n in sorted(points)}
 
 
-def _history_to_json(history: History | None) -> dict[str, object] | None:
-    if history is None:
-        return None
+def history_to_json(history: History) -> dict[str, object]:
+    """A history as JSON."""
     return {
         "sizes": [_polynomial_to_json(size) for size in history.sizes],
         "events": list(history.events),
         "optional": sorted(history.optional),
+        "conditions": {str(place): text for place, text in sorted(history.conditions.items())},
     }
 
 
-def _history_from_json(content: Mapping[str, Any] | None) -> History | None:
-    if content is None:
-        return None
+def history_from_json(content: Mapping[str, Any]) -> History:
+    """The history in a JSON document."""
     return History(
         sizes=tuple(map(_polynomial_from_json, content["sizes"])),
         events=tuple(content["events"]),
         optional=frozenset(content["optional"]),
+        conditions={int(place): text for place, text in content.get("conditions", {}).items()},
     )
 
 

@@ -74,7 +74,8 @@ class Memory:
 
     parameters, gradients, optimizer_state: as torch means them (gradients alive at the peak).
     inputs: tensors that exist before the step and are none of the above (data, buffers).
-    activations: made in forward and alive at the peak. temporaries: the rest.
+    activations: made in forward and alive at the peak. workspace: what libraries and operators
+    take for themselves, on an H200. temporaries: the rest.
     """
 
     parameters: float
@@ -83,10 +84,11 @@ class Memory:
     inputs: float
     activations: float
     temporaries: float
+    workspace: float = 0.0
 
     @property
     def peak_bytes(self) -> float:
-        """Bytes allocated at the peak, before workspaces and the CUDA context."""
+        """Bytes allocated at the peak, before the CUDA context."""
         return (
             self.parameters
             + self.gradients
@@ -94,6 +96,7 @@ class Memory:
             + self.inputs
             + self.activations
             + self.temporaries
+            + self.workspace
         )
 
 
@@ -117,12 +120,14 @@ class History:
     """What is allocated and freed from the building of the model to a steady step, in order.
 
     Of an event n >= 0, a storage of `sizes[n]` bytes is made; of -n, the n-th last made ends.
-    Storages whose size is in `optional` are workspaces an operator can do without.
+    Storages whose size is in `optional` are workspaces an operator can do without; those in
+    `conditions` are made only on GPUs that meet the condition (see `trace.workspace`).
     """
 
     sizes: tuple[Polynomial, ...]
     events: tuple[int, ...]
     optional: frozenset[int] = frozenset()
+    conditions: Mapping[int, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         """A cheap hash: simulations are remembered by history."""
@@ -237,6 +242,7 @@ class Profile:
             inputs=_blend(first.inputs, second.inputs, share),
             activations=_blend(first.activations, second.activations, share),
             temporaries=_blend(first.temporaries, second.temporaries, share),
+            workspace=_blend(first.workspace, second.workspace, share),
         )
 
     def held_at(self, batch_size: int) -> Held | None:

@@ -45,7 +45,8 @@ def backend_for(
     if enabled.flash_sdp_enabled() and _flash_can(query, key, value, mask, causal):
         return "flash"
     dtypes = (torch.float16, torch.bfloat16, torch.float32)
-    if enabled.mem_efficient_sdp_enabled() and query.dtype in dtypes:
+    efficient = enabled.mem_efficient_sdp_enabled() and query.dtype in dtypes
+    if efficient and _efficient_can(query, key, mask):
         return "efficient"
     return "math"
 
@@ -59,6 +60,11 @@ def _flash_can(
         and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _FLASH_MAX_HEAD_DIM
         and not (causal and query.shape[-2] != key.shape[-2])
     )
+
+
+def _efficient_can(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+    """No shared key heads, and no mask that is learned (seen on an H200 with torch 2.11)."""
+    return query.shape[-3] == key.shape[-3] and not (mask is not None and mask.requires_grad)
 
 
 def attend(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from outlay.trace.history import FREED
 from outlay.trace.trace import Memory, Phase
-from outlay.units import MIB
+from outlay.trace.workspace import CUBLAS, REFERENCE, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
 
 _BLOCK_BYTES = 512
-CUBLAS_WORKSPACE_BYTES = 32 * MIB
-# Source: aten/src/ATen/cuda/CublasHandlePool.cpp (Hopper; 8 MiB on other GPUs, where this is a
-# little too much). Each thread has a handle of its own: the user's, and autograd's.
 
 Role = Literal["parameters", "gradients", "optimizer_state"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Storage:
     number: int
     size_bytes: int
     made_in: Phase | Literal["before"]
     role: Role | None = None
     is_workspace: bool = False
+    is_seen: bool = True
+    """Whether it is there on the GPU that peaks are shown for."""
 
 
 class Ledger:
@@ -49,13 +48,17 @@ class Ledger:
         self._history: list[tuple[int, int]] = []
         self._ended: list[_Storage] = []
         self._numbers = count()
-        self._workspace: _Storage | None = None
+        self._workspaces: list[_Storage] = []
+        self._companions: dict[int, _Storage] = {}
         self._marks: list[tuple[int, list[_Storage]]] = []
         self._cublas_threads: set[bool] = set()
+        self._kept_workspaces: list[_Storage] = []
         self.step_starts: list[int] = []
         """How long the history was when each step began."""
         self.optional: set[int] = set()
         """Storages that an operator can do without."""
+        self.conditions: dict[int, str] = {}
+        """Storages that are made only on GPUs that meet a condition."""
 
     def made(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
         """Note the tensor's storage if it is new."""
@@ -82,6 +85,9 @@ class Ledger:
         entry = self._live.pop(key)
         del self._references[key]
         self._ended.append(entry)
+        companion = self._companions.pop(key, None)
+        if companion is not None:
+            self._ended.append(companion)
 
     def _settle(self) -> None:
         """Note the storages that ended together, in a fixed order.
@@ -89,7 +95,8 @@ class Ledger:
         What a cache lets go of at once, it lets go of in any order; traces must be comparable.
         """
         for entry in sorted(self._ended, key=lambda entry: entry.number):
-            self._events.append((-entry.size_bytes, entry))
+            if entry.is_seen:
+                self._events.append((-entry.size_bytes, entry))
             self._history.append((entry.number, FREED))
         self._ended.clear()
 
@@ -111,7 +118,8 @@ class Ledger:
         self._settle()
         self._events.clear()
         self._marks.clear()
-        self._at_restart = list(self._live.values())
+        kept = (*self._live.values(), *self._companions.values(), *self._kept_workspaces)
+        self._at_restart = [entry for entry in kept if entry.is_seen]
         for entry in self._at_restart:
             entry.made_in = "before"
 
@@ -122,28 +130,46 @@ class Ledger:
     def cublas(self, phase: Phase) -> None:
         """Note the workspace that cuBLAS keeps from a thread's first matrix product on.
 
-        It goes into the history alone: it is no part of what the step's tensors take.
+        Source: aten/src/ATen/cuda/CublasHandlePool.cpp. Each thread has a handle of its own: the
+        user's, and autograd's.
         """
         thread = phase == "backward"
         if thread not in self._cublas_threads:
             self._cublas_threads.add(thread)
-            self._new(CUBLAS_WORKSPACE_BYTES, phase)
+            kept = Workspace(size_bytes=REFERENCE.cublas_bytes, condition=CUBLAS)
+            self._kept_workspaces.append(self._take(kept, phase))
 
-    def workspace(self, size_bytes: float, phase: Phase, *, optional: bool = False) -> None:
+    def workspace(self, workspace: Workspace, phase: Phase) -> None:
         """Note bytes an operator takes while it runs and gives back at its end."""
-        entry = self._new(int(size_bytes), phase)
-        entry.is_workspace = True
-        if optional:
-            self.optional.add(entry.number)
-        self._events.append((entry.size_bytes, entry))
+        entry = self._take(workspace, phase)
         self._ended.append(entry)
-        self._workspace = entry
+        self._workspaces.append(entry)
+
+    def beside(self, tensor: Tensor, workspace: Workspace, phase: Phase) -> None:
+        """Note bytes that some GPUs keep as long as a tensor lives."""
+        key = tensor.untyped_storage()._cdata
+        if key in self._live and key not in self._companions:
+            self._companions[key] = self._take(workspace, phase)
+
+    def _take(self, workspace: Workspace, phase: Phase) -> _Storage:
+        entry = self._new(round(workspace.size_bytes), phase)
+        entry.is_workspace = True
+        if workspace.optional:
+            self.optional.add(entry.number)
+        if workspace.condition:
+            self.conditions[entry.number] = workspace.condition
+        taken_bytes = REFERENCE.taken_bytes(workspace.condition, entry.size_bytes)
+        entry.size_bytes = -(-round(taken_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES
+        entry.is_seen = taken_bytes > 0
+        if entry.is_seen:
+            self._events.append((entry.size_bytes, entry))
+        return entry
 
     def mark(self) -> None:
         """Say that an operation has run: its results exist, and its workspace until now."""
-        ended = [entry for entry in self._ended if entry is not self._workspace]
+        ended = [entry for entry in self._ended if entry not in self._workspaces and entry.is_seen]
         self._marks.append((len(self._events), ended))
-        self._workspace = None
+        self._workspaces = []
 
     def memory_at_marks(self) -> list[Memory]:
         """What was allocated at each mark; at the one nearest the peak, what was at the peak.
@@ -196,9 +222,10 @@ def _memory(sums: dict[str, float], ended: list[_Storage]) -> Memory:
 
 
 def _category(entry: _Storage) -> str:
+    if entry.is_workspace:
+        return "workspace"
     if entry.role is not None:
         return entry.role
     if entry.made_in == "before":
         return "inputs"
-    kept = entry.made_in == "forward" and not entry.is_workspace
-    return "activations" if kept else "temporaries"
+    return "activations" if entry.made_in == "forward" else "temporaries"

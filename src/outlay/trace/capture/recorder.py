@@ -16,7 +16,14 @@ from outlay.trace.capture.ledger import Ledger
 from outlay.trace.capture.standins import run_operator
 from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
 from outlay.trace.moved import tensors_in
-from outlay.trace.trace import Layout, Op, Phase, Precision
+from outlay.trace.trace import Kind, Layout, Op, Phase, Precision
+from outlay.trace.workspace import (
+    Workspace,
+    is_channels_last,
+    takes_workspace,
+    with_attention,
+    workspaces_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +49,7 @@ _COLLECT_EVERY = 256
 trace, and what lives in a cycle would then be freed elsewhere in each."""
 _aten = torch.ops.aten
 _LIKELY_TRUE = (_aten.all, _aten.isfinite)
+_FLASH = "aten._scaled_dot_product_flash_attention"
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -121,7 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             name=name,
             kind=cost.kind,
             phase=phase,
-            precision=_precision(cost, tensors),
+            precision=_precision(cost.kind, tensors),
             count=1,
             flops=cost.flops,
             moved_bytes=cost.moved_bytes,
@@ -140,15 +148,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return
         if formula.kind == "gemm":
             self.ledger.cublas(phase)
-        if formula.workspace_bytes is None:
+        if not (takes_workspace(name) or name == _FLASH):
             return
-        cost = cost_of(name, args, kwargs, out)
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
-        if cost.kind == "conv" and not _is_converted(cost, tensors):
-            return
-        if cost.workspace_bytes:
-            optional = cost.kind == "conv"
-            self.ledger.workspace(cost.workspace_bytes, phase, optional=optional)
+        precision = _precision(formula.kind, tensors)
+        for workspace in workspaces_of(name, args, kwargs, out, precision):
+            self.ledger.workspace(workspace, phase)
+        if name == _FLASH:
+            self._keep_scores(args, out, phase, precision)
+
+    def _keep_scores(self, args: Args, out: Any, phase: Phase, precision: Precision) -> None:
+        """Note what GPUs without a fused kernel keep for backward: all scores, in fp32."""
+        batch, heads, rows, _ = args[0].shape
+        scores_bytes = 4 * batch * heads * rows * args[1].shape[-2]
+        scores = Workspace(size_bytes=scores_bytes, condition=with_attention("math", precision))
+        self.ledger.workspace(scores, phase)
+        self.ledger.beside(out[1], scores, phase)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
         """An answer to `.item()`: the value where it is known, otherwise 0 from the GPU.
@@ -175,12 +190,6 @@ def _is_on_gpu(value: object) -> bool:
     return isinstance(value, FakeTensor) and bool(value.device.type == "cuda")
 
 
-def _is_converted(cost: Cost, tensors: list[Tensor]) -> bool:
-    """Whether cuDNN changes a convolution's layout: tensor cores want channels last."""
-    on_tensor_cores = _precision(cost, tensors) in ("bf16", "fp16", "tf32")
-    return on_tensor_cores and _layout(cost, tensors) == "plain"
-
-
 def _hint(func: OpOverload) -> Hint:
     if func.is_view:
         return "view"
@@ -189,21 +198,21 @@ def _hint(func: OpOverload) -> Hint:
     return ""
 
 
-def _precision(cost: Cost, tensors: list[Tensor]) -> Precision:
+def _precision(kind: Kind, tensors: list[Tensor]) -> Precision:
     """Of the first floating-point tensor; fp32 products follow the two TF32 switches."""
     dtype = next((t.dtype for t in tensors if t.dtype in _PRECISIONS), None)
     if dtype is None:
         return "int"
-    if dtype == torch.float32 and _tf32_allowed(cost):
+    if dtype == torch.float32 and _tf32_allowed(kind):
         return "tf32"
     return _PRECISIONS[dtype]
 
 
-def _tf32_allowed(cost: Cost) -> bool:
-    if cost.kind in ("conv", "rnn"):
-        operators = torch.backends.cudnn.conv if cost.kind == "conv" else torch.backends.cudnn.rnn
+def _tf32_allowed(kind: Kind) -> bool:
+    if kind in ("conv", "rnn"):
+        operators = torch.backends.cudnn.conv if kind == "conv" else torch.backends.cudnn.rnn
         return _allows(operators, lambda: torch.backends.cudnn.allow_tf32)
-    if cost.kind in ("gemm", "attention"):
+    if kind in ("gemm", "attention"):
         matmul = torch.backends.cuda.matmul
         return _allows(matmul, lambda: matmul.allow_tf32)
     return False
@@ -221,14 +230,7 @@ def _layout(cost: Cost, tensors: list[Tensor]) -> Layout:
     """Whether an image operator has a channels-last tensor: cuDNN then works in that layout."""
     if cost.kind not in ("conv", "norm", "reduction"):
         return "plain"
-    return "channels_last" if any(map(_is_channels_last, tensors)) else "plain"
-
-
-def _is_channels_last(tensor: Tensor) -> bool:
-    if tensor.dim() not in (4, 5) or tensor.is_contiguous():
-        return False
-    form = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
-    return bool(tensor.is_contiguous(memory_format=form))
+    return "channels_last" if any(map(is_channels_last, tensors)) else "plain"
 
 
 def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
-# Assumes: cuDNN keeps every gate and one state per position for the backward pass (a guess; it
-# does not publish the size of its reserve).
-_KEPT_PER_POSITION = {0: 1, 1: 1, 2: 6, 3: 5}
+_KEPT_PER_POSITION = {0: 1, 1: 1, 2: 5, 3: 6}
+# Found on an H200: what cuDNN keeps of each position for the backward pass, in hidden sizes; and
+# the output of every layer but the last. Plain recurrent layers (0, 1) are a guess.
 
 _Argument = Any
 _registered: list[torch.library.Library] = []
@@ -74,19 +74,20 @@ def _layer(mode: int) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def _autocast(tensors: list[Tensor | None]) -> list[Tensor]:
-    """The tensors in autocast's type, as its rule for cuDNN layers has it."""
+    """The tensors in fp16: autocast has it so for cuDNN layers, even where it is set to bf16."""
     if not torch.is_autocast_enabled("cuda"):
         return tensors
-    dtype = torch.get_autocast_dtype("cuda")
-    return [tensor if tensor is None else tensor.to(dtype) for tensor in tensors]
+    return [tensor if tensor is None else tensor.to(torch.float16) for tensor in tensors]
 
 
 def forward(x: Tensor, *args: _Argument) -> tuple[Tensor, ...]:
     """What `aten._cudnn_rnn` returns, with a reserve that has a size."""
     out, *others, _reserve, buffer = torch.ops.aten._cudnn_rnn(x, *args)
-    _, _, _, _, _, mode, hidden, _, num_layers, _, _, _, bidirectional, *_ = args
-    positions = x.shape[0] * x.shape[1] * num_layers * (2 if bidirectional else 1)
-    kept = positions * hidden * _KEPT_PER_POSITION[mode] * x.dtype.itemsize
+    _, _, _, _, _, mode, hidden, _, num_layers, batch_first, _, _, bidirectional, *_ = args
+    states = x.shape[0] * x.shape[1] * hidden * (2 if bidirectional else 1)
+    kept = states * (_KEPT_PER_POSITION[mode] * num_layers + num_layers - 1) * x.dtype.itemsize
+    if batch_first:
+        out = out.new_empty(out.shape[1], out.shape[0], out.shape[2]).transpose(0, 1)
     return out, *others, x.new_empty(kept, dtype=torch.uint8), buffer
 
 

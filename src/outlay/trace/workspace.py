@@ -1,0 +1,447 @@
+"""What operators take for themselves while they run: workspaces of libraries, copies, partial sums.
+
+Much of it depends on the GPU: tensor cores want another layout, attention has several kernels,
+partial sums are as many as there are multiprocessors. A trace serves every GPU, so it notes each
+taking with the condition under which it is real; `Traits` say which conditions a GPU meets.
+
+A formula is called with the operator's own arguments, `out`, its result, and the precision of its
+arithmetic. The sizes were found on an H200 by asking the allocator around each operator of 78
+training steps (`tools/measure_memory.py events`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outlay.trace.moved import tensor_bytes
+from outlay.units import MIB
+
+if TYPE_CHECKING:
+    from outlay.trace.moved import Tensor
+    from outlay.trace.trace import Precision
+
+ALWAYS = ""
+CUBLAS = "cublas"
+"""Kept by a thread's handle from its first matrix product on; how much is the GPU's."""
+SUMS = "sums"
+"""Partial results of a reduction: no more than the GPU's multiprocessors can work on."""
+
+
+def on_tensor_cores(precision: Precision) -> str:
+    """The condition that a GPU has tensor cores for an arithmetic."""
+    return f"tensor {precision}"
+
+
+def without_tensor_cores(precision: Precision) -> str:
+    """The condition that a GPU has none for it, and computes in fp32."""
+    return f"plain {precision}"
+
+
+def with_attention(backend: str, precision: Precision) -> str:
+    """The condition that a GPU runs attention of an arithmetic with a backend."""
+    return f"{backend} {precision}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Bytes an operator takes while it runs, if the condition is met.
+
+    `optional`: where there is no room, the library takes another algorithm that needs less.
+    """
+
+    size_bytes: float
+    condition: str = ALWAYS
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What of a GPU decides which workspaces are taken, and how large they are."""
+
+    tensor_precisions: frozenset[str]
+    attention: frozenset[str]
+    """`backend precision`, as `with_attention` writes it."""
+    cublas_bytes: int
+    sums_bytes: int
+    """The most that one reduction's partial sums take."""
+
+    def taken_bytes(self, condition: str, size_bytes: float) -> float:
+        """What a workspace of this size takes on the GPU; 0 where its condition is not met."""
+        if condition == ALWAYS:
+            return size_bytes
+        if condition == CUBLAS:
+            return self.cublas_bytes
+        if condition == SUMS:
+            return min(size_bytes, self.sums_bytes)
+        kind, _, precision = condition.partition(" ")
+        if kind in ("tensor", "plain"):
+            met = (precision in self.tensor_precisions) == (kind == "tensor")
+        else:
+            met = condition in self.attention
+        return size_bytes if met else 0.0
+
+
+REFERENCE = Traits(
+    tensor_precisions=frozenset({"tf32", "fp16", "bf16"}),
+    attention=frozenset({"cudnn fp16", "cudnn bf16"}),
+    cublas_bytes=32 * MIB,
+    sums_bytes=132 * MIB,
+)
+"""An H200, on which the sizes were found."""
+
+Takings = Iterator[Workspace]
+_Formula = Callable[..., Takings]
+
+
+def workspaces_of(
+    name: str,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    out: object,
+    precision: Precision,
+) -> list[Workspace]:
+    """What one call of an operator takes for itself, most of the time nothing."""
+    formula = _FORMULAS.get(name)
+    if formula is None:
+        return []
+    rest = {key: value for key, value in kwargs.items() if key != "out"}
+    found = formula(*args, **rest, out=out, precision=precision)
+    return [workspace for workspace in found if workspace.size_bytes]
+
+
+def takes_workspace(name: str) -> bool:
+    """Whether an operator may take something for itself."""
+    return name in _FORMULAS
+
+
+# Layouts
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Whether an image tensor (4 or 5 dimensions) lies in memory with its channels together."""
+    shape, strides = tensor.shape, _strides(tensor)
+    if len(shape) not in (4, 5) or shape[1] == 1 or math.prod(shape[2:]) == 1:
+        return False
+    order = [1, *range(len(shape) - 1, 1, -1), 0]
+    return _is_dense(shape, strides, order)
+
+
+def is_contiguous(tensor: Tensor) -> bool:
+    """Whether a tensor lies in memory row after row without gaps."""
+    shape = tensor.shape
+    return _is_dense(shape, _strides(tensor), range(len(shape) - 1, -1, -1))
+
+
+def _is_dense(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
+    expected = 1
+    for place in order:
+        if shape[place] != 1 and strides[place] != expected:
+            return False
+        expected *= shape[place]
+    return True
+
+
+def _strides(tensor: Tensor) -> Sequence[int]:
+    stride = getattr(tensor, "stride", None)
+    if stride is not None:
+        found: Sequence[int] = stride()
+        return found
+    shape = tensor.shape
+    return [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+
+
+def _copy_bytes(tensor: Tensor) -> float:
+    """What `.contiguous()` takes: nothing for a tensor that is."""
+    return 0.0 if is_contiguous(tensor) else tensor_bytes(tensor)
+
+
+# Convolutions
+
+_SMALL_KERNEL = 16
+_FEW_CHANNELS = 4
+_SMALL_IMAGE = 256
+_MOST_SPLIT_BYTES = 8 * MIB
+_TENSOR_CORES = ("bf16", "fp16", "tf32")
+
+
+def conv_workspaces(
+    x: Tensor, weight: Tensor, *args: object, out: Tensor, precision: Precision, **_: object
+) -> Takings:
+    """Copies that torch makes, and channels-last copies where cuDNN makes them for tensor cores.
+
+    A kernel of size 1 is a matrix product and takes none, nor does a depthwise convolution, or
+    one that reads few channels with a small kernel. From the third argument: bias, stride,
+    padding, dilation, transposed, output_padding, groups.
+    """
+    conv = _Conv(x, weight, out, stride=args[1], groups=args[6])
+    if is_channels_last(x) or is_channels_last(weight):
+        yield Workspace(size_bytes=0 if is_channels_last(x) else tensor_bytes(x))
+        return
+    yield Workspace(size_bytes=_copy_bytes(x))
+    if precision in _TENSOR_CORES and not (
+        conv.is_product or conv.is_depthwise or conv.reads_little
+    ):
+        yield _optional(conv.copies_bytes(precision), on_tensor_cores(precision))
+
+
+def conv_backward_workspaces(
+    grad: Tensor, x: Tensor, weight: Tensor, *args: object, precision: Precision, **_: object
+) -> Takings:
+    """The same for either gradient, one after the other; a weight's is summed up in parts.
+
+    In fp32 a 3 x 3 kernel is taken to run as Winograd's algorithm: tiles of 4 x 4 become 6 x 6.
+    (cuDNN takes much more for some shapes, up to 20 times the tensors; no rule was found.)
+    From the fourth argument: bias_sizes, stride, padding, dilation, transposed, output_padding,
+    groups, output_mask.
+    """
+    conv = _Conv(x, weight, grad, stride=args[1], groups=args[6])
+    last = is_channels_last(x) or is_channels_last(weight)
+    right = is_channels_last if last else is_contiguous
+    copied = sum(tensor_bytes(tensor) for tensor in (grad, x) if not right(tensor))
+    if conv.is_depthwise:
+        mixed = last or is_channels_last(grad)
+        if mixed and precision != "fp16":
+            copied = 2 * (tensor_bytes(x) + tensor_bytes(grad))
+        yield Workspace(size_bytes=copied)
+        return
+    yield Workspace(size_bytes=copied)
+    if precision in _TENSOR_CORES and not (conv.reads_little and precision == "tf32"):
+        tensor = conv.parts_bytes if last else conv.gradient_bytes(precision)
+        yield _optional(tensor, on_tensor_cores(precision))
+    if not last and conv.is_winograd:
+        sizes = 2.25 * (tensor_bytes(x) + tensor_bytes(grad)) + 4 * tensor_bytes(weight)
+        condition = without_tensor_cores(precision) if precision != "fp32" else ALWAYS
+        yield _optional(sizes, condition)
+
+
+def _optional(size_bytes: float, condition: str) -> Workspace:
+    return Workspace(size_bytes=size_bytes, condition=condition, optional=True)
+
+
+class _Conv:
+    """The sizes of a convolution, forward or backward."""
+
+    def __init__(
+        self, x: Tensor, weight: Tensor, y: Tensor, *, stride: object, groups: object
+    ) -> None:
+        self.x, self.weight, self.y = x, weight, y
+        self.channels = int(weight.shape[1])
+        self.kernel = math.prod(weight.shape[2:])
+        self.strided = isinstance(stride, Sequence) and any(step > 1 for step in stride)
+        self.grouped = groups != 1
+        self.is_depthwise = self.grouped and self.channels == 1
+        self.is_product = self.kernel == 1 and not self.strided and not self.grouped
+
+    @property
+    def is_winograd(self) -> bool:
+        """Whether the kernel is 3 x 3, moves one position at a time, and has many channels."""
+        fits = tuple(self.weight.shape[2:]) == (3, 3) and min(self.weight.shape[:2]) >= 64
+        return fits and not (self.strided or self.grouped)
+
+    @property
+    def reads_little(self) -> bool:
+        """Whether it reads few channels with a small kernel, as of an image."""
+        return self.channels <= _FEW_CHANNELS and self.kernel <= _SMALL_KERNEL
+
+    @property
+    def parts_bytes(self) -> float:
+        """Parts of a weight's gradient, in fp32, summed up in the end."""
+        weight_bytes = 4 * math.prod(self.weight.shape)
+        return min(8.0 * weight_bytes, _MOST_SPLIT_BYTES)
+
+    def copies_bytes(self, precision: Precision) -> float:
+        """Input, weight and output with channels last and padded to what tensor cores take."""
+        multiple = 4 if precision == "tf32" else 8
+        copies = (_padded_bytes(tensor, multiple) for tensor in (self.x, self.y, self.weight))
+        return sum(copies)
+
+    def gradient_bytes(self, precision: Precision) -> float:
+        """What the gradients take on plain tensors.
+
+        A kernel of size 1 is a matrix product per sample, whose parts of the weight's gradient
+        are summed up; of small 16-bit images that are not aligned to 16 bytes copies are made.
+        """
+        copies = self.copies_bytes(precision)
+        if not self.is_product:
+            return copies + self.parts_bytes
+        positions = math.prod(self.x.shape[2:])
+        if positions <= _SMALL_IMAGE and positions % 8 and precision != "tf32":
+            return copies
+        return min(4.0 * self.x.shape[0] * math.prod(self.weight.shape), copies)
+
+
+def _padded_bytes(tensor: Tensor, multiple: int) -> float:
+    channels = tensor.shape[1]
+    return tensor_bytes(tensor) * _rounded(channels, multiple) / max(channels, 1)
+
+
+# Attention
+
+
+def flash_backward_workspaces(
+    _grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *_: object,
+    precision: Precision,
+    **__: object,
+) -> Takings:
+    """The query's gradient in fp32, and for shared key heads both gradients once per query head.
+
+    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp (mha_bwd): rows in
+    blocks of 128, columns of 32; the row sums are in it too. cuDNN takes the same without
+    rounding, the memory-efficient kernel a product of gradient and output in fp32.
+    """
+    batch, heads, rows, columns = query.shape
+    shared = 0.0
+    if key.shape[1] != heads:
+        shared = (tensor_bytes(key) + tensor_bytes(value)) * heads / key.shape[1]
+    flash = 4 * batch * heads * _rounded(rows, 128) * (_rounded(columns, 32) + 1) + shared
+    exact = 4 * batch * heads * rows * (columns + 1)
+    for backend, size_bytes in (
+        ("flash", flash),
+        ("cudnn", exact + shared),
+        ("efficient", exact + shared),
+    ):
+        condition = with_attention(backend, precision)
+        yield Workspace(size_bytes=size_bytes, condition=condition)
+
+
+def efficient_backward_workspaces(
+    grad: Tensor, query: Tensor, _key: Tensor, value: Tensor, *_: object, **__: object
+) -> Takings:
+    """The product of gradient and output in fp32, and its sums."""
+    batch, heads, rows, _columns = query.shape
+    product = 4 * batch * heads * rows * (value.shape[-1] + 2)
+    transposed = getattr(grad, "transpose", None)
+    strided = transposed is not None and not is_contiguous(transposed(1, 2))
+    yield Workspace(size_bytes=product + (tensor_bytes(grad) if strided else 0))
+
+
+# Reductions, norms, indexing
+
+
+_FEW_ROWS = 64
+"""A reduction of so few is done at once. (One over samples is not left out: its rows grow with
+the batch, and a trace at a small batch must show the same takings as one at a large.)"""
+
+
+def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Takings:
+    """Partial sums of a reduction over leading dimensions, as of a bias's gradient.
+
+    Source: aten/src/ATen/native/cuda/Reduce.cuh: blocks of 128 threads with four results each,
+    16 values a thread at least, a float for each thread and block.
+    """
+    dims = kwargs.get("dim") or next((a for a in args if isinstance(a, list | tuple)), None)
+    if not isinstance(dims, list | tuple) or not x.shape or not is_contiguous(x):
+        return
+    reduced = {int(dim) % len(x.shape) for dim in dims}
+    if not reduced or len(x.shape) - 1 in reduced:
+        return
+    rows = math.prod(x.shape[dim] for dim in reduced)
+    results = math.prod(x.shape) // max(rows, 1)
+    few_rows = rows <= _FEW_ROWS and 0 not in reduced
+    if results % 4 or few_rows:
+        return
+    width = min(32, 1 << (results // 4).bit_length() - 1)
+    yield Workspace(size_bytes=rows * results * width**2 / 128, condition=SUMS)
+
+
+def softmax_backward_workspaces(grad: Tensor, *_: object, **__: object) -> Takings:
+    """The product of gradient and output, before it is summed over rows."""
+    yield Workspace(size_bytes=tensor_bytes(grad))
+
+
+def safe_softmax_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
+    """Which elements are minus infinity: a byte each."""
+    yield Workspace(size_bytes=math.prod(x.shape))
+
+
+def contiguous_input_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
+    """A copy of the first argument, if it has gaps or another order."""
+    yield Workspace(size_bytes=_copy_bytes(x))
+
+
+def contiguous_image_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
+    """A copy of the first argument, unless it is dense in either order of an image."""
+    yield Workspace(size_bytes=0 if is_channels_last(x) else _copy_bytes(x))
+
+
+def layer_norm_backward_workspaces(grad: Tensor, x: Tensor, *_: object, **__: object) -> Takings:
+    """Copies of gradient and input, where they have gaps."""
+    yield Workspace(size_bytes=_copy_bytes(grad) + _copy_bytes(x))
+
+
+def roll_workspaces(x: Tensor, shifts: object, *_: object, **__: object) -> Takings:
+    """Each further dimension is rolled on a copy."""
+    several = isinstance(shifts, Sequence) and len(shifts) > 1
+    yield Workspace(size_bytes=tensor_bytes(x) if several else 0)
+
+
+def embedding_backward_workspaces(
+    grad: Tensor, indices: Tensor, *_: object, **__: object
+) -> Takings:
+    """Indices sorted, and in fp32 one row for each that occurs.
+
+    Source: aten/src/ATen/native/cuda/Embedding.cu (embedding_backward_cuda_kernel). Assumes:
+    hardly any index occurs twice. Ignores that up to 3072 indices take nothing.
+    """
+    sorted_bytes = math.prod(indices.shape) * (4 * grad.shape[-1] + 40)
+    yield Workspace(size_bytes=_copy_bytes(grad) + sorted_bytes)
+
+
+def index_put_workspaces(
+    _target: Tensor, indices: Sequence[Tensor | None], *args: object, **__: object
+) -> Takings:
+    """Indices sorted where values are added up."""
+    adds_up = len(args) > 1 and bool(args[1])
+    count = max((math.prod(index.shape) for index in indices if index is not None), default=0)
+    yield Workspace(size_bytes=46 * count if adds_up else 0)
+
+
+# Recurrent layers
+
+_RNN_FACTOR = 9
+# Assumes: cuDNN takes this many times the layer's output (found 9.1, 9.2 and 10.3 for three nets).
+
+
+def rnn_workspaces(x: Tensor, *_args: object, out: Sequence[Tensor], **_: object) -> Takings:
+    """cuDNN's workspace, and a copy of the input with time first."""
+    yield Workspace(size_bytes=_RNN_FACTOR * tensor_bytes(out[0]) + tensor_bytes(x))
+
+
+def rnn_backward_workspaces(x: Tensor, *args: object, **_: object) -> Takings:
+    """The same for the gradients; the sixth argument is the layer's output."""
+    output = args[5] if len(args) > 5 else None
+    yield Workspace(size_bytes=_RNN_FACTOR * tensor_bytes(output) + tensor_bytes(x))
+
+
+def _rounded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+_BY_NAME: Mapping[str, _Formula] = {
+    "convolution _convolution": conv_workspaces,
+    "convolution_backward": conv_backward_workspaces,
+    "_scaled_dot_product_flash_attention_backward": flash_backward_workspaces,
+    "_scaled_dot_product_efficient_attention_backward": efficient_backward_workspaces,
+    "sum mean linalg_vector_norm": outer_sum_workspaces,
+    "_softmax_backward_data": softmax_backward_workspaces,
+    "_safe_softmax": safe_softmax_workspaces,
+    "_softmax _log_softmax native_layer_norm native_group_norm": contiguous_input_workspaces,
+    "native_layer_norm_backward native_group_norm_backward": layer_norm_backward_workspaces,
+    "upsample_nearest2d_backward upsample_bilinear2d_backward "
+    "max_pool2d_with_indices_backward": contiguous_image_workspaces,
+    "roll": roll_workspaces,
+    "embedding_dense_backward _embedding_bag_backward": embedding_backward_workspaces,
+    "index_put index_put_ _index_put_impl_": index_put_workspaces,
+    "_cudnn_rnn": rnn_workspaces,
+    "_cudnn_rnn_backward": rnn_backward_workspaces,
+}
+_FORMULAS = {
+    f"aten.{name}": formula for names, formula in _BY_NAME.items() for name in names.split()
+}

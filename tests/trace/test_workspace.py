@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import pytest
+from tests.trace.test_formulas import T
+
+from outlay.trace.workspace import (
+    CUBLAS,
+    REFERENCE,
+    SUMS,
+    Traits,
+    Workspace,
+    is_channels_last,
+    is_contiguous,
+    workspaces_of,
+)
+from outlay.units import MIB
+
+PLAIN = Traits(
+    tensor_precisions=frozenset(),
+    attention=frozenset({"efficient fp16", "math bf16"}),
+    cublas_bytes=8 * MIB,
+    sums_bytes=40 * MIB,
+)
+"""A GPU without tensor cores."""
+
+
+def taken_mib(name, args, out=None, *, precision="bf16", traits=REFERENCE):
+    found = workspaces_of(f"aten.{name}", args, {}, out, precision)
+    return sum(traits.taken_bytes(one.condition, one.size_bytes) for one in found) / MIB
+
+
+def conv(x, w, y, *, stride=1, groups=1, precision="bf16", traits=REFERENCE):
+    size = 4 if precision in ("tf32", "fp32") else 2
+    args = (T(x, size), T(w, size), None, [stride] * 2, [0] * 2, [1] * 2, False, [0] * 2, groups)
+    return taken_mib("convolution", args, T(y, size), precision=precision, traits=traits)
+
+
+def conv_backward(x, w, y, *, stride=1, groups=1, precision="bf16", traits=REFERENCE):
+    size = 4 if precision in ("tf32", "fp32") else 2
+    args = (T(y, size), T(x, size), T(w, size), None, [stride] * 2, [0] * 2, [1] * 2)
+    args = (*args, False, [0] * 2, groups, [True, True, False])
+    return taken_mib("convolution_backward", args, None, precision=precision, traits=traits)
+
+
+# Measured on an H200 with torch 2.11: bytes allocated at the most while an operator ran, less what
+# was allocated when it was done. Blocks of the allocator may be up to 2 MiB larger than asked for.
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "stride", "measured_mib"),
+    [
+        # input 16, weights 1.125 and output 16 MiB in another layout
+        ((8, 256, 64, 64), (256, 256, 3, 3), (8, 256, 64, 64), 1, 34.0),
+        ((8, 128, 128, 128), (128, 128, 3, 3), (8, 128, 64, 64), 2, 40.28),
+        # three channels are padded to eight: 36.75 * 8 / 3 + 196
+        ((128, 3, 224, 224), (64, 3, 7, 7), (128, 64, 112, 112), 2, 294.05),
+        # a matrix product takes none, nor does a small kernel over three channels
+        ((8, 1024, 64, 64), (2048, 1024, 1, 1), (8, 2048, 64, 64), 1, 0.0),
+        ((64, 3, 224, 224), (32, 3, 3, 3), (64, 32, 112, 112), 2, 0.0),
+    ],
+)
+def test_conv_forward(x, w, y, stride, measured_mib):
+    assert conv(x, w, y, stride=stride) == pytest.approx(measured_mib, abs=2)
+
+
+def test_conv_depthwise_takes_none():
+    shape = (64, 96, 112, 112)
+    assert conv(shape, (96, 1, 3, 3), shape, groups=96) == 0
+    assert conv_backward(shape, (96, 1, 3, 3), shape, groups=96) == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "measured_mib"),
+    [
+        # copies, and parts of the weights' gradient
+        ((32, 64, 224, 224), (64, 64, 3, 3), (32, 64, 224, 224), 394.0),
+        # a part of the weights' gradient for each sample, in fp32: 8 * 512 * 1024 * 4 bytes
+        ((8, 1024, 64, 64), (512, 1024, 1, 1), (8, 512, 64, 64), 16.0),
+        ((128, 256, 28, 28), (64, 256, 1, 1), (128, 64, 28, 28), 8.0),
+        # 14 x 14 positions are no multiple of eight: copies
+        ((24, 1024, 14, 14), (256, 1024, 1, 1), (24, 256, 14, 14), 11.48),
+    ],
+)
+def test_conv_backward(x, w, y, measured_mib):
+    assert conv_backward(x, w, y) == pytest.approx(measured_mib, abs=2)
+
+
+def test_conv_backward_in_fp32_is_winograd():
+    # 2.25 * (392 + 392) + 4 * 0.14 MiB
+    shape = (32, 64, 224, 224)
+    measured_mib = 1764.56
+    found = conv_backward(shape, (64, 64, 3, 3), shape, precision="fp32")
+    assert found == pytest.approx(measured_mib, rel=1e-3)
+    # and where a GPU has no tensor cores for TF32, which has copies where it has
+    plain = conv_backward(shape, (64, 64, 3, 3), shape, precision="tf32", traits=PLAIN)
+    assert plain == found
+    on_h200 = conv_backward(shape, (64, 64, 3, 3), shape, precision="tf32")
+    assert on_h200 == pytest.approx(784, rel=0.01)
+
+
+def test_attention_backward_by_backend():
+    q = T((64, 12, 256, 64))
+    name = "_scaled_dot_product_flash_attention_backward"
+    # 64 * 12 * 256 * 64 in fp32, and a number a row
+    assert taken_mib(name, (q, q, q, q)) == pytest.approx(48.75)
+    # 8 key heads for 24: 48.375, and both gradients for 24 heads in bf16
+    q, k = T((2, 24, 2048, 128)), T((2, 8, 2048, 128))
+    assert taken_mib(name, (q, q, k, k)) == pytest.approx(96.375)
+    # flash rounds rows up to 128
+    q = T((1, 1, 100, 64))
+    flash = Traits(
+        tensor_precisions=REFERENCE.tensor_precisions,
+        attention=frozenset({"flash bf16"}),
+        cublas_bytes=0,
+        sums_bytes=0,
+    )
+    assert taken_mib(name, (q, q, q, q), traits=flash) == 4 * 128 * 65 / MIB
+    assert taken_mib(name, (q, q, q, q), traits=PLAIN) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "measured_mib"),
+    [((1024, 768), 6.0), ((4096, 3072), 96.0), ((25088, 768), 132.0), ((100352, 384), 132.0)],
+)
+def test_partial_sums_of_a_bias_gradient(shape, measured_mib):
+    assert taken_mib("sum", (T(shape), [0], True)) == pytest.approx(measured_mib)
+
+
+def test_partial_sums_are_fewer_on_a_smaller_gpu_and_none_along_rows():
+    assert taken_mib("sum", (T((25088, 768)), [0], True), traits=PLAIN) == 40
+    assert taken_mib("sum", (T((25088, 768)), [1], True)) == 0
+    # 8 values are summed at once
+    assert taken_mib("sum", (T((4, 8, 4096)), [1], True)) == 0
+
+
+def test_softmax_backward_multiplies_first():
+    # measured: 2048 MiB
+    assert taken_mib("_softmax_backward_data", (T((2, 16, 4096, 4096), 4),)) == 2048
+
+
+def test_conditions():
+    assert REFERENCE.taken_bytes(CUBLAS, 1) == 32 * MIB
+    assert PLAIN.taken_bytes(CUBLAS, 1) == 8 * MIB
+    assert PLAIN.taken_bytes(SUMS, 100 * MIB) == 40 * MIB
+    assert PLAIN.taken_bytes("math bf16", 5) == 5
+    assert REFERENCE.taken_bytes("math bf16", 5) == 0
+    assert Workspace(size_bytes=1).condition == ""
+
+
+def strided(shape, strides):
+    return T(shape, 2, strides)
+
+
+def test_layouts():
+    # 8 x 3 x 4 x 5 with channels together
+    assert is_channels_last(strided((8, 3, 4, 5), (60, 1, 15, 3)))
+    assert not is_contiguous(strided((8, 3, 4, 5), (60, 1, 15, 3)))
+    assert is_contiguous(strided((8, 3, 4, 5), (60, 20, 5, 1)))
+    assert not is_channels_last(strided((8, 3, 4, 5), (60, 20, 5, 1)))
+    # one channel lies the same either way: not told apart
+    assert not is_channels_last(strided((8, 1, 4, 5), (20, 1, 5, 1)))
+    # every other row
+    assert not is_contiguous(strided((8, 4), (8, 1)))
+
+
+def test_a_mixed_layout_is_copied():
+    x = strided((8, 16, 32, 32), (16384, 1024, 32, 1))
+    w = strided((16, 16, 3, 3), (144, 1, 48, 16))
+    args = (x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    # the weight has channels last, so the input is brought into that layout: 8 * 16 * 1024 * 2
+    assert taken_mib("convolution", args, x) == 0.25
