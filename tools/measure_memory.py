@@ -1,14 +1,16 @@
 """Measure the reference steps on the GPU at hand: memory, allocations, largest batches, times.
 
-    python tools/measure_memory.py OUT_FOLDER [peaks] [largest] [times] [events]
+    python tools/measure_memory.py OUT_FOLDER [peaks] [largest] [times] [events] [layers]
 
 Every figure is taken in a process of its own, forked after the imports. The steps are those in
-tests/reference/workloads; torch, torchvision and transformers must be installed.
+tests/reference/workloads, or some of them with `only=TEXT`. torch, torchvision and transformers
+must be installed.
 
     peaks     h200_memory.csv: peak allocated and reserved after five steps
     largest   h200_largest_batches.csv: the largest batch that trains three steps under a cap
     times     h200_times.csv: wall time of a step, steps issued back to back
     events    events.json.gz: what the allocator did in three steps, and each operator's own takings
+    layers    h200_layers.csv: what single convolutions and recurrent layers take for themselves
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,10 @@ STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 
 Row = dict[str, Any]
+_FIRST_STEPS = 5
+_FIRST_STEPS_FP16 = 30
+"""A gradient scaler begins too high and skips updates until it has come down, so that an optimizer
+may make its state late."""
 
 
 def built(workload: str, batch_size: int) -> Callable[[], None]:
@@ -130,14 +137,14 @@ def peaks(workload: str, batch_size: int) -> Row:
     import torch
 
     torch.zeros(1, device="cuda")
-    free_bytes, total_bytes = torch.cuda.mem_get_info()
     step = built(workload, batch_size)
     built_bytes = torch.cuda.memory_allocated()
     first: list[int] = []
-    for _ in range(5):
+    for _ in range(_FIRST_STEPS_FP16 if "fp16" in workload else _FIRST_STEPS):
         step()
         first.append(torch.cuda.max_memory_reserved())
     torch.cuda.synchronize()
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
     return {
         "workload": workload,
         "batch_size": batch_size,
@@ -145,6 +152,8 @@ def peaks(workload: str, batch_size: int) -> Row:
         "peak_allocated_mib": round(torch.cuda.max_memory_allocated() / MIB, 3),
         "peak_reserved_mib": round(torch.cuda.max_memory_reserved() / MIB, 3),
         "first_step_reserved_mib": round(first[0] / MIB, 3),
+        "steps": len(first),
+        "beside_mib": round((total_bytes - free_bytes - torch.cuda.memory_reserved()) / MIB, 3),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
     }
@@ -227,7 +236,7 @@ def events(workload: str, batch_size: int) -> Row:
 
 
 def _operators(step: Callable[[], None]) -> list[Any]:
-    """Each operator of one step in order: name, tensors, what it keeps and what it takes meanwhile."""
+    """Each operator of one step: name, tensors, what it keeps and what it takes meanwhile."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
@@ -260,7 +269,7 @@ def _operators(step: Callable[[], None]) -> list[Any]:
             made = described(out)
             if len(made) > 24:
                 made = [len(made)]
-            rest = [a for a in args if isinstance(a, (bool, int, float, list)) and not tensors == a]
+            rest = [a for a in args if isinstance(a, bool | int | float | list)]
             plain = json.dumps(rest, default=lambda _: None)[:200]
             rows.append([str(func), tensors, made, plain, after - before, peak - after])
             return out
@@ -268,6 +277,119 @@ def _operators(step: Callable[[], None]) -> list[Any]:
     with Watch():
         step()
     return rows
+
+
+def layers(kind: str, cases: list[dict[str, Any]]) -> list[Row]:
+    """What each of some layers takes for itself, forward and backward."""
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = kind == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(kind, torch.float32)
+    rows = []
+    for case in cases:
+        try:
+            taken = _recurrent(dtype, **case) if "mode" in case else _convolution(dtype, **case)
+        except RuntimeError as error:
+            print("FAILED", kind, case, str(error)[:80], flush=True)
+            continue
+        rows.append({"kind": kind, "case": json.dumps(case), **taken})
+    return rows
+
+
+def _taken(function: Callable[[], object]) -> tuple[float, float]:
+    """MiB that are allocated on top while a function runs, and what it keeps."""
+    import torch
+
+    function()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    kept = function()
+    after, peak = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    del kept
+    return round((peak - after) / MIB, 3), round((after - before) / MIB, 3)
+
+
+def _convolution(
+    dtype: Any, n: int, c: int, k: int, h: int, size: int, stride: int = 1, last: bool = False
+) -> Row:
+    import torch
+
+    form = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(n, c, h, h, device="cuda", dtype=dtype).to(memory_format=form)
+    w = torch.randn(k, c, size, size, device="cuda", dtype=dtype).to(memory_format=form)
+    run = torch.ops.aten.convolution.default
+    rest = ([stride] * 2, [size // 2] * 2, [1, 1], False, [0, 0], 1)
+    y = run(x, w, None, *rest)
+    back = torch.ops.aten.convolution_backward.default
+    masks = {"input": [True, False, False], "weight": [False, True, False]}
+    taken = {
+        name: _taken(partial(back, y, x, w, None, *rest, mask))[0] for name, mask in masks.items()
+    }
+    return {
+        "forward_mib": _taken(lambda: run(x, w, None, *rest))[0],
+        "input_mib": taken["input"],
+        "weight_mib": taken["weight"],
+        "kept_mib": "",
+    }
+
+
+def _recurrent(
+    dtype: Any, mode: str, n: int, length: int, width: int, hidden: int, depth: int, both: bool
+) -> Row:
+    import torch
+
+    classes = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}
+    layer = classes[mode](width, hidden, depth, bidirectional=both, device="cuda", dtype=dtype)
+    x = torch.randn(length, n, width, device="cuda", dtype=dtype, requires_grad=True)
+    forward = _taken(lambda: layer(x))
+    out = layer(x)[0]
+    total = out.float().sum()
+    backward = _taken(lambda: torch.autograd.grad(total, [x], retain_graph=True))
+    return {
+        "forward_mib": forward[0],
+        "input_mib": backward[0],
+        "weight_mib": "",
+        "kept_mib": forward[1],
+    }
+
+
+def layer_cases() -> list[tuple[str, list[dict[str, Any]]]]:
+    """Layers of many sizes, by precision."""
+    plain = [
+        {"n": n, "c": c, "k": k, "h": h, "size": 3}
+        for n in (4, 16, 64, 256)
+        for c, k in ((16, 16), (32, 64), (64, 64), (64, 128), (128, 128), (256, 128), (256, 256),
+                     (256, 512), (512, 512), (3, 64), (64, 3))
+        for h in (4, 8, 14, 16, 28, 32, 56, 64, 112, 128, 224)
+        if n * max(c, k) * h * h <= 2**29
+    ]  # fmt: skip
+    other = [
+        {"n": n, "c": c, "k": k, "h": h, "size": size, "stride": stride, "last": last}
+        for n in (16, 128)
+        for c, k in ((16, 64), (64, 64), (64, 256), (256, 64), (256, 512), (512, 512), (3, 64))
+        for h in (7, 14, 28, 56, 112, 224)
+        for size, stride in ((1, 1), (1, 2), (3, 1), (3, 2), (4, 2), (5, 1), (7, 2))
+        for last in (False, True)
+        if n * max(c, k) * h * h <= 2**29
+    ]
+    recurrent = [
+        {"mode": mode, "n": n, "length": length, "width": width, "hidden": hidden,
+         "depth": depth, "both": both}
+        for mode in ("lstm", "gru", "rnn")
+        for n, length in ((16, 50), (64, 128), (256, 64))
+        for width, hidden in ((128, 128), (300, 512), (1024, 1024))
+        for depth in (1, 2, 4)
+        for both in (False, True)
+    ]  # fmt: skip
+    return [
+        ("fp32", [*plain, *(case for case in other if case["size"] != 3), *recurrent]),
+        ("tf32", [*other, *recurrent]),
+        ("bf16", other),
+        ("fp16", [*other, *recurrent]),
+    ]
 
 
 # Running each measurement in a process of its own
@@ -293,7 +415,7 @@ def once(*call: Any) -> Job:
 
 def largest(workload: str, cap_mib: int) -> Job:
     """The largest batch under a cap, by bisection to within 1/64."""
-    low, high = 0, 1
+    low, high = 0, 2
     while (yield trains, workload, high, cap_mib):
         low, high = high, high * 4
     while high - low > max(low // 64, 1):
@@ -340,39 +462,45 @@ def several(jobs: Iterable[Job], workers: int) -> Iterator[Row]:
                     yield end.value
 
 
-def write(path: Path, rows: Iterable[Row | None]) -> None:
-    """A table of those rows that there are, written as they come."""
-    found: list[Row] = []
-    for row in rows:
-        if row is None:
-            continue
-        found.append(row)
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(found[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(found)
-    print(f"{path.name}: {len(found)} rows", flush=True)
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """A table of the rows, written as they come."""
+    count = 0
+    with path.open("w", newline="") as file:
+        for count, row in enumerate(rows, start=1):
+            writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
+            if count == 1:
+                writer.writeheader()
+            writer.writerow(row)
+            file.flush()
+    print(f"{path.name}: {count} rows", flush=True)
 
 
 def main(arguments: list[str]) -> None:
     """Take the measurements asked for."""
     folder, wanted = Path(arguments[0]), arguments[1:] or ["peaks"]
+    only = [text.removeprefix("only=") for text in wanted if text.startswith("only=")]
     sys.path.insert(0, str(WORKLOADS))
     for module in ("vision", "language", "plain"):
         importlib.import_module(module)
-    sizes = [(name, size) for name, (batches, _) in STEPS.items() for size in batches]
+    steps = {
+        name: step for name, step in STEPS.items() if not only or any(text in name for text in only)
+    }
+    sizes = [(name, size) for name, (batches, _) in steps.items() for size in batches]
     if "peaks" in wanted:
         jobs = [once(peaks, *size) for size in sizes]
-        write(folder / "h200_memory.csv", several(jobs, 6))
+        write(folder / "h200_memory.csv", several(jobs, 1))
     if "events" in wanted:
-        jobs = [once(events, name, batches[0]) for name, (batches, _) in STEPS.items()]
+        jobs = [once(events, name, batches[0]) for name, (batches, _) in steps.items()]
         found = list(several(jobs, 8))
         with gzip.open(folder / "events.json.gz", "wt") as file:
             json.dump(found, file, separators=(",", ":"))
         print(f"events: {len(found)} steps", flush=True)
     if "largest" in wanted:
-        caps = [largest(name, cap) for name, (_, caps) in STEPS.items() for cap in caps]
+        caps = [largest(name, cap) for name, (_, caps) in steps.items() for cap in caps]
         write(folder / "h200_largest_batches.csv", several(caps, 5))
+    if "layers" in wanted:
+        found_layers: Iterator[Any] = several([once(layers, *case) for case in layer_cases()], 4)
+        write(folder / "h200_layers.csv", [row for rows in found_layers for row in rows])
     if "times" in wanted:
         write(folder / "h200_times.csv", several([once(times, *size) for size in sizes], 1))
 

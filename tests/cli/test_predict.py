@@ -162,7 +162,8 @@ def test_memory_cap_bounds_what_is_reserved(predicted, cap_mib):
 
 def test_memory_cap_makes_gpus_hold_the_same(predicted):
     first, second = predicted("--gpu", "T4,H100 SXM", "--memory-cap-mib", 8_000)
-    assert first["max_batch_size"] == second["max_batch_size"]
+    # the same but for workspaces
+    assert first["max_batch_size"] == pytest.approx(second["max_batch_size"], rel=0.02)
 
 
 def test_memory_cap_nothing_fits_into(outlay, predicted):

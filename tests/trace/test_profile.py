@@ -57,7 +57,9 @@ def test_linear_memory_peak_is_the_weight_its_gradient_and_the_batch() -> None:
     assert memory.gradients == 2 * MIB
     assert memory.inputs == 64 * 4096
     assert memory.optimizer_state == 0
-    assert memory.peak_bytes - 4 * MIB - 64 * 4096 in (512, 1024)
+    assert memory.workspace == 64 * MIB  # cuBLAS, forward and backward
+    rest = memory.peak_bytes - 4 * MIB - 64 * 4096 - memory.workspace
+    assert rest in (512, 1024)
 
 
 def test_adam_holds_five_times_the_parameters_in_its_step() -> None:
@@ -72,7 +74,8 @@ def test_memory_bends_where_the_forward_takes_over() -> None:
     # The traced sizes stay in the optimizer (5 x 4 MiB); from some size on activations win.
     profile = traced("linear_adam")
     peaks = {n: profile.memory_at(n).peak_bytes for n in (1, 8, 100_000)}
-    assert peaks[1] < peaks[8] < 21 * MIB
+    # and 64 MiB of cuBLAS
+    assert peaks[1] < peaks[8] < 85 * MIB
     # 100 000 rows of 4 KiB as input and as output, beside the parameters and the state
     assert peaks[100_000] == pytest.approx(2 * 100_000 * 4096 + 12 * MIB, rel=0.001)
 
@@ -114,7 +117,8 @@ def test_precision_follows_both_tf32_switches_and_layout_the_memory_format() -> 
     assert {op.precision for op in profile.ops if op.kind == "gemm"} == {"fp32"}
     assert {op.layout for op in profile.ops if op.kind == "conv"} == {"channels_last"}
     assert profile.history is not None
-    assert not profile.history.optional
+    # no copies in another layout, but parts of the weights' gradient
+    assert len(profile.history.optional) == 1
     assert profile.notes[-1].startswith("Traced at 3 batch sizes only")
 
 

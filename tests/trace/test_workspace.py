@@ -26,7 +26,13 @@ PLAIN = Traits(
 
 def taken_mib(name, args, out=None, *, precision="bf16", traits=REFERENCE):
     found = workspaces_of(f"aten.{name}", args, {}, out, precision)
-    return sum(traits.taken_bytes(one.condition, one.size_bytes) for one in found) / MIB
+    rows = args[0].shape[0]
+    return sum(taken_bytes(one, rows, traits) for one in found) / MIB
+
+
+def taken_bytes(workspace, rows, traits):
+    condition = workspace.condition_for(rows, rows)
+    return traits.taken_bytes(condition, workspace.size_bytes, rows)
 
 
 def conv(x, w, y, *, stride=1, groups=1, precision="bf16", traits=REFERENCE):
@@ -86,16 +92,28 @@ def test_conv_backward(x, w, y, measured_mib):
 
 
 def test_conv_backward_in_fp32_is_winograd():
-    # 2.25 * (392 + 392) + 4 * 0.14 MiB
-    shape = (32, 64, 224, 224)
-    measured_mib = 1764.56
-    found = conv_backward(shape, (64, 64, 3, 3), shape, precision="fp32")
+    # 2.25 * (784 + 784) + 4 * 0.28 MiB
+    shape = (16, 256, 224, 224)
+    measured_mib = 3538
+    found = conv_backward(shape, (256, 256, 3, 3), shape, precision="fp32")
     assert found == pytest.approx(measured_mib, rel=1e-3)
     # and where a GPU has no tensor cores for TF32, which has copies where it has
-    plain = conv_backward(shape, (64, 64, 3, 3), shape, precision="tf32", traits=PLAIN)
+    plain = conv_backward(shape, (256, 256, 3, 3), shape, precision="tf32", traits=PLAIN)
     assert plain == found
-    on_h200 = conv_backward(shape, (64, 64, 3, 3), shape, precision="tf32")
-    assert on_h200 == pytest.approx(784, rel=0.01)
+    on_h200 = conv_backward(shape, (256, 256, 3, 3), shape, precision="tf32")
+    assert on_h200 == pytest.approx(1568, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("samples", "channels", "side", "measured_mib"),
+    [(64, 128, 28, 204.6), (64, 256, 28, 682.2), (64, 256, 14, 182.2), (4, 256, 28, 0.0)],
+)
+def test_conv_forward_in_fp32_is_a_fourier_transform_of_many_small_images(
+    samples, channels, side, measured_mib
+):
+    shape = (samples, channels, side, side)
+    found = conv(shape, (channels, channels, 3, 3), shape, precision="fp32")
+    assert found == pytest.approx(measured_mib, rel=0.01)
 
 
 def test_attention_backward_by_backend():
@@ -139,12 +157,24 @@ def test_softmax_backward_multiplies_first():
 
 
 def test_conditions():
-    assert REFERENCE.taken_bytes(CUBLAS, 1) == 32 * MIB
-    assert PLAIN.taken_bytes(CUBLAS, 1) == 8 * MIB
-    assert PLAIN.taken_bytes(SUMS, 100 * MIB) == 40 * MIB
-    assert PLAIN.taken_bytes("math bf16", 5) == 5
-    assert REFERENCE.taken_bytes("math bf16", 5) == 0
+    assert REFERENCE.taken_bytes(CUBLAS, 1, 8) == 32 * MIB
+    assert PLAIN.taken_bytes(CUBLAS, 1, 8) == 8 * MIB
+    assert PLAIN.taken_bytes(SUMS, 100 * MIB, 8) == 40 * MIB
+    assert PLAIN.taken_bytes("math bf16", 5, 8) == 5
+    assert REFERENCE.taken_bytes("math bf16", 5, 8) == 0
     assert Workspace(size_bytes=1).condition == ""
+
+
+def test_a_condition_can_begin_at_a_batch_size():
+    workspace = Workspace(size_bytes=5, condition="tensor fp16", from_rows=64)
+    # traced at batch 8 with 4 rows a sample: from 16 samples on
+    condition = workspace.condition_for(32, 8)
+    assert REFERENCE.taken_bytes(condition, 5, 15) == 0
+    assert REFERENCE.taken_bytes(condition, 5, 16) == 5
+    assert PLAIN.taken_bytes(condition, 5, 16) == 0
+    always = Workspace(size_bytes=5, from_rows=64).condition_for(64, 64)
+    assert REFERENCE.taken_bytes(always, 5, 63) == 0
+    assert REFERENCE.taken_bytes(always, 5, 64) == 5
 
 
 def strided(shape, strides):

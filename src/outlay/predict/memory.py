@@ -20,8 +20,8 @@ from outlay.units import MIB
 
 LARGEST_BATCH = 1 << 20
 """No search goes beyond this: a larger batch per GPU is of no use to anybody."""
-_FINENESS = 64
-"""By simulation the largest batch is found exactly up to twice this, and then to within 1/64."""
+_FINENESS = 512
+"""By simulation the largest batch is found exactly up to twice this, and then to within 1/512."""
 
 _LONG_HISTORY = 40_000
 """Events beyond which a simulation takes a tenth of a second: the profile's table, whose points lie

@@ -102,7 +102,7 @@ def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tupl
     """
     sizes = [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
     for place, condition in history.conditions.items():
-        sizes[place] = round(traits.taken_bytes(condition, sizes[place]))
+        sizes[place] = round(traits.taken_bytes(condition, sizes[place], batch_size))
     for place in history.optional:
         sizes[place] = -sizes[place]
     made: list[bool] = []

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ALWAYS = ""
 CUBLAS = "cublas"
 """Kept by a thread's handle from its first matrix product on; how much is the GPU's."""
+_FROM = " from "
 SUMS = "sums"
 """Partial results of a reduction: no more than the GPU's multiprocessors can work on."""
 
@@ -50,11 +51,19 @@ class Workspace:
     """Bytes an operator takes while it runs, if the condition is met.
 
     `optional`: where there is no room, the library takes another algorithm that needs less.
+    `from_rows`: taken if its tensors have so many in their first dimension, which is mostly the
+    batch.
     """
 
     size_bytes: float
     condition: str = ALWAYS
     optional: bool = False
+    from_rows: int = 1
+
+    def condition_for(self, rows: int, batch_size: int) -> str:
+        """The condition with the least batch size in it, from a trace at one batch size."""
+        least = math.ceil(self.from_rows * batch_size / max(rows, 1))
+        return self.condition if least <= 1 else f"{self.condition}{_FROM}{least}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +77,11 @@ class Traits:
     sums_bytes: int
     """The most that one reduction's partial sums take."""
 
-    def taken_bytes(self, condition: str, size_bytes: float) -> float:
+    def taken_bytes(self, condition: str, size_bytes: float, batch_size: int) -> float:
         """What a workspace of this size takes on the GPU; 0 where its condition is not met."""
+        condition, _, least = condition.partition(_FROM)
+        if least and batch_size < int(least):
+            return 0.0
         if condition == ALWAYS:
             return size_bytes
         if condition == CUBLAS:
@@ -185,6 +197,7 @@ def conv_workspaces(
         conv.is_product or conv.is_depthwise or conv.reads_little
     ):
         yield _optional(conv.copies_bytes(precision), on_tensor_cores(precision))
+    yield from conv.in_fp32(conv.fourier_bytes, precision, positions=_FOURIER_POSITIONS)
 
 
 def conv_backward_workspaces(
@@ -192,8 +205,7 @@ def conv_backward_workspaces(
 ) -> Takings:
     """The same for either gradient, one after the other; a weight's is summed up in parts.
 
-    In fp32 a 3 x 3 kernel is taken to run as Winograd's algorithm: tiles of 4 x 4 become 6 x 6.
-    (cuDNN takes much more for some shapes, up to 20 times the tensors; no rule was found.)
+    In fp32 the weights' gradient of a 3 x 3 kernel runs as Winograd's algorithm.
     From the fourth argument: bias_sizes, stride, padding, dilation, transposed, output_padding,
     groups, output_mask.
     """
@@ -211,10 +223,10 @@ def conv_backward_workspaces(
     if precision in _TENSOR_CORES and not (conv.reads_little and precision == "tf32"):
         tensor = conv.parts_bytes if last else conv.gradient_bytes(precision)
         yield _optional(tensor, on_tensor_cores(precision))
-    if not last and conv.is_winograd:
-        sizes = 2.25 * (tensor_bytes(x) + tensor_bytes(grad)) + 4 * tensor_bytes(weight)
-        condition = without_tensor_cores(precision) if precision != "fp32" else ALWAYS
-        yield _optional(sizes, condition)
+    if not last:
+        yield from conv.in_fp32(conv.winograd_bytes, precision)
+        more = conv.tiled_fourier_bytes - conv.winograd_bytes
+        yield from conv.in_fp32(max(more, 0), precision, positions=_FOURIER_POSITIONS)
 
 
 def _optional(size_bytes: float, condition: str) -> Workspace:
@@ -236,15 +248,58 @@ class _Conv:
         self.is_product = self.kernel == 1 and not self.strided and not self.grouped
 
     @property
-    def is_winograd(self) -> bool:
+    def reads_little(self) -> bool:
+        """Whether it reads few channels with a small kernel, as of an image."""
+        return self.channels <= _FEW_CHANNELS and self.kernel <= _SMALL_KERNEL
+
+    # Found on an H200 by a sweep of 462 sizes in fp32 (`tools/measure_memory.py layers`): where
+    # one of the three is taken it is of this size; when it is taken is only nearly so.
+
+    def in_fp32(self, size_bytes: float, precision: Precision, *, positions: int = 1) -> Takings:
+        """A workspace of the arithmetic without tensor cores, taken from so many positions on."""
+        if size_bytes and precision in ("fp32", "tf32"):
+            yield Workspace(
+                size_bytes=size_bytes,
+                condition=ALWAYS if precision == "fp32" else without_tensor_cores(precision),
+                optional=True,
+                from_rows=math.ceil(positions / math.prod(self.x.shape[2:])),
+            )
+
+    @property
+    def _is_three_by_three(self) -> bool:
         """Whether the kernel is 3 x 3, moves one position at a time, and has many channels."""
         fits = tuple(self.weight.shape[2:]) == (3, 3) and min(self.weight.shape[:2]) >= 64
         return fits and not (self.strided or self.grouped)
 
     @property
-    def reads_little(self) -> bool:
-        """Whether it reads few channels with a small kernel, as of an image."""
-        return self.channels <= _FEW_CHANNELS and self.kernel <= _SMALL_KERNEL
+    def winograd_bytes(self) -> float:
+        """Tiles of 4 x 4 become 6 x 6; both tensors and the weights are transformed."""
+        if not self._is_three_by_three:
+            return 0.0
+        samples, channels, *sides = self.x.shape
+        tiled = samples * math.prod(_rounded(side, 4) for side in sides)
+        weights = math.prod(self.weight.shape)
+        return 4 * (2.25 * tiled * (channels + self.y.shape[1]) + 4 * weights)
+
+    @property
+    def fourier_bytes(self) -> float:
+        """Fourier transforms of whole images (cuDNN's FFT): of small ones, in forward."""
+        side = self.x.shape[-1]
+        if not self._is_three_by_three or not 14 <= side <= 30:
+            return 0.0
+        samples, channels = self.x.shape[:2]
+        products = 2 * channels * self.weight.shape[0] + 2 * samples * channels
+        return _spectrum_bytes(side + 2) * products + 4 * math.prod(self.weight.shape)
+
+    @property
+    def tiled_fourier_bytes(self) -> float:
+        """Fourier transforms in tiles of 32 x 32: of the input's gradient."""
+        side, (outs, channels) = self.x.shape[-1], self.weight.shape[:2]
+        medium = max(outs, channels) <= 128 or side <= 64
+        if not self._is_three_by_three or side < 28 or not medium or outs >= 512 > channels:
+            return 0.0
+        tiles = 2 if side + 2 > 32 else 1
+        return _spectrum_bytes(32) * (outs * channels + tiles * self.x.shape[0] * (outs + channels))
 
     @property
     def parts_bytes(self) -> float:
@@ -271,6 +326,16 @@ class _Conv:
         if positions <= _SMALL_IMAGE and positions % 8 and precision != "tf32":
             return copies
         return min(4.0 * self.x.shape[0] * math.prod(self.weight.shape), copies)
+
+
+_FOURIER_POSITIONS = 12_500
+"""Positions of all samples from which Fourier transforms pay."""
+
+
+def _spectrum_bytes(side: int) -> int:
+    """A real transform of the next power of two, in complex fp32."""
+    points = max(1 << (side - 1).bit_length(), 16)
+    return points * (points // 2 + 1) * 8
 
 
 def _padded_bytes(tensor: Tensor, multiple: int) -> float:
@@ -406,7 +471,7 @@ def index_put_workspaces(
 # Recurrent layers
 
 _RNN_FACTOR = 9
-# Assumes: cuDNN takes this many times the layer's output (found 9.1, 9.2 and 10.3 for three nets).
+# Assumes: cuDNN takes this many times the layer's output. Found 6 to 15, more with more layers.
 
 
 def rnn_workspaces(x: Tensor, *_args: object, out: Sequence[Tensor], **_: object) -> Takings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -241,7 +242,7 @@ class _Generator(nn.Module):
         super().__init__()
         widths = [width * 8, width * 8, width * 4, width * 2, width]
         layers: list[nn.Module] = [nn.ConvTranspose2d(z, widths[0], 4)]
-        for a, b in zip(widths, widths[1:], strict=False):
+        for a, b in pairwise(widths):
             layers += [nn.BatchNorm2d(a), nn.ReLU(True), nn.ConvTranspose2d(a, b, 4, 2, 1)]
         layers += [nn.BatchNorm2d(width), nn.ReLU(True), nn.ConvTranspose2d(width, 3, 4, 2, 1)]
         self.layers = nn.Sequential(*layers, nn.Tanh())
@@ -255,7 +256,7 @@ class _Critic(nn.Module):
         super().__init__()
         widths = [3, width, width * 2, width * 4, width * 8, width * 8]
         layers: list[nn.Module] = []
-        for a, b in zip(widths, widths[1:], strict=False):
+        for a, b in pairwise(widths):
             conv = nn.utils.parametrizations.spectral_norm(nn.Conv2d(a, b, 4, 2, 1))
             layers += [conv, nn.LeakyReLU(0.2)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4))
@@ -316,9 +317,7 @@ def style_generator_fp16_amp(batch_size: int) -> Step:
             super().__init__()
             self.start = nn.Parameter(torch.randn(1, 512, 4, 4))
             widths = [512, 512, 512, 256, 128, 64]
-            self.layers = nn.ModuleList(
-                _Modulated(a, b, 512) for a, b in zip(widths, widths[1:], strict=False)
-            )
+            self.layers = nn.ModuleList(_Modulated(a, b, 512) for a, b in pairwise(widths))
             self.image = nn.Conv2d(64, 3, 1)
 
         def forward(self, style: Tensor) -> Tensor:
@@ -341,7 +340,7 @@ def vae_256_fp32(batch_size: int) -> Step:
         def __init__(self) -> None:
             super().__init__()
             widths = [3, 32, 64, 128, 256]
-            pairs = list(zip(widths, widths[1:], strict=False))
+            pairs = list(pairwise(widths))
             self.down = nn.Sequential(
                 *(nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.ELU()) for a, b in pairs),
                 nn.Conv2d(256, 32, 1),
@@ -545,7 +544,7 @@ def radiance_field_fp16_amp(batch_size: int) -> Step:
             self.layers = nn.Sequential(
                 *(
                     nn.Sequential(nn.Linear(a, b), nn.ReLU(inplace=True))
-                    for a, b in zip(widths, widths[1:], strict=False)
+                    for a, b in pairwise(widths)
                 ),
                 nn.Linear(256, 4),
             )
@@ -571,8 +570,7 @@ def point_net_tf32(batch_size: int) -> Step:
     """1024 points a sample, convolutions of size 1 and a maximum over all points."""
     widths = [3, 64, 128, 1024]
     features = [
-        nn.Sequential(nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU())
-        for a, b in zip(widths, widths[1:], strict=False)
+        nn.Sequential(nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU()) for a, b in pairwise(widths)
     ]
     model = nn.Sequential(*features, nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(1024, 40))
     x, y = torch.randn(batch_size, 3, 1024), torch.randint(40, (batch_size,))
@@ -661,7 +659,7 @@ def contrastive_momentum_encoder_fp16_amp(batch_size: int) -> Step:
         widths = [3, 64, 128, 256, 512]
         layers = [
             nn.Sequential(nn.Conv2d(a, b, 3, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True))
-            for a, b in zip(widths, widths[1:], strict=False)
+            for a, b in pairwise(widths)
         ]
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 128))
 

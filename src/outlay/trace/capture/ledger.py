@@ -40,7 +40,8 @@ class _Storage:
 class Ledger:
     """Allocations and frees in order; `restart` begins the part of which the peak is wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_size: int = 1) -> None:
+        self._batch_size = batch_size
         self._live: dict[int, _Storage] = {}
         self._references: dict[int, weakref.ref[UntypedStorage]] = {}
         self._events: list[tuple[int, _Storage]] = []
@@ -137,11 +138,14 @@ class Ledger:
         if thread not in self._cublas_threads:
             self._cublas_threads.add(thread)
             kept = Workspace(size_bytes=REFERENCE.cublas_bytes, condition=CUBLAS)
-            self._kept_workspaces.append(self._take(kept, phase))
+            self._kept_workspaces.append(self._take(kept, phase, CUBLAS))
 
-    def workspace(self, workspace: Workspace, phase: Phase) -> None:
-        """Note bytes an operator takes while it runs and gives back at its end."""
-        entry = self._take(workspace, phase)
+    def workspace(self, workspace: Workspace, phase: Phase, rows: int = 1) -> None:
+        """Note bytes an operator takes while it runs and gives back at its end.
+
+        `rows` is how many its tensors have in their first dimension.
+        """
+        entry = self._take(workspace, phase, workspace.condition_for(rows, self._batch_size))
         self._ended.append(entry)
         self._workspaces.append(entry)
 
@@ -149,16 +153,16 @@ class Ledger:
         """Note bytes that some GPUs keep as long as a tensor lives."""
         key = tensor.untyped_storage()._cdata
         if key in self._live and key not in self._companions:
-            self._companions[key] = self._take(workspace, phase)
+            self._companions[key] = self._take(workspace, phase, workspace.condition)
 
-    def _take(self, workspace: Workspace, phase: Phase) -> _Storage:
+    def _take(self, workspace: Workspace, phase: Phase, condition: str) -> _Storage:
         entry = self._new(round(workspace.size_bytes), phase)
         entry.is_workspace = True
         if workspace.optional:
             self.optional.add(entry.number)
-        if workspace.condition:
-            self.conditions[entry.number] = workspace.condition
-        taken_bytes = REFERENCE.taken_bytes(workspace.condition, entry.size_bytes)
+        if condition:
+            self.conditions[entry.number] = condition
+        taken_bytes = REFERENCE.taken_bytes(condition, entry.size_bytes, self._batch_size)
         entry.size_bytes = -(-round(taken_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES
         entry.is_seen = taken_bytes > 0
         if entry.is_seen:

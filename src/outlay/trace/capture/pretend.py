@@ -18,6 +18,7 @@ from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
 from torch.utils.data import DataLoader
 
+from outlay.trace.capture.values import known_value
 from outlay.units import GIB
 
 if TYPE_CHECKING:
@@ -239,6 +240,10 @@ def _patch_reads(patches: Patches, notes: set[str]) -> None:
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
+        known = known_value(tensor)
+        if known is not None:
+            with torch._C._DisableTorchDispatch():
+                return original_numpy(known)
         notes.add("Tensors read as arrays were answered with zeros.")
         with torch._C._DisableTorchDispatch():
             return original_numpy(torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu"))

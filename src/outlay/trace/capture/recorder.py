@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
 from outlay.trace.capture.standins import run_operator
+from outlay.trace.capture.values import follow_values, known_value
 from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
 from outlay.trace.moved import tensors_in
 from outlay.trace.trace import Kind, Layout, Op, Phase, Precision
@@ -58,9 +59,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     With `callsites`, `sites` has the user's line of each operation.
     """
 
-    def __init__(self, notes: set[str], callsites: CallSites | None = None) -> None:
+    def __init__(
+        self, notes: set[str], callsites: CallSites | None = None, *, batch_size: int = 1
+    ) -> None:
         super().__init__()
-        self.ledger = Ledger()
+        self.ledger = Ledger(batch_size)
         self.ops: list[Op] = []
         self.sites: list[CallSite | None] = []
         self._callsites = callsites
@@ -95,6 +98,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             gc.collect(1)
         phase = self._phase(func)
         out = run_operator(func, args, kwargs, self.notes)
+        follow_values(func, args, kwargs, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
         on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
@@ -153,7 +157,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
         precision = _precision(formula.kind, tensors)
         for workspace in workspaces_of(name, args, kwargs, out, precision):
-            self.ledger.workspace(workspace, phase)
+            self.ledger.workspace(workspace, phase, _rows(tensors))
         if name == _FLASH:
             self._keep_scores(args, out, phase, precision)
 
@@ -166,13 +170,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.ledger.beside(out[1], scores, phase)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
-        """An answer to `.item()`: the value where it is known, otherwise 0 from the GPU.
+        """An answer to `.item()`: the value where it follows from constants, else 0 from the GPU.
 
         0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
         yes, every other question with no. Values kept on the CPU (an optimizer's step count) are
         answered with 1.
         """
-        known = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+        known = known_value(tensor)
         if known is not None:
             with torch._C._DisableTorchDispatch():
                 value: bool | int | float = known.item()
@@ -184,6 +188,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return bool(getattr(tensor, "outlay_answer", False))
         answer = 0 if on_gpu else 1
         return float(answer) if tensor.dtype.is_floating_point else answer
+
+
+def _rows(tensors: list[Tensor]) -> int:
+    """The first dimension of an operator's first tensor, mostly its samples."""
+    return tensors[0].shape[0] if tensors and tensors[0].dim() else 1
 
 
 def _is_on_gpu(value: object) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _KEPT_PER_POSITION = {0: 1, 1: 1, 2: 5, 3: 6}
 # Found on an H200: what cuDNN keeps of each position for the backward pass, in hidden sizes; and
-# the output of every layer but the last. Plain recurrent layers (0, 1) are a guess.
+# the output of every layer but the last.
 
 _Argument = Any
 _registered: list[torch.library.Library] = []

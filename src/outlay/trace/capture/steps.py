@@ -106,7 +106,8 @@ def _capture(
     norms.install()
     recurrent.install()
     notes: set[str] = set()
-    recorder = Recorder(notes, None if own_file is None else CallSites(own_file))
+    callsites = None if own_file is None else CallSites(own_file)
+    recorder = Recorder(notes, callsites, batch_size=batch_size)
     mode = FakeMode(allow_non_fake_inputs=True)
     with (
         _no_collection_by_chance(),
