@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 )
 @click.option("--name", help="Name of the profile.  [default: the function's]")
 @click.option("--sample", default="sample", help="What one sample is, such as 'image 224x224'.")
+@click.option(
+    "--selected",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="Share of elements kept by a selection that depends on the data.",
+)
 @json_option
 def command(
     target: str,
@@ -43,6 +50,7 @@ def command(
     save: Path | None,
     name: str | None,
     sample: str,
+    selected: float,
     as_json: bool,
 ) -> None:
     """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
@@ -63,10 +71,10 @@ def command(
     if plot is not None:
         check_plot_path(plot)
     tell(f"Tracing {target} at batch size {batch_size} ...")
-    report = trace_step(target, batch_size)
+    report = trace_step(target, batch_size, selected=selected)
     if plot is not None:
         write_plot(plot, report.timeline, f"Memory of {title(report)}")
-    profile = None if save is None else _saved(target, save, name, sample)
+    profile = None if save is None else _saved(target, save, name, sample, selected)
     if as_json:
         from outlay.report.json import trace_document
 
@@ -81,11 +89,13 @@ def command(
             out.print(f"{what} {path}.")
 
 
-def _saved(target: str, path: Path, name: str | None, sample: str) -> Profile:
+def _saved(
+    target: str, path: Path, name: str | None, sample: str, selected: float
+) -> Profile:
     from outlay.trace.profile import profile_of
     from outlay.trace.store import write_profile
 
     tell(f"Tracing {target} at a few batch sizes ...")
-    profile = profile_of(target, name=name, sample=sample)
+    profile = profile_of(target, name=name, sample=sample, selected=selected)
     write_profile(profile, path)
     return profile

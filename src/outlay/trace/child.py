@@ -69,7 +69,15 @@ def _profile(request: Mapping[str, Any]) -> Profile:
     captures = []
     for batch_size in request["batch_sizes"]:
         with _blamed(target, f"at batch size {batch_size}"):
-            captures.append(capture_steps(build, batch_size, period=request["period"]))
+            captures.append(
+                capture_steps(
+                    build,
+                    batch_size,
+                    period=request["period"],
+                    selected=request["selected"],
+                    own_file=str(target.path),
+                )
+            )
     description = request["description"] or (build.__doc__ or "").strip().partition("\n")[0]
     return _profile_from(
         captures, name=request["name"], description=description, sample=request["sample"]
@@ -85,7 +93,12 @@ def _report(request: Mapping[str, Any]) -> StepReport:
     (batch_size,) = request["batch_sizes"]
     with _blamed(target, f"at batch size {batch_size}"):
         capture = capture_steps(
-            build, batch_size, period=request["period"], own_file=str(target.path)
+            build,
+            batch_size,
+            period=request["period"],
+            selected=request["selected"],
+            own_file=str(target.path),
+            with_lines=True,
         )
     origin = Origin(name=request["name"], target=request["target"], versions=_versions())
     return step_report(capture, origin)

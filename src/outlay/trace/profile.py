@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
 time to trace than a small one: nothing is computed."""
+SELECTED = 0.5
+# Assumes: a selection whose mask only the data could tell keeps half of the elements (a guess:
+# padding masks keep more, masked-language labels 0.15). `--selected` gives another share.
 
 
 def profile_of(
@@ -38,12 +41,14 @@ def profile_of(
     description: str = "",
     sample: str = "",
     period: int | None = None,
+    selected: float = SELECTED,
 ) -> Profile:
     """Trace `path/to/file.py:function` and return its profile.
 
     Needs torch in this Python, but no GPU. `period` is how many consecutive steps to trace and
-    average; the step may carry it as an attribute. A crash of the step, or of the whole tracing
-    process, becomes a `TraceFailed`.
+    average; the step may carry it as an attribute. `selected` is the share of elements that a
+    selection by unknown values keeps (docs/tracing.md). A crash of the step, or of the whole
+    tracing process, becomes a `TraceFailed`.
     """
     found = parse_target(target)
     request = {
@@ -53,6 +58,7 @@ def profile_of(
         "description": description,
         "sample": sample,
         "period": period,
+        "selected": checked_share(selected),
     }
     return profile_from_json(answer_of(request), source=target)
 
@@ -74,6 +80,16 @@ def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:
             fix="Give at least three positive sizes, for example 2, 4, 8 and 32.",
         )
     return sizes
+
+
+def checked_share(selected: float) -> float:
+    """The share of elements that a selection keeps, checked to be one."""
+    if isinstance(selected, bool) or not 0 < selected <= 1:
+        raise InputError(
+            f"{selected!r} is not a share of elements that a selection keeps.",
+            fix="Give a number above 0 and up to 1, for example 0.25.",
+        )
+    return float(selected)
 
 
 def _ask_child(request: Mapping[str, object], folder: Path) -> dict[str, object]:

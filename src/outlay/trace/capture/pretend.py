@@ -72,15 +72,20 @@ class Patches:
 
 
 @contextlib.contextmanager
-def pretended_cuda(notes: set[str]) -> Iterator[Patches]:
-    """Let training code run as it would with one GPU; `notes` collects what was left out."""
+def pretended_cuda(
+    notes: set[str], values_of: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[Patches]:
+    """Let training code run as it would with one GPU; `notes` collects what was left out.
+
+    `values_of` answers code that reads a whole tensor; zeros without it.
+    """
     patches = Patches()
     try:
         _patch_device(patches)
         _patch_memory_and_streams(patches)
         _patch_fake_tensors(patches)
         _patch_wrappers(patches, notes)
-        _patch_reads(patches, notes)
+        _patch_reads(patches, notes, values_of or _zeros)
         yield patches
     finally:
         patches.restore()
@@ -233,20 +238,28 @@ def _patch_wrappers(patches: Patches, notes: set[str]) -> None:
     patches.set(DataLoader, "__init__", in_this_process)
 
 
-def _patch_reads(patches: Patches, notes: set[str]) -> None:
-    """Reading values off the GPU as a list or an array: zeros of the right shape."""
+def _patch_reads(
+    patches: Patches, notes: set[str], values_of: Callable[[Tensor], Tensor]
+) -> None:
+    """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
-        notes.add("Tensors read as arrays were answered with zeros.")
+        notes.add("Tensors read as arrays were answered with zeros where values are unknown.")
+        values = values_of(tensor)
         with torch._C._DisableTorchDispatch():
-            return original_numpy(torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu"))
+            return original_numpy(values.detach().clone())
 
     original_numpy = Tensor.numpy
     patches.set(Tensor, "numpy", numpy)
     patches.set(Tensor, "tolist", _tolist)
     patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    with torch._C._DisableTorchDispatch():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def _tolist(tensor: Tensor) -> object:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
     from outlay.trace.capture.callsites import CallSites
+    from outlay.trace.capture.selection import Selection
     from outlay.trace.step_report import CallSite
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
@@ -47,19 +48,23 @@ _LIKELY_TRUE = (_aten.all, _aten.isfinite)
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records operations on the GPU while `recording`, and live memory always.
 
-    With `callsites`, `sites` has the user's line of each operation.
+    With `with_lines`, `sites` has the user's line of each operation.
     """
 
-    def __init__(self, notes: set[str], callsites: CallSites | None = None) -> None:
+    def __init__(
+        self, selection: Selection, callsites: CallSites | None = None, *, with_lines: bool = False
+    ) -> None:
         super().__init__()
+        self.selection = selection
         self.ledger = Ledger()
         self.ops: list[Op] = []
         self.sites: list[CallSite | None] = []
         self._callsites = callsites
+        self._with_lines = with_lines
         self.unknown: Counter[str] = Counter()
-        self.host_reads = 0
+        self.host_reads: Counter[tuple[str, str]] = Counter()
+        """Lines that read a value off the GPU and what they were answered, with how often."""
         self.recording = False
-        self.notes = notes
         self.in_optimizer = False
         self._after_backward = False
         self._dispatched = 0
@@ -86,7 +91,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if self._dispatched % _COLLECT_EVERY == 0:
             gc.collect(1)
         phase = self._phase(func)
-        out = run_operator(func, args, kwargs, self.notes)
+        out = run_operator(func, args, kwargs, self.selection)
+        self.selection.values.follow(func, args, kwargs, out)
+        self.selection.shares.follow(func, args, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
         on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
@@ -95,7 +102,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._take_workspace(func, phase, args, kwargs, out)
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self.ops.append(self._op(func, phase, args, kwargs, out))
-            if self._callsites is not None:
+            if self._callsites is not None and self._with_lines:
                 self.sites.append(self._callsites.here(func))
                 self.ledger.mark()
         return out
@@ -157,18 +164,36 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         yes, every other question with no. Values kept on the CPU (an optimizer's step count) are
         answered with 1.
         """
-        known = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+        known = self._known(tensor)
         if known is not None:
-            with torch._C._DisableTorchDispatch():
-                value: bool | int | float = known.item()
-                return value
+            return known
         on_gpu = _is_on_gpu(tensor)
-        if on_gpu and self.recording:
-            self.host_reads += 1
         if tensor.dtype == torch.bool:
-            return bool(getattr(tensor, "outlay_answer", False))
-        answer = 0 if on_gpu else 1
-        return float(answer) if tensor.dtype.is_floating_point else answer
+            answer: bool | int | float = bool(getattr(tensor, "outlay_answer", False))
+        else:
+            counted = self.selection.total(tensor)
+            answer = counted if counted is not None else 0 if on_gpu else 1
+            answer = float(answer) if tensor.dtype.is_floating_point else answer
+        if on_gpu and self.recording:
+            line = "" if self._callsites is None else self._callsites.line_now(with_code=True)
+            self.host_reads[line, _said(answer)] += 1
+        return answer
+
+    def _known(self, tensor: Tensor) -> bool | int | float | None:
+        """The tensor's value where it does not depend on the data."""
+        constant = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+        values = self.selection.values.of(tensor) if constant is None else constant
+        if values is None:
+            return None
+        with torch._C._DisableTorchDispatch():
+            value: bool | int | float = values.item()
+            return value
+
+
+def _said(answer: bool | int | float) -> str:
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    return f"{answer:g}"
 
 
 def _is_on_gpu(value: object) -> bool:

@@ -19,6 +19,8 @@ from outlay.trace.capture import attention, fakecuda, norms, recurrent
 from outlay.trace.capture.callsites import CallSites
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
+from outlay.trace.capture.selection import Selection
+from outlay.trace.profile import SELECTED
 
 if TYPE_CHECKING:
     from outlay.trace.capture.ledger import Ledger
@@ -31,6 +33,8 @@ WARM_UP_STEPS = 2
 _LETTING_GO_S = 0.02
 """Autograd's thread lets go of the last graph a little after `backward` returned, and needs Python
 for it; a process that ends first is aborted by it."""
+
+_READS_NAMED = 8
 
 Step = Callable[[], object]
 
@@ -56,23 +60,44 @@ def capture_steps(
     batch_size: int,
     *,
     period: int | None = None,
+    selected: float = SELECTED,
     own_file: str | None = None,
+    with_lines: bool = False,
 ) -> Capture:
     """What the step that `build(batch_size)` returns does once it runs evenly.
 
-    With `own_file`, the user's file, each operation's line in it or its folder is found too, and
-    the ledger is marked at each operation.
+    `selected` is the share of elements that a selection by unknown values keeps. Notes name lines
+    in `own_file`, the user's, or its folder; with `with_lines`, the line of each operation is
+    found too, and the ledger is marked at each.
 
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    capture = partial(_capture, build, batch_size, period, own_file)
+    watching = _Watching(own_file=own_file, with_lines=with_lines, selected=selected)
+    capture = partial(_capture, build, batch_size, period, watching)
     with contextlib.suppress(_MixedDevices):
         return capture(contextlib.nullcontext)
     try:
         return capture(lambda: torch.device("cuda"))
     except _MixedDevices as error:
         raise error.error from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watching:
+    """What to look for while a step runs."""
+
+    own_file: str | None
+    with_lines: bool
+    selected: float
+
+
+def _recorder(batch_size: int, watching: _Watching) -> Recorder:
+    if watching.own_file is None:
+        return Recorder(Selection(batch_size, watching.selected))
+    callsites = CallSites(watching.own_file)
+    selection = Selection(batch_size, watching.selected, callsites.line_now)
+    return Recorder(selection, callsites, with_lines=watching.with_lines)
 
 
 class _MixedDevices(Exception):
@@ -98,7 +123,7 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
-    own_file: str | None,
+    watching: _Watching,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     fakecuda.install()
@@ -106,11 +131,11 @@ def _capture(
     norms.install()
     recurrent.install()
     notes: set[str] = set()
-    recorder = Recorder(notes, None if own_file is None else CallSites(own_file))
+    recorder = _recorder(batch_size, watching)
     mode = FakeMode(allow_non_fake_inputs=True)
     with (
         _no_collection_by_chance(),
-        pretended_cuda(notes) as patches,
+        pretended_cuda(notes, recorder.selection.answers) as patches,
         mode,
         recorder,
         _watched_optimizers(recorder),
@@ -123,9 +148,6 @@ def _capture(
         with stepping(), _told_apart():
             parameters = _record(step, recorder, period)
     time.sleep(_LETTING_GO_S)
-    if recorder.host_reads:
-        reads = recorder.host_reads / period
-        notes.add(f"{reads:g} values a step were read back from the GPU and answered with 0.")
     return Capture(
         batch_size=batch_size,
         period=period,
@@ -134,9 +156,23 @@ def _capture(
         parameters=sum(p.numel() for p in parameters),
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
-        notes=tuple(sorted(notes)),
+        notes=(*sorted(notes), *recorder.selection.notes(), *_reads(recorder.host_reads, period)),
         sites=tuple(recorder.sites),
     )
+
+
+def _reads(host_reads: Mapping[tuple[str, str], int], period: int) -> list[str]:
+    """Which lines read values off the GPU, and what they were told."""
+    said = []
+    for (line, answer), times in host_reads.items():
+        where = f"{line} reads" if line else "The step reads"
+        often = f"{times / period:g} values" if times != period else "a value"
+        said.append(f"{where} {often} back from the GPU and is answered with {answer}.")
+    more = len(said) - _READS_NAMED
+    if more > 0:
+        rest = sum(list(host_reads.values())[_READS_NAMED:]) / period
+        return [*said[:_READS_NAMED], f"{rest:g} more values a step are read on other lines."]
+    return said
 
 
 @contextlib.contextmanager
