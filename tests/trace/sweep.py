@@ -69,10 +69,12 @@ def said(report: StepReport) -> str:
 def _main(file: str, reply: str) -> None:
     import warnings
 
+    from outlay.trace.capture import watch_imports
     from outlay.trace.one_step import trace_step
     from outlay.trace.target import Target, load_module
 
     warnings.simplefilter("ignore")
+    watch_imports()
     module = load_module(Target(path=Path(file), function="step").path)
     steps = {
         name: value

@@ -89,9 +89,7 @@ def command(
             out.print(f"{what} {path}.")
 
 
-def _saved(
-    target: str, path: Path, name: str | None, sample: str, selected: float
-) -> Profile:
+def _saved(target: str, path: Path, name: str | None, sample: str, selected: float) -> Profile:
     from outlay.trace.profile import profile_of
     from outlay.trace.store import write_profile
 

@@ -201,8 +201,11 @@ def _versions() -> dict[str, str]:
 
 def _build(target: Target) -> Callable[[int], Callable[[], object]]:
     """The user's function, checked to return a callable."""
+    from outlay.trace.capture import watch_imports
+
     with _blamed(target, "when it was imported"):
-        function = _load(target)
+        watch_imports()
+        function = load_function(target)
 
     def build(batch_size: int) -> Callable[[], object]:
         step = function(batch_size)
@@ -216,32 +219,6 @@ def _build(target: Target) -> Callable[[int], Callable[[], object]]:
 
     build.__doc__ = function.__doc__
     return build
-
-
-def _load(target: Target) -> Callable[[int], object]:
-    """Load the target; once more if torchvision could not find its own operators.
-
-    torchvision's wheel needs CUDA libraries for them; its models do not use them.
-    """
-    try:
-        return load_function(target)
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-    _define_torchvision_operators()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    return load_function(target)
-
-
-_kept_alive: list[object] = []
-
-
-def _define_torchvision_operators() -> None:
-    from outlay.trace.capture import define_operators
-
-    schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    _kept_alive.append(define_operators("torchvision", [f"nms{schema}", f"qnms{schema}"]))
 
 
 @contextlib.contextmanager

@@ -158,6 +158,14 @@ def baddbmm_flop(_bias: Tensor, a: Tensor, b: Tensor, *_: object, **__: object) 
     return bmm_flop(a, b)
 
 
+def grouped_mm_flop(a: Tensor, b: Tensor, *_: object, **__: object) -> float:
+    """Each row of `a` meets the one matrix of `b` that its group says; as often as mm or bmm."""
+    if len(a.shape) == 3 and len(b.shape) == 3:
+        return bmm_flop(a, b)
+    m, k = a.shape[-2:]
+    return 2 * m * k * b.shape[-1]
+
+
 def linear_flop(x: Tensor, weight: Tensor, *_: object, **__: object) -> float:
     """(..., k) x (n, k) transposed."""
     n, k = weight.shape
@@ -204,6 +212,18 @@ def conv_backward_flop(
 def _conv_flop(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> float:
     batch, _channels, *positions = x.shape if transposed else out.shape
     return 2 * batch * math.prod(positions) * math.prod(weight.shape)
+
+
+def deform_conv_flop(x: Tensor, weight: Tensor, *_: object, out: Tensor, **__: object) -> float:
+    """As a convolution whose positions are looked up; the looking up counts 0."""
+    return _conv_flop(x, weight, out, transposed=False)
+
+
+def deform_conv_backward_flop(
+    grad_out: Tensor, x: Tensor, weight: Tensor, *_: object, **__: object
+) -> float:
+    """Twice the forward: input and offsets share a product, the weight has the other."""
+    return 2 * _conv_flop(x, weight, grad_out, transposed=False)
 
 
 # Attention: two products forward, five backward (one of them computes the scores again)
@@ -285,6 +305,7 @@ _ARITHMETIC: Mapping[str, Formula] = {
     "addmm _addmm_activation": Formula(kind="gemm", flops=addmm_flop),
     "bmm": Formula(kind="gemm", flops=bmm_flop),
     "baddbmm": Formula(kind="gemm", flops=baddbmm_flop),
+    "_grouped_mm": Formula(kind="gemm", flops=grouped_mm_flop),
     "linear": Formula(kind="gemm", flops=linear_flop),
     "mv dot vdot": Formula(kind="gemm", flops=mv_flop),
     "addmv": Formula(kind="gemm", flops=addmv_flop),
@@ -357,8 +378,9 @@ _REDUCTIONS: Mapping[str, Formula] = {
 
 # Those torch does not tag as pointwise; the others are found by their tag.
 _ELEMENTWISE: Mapping[str, Formula] = {
-    "add sub rsub mul div neg abs exp log sqrt rsqrt pow tanh sigmoid relu gelu silu where clamp "
-    "maximum minimum masked_fill addcmul addcdiv lerp log_sigmoid_forward log_sigmoid_backward "
+    "add sub rsub mul div floor_divide neg abs exp log sqrt rsqrt pow tanh sigmoid relu gelu silu "
+    "where clamp maximum minimum masked_fill addcmul addcdiv lerp log_sigmoid_forward "
+    "log_sigmoid_backward "
     "glu glu_backward native_dropout native_dropout_backward _fused_dropout masked_scatter tril "
     "triu threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward "
     "elu_backward leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward "
@@ -428,6 +450,21 @@ _FORMULAS: dict[str, Formula] = {
     for table in _TABLES
     for names, formula in table.items()
     for name in names.split()
+}
+_FORMULAS |= {
+    "torchvision.nms": Formula(kind="reduction", launches=4),
+    "torchvision.roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.roi_pool": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.ps_roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.ps_roi_pool": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision._roi_align_backward": Formula(kind="embedding", launches=2),
+    "torchvision._roi_pool_backward": Formula(kind="embedding", launches=2),
+    "torchvision._ps_roi_align_backward": Formula(kind="embedding", launches=2),
+    "torchvision._ps_roi_pool_backward": Formula(kind="embedding", launches=2),
+    "torchvision.deform_conv2d": Formula(kind="conv", flops=deform_conv_flop),
+    "torchvision._deform_conv2d_backward": Formula(
+        kind="conv", flops=deform_conv_backward_flop, launches=4
+    ),
 }
 _FORMULAS |= {  # RMS norm as one kernel each way: see capture/norms.py
     "outlay.rms_norm": Formula(kind="norm"),

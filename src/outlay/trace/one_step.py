@@ -53,9 +53,7 @@ def trace_step(
     return _trace_callable(step, batch_size, period, checked_share(selected))
 
 
-def _trace_target(
-    text: str, batch_size: int, period: int | None, selected: float
-) -> StepReport:
+def _trace_target(text: str, batch_size: int, period: int | None, selected: float) -> StepReport:
     target = parse_target(text)
     request = {
         "wanted": "report",

@@ -60,6 +60,12 @@ class Patches:
         setattr(owner, name, value)
         self._undo.append(lambda: setattr(owner, name, original))
 
+    def add(self, owner: object, name: str, value: object) -> None:
+        """Give `owner` an attribute it does not have, until `restore`."""
+        if not hasattr(owner, name):
+            setattr(owner, name, value)
+            self._undo.append(lambda: delattr(owner, name))
+
     def extend(self, names: list[type], value: type) -> None:
         """Append to a list until `restore`."""
         names.append(value)
@@ -118,6 +124,8 @@ def _patch_device(patches: Patches) -> None:
     }
     for name, value in answers.items():
         patches.set(cuda, name, _answer(value))
+    # torch's compiler asks for it when it is imported where CUDA is available.
+    patches.add(torch._C, "_cuda_getCurrentRawStream", _answer(0))
 
 
 class _Event:
@@ -238,9 +246,7 @@ def _patch_wrappers(patches: Patches, notes: set[str]) -> None:
     patches.set(DataLoader, "__init__", in_this_process)
 
 
-def _patch_reads(
-    patches: Patches, notes: set[str], values_of: Callable[[Tensor], Tensor]
-) -> None:
+def _patch_reads(patches: Patches, notes: set[str], values_of: Callable[[Tensor], Tensor]) -> None:
     """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:

@@ -100,6 +100,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for tensor in on_gpu:
             self.ledger.made(tensor, phase)
         self._take_workspace(func, phase, args, kwargs, out)
+        if isinstance(out, bool):  # a question, answered on the host
+            return out
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self.ops.append(self._op(func, phase, args, kwargs, out))
             if self._callsites is not None and self._with_lines:
@@ -161,23 +163,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """An answer to `.item()`: the value where it is known, otherwise 0 from the GPU.
 
         0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
-        yes, every other question with no. Values kept on the CPU (an optimizer's step count) are
-        answered with 1.
+        yes, other questions with what is likelier, or no. A random number is in the middle, and
+        any other value on the CPU 1.
         """
         known = self._known(tensor)
         if known is not None:
             return known
         on_gpu = _is_on_gpu(tensor)
-        if tensor.dtype == torch.bool:
-            answer: bool | int | float = bool(getattr(tensor, "outlay_answer", False))
-        else:
-            counted = self.selection.total(tensor)
-            answer = counted if counted is not None else 0 if on_gpu else 1
-            answer = float(answer) if tensor.dtype.is_floating_point else answer
+        answer = self._answer(tensor, 0 if on_gpu else 1)
         if on_gpu and self.recording:
             line = "" if self._callsites is None else self._callsites.line_now(with_code=True)
             self.host_reads[line, _said(answer)] += 1
         return answer
+
+    def _answer(self, tensor: Tensor, otherwise: int) -> bool | int | float:
+        likely = self.selection.likely(tensor)
+        if tensor.dtype == torch.bool:
+            usual = bool(getattr(tensor, "outlay_answer", False))
+            return usual if likely is None else bool(likely)
+        answer = otherwise if likely is None else likely
+        return float(answer) if tensor.dtype.is_floating_point else int(answer)
 
     def _known(self, tensor: Tensor) -> bool | int | float | None:
         """The tensor's value where it does not depend on the data."""

@@ -50,7 +50,8 @@ class Selection:
         share = self.shares.share_of(mask)
         if share is None:
             return self.assumed(mask.numel(), operator)
-        self.note(operator, f"{share:.3g} of its elements are counted, as its mask is made")
+        if share < 1:
+            self.note(operator, f"{share:.3g} of its elements are counted, as its mask is made")
         return self._whole(share, mask.numel())
 
     def assumed(self, elements: int, operator: str) -> int:
@@ -86,6 +87,17 @@ class Selection:
         each, over = divmod(round(fact.total), max(elements, 1))
         first = counts.storage_offset()
         return each * counts.numel() + max(min(over - first, counts.numel()), 0)
+
+    def likely(self, tensor: Tensor) -> bool | float | None:
+        """The likeliest answer to a question, the sum of counts, the middle of a random number.
+
+        None where nothing is known.
+        """
+        fact = self.shares.of(tensor)
+        if tensor.dtype == torch.bool:
+            return None if fact.share is None else fact.share > 0.5
+        total = self.total(tensor)
+        return fact.middle if total is None else total
 
     def answers(self, tensor: Tensor) -> Tensor:
         """Values for code that reads a whole tensor: those known, even counts, or zeros."""

@@ -29,12 +29,14 @@ class Fact:
 
     share: of the elements that are not zero. choices: the elements are whole numbers from 0 to
     below this, all as likely. uniform: they are between 0 and 1, all as likely. total: their sum.
+    middle: what a random number is in the middle.
     """
 
     share: float | None = None
     choices: int | None = None
     uniform: bool = False
     total: float | None = None
+    middle: float | None = None
 
 
 class Shares:
@@ -78,6 +80,10 @@ def _kept(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
     return None if fact is _NOTHING else Fact(share=fact.share, choices=fact.choices)
 
 
+def _normal(*_: object) -> Fact:
+    return Fact(middle=0.0)
+
+
 def _copied(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
     fact = shares.of(args[0])
     return None if fact is _NOTHING else fact
@@ -100,13 +106,17 @@ def _random_integers(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fa
     """randint(high, size) or randint(low, high, size)."""
     bounds = [one for one in args if isinstance(one, int)]
     low, high = (0, bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
-    return Fact(choices=high) if low == 0 and high > 0 else None
+    middle = (low + high - 1) // 2
+    return Fact(choices=high if low == 0 and high > 0 else None, middle=middle)
 
 
 def _uniform(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
-    """rand(size), or uniform_(tensor) without bounds of its own."""
-    bounded = any(isinstance(one, float) for one in args[1:])
-    return None if bounded else Fact(uniform=True)
+    """rand(size), rand_like(tensor), or uniform_(tensor, low, high)."""
+    bounds = [one for one in args[1:] if isinstance(one, int | float)]
+    if not bounds:
+        return Fact(uniform=True, middle=0.5)
+    low, high = (*bounds, 1.0)[:2]
+    return Fact(middle=(low + high) / 2)
 
 
 def _below(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
@@ -208,6 +218,7 @@ _RULES: dict[Any, Callable[[Shares, tuple[Any, ...], object], Fact | None]] = {
         _chosen_along: "argmax argmin sort argsort",
         _random_integers: "randint",
         _uniform: "rand rand_like uniform_",
+        _normal: "randn randn_like normal_",
         _below: "lt le",
         _above: "gt ge",
         _equal: "eq",

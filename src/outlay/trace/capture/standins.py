@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 
-from outlay.trace.capture import layouts, recurrent
+from outlay.trace.capture import layouts, recurrent, shapes
+from outlay.trace.capture.values import written_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,9 +30,30 @@ def run_operator(
     """The operator's result on fake tensors; `selection` says, and learns, what is assumed."""
     if func in _SIMPLE:
         return _SIMPLE[func](*args, **kwargs)
-    selecting = _SELECTING.get(func) or _SELECTING_BY_NAME.get(func.name())
+    selecting = _SELECTING.get(func) or _BY_NAME.get(func.name())
     result = NotImplemented if selecting is None else selecting(selection, *args, **kwargs)
-    return func(*args, **kwargs) if result is NotImplemented else result
+    if result is not NotImplemented:
+        return result
+    try:
+        return func(*args, **kwargs)
+    except UnsupportedOperatorException:
+        result = _on_the_host(func, args, kwargs, selection)
+        if result is NotImplemented:
+            raise
+        return result
+
+
+def _on_the_host(
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: Selection
+) -> object:
+    """An operator that nobody told how its result looks: as it looks on the host."""
+    if written_arguments(func):
+        return NotImplemented
+    result = shapes.as_on_the_host(func, args, kwargs, selection)
+    if result is not NotImplemented:
+        name = str(func.overloadpacket)
+        selection.note(name, "what it returns was found by running it on the host, on zeros")
+    return result
 
 
 def _positions(tensor: Tensor, count: int, *shape: int) -> Tensor:
@@ -141,6 +164,11 @@ def _nms(selection: Selection, boxes: Tensor, *_: object) -> Tensor:
     return _positions(boxes, selection.assumed(boxes.shape[0], "nms"))
 
 
+def _native_ctc(*_: object) -> bool:
+    """cuDNN's CTC loss wants targets on the host in 32 bits, which few give: torch's own."""
+    return False
+
+
 def _equal(one: Tensor, other: Tensor) -> bool:
     return bool(one.shape == other.shape)
 
@@ -149,10 +177,14 @@ _SIMPLE: dict[OpOverload, Callable[..., object]] = {
     _aten.equal.default: _equal,
     _aten.convolution.default: layouts.convolution,
     _aten.convolution_backward.default: layouts.convolution_backward,
+    _aten._ctc_loss_backward.default: shapes.ctc_loss_backward,
+    _aten._ctc_loss_backward.Tensor: shapes.ctc_loss_backward,
     _aten._cudnn_rnn.default: recurrent.forward,
     _aten._cudnn_rnn_backward.default: recurrent.backward,
 }
 _SELECTING: dict[OpOverload, Callable[..., object]] = {
+    _aten._ctc_loss.default: shapes.ctc_loss,
+    _aten._ctc_loss.Tensor: shapes.ctc_loss,
     _aten.nonzero.default: _nonzero,
     _aten.masked_select.default: _masked_select,
     _aten.index.Tensor: _index,
@@ -162,4 +194,12 @@ _SELECTING: dict[OpOverload, Callable[..., object]] = {
     _aten.repeat_interleave.Tensor: _repeat_interleave,
     _aten.bincount.default: _bincount,
 }
-_SELECTING_BY_NAME: dict[str, Callable[..., object]] = {"torchvision::nms": _nms}
+if hasattr(_aten, "_grouped_mm"):  # since torch 2.8
+    _SIMPLE[_aten._grouped_mm.default] = shapes.grouped_mm
+_BY_NAME: dict[str, Callable[..., object]] = {
+    "torchvision::nms": _nms,
+    "aten::_use_cudnn_ctc_loss": _native_ctc,
+    "aten::_use_cudnn_ctc_loss.Tensor": _native_ctc,
+    "aten::_use_miopen_ctc_loss": _native_ctc,
+    "aten::_use_miopen_ctc_loss.Tensor": _native_ctc,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from outlay.trace.capture import attention, fakecuda, norms, recurrent
+from outlay.trace.capture import attention, fakecuda, norms, recurrent, torchvision_ops
 from outlay.trace.capture.callsites import CallSites
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder
@@ -130,9 +130,10 @@ def _capture(
     attention.install()
     norms.install()
     recurrent.install()
+    torchvision_ops.install()
     notes: set[str] = set()
     recorder = _recorder(batch_size, watching)
-    mode = FakeMode(allow_non_fake_inputs=True)
+    mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _no_collection_by_chance(),
         pretended_cuda(notes, recorder.selection.answers) as patches,
@@ -263,11 +264,3 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
 
 def _on_gpu(values: Iterable[object]) -> Iterator[Tensor]:
     return (v for v in values if isinstance(v, Tensor) and v.device.type == "cuda")
-
-
-def define_operators(namespace: str, schemas: Sequence[str]) -> object:
-    """Declare operators that a library could not register; they last as long as the result."""
-    library = torch.library.Library(namespace, "FRAGMENT")
-    for schema in schemas:
-        library.define(schema)
-    return library
