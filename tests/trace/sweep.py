@@ -79,7 +79,9 @@ def _main(file: str, reply: str) -> None:
     steps = {
         name: value
         for name, value in vars(module).items()
-        if callable(value) and getattr(value, "__module__", "") == module.__name__ and name[0] != "_"
+        if callable(value)
+        and getattr(value, "__module__", "") == module.__name__
+        and name[0] != "_"
     }
     answers = {}
     with contextlib.redirect_stdout(sys.stderr):

@@ -271,6 +271,14 @@ def efficient_backward_flop(
     return attention_backward_flop(q, k, v, causal=_flag(args, 7))
 
 
+def encoder_layer_flop(x: Tensor, *args: object, **__: object) -> float:
+    """The fused layers of torch's inference path: every matrix meets every row, and attention."""
+    rows, dim = math.prod(x.shape[:-1]), x.shape[-1]
+    matrices = [one for one in moved.tensors_in(*args) if len(one.shape) == 2]
+    weights = sum(math.prod(one.shape) for one in matrices if dim in one.shape)
+    return 2 * rows * weights + 4 * rows * x.shape[-2] * dim
+
+
 def _flag(args: Sequence[object], position: int) -> bool:
     """An argument that may be left out; torch leaves out those that have their default."""
     return bool(args[position]) if len(args) > position else False
@@ -330,6 +338,9 @@ _ARITHMETIC: Mapping[str, Formula] = {
     ),
     "_scaled_dot_product_efficient_attention_backward": Formula(
         kind="attention", flops=efficient_backward_flop, launches=2
+    ),
+    "_transformer_encoder_layer_fwd _native_multi_head_attention": Formula(
+        kind="gemm", flops=encoder_layer_flop, launches=8
     ),
     "_cudnn_rnn": Formula(kind="rnn", flops=rnn_flop, launches=4),
     "_cudnn_rnn_backward": Formula(kind="rnn", flops=rnn_backward_flop, launches=8),
@@ -400,7 +411,7 @@ _ELEMENTWISE: Mapping[str, Formula] = {
 
 _INDEXING: Mapping[str, Formula] = {
     "embedding": Formula(kind="embedding", moved_bytes=moved.embedding_bytes),
-    "embedding_dense_backward _embedding_bag_dense_backward": Formula(
+    "embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward": Formula(
         kind="embedding", moved_bytes=moved.embedding_backward_bytes, launches=6
     ),
     "index gather index_select take masked_select _embedding_bag _embedding_bag_forward_only "
@@ -431,7 +442,9 @@ _VIEWS: Mapping[str, Formula] = {
     "squeeze alias detach as_strided split split_with_sizes unbind chunk diagonal lift lift_fresh "
     "narrow view_as_real view_as_complex _conj unfold movedim real imag set_ empty empty_like "
     "empty_strided new_empty new_empty_strided empty_permuted resize_ is_same_size "
-    "record_stream requires_grad_": _VIEW,
+    "record_stream requires_grad_ _linalg_check_errors sparse_coo_tensor "
+    "_sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe _indices _values "
+    "indices values _coalesced_ is_coalesced": _VIEW,
 }
 
 _OTHERS: Mapping[str, Formula] = {
@@ -441,7 +454,11 @@ _OTHERS: Mapping[str, Formula] = {
         launches=moved.foreach_launches,
     ),
     "_fft_r2c _fft_c2r _fft_c2c linalg_qr linalg_inv_ex linalg_cholesky_ex _linalg_svd "
-    "_linalg_eigh _linalg_det _linalg_slogdet linalg_lu_factor_ex": Formula(kind="other"),
+    "_linalg_eigh _linalg_det _linalg_slogdet linalg_lu_factor_ex _linalg_solve_ex "
+    "linalg_lu linalg_lu_solve linalg_solve_triangular linalg_ldl_factor_ex linalg_ldl_solve "
+    "linalg_lstsq linalg_eig _linalg_eigvals linalg_householder_product linalg_matrix_exp "
+    "cholesky_solve cholesky_inverse triangular_solve geqrf ormqr diag_embed linalg_cross "
+    "_pack_padded_sequence": Formula(kind="other"),
 }
 
 _TABLES = (_ARITHMETIC, _NORMS, _REDUCTIONS, _ELEMENTWISE, _INDEXING, _COPIES, _VIEWS, _OTHERS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
-from torch.utils.data import DataLoader
 
+from outlay.trace.capture.patches import Patches
+from outlay.trace.capture.wrappers import patch_wrappers
 from outlay.units import GIB
 
 if TYPE_CHECKING:
@@ -46,37 +48,6 @@ class FakeMode(FakeTensorMode):  # type: ignore[misc]
         return True
 
 
-class Patches:
-    """Attributes set for a while, each put back to what it was."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def set(self, owner: object, name: str, value: object) -> None:
-        """Replace `owner.name` until `restore`; nothing happens where there is no such name."""
-        if not hasattr(owner, name):
-            return
-        original = getattr(owner, name)
-        setattr(owner, name, value)
-        self._undo.append(lambda: setattr(owner, name, original))
-
-    def add(self, owner: object, name: str, value: object) -> None:
-        """Give `owner` an attribute it does not have, until `restore`."""
-        if not hasattr(owner, name):
-            setattr(owner, name, value)
-            self._undo.append(lambda: delattr(owner, name))
-
-    def extend(self, names: list[type], value: type) -> None:
-        """Append to a list until `restore`."""
-        names.append(value)
-        self._undo.append(lambda: names.remove(value))
-
-    def restore(self) -> None:
-        """Undo everything, last first."""
-        while self._undo:
-            self._undo.pop()()
-
-
 @contextlib.contextmanager
 def pretended_cuda(
     notes: set[str], values_of: Callable[[Tensor], Tensor] | None = None
@@ -90,7 +61,7 @@ def pretended_cuda(
         _patch_device(patches)
         _patch_memory_and_streams(patches)
         _patch_fake_tensors(patches)
-        _patch_wrappers(patches, notes)
+        patch_wrappers(patches, notes)
         _patch_reads(patches, notes, values_of or _zeros)
         yield patches
     finally:
@@ -180,7 +151,10 @@ def _patch_memory_and_streams(patches: Patches) -> None:
         patches.set(cuda, name, _answer(0))
     for name in ("empty_cache", "reset_peak_memory_stats", "set_per_process_memory_fraction"):
         patches.set(cuda, name, _answer(None))
-    patches.set(cuda, "memory_stats", _answer({}))
+    patches.set(cuda, "memory_stats", _answer(defaultdict(int)))
+    patches.set(cuda, "memory_stats_as_nested_dict", _answer({}))
+    patches.set(cuda, "memory_summary", _answer(""))
+    patches.set(cuda, "memory_snapshot", _answer([]))
     patches.set(cuda, "mem_get_info", _answer((_MEMORY_BYTES, _MEMORY_BYTES)))
     patches.set(cuda, "Event", _Event)
     patches.set(cuda, "Stream", _Stream)
@@ -223,29 +197,6 @@ def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
             tensor.fake_device = converted.device
 
 
-def _patch_wrappers(patches: Patches, notes: set[str]) -> None:
-    """What a trace takes out of the way: compilation, and loader processes."""
-
-    def compile_(model: object = None, *_: object, **__: object) -> object:
-        notes.add("torch.compile was left out: the step is counted as eager code.")
-        return (lambda function: function) if model is None else model
-
-    def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
-        compile_(module)
-
-    patches.set(torch, "compile", compile_)
-    patches.set(nn.Module, "compile", compile_in_place)
-    initialise = DataLoader.__init__
-
-    def in_this_process(loader: DataLoader, *args: object, **kwargs: object) -> None:
-        kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False)
-        kwargs.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
-        # Positions after the dataset: batch_size, shuffle, sampler, batch_sampler, num_workers.
-        initialise(loader, *args[:5], **kwargs)
-
-    patches.set(DataLoader, "__init__", in_this_process)
-
-
 def _patch_reads(patches: Patches, notes: set[str], values_of: Callable[[Tensor], Tensor]) -> None:
     """Reading values off the GPU as a list or an array: an array of the right shape."""
 
@@ -260,6 +211,7 @@ def _patch_reads(patches: Patches, notes: set[str], values_of: Callable[[Tensor]
     original_numpy = Tensor.numpy
     patches.set(Tensor, "numpy", numpy)
     patches.set(Tensor, "tolist", _tolist)
+    patches.set(Tensor, "record_stream", _answer(None))
     patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
 
 

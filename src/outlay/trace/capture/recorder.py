@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from outlay.trace.moved import tensors_in
 from outlay.trace.trace import Layout, Op, Phase, Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch._ops import OpOverload
 
@@ -96,7 +97,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.selection.shares.follow(func, args, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
-        on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
+        on_gpu = [t for t in stored(out) if _is_on_gpu(t)]
         for tensor in on_gpu:
             self.ledger.made(tensor, phase)
         self._take_workspace(func, phase, args, kwargs, out)
@@ -201,6 +202,15 @@ def _said(answer: bool | int | float) -> str:
     return f"{answer:g}"
 
 
+def stored(out: object) -> Iterator[object]:
+    """The tensors of a result that have a storage: of a sparse one, its places and values."""
+    for one in tree_iter(out):
+        if isinstance(one, FakeTensor) and one.layout == torch.sparse_coo:
+            yield from (one._indices(), one._values())
+        else:
+            yield one
+
+
 def _is_on_gpu(value: object) -> bool:
     return isinstance(value, FakeTensor) and bool(value.device.type == "cuda")
 
@@ -211,12 +221,15 @@ def _is_converted(cost: Cost, tensors: list[Tensor]) -> bool:
     return on_tensor_cores and _layout(cost, tensors) == "plain"
 
 
+@cache
 def _hint(func: OpOverload) -> Hint:
+    """What torch says of an operator; of one in place, what it says of its plain form."""
     if func.is_view:
         return "view"
-    if torch.Tag.pointwise in func.tags:
-        return "pointwise"
-    return ""
+    name = func._schema.name.partition("::")[2]
+    plain = getattr(_aten, name[:-1], None) if name.endswith("_") else None
+    forms = [func, *(getattr(plain, one) for one in (plain.overloads() if plain else ()))]
+    return "pointwise" if any(torch.Tag.pointwise in one.tags for one in forms) else ""
 
 
 def _precision(cost: Cost, tensors: list[Tensor]) -> Precision:

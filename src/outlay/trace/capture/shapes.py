@@ -10,8 +10,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_iter, tree_map
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch._ops import OpOverload
 
     from outlay.trace.capture.selection import Selection
@@ -38,42 +36,6 @@ def grouped_mm(
     if a.dim() == 3 and b.dim() == 3:
         return a.new_empty((a.shape[0], a.shape[1], b.shape[2]), dtype=dtype)
     return a.new_empty((a.shape[-2], b.shape[-1]), dtype=dtype)
-
-
-def ctc_loss(
-    selection: Selection,
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Tensor | Sequence[int],  # noqa: ARG001
-    target_lengths: Tensor | Sequence[int],
-    *_: object,
-) -> tuple[Tensor, Tensor]:
-    """A loss a sequence, and the alignments kept for the backward: 2 labels + 1 at each position.
-
-    Source: aten/src/ATen/native/cuda/LossCTC.cu.
-    """
-    positions, batch, _classes = log_probs.shape
-    labels = _longest(selection, target_lengths)
-    if labels is None:
-        labels = targets.shape[1] if targets.dim() == 2 else -(-targets.numel() // batch)
-        selection.note("ctc_loss", f"targets were assumed to be {labels} labels long")
-    alignments = log_probs.new_empty((batch, positions, 2 * labels + 1))
-    return log_probs.new_empty((batch,)), alignments
-
-
-def _longest(selection: Selection, lengths: Tensor | Sequence[int]) -> int | None:
-    if not isinstance(lengths, Tensor):
-        return max(lengths, default=0)
-    known = selection.values.of(lengths)
-    if known is None:
-        return None
-    with torch._C._DisableTorchDispatch():
-        return int(known.max().item())
-
-
-def ctc_loss_backward(_grad: Tensor, log_probs: Tensor, *_: object) -> Tensor:
-    """A gradient for each log probability."""
-    return torch.empty_like(log_probs)
 
 
 def as_on_the_host(

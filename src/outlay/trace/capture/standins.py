@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 
-from outlay.trace.capture import layouts, recurrent, shapes
+from outlay.trace.capture import layouts, recurrent, sequences, shapes, speech
 from outlay.trace.capture.values import written_arguments
 
 if TYPE_CHECKING:
@@ -48,12 +48,20 @@ def _on_the_host(
 ) -> object:
     """An operator that nobody told how its result looks: as it looks on the host."""
     if written_arguments(func):
-        return NotImplemented
+        return _written(func, args)
     result = shapes.as_on_the_host(func, args, kwargs, selection)
     if result is not NotImplemented:
         name = str(func.overloadpacket)
         selection.note(name, "what it returns was found by running it on the host, on zeros")
     return result
+
+
+def _written(func: OpOverload, args: tuple[Any, ...]) -> object:
+    """What an operator that works in place returns: nothing, or its first argument."""
+    if not func._schema.returns:
+        return None
+    in_place = len(func._schema.returns) == 1 and func._schema.returns[0].alias_info is not None
+    return args[0] if in_place and isinstance(args[0], Tensor) else NotImplemented
 
 
 def _positions(tensor: Tensor, count: int, *shape: int) -> Tensor:
@@ -177,14 +185,15 @@ _SIMPLE: dict[OpOverload, Callable[..., object]] = {
     _aten.equal.default: _equal,
     _aten.convolution.default: layouts.convolution,
     _aten.convolution_backward.default: layouts.convolution_backward,
-    _aten._ctc_loss_backward.default: shapes.ctc_loss_backward,
-    _aten._ctc_loss_backward.Tensor: shapes.ctc_loss_backward,
+    _aten._ctc_loss_backward.default: speech.ctc_loss_backward,
+    _aten._ctc_loss_backward.Tensor: speech.ctc_loss_backward,
     _aten._cudnn_rnn.default: recurrent.forward,
     _aten._cudnn_rnn_backward.default: recurrent.backward,
 }
 _SELECTING: dict[OpOverload, Callable[..., object]] = {
-    _aten._ctc_loss.default: shapes.ctc_loss,
-    _aten._ctc_loss.Tensor: shapes.ctc_loss,
+    _aten._ctc_loss.default: speech.ctc_loss,
+    _aten._ctc_loss.Tensor: speech.ctc_loss,
+    _aten._pack_padded_sequence.default: sequences.pack,
     _aten.nonzero.default: _nonzero,
     _aten.masked_select.default: _masked_select,
     _aten.index.Tensor: _index,

@@ -15,11 +15,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from outlay.trace.capture import attention, fakecuda, norms, recurrent, torchvision_ops
+from outlay.trace.capture import (
+    attention,
+    fakecuda,
+    norms,
+    recurrent,
+    sequences,
+    speech,
+    torchvision_ops,
+)
 from outlay.trace.capture.callsites import CallSites
+from outlay.trace.capture.patches import Patches
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
-from outlay.trace.capture.recorder import Recorder
+from outlay.trace.capture.recorder import Recorder, stored
 from outlay.trace.capture.selection import Selection
+from outlay.trace.capture.wrappers import patch_wrappers
 from outlay.trace.profile import SELECTED
 
 if TYPE_CHECKING:
@@ -100,6 +110,18 @@ def _recorder(batch_size: int, watching: _Watching) -> Recorder:
     return Recorder(selection, callsites, with_lines=watching.with_lines)
 
 
+_noted_at_import: set[str] = set()
+
+
+def watch_imports() -> None:
+    """Prepare this process, for good, for the import of the user's file.
+
+    What it wraps in decorators, and what torchvision lacks, is then seen to in time.
+    """
+    torchvision_ops.install()
+    patch_wrappers(Patches(), _noted_at_import)
+
+
 class _MixedDevices(Exception):
     """The step made a tensor on the CPU where its others are on the GPU."""
 
@@ -130,13 +152,16 @@ def _capture(
     attention.install()
     norms.install()
     recurrent.install()
+    sequences.install()
+    speech.install()
     torchvision_ops.install()
-    notes: set[str] = set()
+    notes = set(_noted_at_import)
     recorder = _recorder(batch_size, watching)
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _no_collection_by_chance(),
         pretended_cuda(notes, recorder.selection.answers) as patches,
+        torch.compiler.set_stance("force_eager"),
         mode,
         recorder,
         _watched_optimizers(recorder),
@@ -263,4 +288,5 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
 
 
 def _on_gpu(values: Iterable[object]) -> Iterator[Tensor]:
-    return (v for v in values if isinstance(v, Tensor) and v.device.type == "cuda")
+    tensors = (v for v in values if isinstance(v, Tensor) and v.device.type == "cuda")
+    return (part for tensor in tensors for part in stored(tensor) if isinstance(part, Tensor))
