@@ -446,11 +446,11 @@ def per_sample_gradients(batch_size: int) -> Step:
 
 class _Twice(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+    def forward(_ctx: object, x: torch.Tensor) -> torch.Tensor:
         return 2 * x
 
     @staticmethod
-    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+    def backward(_ctx: object, grad: torch.Tensor) -> torch.Tensor:
         return 2 * grad
 
 
@@ -492,6 +492,33 @@ def linear_algebra(batch_size: int) -> Step:
         weight.grad = None
 
     return step
+
+
+def channels_last_stack(batch_size: int) -> Step:
+    """Convolutions with everything that may stand between them, in channels last."""
+
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+            self.two = nn.Sequential(
+                nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.BatchNorm2d(16)
+            )
+            self.three = nn.Sequential(nn.SiLU(), nn.Conv2d(16, 16, 1), nn.Dropout2d(0.1))
+            self.four = nn.Sequential(
+                nn.Upsample(scale_factor=2), nn.Conv2d(32, 8, 3, padding=1), nn.AvgPool2d(2)
+            )
+            self.five = nn.Sequential(nn.Conv2d(8, 8, 3, stride=2), nn.AdaptiveAvgPool2d(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.two(self.one(x))
+            x = torch.cat([x + self.three(x), x], 1)
+            x = F.interpolate(x, scale_factor=0.5, mode="bilinear")
+            return self.five(F.pad(self.four(x), (1, 1, 1, 1))).flatten(1)
+
+    model = Stack().to(memory_format=torch.channels_last)
+    x = torch.randn(batch_size, 8, 32, 32).to(memory_format=torch.channels_last)
+    return _simple(model, lambda: model(x).square().mean())
 
 
 # Compilers and wrappers

@@ -88,7 +88,7 @@ def _main(file: str, reply: str) -> None:
         for name, build in steps.items():
             try:
                 answers[name] = report_to_json(trace_step(build, BATCH_SIZE))
-            except Exception:
+            except (Exception, SystemExit):
                 answers[name] = traceback.format_exc()
     Path(reply).write_text(json.dumps(answers))
 

@@ -298,6 +298,14 @@ def rnn_backward_flop(x: Tensor, weights: Sequence[Tensor], *_: object, **__: ob
     return 2 * rnn_flop(x, weights)
 
 
+# Optimizers of other libraries
+
+
+def update_bytes(_name: str, gradient: Tensor, *others: object, **__: object) -> float:
+    """The gradient is read; parameters, states and their scales are read and written."""
+    return moved.tensor_bytes(gradient) + 2 * moved.tensor_bytes(*others)
+
+
 # The registry
 
 _FOREACH = Formula(kind="optimizer", launches=moved.foreach_launches)
@@ -391,7 +399,9 @@ _REDUCTIONS: Mapping[str, Formula] = {
 _ELEMENTWISE: Mapping[str, Formula] = {
     "add sub rsub mul div floor_divide neg abs exp log sqrt rsqrt pow tanh sigmoid relu gelu silu "
     "where clamp maximum minimum masked_fill addcmul addcdiv lerp log_sigmoid_forward "
-    "log_sigmoid_backward "
+    "log_sigmoid_backward hardswish hardsigmoid hardtanh leaky_relu elu softplus mish celu selu "
+    "softshrink hardshrink softshrink_backward hardshrink_backward rrelu_with_noise "
+    "rrelu_with_noise_backward "
     "glu glu_backward native_dropout native_dropout_backward _fused_dropout masked_scatter tril "
     "triu threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward "
     "elu_backward leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward "
@@ -467,6 +477,10 @@ _FORMULAS: dict[str, Formula] = {
     for table in _TABLES
     for names, formula in table.items()
     for name in names.split()
+}
+_FORMULAS |= {
+    f"bitsandbytes.optimizer_update_{name}": Formula(kind="optimizer", moved_bytes=update_bytes)
+    for name in ("32bit", "8bit", "8bit_blockwise")
 }
 _FORMULAS |= {
     "torchvision.nms": Formula(kind="reduction", launches=4),

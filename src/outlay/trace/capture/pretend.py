@@ -167,8 +167,31 @@ def _patch_fake_tensors(patches: Patches) -> None:
     """Let modules and optimizers treat fake tensors as they treat real ones."""
     patches.set(fake_tensor, "init_gpu_context", _answer(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
+    patches.set(Tensor, "__deepcopy__", _deep_copy)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
+
+
+_deep_copy_of_real = Tensor.__deepcopy__
+
+
+def _deep_copy(tensor: Tensor, memo: dict[int, object]) -> Tensor:
+    """`copy.deepcopy` of a fake tensor: what torch remembers of its values is not copied."""
+    if not isinstance(tensor, FakeTensor):
+        copied: Tensor = _deep_copy_of_real(tensor, memo)
+        return copied
+    if id(tensor) not in memo:
+        with torch.no_grad():
+            made = tensor.detach().clone()
+        if getattr(tensor, "_is_param", False):
+            made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+        elif tensor.is_leaf:
+            made.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            made.grad = _deep_copy(tensor.grad, memo)
+        memo[id(tensor)] = made
+    result: Tensor = memo[id(tensor)]  # type: ignore[assignment]
+    return result
 
 
 def _apply_in_place(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
@@ -67,6 +67,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Lines that read a value off the GPU and what they were answered, with how often."""
         self.recording = False
         self.in_optimizer = False
+        self.modules_running = 0
+        self.optimized: dict[int, Tensor] = {}
+        """Parameters that an optimizer on the GPU has updated, by identity."""
         self._after_backward = False
         self._dispatched = 0
 
@@ -111,10 +114,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return out
 
     def _phase(self, func: OpOverload) -> Phase:
-        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates."""
+        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates.
+
+        What a module computes is forward, also without gradients (a teacher, an evaluation).
+        """
         if torch._C._current_graph_task_id() != -1:
             self._after_backward = True
             return "backward"
+        if self.modules_running:
+            return "forward"
         if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):
             return "optimizer"
         if self._after_backward and not torch.is_grad_enabled():
@@ -203,10 +211,15 @@ def _said(answer: bool | int | float) -> str:
 
 
 def stored(out: object) -> Iterator[object]:
-    """The tensors of a result that have a storage: of a sparse one, its places and values."""
+    """The tensors of a result that have a storage: of a sparse one, its places and values.
+
+    Of a tensor made of tensors (a quantised state), those.
+    """
     for one in tree_iter(out):
         if isinstance(one, FakeTensor) and one.layout == torch.sparse_coo:
             yield from (one._indices(), one._values())
+        elif isinstance(one, Tensor) and is_traceable_wrapper_subclass(one):
+            yield from stored([getattr(one, name) for name in one.__tensor_flatten__()[0]])
         else:
             yield one
 

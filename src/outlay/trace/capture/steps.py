@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
@@ -165,6 +166,7 @@ def _capture(
         mode,
         recorder,
         _watched_optimizers(recorder),
+        _watched_modules(recorder),
     ):
         patch_imported_libraries(patches)
         with torch.device("cuda"):
@@ -233,7 +235,8 @@ def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
         recorder.start_step()
         step()
     recorder.recording = False
-    return parameters
+    known = {id(p) for p in parameters}
+    return [*parameters, *(p for key, p in recorder.optimized.items() if key not in known)]
 
 
 def _parameters() -> Iterator[Tensor]:
@@ -267,6 +270,7 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
 
     def before(optimizer: Optimizer, *_: object) -> None:
         parameters = _optimized(optimizer)
+        recorder.optimized.update((id(p), p) for p in parameters if p.device.type == "cuda")
         recorder.ledger.call("parameters", _on_gpu(parameters))
         recorder.ledger.call("gradients", _on_gpu(p.grad for p in parameters))
         recorder.in_optimizer = True
@@ -279,6 +283,27 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
     handles = [
         optim.register_optimizer_step_pre_hook(before),
         optim.register_optimizer_step_post_hook(after),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _watched_modules(recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder while a module computes."""
+
+    def before(*_: object) -> None:
+        recorder.modules_running += 1
+
+    def after(*_: object) -> None:
+        recorder.modules_running -= 1
+
+    handles = [
+        module.register_module_forward_pre_hook(before),
+        module.register_module_forward_hook(after, always_call=True),
     ]
     try:
         yield
