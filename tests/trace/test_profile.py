@@ -11,7 +11,8 @@ import pytest
 
 from outlay.errors import InputError, TraceFailed
 from outlay.trace import simulate
-from outlay.trace.profile import profile_of, torch_can_be_traced
+from outlay.trace.process import torch_can_be_traced
+from outlay.trace.profile import profile_of
 
 if TYPE_CHECKING:
     from outlay.trace.trace import Profile, Trace
@@ -322,7 +323,7 @@ def test_this_torch_can_be_traced() -> None:
 
 
 def test_a_torch_that_cannot_be_traced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlay.trace.profile.torch_can_be_traced", lambda: False)
+    monkeypatch.setattr("outlay.trace.process.torch_can_be_traced", lambda: False)
     with pytest.raises(TraceFailed, match="The torch in this Python cannot be traced"):
         profile_of(f"{STEPS}:aborts")
 

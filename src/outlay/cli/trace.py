@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("trace", no_args_is_help=True)
-@click.argument("target", metavar="FILE.py:FUNCTION")
+@click.argument("target", metavar="FILE.py:FUNCTION", required=False)
 @click.option(
     "--batch-size",
     type=click.IntRange(1, LARGEST_BATCH),
@@ -42,15 +42,25 @@ if TYPE_CHECKING:
     show_default=True,
     help="Share of elements kept by a selection that depends on the data.",
 )
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Give up a trace that takes longer.  [default: never]",
+)
+@click.option("--self-test", is_flag=True, help="Only try whether this torch can be traced.")
 @json_option
 def command(
-    target: str,
+    target: str | None,
     batch_size: int,
     plot: Path | None,
     save: Path | None,
     name: str | None,
     sample: str,
     selected: float,
+    timeout_s: float | None,
+    self_test: bool,
     as_json: bool,
 ) -> None:
     """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
@@ -68,10 +78,15 @@ def command(
     from outlay.report.step_table import print_step, title
     from outlay.trace.one_step import trace_step
 
+    if self_test:
+        _test_torch()
+        return
+    if target is None:
+        raise click.UsageError("Missing argument 'FILE.py:FUNCTION'.")
     if plot is not None:
         check_plot_path(plot)
     tell(f"Tracing {target} at batch size {batch_size} ...")
-    report = trace_step(target, batch_size, selected=selected)
+    report = trace_step(target, batch_size, selected=selected, timeout_s=timeout_s)
     if plot is not None:
         write_plot(plot, report.timeline, f"Memory of {title(report)}")
     profile = None if save is None else _saved(target, save, name, sample, selected)
@@ -87,6 +102,19 @@ def command(
     for path, what in ((plot, "Memory drawn in"), (save, "Profile saved as")):
         if path is not None:
             out.print(f"{what} {path}.")
+
+
+def _test_torch() -> None:
+    from outlay.errors import TraceFailed
+    from outlay.trace.process import self_test
+
+    fine, said = self_test()
+    click.echo(said)
+    if not fine:
+        raise TraceFailed(
+            "The torch in this Python cannot be traced.",
+            fix="Install torch 2.13 (the CPU wheel will do): pip install torch==2.13.0.",
+        )
 
 
 def _saved(target: str, path: Path, name: str | None, sample: str, selected: float) -> Profile:

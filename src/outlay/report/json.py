@@ -261,6 +261,7 @@ def trace_document(report: StepReport, profile: Profile | None = None) -> Docume
         "heaviest_by_flops": [_op_document(op) for op in report.heaviest_by_flops()],
         "heaviest_by_bytes": [_op_document(op) for op in report.heaviest_by_bytes()],
         "unknown_ops": dict(report.unknown_ops),
+        "unknown_moved_fraction": report.unknown_moved_fraction,
         "notes": list(report.notes),
         "versions": dict(report.versions),
         "profile": None if profile is None else profile_document(profile),

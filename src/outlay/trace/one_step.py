@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from outlay.errors import InputError
-from outlay.trace.profile import SELECTED, answer_of, checked_share
+from outlay.trace.process import answer_of
+from outlay.trace.profile import SELECTED, checked_share
 from outlay.trace.step_store import report_from_json
 from outlay.trace.step_summary import Origin, step_report
 from outlay.trace.target import parse_target
@@ -31,13 +32,15 @@ def trace_step(
     *,
     period: int | None = None,
     selected: float = SELECTED,
+    timeout_s: float | None = None,
 ) -> StepReport:
     """What a training step does: FLOPs, bytes, heaviest operations, memory, and where its peak is.
 
     `step` is `path/to/file.py:function`, traced in a process of its own, or a callable: both are
     called with the batch size and return a function that runs one step. Needs torch, no GPU.
     `period` is how many consecutive steps to trace; the step may carry it as an attribute.
-    `selected` is the share of elements that a selection by unknown values keeps.
+    `selected` is the share of elements that a selection by unknown values keeps. A target that
+    takes over `timeout_s` seconds is given up.
 
     A callable is traced in this process: torch is changed while it runs, and tells from then on
     that it was built with CUDA; with an untried torch build the process may abort. Its errors
@@ -49,13 +52,14 @@ def trace_step(
             f"{batch_size!r} is not a batch size.", fix="Give a whole number from 1 upwards."
         )
     if isinstance(step, str):
-        return _trace_target(step, batch_size, period, checked_share(selected))
+        request = _request(step, batch_size, period, checked_share(selected))
+        return report_from_json(answer_of(request, timeout_s=timeout_s))
     return _trace_callable(step, batch_size, period, checked_share(selected))
 
 
-def _trace_target(text: str, batch_size: int, period: int | None, selected: float) -> StepReport:
+def _request(text: str, batch_size: int, period: int | None, selected: float) -> dict[str, object]:
     target = parse_target(text)
-    request = {
+    return {
         "wanted": "report",
         "target": f"{target.path}:{target.function}",
         "batch_sizes": [batch_size],
@@ -63,7 +67,6 @@ def _trace_target(text: str, batch_size: int, period: int | None, selected: floa
         "period": period,
         "selected": selected,
     }
-    return report_from_json(answer_of(request))
 
 
 def _trace_callable(

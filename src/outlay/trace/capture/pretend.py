@@ -190,7 +190,7 @@ def _deep_copy(tensor: Tensor, memo: dict[int, object]) -> Tensor:
         if tensor.grad is not None:
             made.grad = _deep_copy(tensor.grad, memo)
         memo[id(tensor)] = made
-    result: Tensor = memo[id(tensor)]  # type: ignore[assignment]
+    result: Tensor = memo[id(tensor)]
     return result
 
 

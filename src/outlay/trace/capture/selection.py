@@ -69,7 +69,8 @@ class Selection:
         if choices is None:
             return self.assumed(tensor.numel(), operator)
         # So many of the choices are drawn at least once in n draws.
-        return max(round(choices * (1 - (1 - 1 / choices) ** tensor.numel())), 1)
+        drawn: float = choices * (1 - (1 - 1 / choices) ** tensor.numel())
+        return max(round(drawn), 1)
 
     def total(self, counts: Tensor) -> int | None:
         """The sum of a tensor of counts, where it is known.
@@ -86,7 +87,8 @@ class Selection:
         elements = counts.untyped_storage().nbytes() // counts.dtype.itemsize
         each, over = divmod(round(fact.total), max(elements, 1))
         first = counts.storage_offset()
-        return each * counts.numel() + max(min(over - first, counts.numel()), 0)
+        part: int = each * counts.numel() + max(min(over - first, counts.numel()), 0)
+        return part
 
     def likely(self, tensor: Tensor) -> bool | float | None:
         """The likeliest answer to a question, the sum of counts, the middle of a random number.

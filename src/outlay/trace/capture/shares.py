@@ -7,6 +7,7 @@ through the operators that code makes them with. Where none is known, a selectio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from torch import Tensor
 from outlay.trace.capture.values import ByStorage, Values, written_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch._ops import OpOverload
 
 _aten = torch.ops.aten
@@ -208,28 +207,28 @@ def _fraction(number: float) -> float:
     return min(max(float(number), 0.0), 1.0)
 
 
+_Rule = Callable[[Shares, tuple[Any, ...], object], Fact | None]
 _SECOND_RESULT = {_aten.topk, _aten.sort, _aten.kthvalue}
-_RULES: dict[Any, Callable[[Shares, tuple[Any, ...], object], Fact | None]] = {
-    packet: rule
-    for rule, packets in {
-        _kept: "cat stack index gather index_select repeat expand_copy masked_fill take",
-        _copied: "_to_copy clone contiguous detach alias lift_fresh abs",
-        _chosen: "topk multinomial",
-        _chosen_along: "argmax argmin sort argsort",
-        _random_integers: "randint",
-        _uniform: "rand rand_like uniform_",
-        _normal: "randn randn_like normal_",
-        _below: "lt le",
-        _above: "gt ge",
-        _equal: "eq",
-        _unequal: "ne",
-        _not: "logical_not bitwise_not",
-        _both: "logical_and bitwise_and __and__ mul",
-        _either: "logical_or bitwise_or __or__",
-        _scattered: "scatter scatter_",
-        _summed: "sum any count_nonzero",
-        _counted: "bincount histc",
-        _bernoulli: "bernoulli bernoulli_",
-    }.items()
-    for packet in (getattr(_aten, name) for name in packets.split())
+_NAMES: dict[str, _Rule] = {
+    "cat stack index gather index_select repeat expand_copy masked_fill take": _kept,
+    "_to_copy clone contiguous detach alias lift_fresh abs": _copied,
+    "topk multinomial": _chosen,
+    "argmax argmin sort argsort": _chosen_along,
+    "randint": _random_integers,
+    "rand rand_like uniform_": _uniform,
+    "randn randn_like normal_": _normal,
+    "lt le": _below,
+    "gt ge": _above,
+    "eq": _equal,
+    "ne": _unequal,
+    "logical_not bitwise_not": _not,
+    "logical_and bitwise_and __and__ mul": _both,
+    "logical_or bitwise_or __or__": _either,
+    "scatter scatter_": _scattered,
+    "sum any count_nonzero": _summed,
+    "bincount histc": _counted,
+    "bernoulli bernoulli_": _bernoulli,
+}
+_RULES: dict[Any, _Rule] = {
+    getattr(_aten, name): rule for names, rule in _NAMES.items() for name in names.split()
 }
