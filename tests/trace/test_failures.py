@@ -232,7 +232,7 @@ def test_an_operator_registered_in_the_users_file(tmp_path: Path) -> None:
 
 def test_an_unknown_operator_hides_a_share(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
-    unregistered = REGISTERED.replace("outlay.register_op", "dict")
+    unregistered = REGISTERED.replace("outlay.register_op", "(lambda *_, **__: None)")
     path.write_text(HEAD + unregistered.replace("return lambda: ", "return lambda: 1 + "))
     report = trace_step(f"{path}:build", 4)
     # swirl reads and writes 4 x 8 floats, as the sum does

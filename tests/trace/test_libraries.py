@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.trace.sweep import report, said
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.frameworks]
 
 FILE = Path(__file__).with_name("steps_libraries.py")
 ELEMENTS = 128 * 128

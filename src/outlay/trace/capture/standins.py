@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outlay.trace.capture.selection import Selection
 
 _aten = torch.ops.aten
+_NO_FAKE = "no fake impl registered"
 
 
 def run_operator(
@@ -36,10 +37,12 @@ def run_operator(
         return result
     try:
         return func(*args, **kwargs)
-    except UnsupportedOperatorException:
+    except RuntimeError as error:
+        if not isinstance(error, UnsupportedOperatorException) and _NO_FAKE not in str(error):
+            raise
         result = _on_the_host(func, args, kwargs, selection)
         if result is NotImplemented:
-            raise
+            raise UnsupportedOperatorException(func) from error
         return result
 
 
