@@ -312,6 +312,57 @@ def gradient_penalty(batch_size: int) -> Step:
     return _simple(model, loss)
 
 
+def critic_then_generator(batch_size: int) -> Step:
+    """A fake batch made without gradients after the first backward pass."""
+    generator, critic = _square(), _square()
+    noise, real = torch.randn(batch_size, N), torch.randn(batch_size, N)
+    train_generator = _simple(generator, lambda: critic(generator(noise)).mean())
+    train_critic = _simple(critic, lambda: (critic(made[0]) - critic(real)).mean())
+    made: list[torch.Tensor] = []
+
+    def step() -> None:
+        train_generator()
+        critic.zero_grad()
+        with torch.no_grad():
+            made[:] = [generator(noise)]
+        train_critic()
+
+    return step
+
+
+def asks_questions(batch_size: int) -> Step:
+    """Checks and settings as scripts have them."""
+    torch.backends.cudnn.benchmark = True
+    model, x = _square(), torch.randn(batch_size, N)
+    drawn = torch.Generator(device="cuda").manual_seed(0)
+
+    def loss() -> torch.Tensor:
+        state = torch.cuda.get_rng_state()
+        torch.cuda.set_rng_state(state)
+        with torch.cuda.device(0), torch.random.fork_rng(devices=[0]):
+            y = model(x + torch.randn(batch_size, N, generator=drawn, device="cuda"))
+        total = y.sum()
+        assert torch.isfinite(total)
+        assert not torch.isnan(y).any()
+        assert not torch.isinf(y).any()
+        return total
+
+    return _simple(model, loss)
+
+
+def updates_in_backward(batch_size: int) -> Step:
+    """The optimizer runs in a hook while the backward pass does."""
+    model, x = _square(), torch.randn(batch_size, N)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def update(_parameter: torch.Tensor) -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    model.weight.register_post_accumulate_grad_hook(update)
+    return lambda: model(x).sum().backward()
+
+
 def evaluates_after(batch_size: int) -> Step:
     """A forward without gradients after the update."""
     model, x = _square(), torch.randn(batch_size, N)

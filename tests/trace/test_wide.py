@@ -127,6 +127,10 @@ def test_flops(step: str, expected: float) -> None:
         # a forward after the update is a forward
         ("evaluates_after", (2 * FORWARD, FORWARD, 0)),
         ("copied", (2 * FORWARD, FORWARD, 0)),
+        # generator and critic, the generator again, the critic twice; backward through both to
+        # the generator's weights and the critic's (3 products), then the critic's twice
+        ("critic_then_generator", (5 * FORWARD, 5 * FORWARD, 0)),
+        ("asks_questions", (FORWARD, FORWARD, 0)),
         # the closure runs twice in an optimizer's step
         ("lbfgs", (2 * FORWARD, 2 * FORWARD, traced)),
     ],
@@ -142,6 +146,13 @@ def test_averaging_weights_is_an_update() -> None:
     found = traced("averaged_weights")
     assert found.parameters == 2 * 64 * 64
     assert count(found, "aten._foreach_lerp_", "optimizer") == 1
+
+
+def test_an_update_in_a_hook_is_the_optimizer() -> None:
+    found = traced("updates_in_backward")
+    assert found.timeline.points[-1].memory.optimizer_state == 2 * MATRIX_BYTES
+    updated = {op.phase for op in found.ops if op.name == "aten._foreach_addcdiv_"}
+    assert updated == {"optimizer"}
 
 
 def test_gradients_live_throughout_accumulation() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -102,6 +103,8 @@ def _by_text(error: BaseException) -> str | None:
             "(torch.library.triton_op or custom_op), give that a register_fake, and tell its "
             "cost with outlay.register_op."
         )
+    if any("torch/nested" in frame.filename.replace(os.sep, "/") for frame in frames):
+        return "Nested tensors cannot be traced: pad the sequences to one length when tracing."
     if "from the 'CUDA' backend" in text:
         return _declare(text.partition("'")[2].partition("'")[0])
     if isinstance(error, MemoryError) or "can't allocate memory" in text:

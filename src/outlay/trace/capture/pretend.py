@@ -95,8 +95,29 @@ def _patch_device(patches: Patches) -> None:
     }
     for name, value in answers.items():
         patches.set(cuda, name, _answer(value))
+    _patch_random_numbers(patches)
     # torch's compiler asks for it when it is imported where CUDA is available.
     patches.add(torch._C, "_cuda_getCurrentRawStream", _answer(0))
+
+
+class _Generator(torch.Generator):  # type: ignore[misc]
+    """A generator of random numbers nobody draws: on the host, whatever it was made for."""
+
+    def __new__(cls, device: object = None) -> _Generator:  # noqa: ARG004
+        made: _Generator = super().__new__(cls, torch.device("cpu"))
+        return made
+
+
+def _patch_random_numbers(patches: Patches) -> None:
+    with torch._C._DisableTorchDispatch():
+        state = torch.zeros(16, dtype=torch.uint8, device="cpu")
+    for owner in (torch.cuda, torch.cuda.random):
+        patches.set(owner, "get_rng_state", _answer(state))
+        patches.set(owner, "get_rng_state_all", _answer([state]))
+        patches.set(owner, "initial_seed", _answer(0))
+        for name in ("set_rng_state", "set_rng_state_all", "seed", "seed_all"):
+            patches.set(owner, name, _answer(None))
+    patches.set(torch, "Generator", _Generator)
 
 
 class _Event:
@@ -148,6 +169,12 @@ def _patch_memory_and_streams(patches: Patches) -> None:
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
         patches.set(cuda, name, _answer(0))
     for name in ("max_memory_reserved", "memory_cached", "max_memory_cached", "utilization"):
+        patches.set(cuda, name, _answer(0))
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        patches.set(cuda.nvtx, name, _answer(0))
+    for name in ("reset_max_memory_allocated", "reset_max_memory_cached", "ipc_collect"):
+        patches.set(cuda, name, _answer(None))
+    for name in ("reset_accumulated_memory_stats", "_exchange_device", "_maybe_exchange_device"):
         patches.set(cuda, name, _answer(0))
     for name in ("empty_cache", "reset_peak_memory_stats", "set_per_process_memory_fraction"):
         patches.set(cuda, name, _answer(None))

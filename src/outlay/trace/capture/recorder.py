@@ -67,6 +67,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Lines that read a value off the GPU and what they were answered, with how often."""
         self.recording = False
         self.in_optimizer = False
+        self.optimizer_task = -1
+        """The backward pass that called the optimizer from a hook, if one did."""
         self.modules_running = 0
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
@@ -118,9 +120,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
         What a module computes is forward, also without gradients (a teacher, an evaluation).
         """
-        if torch._C._current_graph_task_id() != -1:
+        task = torch._C._current_graph_task_id()
+        if task != -1:
             self._after_backward = True
-            return "backward"
+            in_hook = self.in_optimizer and task == self.optimizer_task
+            return "optimizer" if in_hook else "backward"
         if self.modules_running:
             return "forward"
         if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):

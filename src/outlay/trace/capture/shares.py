@@ -7,6 +7,7 @@ through the operators that code makes them with. Where none is known, a selectio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,8 @@ def _below(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
     fact, bound = shares.of(args[0]), args[1]
     if isinstance(bound, Tensor):
         return None
+    if bound == math.inf:
+        return Fact(share=1.0)
     if fact.uniform:
         return Fact(share=_fraction(bound))
     return Fact(share=_fraction(bound / fact.choices)) if fact.choices else None
@@ -136,6 +139,10 @@ def _above(shares: Shares, args: tuple[Any, ...], out: object) -> Fact | None:
 
 
 def _equal(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+    if args[0] is args[1]:
+        return Fact(share=1.0)  # not a number is the only one that differs from itself
+    if not isinstance(args[1], Tensor) and args[1] == math.inf:
+        return Fact(share=0.0)
     tensors = [one for one in args[:2] if isinstance(one, Tensor)]
     choices = next((shares.of(one).choices for one in tensors if shares.of(one).choices), None)
     return Fact(share=1 / choices) if choices else None
@@ -147,6 +154,12 @@ def _unequal(shares: Shares, args: tuple[Any, ...], out: object) -> Fact | None:
         return Fact(share=fact.share)
     equal = _equal(shares, args, out)
     return None if equal is None or equal.share is None else Fact(share=1 - equal.share)
+
+
+def _all(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+    """Sure where the share is; a guess otherwise, which is left to the recorder."""
+    share = shares.share_of(args[0])
+    return Fact(share=share) if share in (0.0, 1.0) else None
 
 
 def _not(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
@@ -226,6 +239,7 @@ _NAMES: dict[str, _Rule] = {
     "logical_or bitwise_or __or__": _either,
     "scatter scatter_": _scattered,
     "sum any count_nonzero": _summed,
+    "all": _all,
     "bincount histc": _counted,
     "bernoulli bernoulli_": _bernoulli,
 }

@@ -30,7 +30,7 @@ from outlay.trace.capture.patches import Patches
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder, stored
 from outlay.trace.capture.selection import Selection
-from outlay.trace.capture.wrappers import patch_wrappers
+from outlay.trace.capture.wrappers import patch_decorators
 from outlay.trace.profile import SELECTED
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def watch_imports() -> None:
     What it wraps in decorators, and what torchvision lacks, is then seen to in time.
     """
     torchvision_ops.install()
-    patch_wrappers(Patches(), _noted_at_import)
+    patch_decorators(Patches(), _noted_at_import)
 
 
 class _MixedDevices(Exception):
@@ -274,6 +274,7 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
         recorder.ledger.call("parameters", _on_gpu(parameters))
         recorder.ledger.call("gradients", _on_gpu(p.grad for p in parameters))
         recorder.in_optimizer = True
+        recorder.optimizer_task = torch._C._current_graph_task_id()
 
     def after(optimizer: Optimizer, *_: object) -> None:
         recorder.in_optimizer = False

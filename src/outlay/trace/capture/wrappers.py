@@ -1,8 +1,8 @@
 """What a trace takes out of a step's way: compilers, graphs, several GPUs, loader processes.
 
 Each is replaced by what it does to one step on one GPU in eager mode, with a note that says so.
-User code may bind such a name when it is imported: `patch_wrappers` can be called before that,
-and changes classes rather than replacing them.
+User code may bind such a name when it is imported: `patch_decorators` can be called before that,
+and classes are changed rather than replaced.
 """
 
 from __future__ import annotations
@@ -33,12 +33,18 @@ FLEX = (
 
 def patch_wrappers(patches: Patches, notes: set[str]) -> None:
     """Replace what wraps a step; `notes` learns what was left out once it is used."""
-    _patch_compilers(patches, notes)
+    patch_decorators(patches, notes)
     _patch_graphs(patches, notes)
     _patch_loader(patches)
     _patch_saving(patches, notes)
     if dist.is_available():
         _patch_processes(patches, notes)
+
+
+def patch_decorators(patches: Patches, notes: set[str]) -> None:
+    """Replace what code may already use, or bind a name to, while it is imported."""
+    _patch_compilers(patches, notes)
+    if dist.is_available():
         _patch_parallel_modules(patches, notes)
     _patch_flex_attention(patches, notes)
 
