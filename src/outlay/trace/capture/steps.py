@@ -162,7 +162,7 @@ def _capture(
     with (
         _no_collection_by_chance(),
         pretended_cuda(notes, recorder.selection.answers) as patches,
-        torch.compiler.set_stance("force_eager"),
+        _eager(),
         mode,
         recorder,
         _watched_optimizers(recorder),
@@ -214,6 +214,14 @@ def _no_collection_by_chance() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _eager() -> contextlib.AbstractContextManager[object]:
+    """Run what was compiled before as it was written; before torch 2.6 there is no such stance."""
+    if not hasattr(torch.compiler, "set_stance"):
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _period_of(step: Step) -> int:
