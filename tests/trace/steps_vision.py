@@ -156,17 +156,17 @@ def boxes(batch_size: int) -> Step:
     return _trained(features, loss)
 
 
-def faster_rcnn(batch_size: int) -> Step:
-    """torchvision's detector, its training step with two boxes an image."""
+def faster_rcnn(_batch_size: int) -> Step:
+    """torchvision's detector, two images with two boxes each whatever the batch size."""
     model = torchvision.models.detection.fasterrcnn_mobilenet_v3_large_320_fpn(
         weights=None, weights_backbone=None, num_classes=3, min_size=64, max_size=64
     ).train()
-    images = [torch.rand(3, 64, 64) for _ in range(batch_size)]
+    images = [torch.rand(3, 64, 64) for _ in range(2)]
     targets = [
         {
             "boxes": torch.tensor([[4.0, 4.0, 20.0, 20.0], [8.0, 8.0, 40.0, 40.0]], device="cuda"),
             "labels": torch.ones(2, dtype=torch.int64),
         }
-        for _ in range(batch_size)
+        for _ in range(2)
     ]
     return _trained(model, lambda: sum(model(images, targets).values()))
