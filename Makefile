@@ -63,6 +63,8 @@ $(VENV)/.tests: $(VENV)/.core
 	@echo "Installing what the tests need into $(VENV) ..." >&2
 	@$(PIP) --group test
 	@$(PIP) $(TORCH) numpy || echo "torch could not be installed: tests that need it are skipped" >&2
+	@$(PIP) --no-deps --group frameworks-alone && $(PIP) $(TORCH) --group frameworks || \
+	  echo "Not all frameworks could be installed: tests that need them are skipped" >&2
 	@touch $@
 
 clean:

@@ -21,10 +21,21 @@ SERVICES = {
     "chromium": "chromium",
 }
 """The program that tells whether a service is installed."""
+FRAMEWORKS = (
+    "torchvision",
+    "transformers",
+    "timm",
+    "diffusers",
+    "lightning",
+    "bitsandbytes",
+    "torchao",
+)
+"""Libraries whose models are traced."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     has_torch = importlib.util.find_spec("torch") is not None
+    missing = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
     kept, dropped = [], []
     for item in items:
         if item.get_closest_marker("gpu") or item.get_closest_marker("network"):
@@ -33,6 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept.append(item)
         if item.get_closest_marker("torch") and not has_torch:
             item.add_marker(pytest.mark.skip(reason="torch is not installed (make test does it)"))
+        if item.get_closest_marker("frameworks") and missing:
+            reason = f"{missing[0]} is not installed (make test does it)"
+            item.add_marker(pytest.mark.skip(reason=reason))
         for marker in item.iter_markers("service"):
             name = marker.args[0]
             if shutil.which(SERVICES[name]) is None:

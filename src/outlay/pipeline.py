@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
-from outlay.batch import verified_largest
+from outlay.batch import Tracer, verified_largest
 from outlay.cost import Bill, Cost, owned_cost, rented_cost
 from outlay.errors import InputError
 from outlay.estimate import Estimate
@@ -37,7 +37,7 @@ from outlay.predict.memory import MemoryNeed, memory_need
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
 from outlay.predict.step import Placement, StepPrediction, on_gpus, predict_step, spanning
 from outlay.trace.bundled import find_profile
-from outlay.trace.profile import histories_of, profile_of
+from outlay.trace.profile import profile_of
 from outlay.trace.trace import Precision, Profile
 from outlay.units import MIB
 from outlay.workload import Step, Workload
@@ -91,11 +91,11 @@ def calibration() -> Calibration:
 
 
 def verified_batches(
-    profile: Profile, placements: Sequence[Placement], target: str
+    profile: Profile, placements: Sequence[Placement], trace: Tracer
 ) -> dict[Placement, int]:
     """The largest batch of a user's step on each placement, verified by a trace at that size."""
     rooms = [placement.room for placement in placements]
-    found = verified_largest(profile, rooms, calibration(), partial(histories_of, target))
+    found = verified_largest(profile, rooms, calibration(), trace)
     return {one: batch.batch_size for one, batch in zip(placements, found, strict=True)}
 
 
@@ -122,7 +122,7 @@ def memory_on_gpus(
     profile: Profile,
     matches: Sequence[GpuMatch],
     *,
-    target: str,
+    trace: Tracer,
     batch_size: int | None,
     memory_cap_mib: int | None = None,
     expandable_segments: bool = False,
@@ -139,7 +139,7 @@ def memory_on_gpus(
         Placement(gpu=gpu, memory_cap_bytes=cap_bytes, expandable_segments=expandable_segments)
         for gpu, _, _ in asked
     ]
-    largest = verified_batches(profile, placements, target)
+    largest = verified_batches(profile, placements, trace)
     found = []
     for placement, (gpu, spelling, note) in zip(placements, asked, strict=True):
         size = largest[placement] if batch_size is None else batch_size

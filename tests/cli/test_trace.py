@@ -83,6 +83,68 @@ def test_saves_a_profile_for_any_batch_size(outlay, target, tmp_path):
     assert outlay("predict", path, "--gpu", "T4", "--batch-size", "64").code == 0
 
 
+SELECTS = """
+import torch
+
+def training_step(batch_size):
+    model = torch.nn.Linear(256, 128, bias=False)
+    x = torch.randn(batch_size, 100, 256)
+
+    def step():
+        model(x[x.sum(-1) > 0]).sum().backward()
+        torch.ops.outlay_cli_tests.odd(x)
+
+    return step
+
+library = torch.library.Library("outlay_cli_tests", "FRAGMENT")
+library.define("odd(Tensor x) -> Tensor")
+library.impl("odd", torch.empty_like, "Meta")
+"""
+
+
+@pytest.mark.torch
+def test_share_of_selected_elements_and_of_unknown_operators(outlay, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SELECTS)
+    target = f"{path}:training_step"
+    document = outlay("trace", target, "--selected", "0.25", "--json").document
+    jsonschema.validate(document, outlay("schema", "trace").document)
+    # a quarter of 800 rows, forward and the weight's gradient
+    assert document["flops_per_step"] == 2 * 2 * 200 * 256 * 128
+    assert any("train.py:9" in note and "0.25 of its" in note for note in document["notes"])
+    assert document["unknown_ops"] == {"outlay_cli_tests.odd": 1}
+    # it reads and writes 8 x 100 x 256 floats
+    expected = 2 * 8 * 100 * 256 * 4 / document["moved_bytes_per_step"]
+    assert document["unknown_moved_fraction"] == pytest.approx(expected)
+    text = outlay("trace", target).out
+    assert "outlay_cli_tests.odd: no formula; it runs 1 times a step and moves" in " ".join(
+        text.split()
+    )
+
+
+@pytest.mark.torch
+def test_self_test_says_which_road_is_taken(outlay):
+    ended = outlay("trace", "--self-test")
+    assert ended.code == 0
+    assert "torch 2." in ended.out
+    assert "build of torch" in ended.out
+    assert "ok: a small training step was traced" in ended.out
+
+
+@pytest.mark.torch
+def test_a_trace_that_takes_too_long_is_given_up(outlay, target):
+    refused(outlay("trace", target, "--timeout", "0.2"), 2, "ended after 0.2 s", "--timeout")
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "half"])
+def test_what_is_no_share(outlay, target, share):
+    refused(outlay("trace", target, "--selected", share), 2, "--selected")
+
+
+def test_without_a_target(outlay):
+    refused(outlay("trace", "--json"), 2, "Missing argument")
+
+
 @pytest.mark.torch
 def test_plot_that_cannot_be_written(outlay, target, tmp_path):
     (tmp_path / "folder.html").mkdir()

@@ -11,7 +11,8 @@ import pytest
 
 from outlay.errors import InputError, TraceFailed
 from outlay.trace import simulate
-from outlay.trace.profile import profile_of, torch_can_be_traced
+from outlay.trace.process import torch_can_be_traced
+from outlay.trace.profile import profile_of
 
 if TYPE_CHECKING:
     from outlay.trace.trace import Profile, Trace
@@ -141,7 +142,7 @@ def test_clipping_and_update_are_the_optimizer_phase() -> None:
     assert not any(
         op.name.startswith("aten._foreach") for op in profile.ops if op.phase != "optimizer"
     )
-    assert any("read back" in note for note in profile.notes)
+    assert any("(loss.item()) reads a value back" in note for note in profile.notes)
 
 
 def test_masked_fp32_attention_uses_the_memory_efficient_kernel() -> None:
@@ -196,9 +197,14 @@ def test_a_loop_over_samples_falls_back_and_says_so() -> None:
     assert profile.at(16).flops == pytest.approx(16 * 256)
 
 
-def test_selection_by_values_counts_every_element() -> None:
+def test_selection_by_values_counts_half_and_says_so() -> None:
     profile = traced("boolean_mask", (2, 4, 8))
-    assert any("as if it selected every element" in note for note in profile.notes)
+    # x of 100 x 8: half of its elements are summed, 400 floats read and one written
+    picked = next(op for op in profile.at(100).ops if op.name == "aten.index")
+    assert picked.shapes[-1] == (400,)
+    (note,) = [note for note in profile.notes if "Indexing with a mask" in note]
+    assert "at steps.py:" in note
+    assert "0.5 of its elements were assumed to be kept" in note
 
 
 def test_code_that_asks_the_gpu_is_answered() -> None:
@@ -326,7 +332,7 @@ def test_this_torch_can_be_traced() -> None:
 
 
 def test_a_torch_that_cannot_be_traced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlay.trace.profile.torch_can_be_traced", lambda: False)
+    monkeypatch.setattr("outlay.trace.process.torch_can_be_traced", lambda: False)
     with pytest.raises(TraceFailed, match="The torch in this Python cannot be traced"):
         profile_of(f"{STEPS}:aborts")
 

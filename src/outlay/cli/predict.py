@@ -48,8 +48,11 @@ def command(
 
     Exits with 3 when it fits on none of them.
     """
+    from functools import partial
+
     from outlay.pipeline import calibration, profile_for, verified_batches
     from outlay.predict.step import Placement, predict_step, spanning
+    from outlay.trace.profile import histories_of
     from outlay.units import MIB
     from outlay.workload import Step
 
@@ -71,7 +74,7 @@ def command(
     if step.target is not None and (batch is None or profile.history is None):
         tell("Verifying the largest batch ...")
         every = [one for forms in placements for one in forms]
-        largest = verified_batches(profile, every, step.target)
+        largest = verified_batches(profile, every, partial(histories_of, step.target))
     predictions = []
     for match, forms in zip(matches, placements, strict=True):
         predicted = spanning(

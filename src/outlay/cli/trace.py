@@ -18,12 +18,13 @@ from outlay.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from outlay.batch import Tracer
     from outlay.pipeline import GpuMemory
     from outlay.trace.trace import Profile
 
 
 @click.command("trace", no_args_is_help=True)
-@click.argument("target", metavar="FILE.py:FUNCTION")
+@click.argument("target", metavar="FILE.py:FUNCTION", required=False)
 @click.option(
     "--batch-size",
     default="8",
@@ -51,9 +52,24 @@ if TYPE_CHECKING:
 )
 @click.option("--name", help="Name of the profile.  [default: the function's]")
 @click.option("--sample", default="sample", help="What one sample is, such as 'image 224x224'.")
+@click.option(
+    "--selected",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="Share of elements kept by a selection that depends on the data.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Give up a trace that takes longer.  [default: never]",
+)
+@click.option("--self-test", is_flag=True, help="Only try whether this torch can be traced.")
 @json_option
 def command(
-    target: str,
+    target: str | None,
     batch_size: str,
     gpu_names: tuple[str, ...],
     memory_cap_mib: int | None,
@@ -62,6 +78,9 @@ def command(
     save: Path | None,
     name: str | None,
     sample: str,
+    selected: float,
+    timeout_s: float | None,
+    self_test: bool,
     as_json: bool,
 ) -> int:
     """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
@@ -83,6 +102,11 @@ def command(
     from outlay.report.step_table import print_gpus, print_step, title
     from outlay.trace.one_step import trace_step
 
+    if self_test:
+        _test_torch()
+        return 0
+    if target is None:
+        raise click.UsageError("Missing argument 'FILE.py:FUNCTION'.")
     wanted = batch_size_of(batch_size)
     matches = gpu_matches(gpu_names)
     if plot is not None:
@@ -90,7 +114,7 @@ def command(
     on_gpus: list[GpuMemory] = []
     profile = None
     if save is not None or matches or memory_cap_mib is not None or wanted is None:
-        profile = _profile(target, name, sample)
+        profile = _profile(target, name, sample, selected, timeout_s)
     if profile is not None and (matches or memory_cap_mib is not None or wanted is None):
         from outlay.pipeline import memory_on_gpus
 
@@ -98,14 +122,14 @@ def command(
         on_gpus = memory_on_gpus(
             profile,
             matches,
-            target=target,
+            trace=_tracer(target, selected, timeout_s),
             batch_size=wanted,
             memory_cap_mib=memory_cap_mib,
             expandable_segments=expandable_segments,
         )
     shown = wanted or max((one.batch_size for one in on_gpus), default=0) or 1
     tell(f"Tracing {target} at batch size {shown} ...")
-    report = trace_step(target, shown)
+    report = trace_step(target, shown, selected=selected, timeout_s=timeout_s)
     if plot is not None:
         write_plot(plot, report.timeline, f"Memory of {title(report)}")
     if save is not None and profile is not None:
@@ -131,8 +155,29 @@ def command(
     return status
 
 
-def _profile(target: str, name: str | None, sample: str) -> Profile:
+def _test_torch() -> None:
+    from outlay.errors import TraceFailed
+    from outlay.trace.process import self_test
+
+    fine, said = self_test()
+    click.echo(said)
+    if not fine:
+        raise TraceFailed(
+            "The torch in this Python cannot be traced.",
+            fix="Install torch 2.13 (the CPU wheel will do): pip install torch==2.13.0.",
+        )
+
+
+def _tracer(target: str, selected: float, timeout_s: float | None) -> Tracer:
+    from outlay.trace.profile import histories_of
+
+    return lambda sizes: histories_of(target, sizes, selected=selected, timeout_s=timeout_s)
+
+
+def _profile(
+    target: str, name: str | None, sample: str, selected: float, timeout_s: float | None
+) -> Profile:
     from outlay.trace.profile import profile_of
 
     tell(f"Tracing {target} at a few batch sizes ...")
-    return profile_of(target, name=name, sample=sample)
+    return profile_of(target, name=name, sample=sample, selected=selected, timeout_s=timeout_s)

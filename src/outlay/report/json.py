@@ -266,6 +266,7 @@ def trace_document(
         "heaviest_by_flops": [_op_document(op) for op in report.heaviest_by_flops()],
         "heaviest_by_bytes": [_op_document(op) for op in report.heaviest_by_bytes()],
         "unknown_ops": dict(report.unknown_ops),
+        "unknown_moved_fraction": report.unknown_moved_fraction,
         "notes": list(report.notes),
         "versions": dict(report.versions),
         "gpus": [_gpu_memory_document(one) for one in on_gpus],

@@ -235,6 +235,7 @@ def _trace() -> Schema:
         heaviest_by_flops=_list_of(op),
         heaviest_by_bytes=_list_of(op),
         unknown_ops={"type": "object", "additionalProperties": _NUMBER},
+        unknown_moved_fraction=_NUMBER,
         notes=_TEXTS,
         versions={"type": "object", "additionalProperties": _TEXT},
         gpus=_list_of(on_gpu),

@@ -176,7 +176,9 @@ def _cut(text: str, most: int) -> str:
 
 def _print_notes(out: Page, report: StepReport) -> None:
     said = [
-        f"{operator}: no formula, {runs:g} times a step; its FLOPs are not counted."
+        f"{operator}: no formula; it runs {runs:g} times a step and moves "
+        f"{share(report.moved_by(operator), report.moved_bytes)} of the bytes, each tensor counted "
+        "once. Its FLOPs are not counted: outlay.register_op tells them."
         for operator, runs in report.unknown_ops.items()
     ]
     said += report.notes

@@ -10,13 +10,17 @@ import contextlib
 import datetime
 import importlib.metadata
 import json
+import os
 import sys
-import traceback
+import threading
+import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.errors import InputError, OutlayError
+from outlay.trace.blame import blamed
 from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
 from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
 from outlay.trace.history import history_of, kept_places, storages_align
@@ -29,7 +33,7 @@ from outlay.trace.trace import Held, History, Memory, Profile
 from outlay.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from outlay.trace.capture import Capture
     from outlay.trace.step_report import StepReport
@@ -37,7 +41,27 @@ if TYPE_CHECKING:
 _GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
 """Batch sizes at which the allocator is modelled: each up to 8, then four to each doubling."""
 _MOST_RESERVED_BYTES = 512 * GIB
-_LIBRARIES = ("torch", "torchvision", "transformers", "timm", "diffusers", "lightning")
+_LIBRARIES = (
+    "torch",
+    "torchvision",
+    "torchaudio",
+    "transformers",
+    "timm",
+    "diffusers",
+    "lightning",
+    "pytorch_lightning",
+    "accelerate",
+    "bitsandbytes",
+    "torchao",
+    "peft",
+    "deepspeed",
+    "flash_attn",
+    "xformers",
+    "triton",
+)
+_TRIED_TORCH = ("2.13",)
+"""Versions of torch whose traces were held against real steps."""
+_LOOK_EVERY_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -45,9 +69,18 @@ def main(arguments: Sequence[str]) -> None:
     question, reply = map(Path, arguments)
     request = json.loads(question.read_text())
     warnings.simplefilter("ignore")
-    with contextlib.redirect_stdout(sys.stderr):
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    # A copy, so that code that closes its output does not close where failures are told.
+    with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
         answer = _answer(request)
     reply.write_text(json.dumps(answer))
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that asked is gone."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY_S)
+    os._exit(1)
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,8 +103,16 @@ def _profile(request: Mapping[str, Any]) -> Profile:
     build = _build(target)
     captures = []
     for batch_size in request["batch_sizes"]:
-        with _blamed(target, f"at batch size {batch_size}"):
-            captures.append(capture_steps(build, batch_size, period=request["period"]))
+        with blamed(target, f"at batch size {batch_size}"):
+            captures.append(
+                capture_steps(
+                    build,
+                    batch_size,
+                    period=request["period"],
+                    selected=request["selected"],
+                    own_file=str(target.path),
+                )
+            )
     description = request["description"] or (build.__doc__ or "").strip().partition("\n")[0]
     return _profile_from(
         captures, name=request["name"], description=description, sample=request["sample"]
@@ -85,12 +126,18 @@ def _report(request: Mapping[str, Any]) -> StepReport:
     target = parse_target(request["target"])
     build = _build(target)
     (batch_size,) = request["batch_sizes"]
-    with _blamed(target, f"at batch size {batch_size}"):
+    with blamed(target, f"at batch size {batch_size}"):
         capture = capture_steps(
-            build, batch_size, period=request["period"], own_file=str(target.path)
+            build,
+            batch_size,
+            period=request["period"],
+            selected=request["selected"],
+            own_file=str(target.path),
+            with_lines=True,
         )
     origin = Origin(name=request["name"], target=request["target"], versions=_versions())
-    return step_report(capture, origin)
+    report = step_report(capture, origin)
+    return replace(report, notes=(*report.notes, *_untried()))
 
 
 def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,8 +148,14 @@ def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
     build = _build(target)
     histories = {}
     for batch_size in request["batch_sizes"]:
-        with _blamed(target, f"at batch size {batch_size}"):
-            capture = capture_steps(build, batch_size, period=request["period"])
+        with blamed(target, f"at batch size {batch_size}"):
+            capture = capture_steps(
+                build,
+                batch_size,
+                period=request["period"],
+                selected=request["selected"],
+                own_file=str(target.path),
+            )
         histories[str(batch_size)] = history_to_json(_own_history(capture))
     return histories
 
@@ -140,7 +193,7 @@ def _profile_from(
         traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         versions=_versions(),
         unknown_ops={name: n / last.period for name, n in last.unknown_ops.items()},
-        notes=tuple(dict.fromkeys([*last.notes, *notes, *_too_few(sizes)])),
+        notes=tuple(dict.fromkeys([*last.notes, *notes, *_too_few(sizes), *_untried()])),
     )
 
 
@@ -204,13 +257,25 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-# The user's code: loading it, and saying which line failed
+def _untried() -> list[str]:
+    """A line where this torch is none whose traces were held against real steps."""
+    version = _versions().get("torch", "")
+    if any(version == tried or version.startswith(f"{tried}.") for tried in _TRIED_TORCH):
+        return []
+    tried = ", ".join(_TRIED_TORCH)
+    return [f"Traced with torch {version}; traces were held against real steps with {tried} only."]
+
+
+# The user's code
 
 
 def _build(target: Target) -> Callable[[int], Callable[[], object]]:
     """The user's function, checked to return a callable."""
-    with _blamed(target, "when it was imported"):
-        function = _load(target)
+    from outlay.trace.capture import watch_imports
+
+    with blamed(target, "when it was imported"):
+        watch_imports()
+        function = load_function(target)
 
     def build(batch_size: int) -> Callable[[], object]:
         step = function(batch_size)
@@ -224,84 +289,6 @@ def _build(target: Target) -> Callable[[int], Callable[[], object]]:
 
     build.__doc__ = function.__doc__
     return build
-
-
-def _load(target: Target) -> Callable[[int], object]:
-    """Load the target; once more if torchvision could not find its own operators.
-
-    torchvision's wheel needs CUDA libraries for them; its models do not use them.
-    """
-    try:
-        return load_function(target)
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-    _define_torchvision_operators()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    return load_function(target)
-
-
-_kept_alive: list[object] = []
-
-
-def _define_torchvision_operators() -> None:
-    from outlay.trace.capture import define_operators
-
-    schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    _kept_alive.append(define_operators("torchvision", [f"nms{schema}", f"qnms{schema}"]))
-
-
-@contextlib.contextmanager
-def _blamed(target: Target, when: str) -> Iterator[None]:
-    """Turn any failure of the user's code into an error that names their line."""
-    try:
-        yield
-    except OutlayError:
-        raise
-    except SyntaxError as error:
-        raise InputError(
-            f"{error.filename}:{error.lineno} is not valid Python: {error.msg}.",
-            fix="Correct the file and try again.",
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise _failure(error, target, when) from error
-
-
-def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
-    text = " ".join(str(error).split()) or "no message"
-    return TraceFailed(
-        f"{target.function} failed {when}: {_place(error, target)}",
-        why=f"{type(error).__name__}: {text[:600]}",
-        fix=_advice(error, target),
-    )
-
-
-def _place(error: BaseException, target: Target) -> str:
-    """The user's own line nearest to the failure: `train.py:31 (loss = model(x))`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    folder = str(target.path.parent)
-    own = [frame for frame in frames if frame.filename.startswith(folder)]
-    if not own:
-        return f"{target.path.name}."
-    frame = own[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno} ({frame.line})."
-
-
-def _advice(error: BaseException, target: Target) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"Install {error.name} into this Python ({sys.executable})."
-    if isinstance(error, TypeError) and target.function in str(error):
-        return "The function gets the batch size alone: give its other arguments defaults."
-    if "DataDependent" in type(error).__name__ or "DynamicOutput" in type(error).__name__:
-        return (
-            "What this line does depends on values, and a trace has none. "
-            "Keep it out of the step, or give it a fixed size there."
-        )
-    return (
-        "Check that the step runs by itself. If it does, it may need values or devices that "
-        "a trace does not have: leave that part out, or give it fixed sizes."
-    )
 
 
 if __name__ == "__main__":

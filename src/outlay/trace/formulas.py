@@ -155,6 +155,14 @@ def baddbmm_flop(_bias: Tensor, a: Tensor, b: Tensor, *_: object, **__: object) 
     return bmm_flop(a, b)
 
 
+def grouped_mm_flop(a: Tensor, b: Tensor, *_: object, **__: object) -> float:
+    """Each row of `a` meets the one matrix of `b` that its group says; as often as mm or bmm."""
+    if len(a.shape) == 3 and len(b.shape) == 3:
+        return bmm_flop(a, b)
+    m, k = a.shape[-2:]
+    return 2 * m * k * b.shape[-1]
+
+
 def linear_flop(x: Tensor, weight: Tensor, *_: object, **__: object) -> float:
     """(..., k) x (n, k) transposed."""
     n, k = weight.shape
@@ -203,6 +211,18 @@ def _conv_flop(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> f
     return 2 * batch * math.prod(positions) * math.prod(weight.shape)
 
 
+def deform_conv_flop(x: Tensor, weight: Tensor, *_: object, out: Tensor, **__: object) -> float:
+    """As a convolution whose positions are looked up; the looking up counts 0."""
+    return _conv_flop(x, weight, out, transposed=False)
+
+
+def deform_conv_backward_flop(
+    grad_out: Tensor, x: Tensor, weight: Tensor, *_: object, **__: object
+) -> float:
+    """Twice the forward: input and offsets share a product, the weight has the other."""
+    return 2 * _conv_flop(x, weight, grad_out, transposed=False)
+
+
 # Attention: two products forward, five backward (one of them computes the scores again)
 
 
@@ -248,6 +268,14 @@ def efficient_backward_flop(
     return attention_backward_flop(q, k, v, causal=_flag(args, 7))
 
 
+def encoder_layer_flop(x: Tensor, *args: object, **__: object) -> float:
+    """The fused layers of torch's inference path: every matrix meets every row, and attention."""
+    rows, dim = math.prod(x.shape[:-1]), x.shape[-1]
+    matrices = [one for one in moved.tensors_in(*args) if len(one.shape) == 2]
+    weights = sum(math.prod(one.shape) for one in matrices if dim in one.shape)
+    return 2 * rows * weights + 4 * rows * x.shape[-2] * dim
+
+
 def _flag(args: Sequence[object], position: int) -> bool:
     """An argument that may be left out; torch leaves out those that have their default."""
     return bool(args[position]) if len(args) > position else False
@@ -267,6 +295,14 @@ def rnn_backward_flop(x: Tensor, weights: Sequence[Tensor], *_: object, **__: ob
     return 2 * rnn_flop(x, weights)
 
 
+# Optimizers of other libraries
+
+
+def update_bytes(_name: str, gradient: Tensor, *others: object, **__: object) -> float:
+    """The gradient is read; parameters, states and their scales are read and written."""
+    return moved.tensor_bytes(gradient) + 2 * moved.tensor_bytes(*others)
+
+
 # The registry
 
 _FOREACH = Formula(kind="optimizer", launches=moved.foreach_launches)
@@ -282,6 +318,7 @@ _ARITHMETIC: Mapping[str, Formula] = {
     "addmm _addmm_activation": Formula(kind="gemm", flops=addmm_flop),
     "bmm": Formula(kind="gemm", flops=bmm_flop),
     "baddbmm": Formula(kind="gemm", flops=baddbmm_flop),
+    "_grouped_mm": Formula(kind="gemm", flops=grouped_mm_flop),
     "linear": Formula(kind="gemm", flops=linear_flop),
     "mv dot vdot": Formula(kind="gemm", flops=mv_flop),
     "addmv": Formula(kind="gemm", flops=addmv_flop),
@@ -300,6 +337,9 @@ _ARITHMETIC: Mapping[str, Formula] = {
     ),
     "_scaled_dot_product_efficient_attention_backward": Formula(
         kind="attention", flops=efficient_backward_flop, launches=2
+    ),
+    "_transformer_encoder_layer_fwd _native_multi_head_attention": Formula(
+        kind="gemm", flops=encoder_layer_flop, launches=8
     ),
     "_cudnn_rnn": Formula(kind="rnn", flops=rnn_flop, launches=4),
     "_cudnn_rnn_backward": Formula(kind="rnn", flops=rnn_backward_flop, launches=8),
@@ -348,8 +388,11 @@ _REDUCTIONS: Mapping[str, Formula] = {
 
 # Those torch does not tag as pointwise; the others are found by their tag.
 _ELEMENTWISE: Mapping[str, Formula] = {
-    "add sub rsub mul div neg abs exp log sqrt rsqrt pow tanh sigmoid relu gelu silu where clamp "
-    "maximum minimum masked_fill addcmul addcdiv lerp log_sigmoid_forward log_sigmoid_backward "
+    "add sub rsub mul div floor_divide neg abs exp log sqrt rsqrt pow tanh sigmoid relu gelu silu "
+    "where clamp maximum minimum masked_fill addcmul addcdiv lerp log_sigmoid_forward "
+    "log_sigmoid_backward hardswish hardsigmoid hardtanh leaky_relu elu softplus mish celu selu "
+    "softshrink hardshrink softshrink_backward hardshrink_backward rrelu_with_noise "
+    "rrelu_with_noise_backward "
     "glu glu_backward native_dropout native_dropout_backward _fused_dropout masked_scatter tril "
     "triu threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward "
     "elu_backward leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward "
@@ -369,7 +412,7 @@ _ELEMENTWISE: Mapping[str, Formula] = {
 
 _INDEXING: Mapping[str, Formula] = {
     "embedding": Formula(kind="embedding", moved_bytes=moved.embedding_bytes),
-    "embedding_dense_backward _embedding_bag_dense_backward": Formula(
+    "embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward": Formula(
         kind="embedding", moved_bytes=moved.embedding_backward_bytes, launches=6
     ),
     "index gather index_select take masked_select _embedding_bag _embedding_bag_forward_only "
@@ -400,7 +443,9 @@ _VIEWS: Mapping[str, Formula] = {
     "squeeze alias detach as_strided split split_with_sizes unbind chunk diagonal lift lift_fresh "
     "narrow view_as_real view_as_complex _conj unfold movedim real imag set_ empty empty_like "
     "empty_strided new_empty new_empty_strided empty_permuted resize_ is_same_size "
-    "record_stream requires_grad_": _VIEW,
+    "record_stream requires_grad_ _linalg_check_errors sparse_coo_tensor "
+    "_sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe _indices _values "
+    "indices values _coalesced_ is_coalesced": _VIEW,
 }
 
 _OTHERS: Mapping[str, Formula] = {
@@ -410,7 +455,11 @@ _OTHERS: Mapping[str, Formula] = {
         launches=moved.foreach_launches,
     ),
     "_fft_r2c _fft_c2r _fft_c2c linalg_qr linalg_inv_ex linalg_cholesky_ex _linalg_svd "
-    "_linalg_eigh _linalg_det _linalg_slogdet linalg_lu_factor_ex": Formula(kind="other"),
+    "_linalg_eigh _linalg_det _linalg_slogdet linalg_lu_factor_ex _linalg_solve_ex "
+    "linalg_lu linalg_lu_solve linalg_solve_triangular linalg_ldl_factor_ex linalg_ldl_solve "
+    "linalg_lstsq linalg_eig _linalg_eigvals linalg_householder_product linalg_matrix_exp "
+    "cholesky_solve cholesky_inverse triangular_solve geqrf ormqr diag_embed linalg_cross "
+    "_pack_padded_sequence": Formula(kind="other"),
 }
 
 _TABLES = (_ARITHMETIC, _NORMS, _REDUCTIONS, _ELEMENTWISE, _INDEXING, _COPIES, _VIEWS, _OTHERS)
@@ -419,6 +468,25 @@ _FORMULAS: dict[str, Formula] = {
     for table in _TABLES
     for names, formula in table.items()
     for name in names.split()
+}
+_FORMULAS |= {
+    f"bitsandbytes.optimizer_update_{name}": Formula(kind="optimizer", moved_bytes=update_bytes)
+    for name in ("32bit", "8bit", "8bit_blockwise")
+}
+_FORMULAS |= {
+    "torchvision.nms": Formula(kind="reduction", launches=4),
+    "torchvision.roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.roi_pool": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.ps_roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.ps_roi_pool": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision._roi_align_backward": Formula(kind="embedding", launches=2),
+    "torchvision._roi_pool_backward": Formula(kind="embedding", launches=2),
+    "torchvision._ps_roi_align_backward": Formula(kind="embedding", launches=2),
+    "torchvision._ps_roi_pool_backward": Formula(kind="embedding", launches=2),
+    "torchvision.deform_conv2d": Formula(kind="conv", flops=deform_conv_flop),
+    "torchvision._deform_conv2d_backward": Formula(
+        kind="conv", flops=deform_conv_backward_flop, launches=4
+    ),
 }
 _FORMULAS |= {  # RMS norm as one kernel each way: see capture/norms.py
     "outlay.rms_norm": Formula(kind="norm"),

@@ -123,6 +123,16 @@ class StepReport:
         """Bytes read and written by one step if every operation goes to memory."""
         return sum(total.moved_bytes for total in self.phases)
 
+    def moved_by(self, operator: str) -> float:
+        """Bytes that all runs of an operator move in a step."""
+        return sum(op.moved_bytes for op in self.ops if op.name == operator)
+
+    @property
+    def unknown_moved_fraction(self) -> float:
+        """The share of moved bytes that operators without a formula move, each tensor once."""
+        unknown = sum(self.moved_by(name) for name in self.unknown_ops)
+        return unknown / self.moved_bytes if self.moved_bytes else 0.0
+
     @property
     def peak(self) -> MemoryPoint:
         """The moment at which most memory is allocated, before workspaces of libraries."""

@@ -46,7 +46,7 @@ def load_function(target: Target) -> Callable[[int], object]:
     folder = str(target.path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    module = _load_module(target.path)
+    module = load_module(target.path)
     function = getattr(module, target.function, None)
     if function is None:
         names = [name for name, value in vars(module).items() if callable(value)]
@@ -61,7 +61,7 @@ def load_function(target: Target) -> Callable[[int], object]:
     return found
 
 
-def _load_module(path: Path) -> ModuleType:
+def load_module(path: Path) -> ModuleType:
     """Import a file under its own name, so that pickles and relative tools find it."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

@@ -14,6 +14,7 @@ try:
 except ImportError as error:
     raise ExtraMissing('Tracing needs torch: pip install "outlay[torch]".') from error
 
-from outlay.trace.capture.steps import Capture, capture_steps, define_operators
+from outlay.trace.capture.refusals import NotTraceable
+from outlay.trace.capture.steps import Capture, capture_steps, watch_imports
 
-__all__ = ["Capture", "capture_steps", "define_operators"]
+__all__ = ["Capture", "NotTraceable", "capture_steps", "watch_imports"]

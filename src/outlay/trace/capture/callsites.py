@@ -21,6 +21,7 @@ import torch
 from outlay.trace.step_report import CallSite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from torch._ops import OpOverload
@@ -56,6 +57,19 @@ class CallSites:
         made.setdefault(torch.autograd._get_sequence_nr() - 1, (_letters(func.name()), site))
         return site
 
+    def line_now(self, *, with_code: bool = False) -> str:
+        """The line that runs now, `train.py:31`; a library's with the user's line that led there.
+
+        With its text in brackets if asked for. Empty where neither is known.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        own = self._innermost(frame, in_backward=torch._C._current_autograd_node() is not None)
+        library = _library_line(frame, self._own_name)
+        if own is None:
+            return library or ""
+        user = f"{own} ({own.code})" if with_code and own.code else str(own)
+        return user if library is None else f"{library}, from {user}"
+
     def _innermost(self, frame: FrameType | None, *, in_backward: bool) -> CallSite | None:
         while frame is not None:
             code = frame.f_code
@@ -88,6 +102,20 @@ class CallSites:
         found = [made[number] for made in self._made.values() if number in made]
         named = [site for operator, site in found if name.startswith(operator)]
         return next(iter(named or [site for _, site in found]), None)
+
+
+def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]) -> str | None:
+    """The innermost line of an installed package other than torch, if the user's is not deeper."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if own_name(filename) is not None:
+            return None
+        found = [part for part in _INSTALLED if part in filename]
+        within = filename.rpartition(f"{found[0]}{os.sep}")[2] if found else ""
+        if within and within.partition(os.sep)[0] not in ("torch", "outlay"):
+            return f"{within}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
 
 
 @cache

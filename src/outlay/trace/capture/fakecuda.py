@@ -29,6 +29,8 @@ _HAS_PRIMARY_CONTEXT = 4
 # Source: native_functions.yaml, the entries with both CUDA and CompositeImplicitAutograd.
 _CUDA_KERNELS_WITH_COMPOSITION = ("silu_backward", "mish_backward", "native_channel_shuffle")
 
+_OLDEST_TORCH = (2, 4)
+
 _kept_alive: list[object] = []
 _declared: list[torch.library.Library] = []
 
@@ -42,6 +44,8 @@ def install() -> None:
     """Make fake CUDA tensors usable in this process. Does nothing the second time."""
     if _kept_alive:
         return
+    if _version() < _OLDEST_TORCH:
+        raise unsupported("It is older than 2.4, the oldest that fake tensors work with here.")
     try:
         _install_guard(_library("c10"))
         _install_hooks(_library("torch_cpu"))
@@ -49,6 +53,10 @@ def install() -> None:
             _declare_cuda_kernels()
     except (OSError, ValueError, AttributeError) as error:
         raise unsupported(str(error)) from error
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.partition("+")[0].split(".")[:2])
 
 
 def _declare_cuda_kernels() -> None:
@@ -74,7 +82,7 @@ def unsupported(why: str) -> TraceFailed:
     return TraceFailed(
         f"torch {torch.__version__} cannot be made to trace CUDA code on this machine.",
         why=why,
-        fix="Install torch 2.13 (CPU wheel), or a torch built with CUDA: no GPU is needed for it.",
+        fix="Install another: pip install torch==2.13.0 (no GPU is needed for it).",
     )
 
 

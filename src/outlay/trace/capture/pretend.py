@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,9 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
-from torch.utils.data import DataLoader
 
-from outlay.trace.capture.values import known_value
+from outlay.trace.capture.patches import Patches
+from outlay.trace.capture.wrappers import patch_wrappers
 from outlay.units import GIB
 
 if TYPE_CHECKING:
@@ -47,41 +48,21 @@ class FakeMode(FakeTensorMode):  # type: ignore[misc]
         return True
 
 
-class Patches:
-    """Attributes set for a while, each put back to what it was."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def set(self, owner: object, name: str, value: object) -> None:
-        """Replace `owner.name` until `restore`; nothing happens where there is no such name."""
-        if not hasattr(owner, name):
-            return
-        original = getattr(owner, name)
-        setattr(owner, name, value)
-        self._undo.append(lambda: setattr(owner, name, original))
-
-    def extend(self, names: list[type], value: type) -> None:
-        """Append to a list until `restore`."""
-        names.append(value)
-        self._undo.append(lambda: names.remove(value))
-
-    def restore(self) -> None:
-        """Undo everything, last first."""
-        while self._undo:
-            self._undo.pop()()
-
-
 @contextlib.contextmanager
-def pretended_cuda(notes: set[str]) -> Iterator[Patches]:
-    """Let training code run as it would with one GPU; `notes` collects what was left out."""
+def pretended_cuda(
+    notes: set[str], values_of: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[Patches]:
+    """Let training code run as it would with one GPU; `notes` collects what was left out.
+
+    `values_of` answers code that reads a whole tensor; zeros without it.
+    """
     patches = Patches()
     try:
         _patch_device(patches)
         _patch_memory_and_streams(patches)
         _patch_fake_tensors(patches)
-        _patch_wrappers(patches, notes)
-        _patch_reads(patches, notes)
+        patch_wrappers(patches, notes)
+        _patch_reads(patches, notes, values_of or _zeros)
         yield patches
     finally:
         patches.restore()
@@ -114,6 +95,29 @@ def _patch_device(patches: Patches) -> None:
     }
     for name, value in answers.items():
         patches.set(cuda, name, _answer(value))
+    _patch_random_numbers(patches)
+    # torch's compiler asks for it when it is imported where CUDA is available.
+    patches.add(torch._C, "_cuda_getCurrentRawStream", _answer(0))
+
+
+class _Generator(torch.Generator):  # type: ignore[misc]
+    """A generator of random numbers nobody draws: on the host, whatever it was made for."""
+
+    def __new__(cls, device: object = None) -> _Generator:  # noqa: ARG004
+        made: _Generator = super().__new__(cls, torch.device("cpu"))
+        return made
+
+
+def _patch_random_numbers(patches: Patches) -> None:
+    with torch._C._DisableTorchDispatch():
+        state = torch.zeros(16, dtype=torch.uint8, device="cpu")
+    for owner in (torch.cuda, torch.cuda.random):
+        patches.set(owner, "get_rng_state", _answer(state))
+        patches.set(owner, "get_rng_state_all", _answer([state]))
+        patches.set(owner, "initial_seed", _answer(0))
+        for name in ("set_rng_state", "set_rng_state_all", "seed", "seed_all"):
+            patches.set(owner, name, _answer(None))
+    patches.set(torch, "Generator", _Generator)
 
 
 class _Event:
@@ -166,9 +170,18 @@ def _patch_memory_and_streams(patches: Patches) -> None:
         patches.set(cuda, name, _answer(0))
     for name in ("max_memory_reserved", "memory_cached", "max_memory_cached", "utilization"):
         patches.set(cuda, name, _answer(0))
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        patches.set(cuda.nvtx, name, _answer(0))
+    for name in ("reset_max_memory_allocated", "reset_max_memory_cached", "ipc_collect"):
+        patches.set(cuda, name, _answer(None))
+    for name in ("reset_accumulated_memory_stats", "_exchange_device", "_maybe_exchange_device"):
+        patches.set(cuda, name, _answer(0))
     for name in ("empty_cache", "reset_peak_memory_stats", "set_per_process_memory_fraction"):
         patches.set(cuda, name, _answer(None))
-    patches.set(cuda, "memory_stats", _answer({}))
+    patches.set(cuda, "memory_stats", _answer(defaultdict(int)))
+    patches.set(cuda, "memory_stats_as_nested_dict", _answer({}))
+    patches.set(cuda, "memory_summary", _answer(""))
+    patches.set(cuda, "memory_snapshot", _answer([]))
     patches.set(cuda, "mem_get_info", _answer((_MEMORY_BYTES, _MEMORY_BYTES)))
     patches.set(cuda, "Event", _Event)
     patches.set(cuda, "Stream", _Stream)
@@ -181,8 +194,31 @@ def _patch_fake_tensors(patches: Patches) -> None:
     """Let modules and optimizers treat fake tensors as they treat real ones."""
     patches.set(fake_tensor, "init_gpu_context", _answer(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
+    patches.set(Tensor, "__deepcopy__", _deep_copy)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
+
+
+_deep_copy_of_real = Tensor.__deepcopy__
+
+
+def _deep_copy(tensor: Tensor, memo: dict[int, object]) -> Tensor:
+    """`copy.deepcopy` of a fake tensor: what torch remembers of its values is not copied."""
+    if not isinstance(tensor, FakeTensor):
+        copied: Tensor = _deep_copy_of_real(tensor, memo)
+        return copied
+    if id(tensor) not in memo:
+        with torch.no_grad():
+            made = tensor.detach().clone()
+        if getattr(tensor, "_is_param", False):
+            made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+        elif tensor.is_leaf:
+            made.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            made.grad = _deep_copy(tensor.grad, memo)
+        memo[id(tensor)] = made
+    result: Tensor = memo[id(tensor)]
+    return result
 
 
 def _apply_in_place(
@@ -211,47 +247,27 @@ def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
             tensor.fake_device = converted.device
 
 
-def _patch_wrappers(patches: Patches, notes: set[str]) -> None:
-    """What a trace takes out of the way: compilation, and loader processes."""
-
-    def compile_(model: object = None, *_: object, **__: object) -> object:
-        notes.add("torch.compile was left out: the step is counted as eager code.")
-        return (lambda function: function) if model is None else model
-
-    def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
-        compile_(module)
-
-    patches.set(torch, "compile", compile_)
-    patches.set(nn.Module, "compile", compile_in_place)
-    initialise = DataLoader.__init__
-
-    def in_this_process(loader: DataLoader, *args: object, **kwargs: object) -> None:
-        kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False)
-        kwargs.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
-        # Positions after the dataset: batch_size, shuffle, sampler, batch_sampler, num_workers.
-        initialise(loader, *args[:5], **kwargs)
-
-    patches.set(DataLoader, "__init__", in_this_process)
-
-
-def _patch_reads(patches: Patches, notes: set[str]) -> None:
-    """Reading values off the GPU as a list or an array: zeros of the right shape."""
+def _patch_reads(patches: Patches, notes: set[str], values_of: Callable[[Tensor], Tensor]) -> None:
+    """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
-        known = known_value(tensor)
-        if known is not None:
-            with torch._C._DisableTorchDispatch():
-                return original_numpy(known)
-        notes.add("Tensors read as arrays were answered with zeros.")
+        notes.add("Tensors read as arrays were answered with zeros where values are unknown.")
+        values = values_of(tensor)
         with torch._C._DisableTorchDispatch():
-            return original_numpy(torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu"))
+            return original_numpy(values.detach().clone())
 
     original_numpy = Tensor.numpy
     patches.set(Tensor, "numpy", numpy)
     patches.set(Tensor, "tolist", _tolist)
+    patches.set(Tensor, "record_stream", _answer(None))
     patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    with torch._C._DisableTorchDispatch():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def _tolist(tensor: Tensor) -> object:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
 from outlay.trace.capture.standins import run_operator
-from outlay.trace.capture.values import follow_values, known_value
 from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
 from outlay.trace.moved import tensors_in
 from outlay.trace.trace import Kind, Layout, Op, Phase, Precision
@@ -27,11 +27,12 @@ from outlay.trace.workspace import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch._ops import OpOverload
 
     from outlay.trace.capture.callsites import CallSites
+    from outlay.trace.capture.selection import Selection
     from outlay.trace.step_report import CallSite
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
@@ -56,22 +57,34 @@ _FLASH = "aten._scaled_dot_product_flash_attention"
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records operations on the GPU while `recording`, and live memory always.
 
-    With `callsites`, `sites` has the user's line of each operation.
+    With `with_lines`, `sites` has the user's line of each operation.
     """
 
     def __init__(
-        self, notes: set[str], callsites: CallSites | None = None, *, batch_size: int = 1
+        self,
+        selection: Selection,
+        callsites: CallSites | None = None,
+        *,
+        with_lines: bool = False,
+        batch_size: int = 1,
     ) -> None:
         super().__init__()
+        self.selection = selection
         self.ledger = Ledger(batch_size)
         self.ops: list[Op] = []
         self.sites: list[CallSite | None] = []
         self._callsites = callsites
+        self._with_lines = with_lines
         self.unknown: Counter[str] = Counter()
-        self.host_reads = 0
+        self.host_reads: Counter[tuple[str, str]] = Counter()
+        """Lines that read a value off the GPU and what they were answered, with how often."""
         self.recording = False
-        self.notes = notes
         self.in_optimizer = False
+        self.optimizer_task = -1
+        """The backward pass that called the optimizer from a hook, if one did."""
+        self.modules_running = 0
+        self.optimized: dict[int, Tensor] = {}
+        """Parameters that an optimizer on the GPU has updated, by identity."""
         self._after_backward = False
         self._dispatched = 0
 
@@ -97,26 +110,36 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if self._dispatched % _COLLECT_EVERY == 0:
             gc.collect(1)
         phase = self._phase(func)
-        out = run_operator(func, args, kwargs, self.notes)
-        follow_values(func, args, kwargs, out)
+        out = run_operator(func, args, kwargs, self.selection)
+        self.selection.values.follow(func, args, kwargs, out)
+        self.selection.shares.follow(func, args, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
-        on_gpu = [t for t in tree_iter(out) if _is_on_gpu(t)]
+        on_gpu = [t for t in stored(out) if _is_on_gpu(t)]
         for tensor in on_gpu:
             self.ledger.made(tensor, phase)
         self._take_workspace(func, phase, args, kwargs, out)
+        if isinstance(out, bool):  # a question, answered on the host
+            return out
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self.ops.append(self._op(func, phase, args, kwargs, out))
-            if self._callsites is not None:
+            if self._callsites is not None and self._with_lines:
                 self.sites.append(self._callsites.here(func))
                 self.ledger.mark()
         return out
 
     def _phase(self, func: OpOverload) -> Phase:
-        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates."""
-        if torch._C._current_graph_task_id() != -1:
+        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates.
+
+        What a module computes is forward, also without gradients (a teacher, an evaluation).
+        """
+        task = torch._C._current_graph_task_id()
+        if task != -1:
             self._after_backward = True
-            return "backward"
+            in_hook = self.in_optimizer and task == self.optimizer_task
+            return "optimizer" if in_hook else "backward"
+        if self.modules_running:
+            return "forward"
         if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):
             return "optimizer"
         if self._after_backward and not torch.is_grad_enabled():
@@ -173,21 +196,56 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """An answer to `.item()`: the value where it follows from constants, else 0 from the GPU.
 
         0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
-        yes, every other question with no. Values kept on the CPU (an optimizer's step count) are
-        answered with 1.
+        yes, other questions with what is likelier, or no. A random number is in the middle, and
+        any other value on the CPU 1.
         """
-        known = known_value(tensor)
+        known = self._known(tensor)
         if known is not None:
-            with torch._C._DisableTorchDispatch():
-                value: bool | int | float = known.item()
-                return value
+            return known
         on_gpu = _is_on_gpu(tensor)
+        answer = self._answer(tensor, 0 if on_gpu else 1)
         if on_gpu and self.recording:
-            self.host_reads += 1
+            line = "" if self._callsites is None else self._callsites.line_now(with_code=True)
+            self.host_reads[line, _said(answer)] += 1
+        return answer
+
+    def _answer(self, tensor: Tensor, otherwise: int) -> bool | int | float:
+        likely = self.selection.likely(tensor)
         if tensor.dtype == torch.bool:
-            return bool(getattr(tensor, "outlay_answer", False))
-        answer = 0 if on_gpu else 1
-        return float(answer) if tensor.dtype.is_floating_point else answer
+            usual = bool(getattr(tensor, "outlay_answer", False))
+            return usual if likely is None else bool(likely)
+        answer = otherwise if likely is None else likely
+        return float(answer) if tensor.dtype.is_floating_point else int(answer)
+
+    def _known(self, tensor: Tensor) -> bool | int | float | None:
+        """The tensor's value where it does not depend on the data."""
+        constant = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+        values = self.selection.values.of(tensor) if constant is None else constant
+        if values is None:
+            return None
+        with torch._C._DisableTorchDispatch():
+            value: bool | int | float = values.item()
+            return value
+
+
+def _said(answer: bool | int | float) -> str:
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    return f"{answer:g}"
+
+
+def stored(out: object) -> Iterator[object]:
+    """The tensors of a result that have a storage: of a sparse one, its places and values.
+
+    Of a tensor made of tensors (a quantised state), those.
+    """
+    for one in tree_iter(out):
+        if isinstance(one, FakeTensor) and one.layout == torch.sparse_coo:
+            yield from (one._indices(), one._values())
+        elif isinstance(one, Tensor) and is_traceable_wrapper_subclass(one):
+            yield from stored([getattr(one, name) for name in one.__tensor_flatten__()[0]])
+        else:
+            yield one
 
 
 def _rows(tensors: list[Tensor]) -> int:
@@ -199,12 +257,15 @@ def _is_on_gpu(value: object) -> bool:
     return isinstance(value, FakeTensor) and bool(value.device.type == "cuda")
 
 
+@cache
 def _hint(func: OpOverload) -> Hint:
+    """What torch says of an operator; of one in place, what it says of its plain form."""
     if func.is_view:
         return "view"
-    if torch.Tag.pointwise in func.tags:
-        return "pointwise"
-    return ""
+    name = func._schema.name.partition("::")[2]
+    plain = getattr(_aten, name[:-1], None) if name.endswith("_") else None
+    forms = [func, *(getattr(plain, one) for one in (plain.overloads() if plain else ()))]
+    return "pointwise" if any(torch.Tag.pointwise in one.tags for one in forms) else ""
 
 
 def _precision(kind: Kind, tensors: list[Tensor]) -> Precision:

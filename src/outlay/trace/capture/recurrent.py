@@ -1,11 +1,12 @@
 """Recurrent layers as CUDA runs them: one cuDNN call a layer stack, not one operator a time step.
 
 torch takes cuDNN for `nn.LSTM`, `nn.GRU` and `nn.RNN` where it finds it; for fake tensors it would
-unroll the sequence. Packed sequences are left to torch.
+unroll the sequence. Packed sequences take the same road: see `sequences`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ def install() -> None:
     library = torch.library.Library("aten", "IMPL")
     for name, mode in _MODES.items():
         library.impl(f"{name}.input", _layer(mode), "AutogradCUDA")
+        library.impl(f"{name}.data", _packed_layer(mode), "AutogradCUDA")
     _registered.append(library)
 
 
@@ -44,6 +46,7 @@ def _layer(mode: int) -> Callable[..., tuple[Tensor, ...]]:
         train: bool,
         bidirectional: bool,
         batch_first: bool,
+        batch_sizes: Sequence[int] = (),
     ) -> tuple[Tensor, ...]:
         state, cell = hx if isinstance(hx, list | tuple) else (hx, None)
         x, state, cell, *weights = _autocast([x, state, cell, *weights])
@@ -65,12 +68,27 @@ def _layer(mode: int) -> Callable[..., tuple[Tensor, ...]]:
             dropout,
             train,
             bidirectional,
-            [],
+            list(batch_sizes),
             None,
         )
         return tuple(out[: 2 if cell is None else 3])
 
     return layer
+
+
+def _packed_layer(mode: int) -> Callable[..., tuple[Tensor, ...]]:
+    layer = _layer(mode)
+
+    def packed_layer(
+        data: Tensor,
+        batch_sizes: Tensor,
+        hx: Tensor | Sequence[Tensor],
+        *options: Any,
+    ) -> tuple[Tensor, ...]:
+        """Options: weights, has_biases, num_layers, dropout, train, bidirectional."""
+        return layer(data, hx, *options, False, batch_sizes.tolist())
+
+    return packed_layer
 
 
 def _autocast(tensors: list[Tensor | None]) -> list[Tensor]:
@@ -84,9 +102,9 @@ def forward(x: Tensor, *args: _Argument) -> tuple[Tensor, ...]:
     """What `aten._cudnn_rnn` returns, with a reserve that has a size."""
     out, *others, _reserve, buffer = torch.ops.aten._cudnn_rnn(x, *args)
     _, _, _, _, _, mode, hidden, _, num_layers, batch_first, _, _, bidirectional, *_ = args
-    states = x.shape[0] * x.shape[1] * hidden * (2 if bidirectional else 1)
+    states = math.prod(x.shape[:-1]) * hidden * (2 if bidirectional else 1)
     kept = states * (_KEPT_PER_POSITION[mode] * num_layers + num_layers - 1) * x.dtype.itemsize
-    if batch_first:
+    if batch_first and out.dim() == 3:
         out = out.new_empty(out.shape[1], out.shape[0], out.shape[2]).transpose(0, 1)
     return out, *others, x.new_empty(kept, dtype=torch.uint8), buffer
 

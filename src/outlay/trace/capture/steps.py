@@ -5,20 +5,33 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from outlay.trace.capture import attention, fakecuda, norms, recurrent
+from outlay.trace.capture import (
+    attention,
+    fakecuda,
+    norms,
+    recurrent,
+    sequences,
+    speech,
+    torchvision_ops,
+)
 from outlay.trace.capture.callsites import CallSites
+from outlay.trace.capture.patches import Patches
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
-from outlay.trace.capture.recorder import Recorder
+from outlay.trace.capture.recorder import Recorder, stored
+from outlay.trace.capture.selection import Selection
+from outlay.trace.capture.wrappers import patch_decorators
+from outlay.trace.profile import SELECTED
 
 if TYPE_CHECKING:
     from outlay.trace.capture.ledger import Ledger
@@ -31,6 +44,8 @@ WARM_UP_STEPS = 2
 _LETTING_GO_S = 0.02
 """Autograd's thread lets go of the last graph a little after `backward` returned, and needs Python
 for it; a process that ends first is aborted by it."""
+
+_READS_NAMED = 8
 
 Step = Callable[[], object]
 
@@ -56,23 +71,56 @@ def capture_steps(
     batch_size: int,
     *,
     period: int | None = None,
+    selected: float = SELECTED,
     own_file: str | None = None,
+    with_lines: bool = False,
 ) -> Capture:
     """What the step that `build(batch_size)` returns does once it runs evenly.
 
-    With `own_file`, the user's file, each operation's line in it or its folder is found too, and
-    the ledger is marked at each operation.
+    `selected` is the share of elements that a selection by unknown values keeps. Notes name lines
+    in `own_file`, the user's, or its folder; with `with_lines`, the line of each operation is
+    found too, and the ledger is marked at each.
 
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    capture = partial(_capture, build, batch_size, period, own_file)
+    watching = _Watching(own_file=own_file, with_lines=with_lines, selected=selected)
+    capture = partial(_capture, build, batch_size, period, watching)
     with contextlib.suppress(_MixedDevices):
         return capture(contextlib.nullcontext)
     try:
         return capture(lambda: torch.device("cuda"))
     except _MixedDevices as error:
         raise error.error from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watching:
+    """What to look for while a step runs."""
+
+    own_file: str | None
+    with_lines: bool
+    selected: float
+
+
+def _recorder(batch_size: int, watching: _Watching) -> Recorder:
+    if watching.own_file is None:
+        return Recorder(Selection(batch_size, watching.selected), batch_size=batch_size)
+    callsites = CallSites(watching.own_file)
+    selection = Selection(batch_size, watching.selected, callsites.line_now)
+    return Recorder(selection, callsites, with_lines=watching.with_lines, batch_size=batch_size)
+
+
+_noted_at_import: set[str] = set()
+
+
+def watch_imports() -> None:
+    """Prepare this process, for good, for the import of the user's file.
+
+    What it wraps in decorators, and what torchvision lacks, is then seen to in time.
+    """
+    torchvision_ops.install()
+    patch_decorators(Patches(), _noted_at_import)
 
 
 class _MixedDevices(Exception):
@@ -98,23 +146,27 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
-    own_file: str | None,
+    watching: _Watching,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     fakecuda.install()
     attention.install()
     norms.install()
     recurrent.install()
-    notes: set[str] = set()
-    callsites = None if own_file is None else CallSites(own_file)
-    recorder = Recorder(notes, callsites, batch_size=batch_size)
-    mode = FakeMode(allow_non_fake_inputs=True)
+    sequences.install()
+    speech.install()
+    torchvision_ops.install()
+    notes = set(_noted_at_import)
+    recorder = _recorder(batch_size, watching)
+    mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _no_collection_by_chance(),
-        pretended_cuda(notes) as patches,
+        pretended_cuda(notes, recorder.selection.answers) as patches,
+        _eager(),
         mode,
         recorder,
         _watched_optimizers(recorder),
+        _watched_modules(recorder),
     ):
         patch_imported_libraries(patches)
         with torch.device("cuda"):
@@ -124,9 +176,6 @@ def _capture(
         with stepping(), _told_apart():
             parameters = _record(step, recorder, period)
     time.sleep(_LETTING_GO_S)
-    if recorder.host_reads:
-        reads = recorder.host_reads / period
-        notes.add(f"{reads:g} values a step were read back from the GPU and answered with 0.")
     return Capture(
         batch_size=batch_size,
         period=period,
@@ -135,9 +184,23 @@ def _capture(
         parameters=sum(p.numel() for p in parameters),
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
-        notes=tuple(sorted(notes)),
+        notes=(*sorted(notes), *recorder.selection.notes(), *_reads(recorder.host_reads, period)),
         sites=tuple(recorder.sites),
     )
+
+
+def _reads(host_reads: Mapping[tuple[str, str], int], period: int) -> list[str]:
+    """Which lines read values off the GPU, and what they were told."""
+    said = []
+    for (line, answer), times in host_reads.items():
+        where = f"{line} reads" if line else "The step reads"
+        often = f"{times / period:g} values" if times != period else "a value"
+        said.append(f"{where} {often} back from the GPU and is answered with {answer}.")
+    more = len(said) - _READS_NAMED
+    if more > 0:
+        rest = sum(list(host_reads.values())[_READS_NAMED:]) / period
+        return [*said[:_READS_NAMED], f"{rest:g} more values a step are read on other lines."]
+    return said
 
 
 @contextlib.contextmanager
@@ -151,6 +214,14 @@ def _no_collection_by_chance() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _eager() -> contextlib.AbstractContextManager[object]:
+    """Run what was compiled before as it was written; before torch 2.6 there is no such stance."""
+    if not hasattr(torch.compiler, "set_stance"):
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _period_of(step: Step) -> int:
@@ -172,7 +243,8 @@ def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
         recorder.start_step()
         step()
     recorder.recording = False
-    return parameters
+    known = {id(p) for p in parameters}
+    return [*parameters, *(p for key, p in recorder.optimized.items() if key not in known)]
 
 
 def _parameters() -> Iterator[Tensor]:
@@ -206,9 +278,11 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
 
     def before(optimizer: Optimizer, *_: object) -> None:
         parameters = _optimized(optimizer)
+        recorder.optimized.update((id(p), p) for p in parameters if p.device.type == "cuda")
         recorder.ledger.call("parameters", _on_gpu(parameters))
         recorder.ledger.call("gradients", _on_gpu(p.grad for p in parameters))
         recorder.in_optimizer = True
+        recorder.optimizer_task = torch._C._current_graph_task_id()
 
     def after(optimizer: Optimizer, *_: object) -> None:
         recorder.in_optimizer = False
@@ -226,13 +300,27 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
             handle.remove()
 
 
+@contextlib.contextmanager
+def _watched_modules(recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder while a module computes."""
+
+    def before(*_: object) -> None:
+        recorder.modules_running += 1
+
+    def after(*_: object) -> None:
+        recorder.modules_running -= 1
+
+    handles = [
+        module.register_module_forward_pre_hook(before),
+        module.register_module_forward_hook(after, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def _on_gpu(values: Iterable[object]) -> Iterator[Tensor]:
-    return (v for v in values if isinstance(v, Tensor) and v.device.type == "cuda")
-
-
-def define_operators(namespace: str, schemas: Sequence[str]) -> object:
-    """Declare operators that a library could not register; they last as long as the result."""
-    library = torch.library.Library(namespace, "FRAGMENT")
-    for schema in schemas:
-        library.define(schema)
-    return library
+    tensors = (v for v in values if isinstance(v, Tensor) and v.device.type == "cuda")
+    return (part for tensor in tensors for part in stored(tensor) if isinstance(part, Tensor))

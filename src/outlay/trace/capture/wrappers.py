@@ -1,0 +1,209 @@
+"""What a trace takes out of a step's way: compilers, graphs, several GPUs, loader processes.
+
+Each is replaced by what it does to one step on one GPU in eager mode, with a note that says so.
+User code may bind such a name when it is imported: `patch_decorators` can be called before that,
+and classes are changed rather than replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.utils.data import DataLoader
+
+from outlay.trace.capture.refusals import NotTraceable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from outlay.trace.capture.patches import Patches
+
+COMPILED = "torch.compile was left out: the step is counted as eager code."
+GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
+DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
+FLEX = (
+    "flex_attention is counted as fused attention over all blocks: what a block mask saves and "
+    "what a score function costs is left out."
+)
+
+
+def patch_wrappers(patches: Patches, notes: set[str]) -> None:
+    """Replace what wraps a step; `notes` learns what was left out once it is used."""
+    patch_decorators(patches, notes)
+    _patch_graphs(patches, notes)
+    _patch_loader(patches)
+    _patch_saving(patches, notes)
+    if dist.is_available():
+        _patch_processes(patches, notes)
+
+
+def patch_decorators(patches: Patches, notes: set[str]) -> None:
+    """Replace what code may already use, or bind a name to, while it is imported."""
+    _patch_compilers(patches, notes)
+    if dist.is_available():
+        _patch_parallel_modules(patches, notes)
+    _patch_flex_attention(patches, notes)
+
+
+def _patch_compilers(patches: Patches, notes: set[str]) -> None:
+    def compile_(model: object = None, *_: object, **__: object) -> object:
+        notes.add(COMPILED)
+        return (lambda function: function) if model is None else model
+
+    def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
+        compile_(module)
+
+    patches.set(torch, "compile", compile_)
+    patches.set(nn.Module, "compile", compile_in_place)
+
+
+class _Graph:
+    """A CUDA graph: what its replay runs is known to the GPU alone."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise NotTraceable(
+            "A captured CUDA graph cannot be traced: its replay shows no operations.",
+            fix="Let the step run the same code without the graph when it is traced: "
+            "it does the same work.",
+        )
+
+
+def _patch_graphs(patches: Patches, notes: set[str]) -> None:
+    def graphed(callables: object, *_: object, **__: object) -> object:
+        notes.add(GRAPHED)
+        return callables
+
+    patches.set(torch.cuda, "make_graphed_callables", graphed)
+    patches.set(torch.cuda, "CUDAGraph", _Graph)
+
+
+def _patch_loader(patches: Patches) -> None:
+    initialise = DataLoader.__init__
+
+    def in_this_process(loader: DataLoader, *args: object, **kwargs: object) -> None:
+        kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False)
+        kwargs.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
+        # Positions after the dataset: batch_size, shuffle, sampler, batch_sampler, num_workers.
+        initialise(loader, *args[:5], **kwargs)
+
+    patches.set(DataLoader, "__init__", in_this_process)
+
+
+def _patch_saving(patches: Patches, notes: set[str]) -> None:
+    def save(*_: object, **__: object) -> None:
+        notes.add("torch.save was left out: a trace has no values to save.")
+
+    patches.set(torch, "save", save)
+
+
+# Several GPUs
+
+
+def _patch_processes(patches: Patches, notes: set[str]) -> None:
+    """One process that is all of them."""
+    started: list[bool] = []
+
+    def start(*_: object, **__: object) -> None:
+        notes.add(DISTRIBUTED)
+        started.append(True)
+
+    def stay(*_: object, **__: object) -> None:
+        """Nothing to do among one: all_reduce, broadcast, barrier."""
+
+    def first_of(outputs: list[Any], value: object, *_: object, **__: object) -> None:
+        if outputs:
+            outputs[0] = value
+
+    def gather(outputs: list[Tensor], tensor: Tensor, *_: object, **__: object) -> None:
+        if outputs:
+            outputs[0].copy_(tensor)
+
+    def into(output: Tensor, tensor: Tensor, *_: object, **__: object) -> None:
+        output.copy_(tensor)
+
+    patches.set(dist, "init_process_group", start)
+    patches.set(dist, "is_initialized", lambda: bool(started))
+    patches.set(dist, "get_rank", lambda *_: 0)
+    patches.set(dist, "get_world_size", lambda *_: 1)
+    patches.set(dist, "get_backend", lambda *_: "nccl")
+    patches.set(dist, "is_nccl_available", lambda: True)
+    for name in ("destroy_process_group", "barrier", "all_reduce", "broadcast", "reduce"):
+        patches.set(dist, name, stay)
+    for name in ("new_group", "broadcast_object_list", "monitored_barrier"):
+        patches.set(dist, name, stay)
+    patches.set(dist, "all_gather", gather)
+    patches.set(dist, "all_gather_object", first_of)
+    for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"):
+        patches.set(dist, name, into)
+
+
+def _patch_parallel_modules(patches: Patches, notes: set[str]) -> None:
+    """Modules that spread a model or its gradients: they only call the module they wrap."""
+    from torch.distributed import fsdp
+
+    for kind, name in (
+        (nn.parallel.DistributedDataParallel, "module"),
+        (nn.DataParallel, "module"),
+        (fsdp.FullyShardedDataParallel, "_fsdp_wrapped_module"),
+    ):
+        patches.set(kind, "__init__", _wrapping(name, notes))
+        patches.set(kind, "forward", _calling(name))
+        patches.set(kind, "no_sync", lambda _self: contextlib.nullcontext())
+    for method in ("named_parameters", "named_buffers", "apply", "_apply", "train"):
+        patches.set(fsdp.FullyShardedDataParallel, method, getattr(nn.Module, method))
+    patches.set(fsdp.FullyShardedDataParallel, "clip_grad_norm_", _clip)
+
+    def fully_shard(module: nn.Module, *_: object, **__: object) -> nn.Module:
+        notes.add(DISTRIBUTED)
+        return module
+
+    patches.set(fsdp, "fully_shard", fully_shard)
+
+
+def _wrapping(name: str, notes: set[str]) -> Callable[..., None]:
+    def initialise(wrapper: nn.Module, module: nn.Module, *_: object, **__: object) -> None:
+        notes.add(DISTRIBUTED)
+        nn.Module.__init__(wrapper)
+        setattr(wrapper, name, module)
+
+    return initialise
+
+
+def _calling(name: str) -> Callable[..., object]:
+    def forward(wrapper: nn.Module, *args: object, **kwargs: object) -> object:
+        return wrapper._modules[name](*args, **kwargs)
+
+    return forward
+
+
+def _clip(module: nn.Module, max_norm: float, norm_type: float = 2.0) -> Tensor:
+    total: Tensor = nn.utils.clip_grad_norm_(module.parameters(), max_norm, norm_type)
+    return total
+
+
+# flex_attention
+
+
+def _patch_flex_attention(patches: Patches, notes: set[str]) -> None:
+    try:
+        from torch.nn.attention import flex_attention as module
+    except ImportError:  # before torch 2.5
+        return
+
+    def attend(
+        query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        notes.add(FLEX)
+        scale = kwargs.get("scale", args[2] if len(args) > 2 else None)
+        heads = query.shape[1] // key.shape[1]
+        if heads > 1:
+            key, value = (one.repeat_interleave(heads, 1) for one in (key, value))
+        out = nn.functional.scaled_dot_product_attention(query, key, value, scale=scale)
+        sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        return out, sums, sums
+
+    patches.set(module, "flex_attention_hop", attend)

@@ -1,0 +1,152 @@
+"""The tracing process: asked, waited for, and cleared away with everything it started.
+
+What it prints is shown only if it dies; it reads nothing from the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlay import errors
+from outlay.errors import OutlayError, TraceFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LAST_WORDS_BYTES = 4096
+
+
+def answer_of(request: Mapping[str, object], *, timeout_s: float | None = None) -> dict[str, Any]:
+    """What the tracing process answers to a request; its errors are raised here.
+
+    Without an answer after `timeout_s` seconds it is ended, as it is when this one is interrupted.
+    """
+    with tempfile.TemporaryDirectory(prefix="outlay-trace-") as folder:
+        answer = _ask(request, Path(folder), timeout_s)
+    if "error" in answer:
+        raise _error_from(answer)
+    return answer
+
+
+def _ask(request: Mapping[str, object], folder: Path, timeout_s: float | None) -> dict[str, object]:
+    question, reply, log = (folder / name for name in ("request.json", "reply.json", "log"))
+    question.write_text(json.dumps(request))
+    command = [sys.executable, "-m", "outlay.trace.child", str(question), str(reply)]
+    with log.open("wb") as out:
+        returncode = _run(command, out.fileno(), timeout_s)
+    if not reply.exists():
+        raise _died(returncode, _last_words(log))
+    answer: dict[str, object] = json.loads(reply.read_text())
+    return answer
+
+
+def _run(command: list[str], log: int, timeout_s: float | None) -> int:
+    """The status a command ends with; whatever it has started ends with it."""
+    child = subprocess.Popen(
+        command,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    try:
+        return child.wait(timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise TraceFailed(
+            f"The trace was ended after {timeout_s:g} s.",
+            why="The step, or the building of it, had not come to an end.",
+            fix="Give it longer (--timeout), or trace a step that runs one iteration alone.",
+        ) from error
+    finally:
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the process and what it left behind, and take note of its end."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
+
+
+def _environment() -> dict[str, str]:
+    """The same outlay, and no real GPU: a trace must not take memory from a running job."""
+    package_folder = str(Path(__file__).parents[2])
+    paths = [package_folder, os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def _last_words(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - _LAST_WORDS_BYTES, 0))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return " ".join(lines[-3:])
+
+
+def _died(returncode: int, last_words: str) -> TraceFailed:
+    """The error for a tracing process that left no answer: is it torch's fault or the step's?"""
+    if not torch_can_be_traced():
+        return TraceFailed(
+            "The torch in this Python cannot be traced.",
+            why="Not even a small training step of outlay's own survived on fake CUDA tensors.",
+            fix="Install torch 2.13 (the CPU wheel will do): pip install torch==2.13.0.",
+        )
+    if returncode >= 0:
+        what = f"The tracing process ended with status {returncode} and no result."
+    else:
+        what = f"The tracing process was killed by {_signal_name(-returncode)}."
+    why = f"Its last words: {last_words}" if last_words else "It said nothing."
+    return TraceFailed(what, why=why, fix=_advice(returncode))
+
+
+def _advice(returncode: int) -> str:
+    if returncode == -signal.SIGKILL:
+        return (
+            "The machine may have run out of memory: tensors made while the file is imported are "
+            "real. Make them inside the function, where they take none."
+        )
+    if returncode >= 0:
+        return "Keep what ends the program (os._exit) out of the step."
+    return "Check that the step runs by itself; then try a smaller part of it."
+
+
+def torch_can_be_traced() -> bool:
+    """Whether a small step survives with this torch, tried in a process of its own."""
+    return self_test()[0]
+
+
+def self_test() -> tuple[bool, str]:
+    """Whether a small step survives with this torch, and what the test says of torch."""
+    command = [sys.executable, "-m", "outlay.trace.capture.selftest"]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    said = done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
+    return done.returncode == 0, said
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _error_from(answer: Mapping[str, object]) -> OutlayError:
+    """The child's error, raised again here."""
+    kind = getattr(errors, str(answer["error"]), TraceFailed)
+    error: OutlayError = kind(str(answer["what"]), why=str(answer["why"]), fix=str(answer["fix"]))
+    return error

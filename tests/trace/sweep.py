@@ -1,0 +1,97 @@
+"""Traces every step of a file in one process: importing torch takes longer than a small step.
+
+`python sweep.py STEPS.py REPLY.json` writes the report of each public function of the file, or the
+error it ended with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from functools import cache
+from pathlib import Path
+
+from outlay.trace.step_report import StepReport
+from outlay.trace.step_store import report_from_json, report_to_json
+
+ROOT = Path(__file__).parents[2]
+BATCH_SIZE = 8
+
+
+@cache
+def swept(file: Path, selected: float | None = None) -> dict[str, StepReport | str]:
+    """The report of every step in a file at batch size 8; the error's text where it has none."""
+    with tempfile.TemporaryDirectory() as folder:
+        reply = Path(folder) / "reply.json"
+        command = [sys.executable, __file__, str(file), str(reply)]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert reply.exists(), done.stderr[-3000:]
+        found = json.loads(reply.read_text())
+    return {
+        name: one if isinstance(one, str) else report_from_json(one) for name, one in found.items()
+    }
+
+
+def report(file: Path, name: str) -> StepReport:
+    """The report of one step; its error, if it has one, fails the test."""
+    found = swept(file)[name]
+    assert isinstance(found, StepReport), found
+    return found
+
+
+def flops(report: StepReport, *kinds: str, phase: str | None = None) -> float:
+    """FLOPs of the operations of some kinds (of all without any)."""
+    chosen = [op for op in report.ops if not kinds or op.kind in kinds]
+    return sum(op.flops for op in chosen if phase in (None, op.phase))
+
+
+def count(report: StepReport, name: str, phase: str | None = None) -> float:
+    """How often an operator runs in a step."""
+    return sum(op.count for op in report.ops if op.name == name and phase in (None, op.phase))
+
+
+def said(report: StepReport) -> str:
+    """All notes."""
+    return " ".join(report.notes)
+
+
+def _main(file: str, reply: str) -> None:
+    import warnings
+
+    from outlay.trace.capture import watch_imports
+    from outlay.trace.one_step import trace_step
+    from outlay.trace.target import Target, load_module
+
+    warnings.simplefilter("ignore")
+    watch_imports()
+    module = load_module(Target(path=Path(file), function="step").path)
+    steps = {
+        name: value
+        for name, value in vars(module).items()
+        if callable(value)
+        and getattr(value, "__module__", "") == module.__name__
+        and name[0] != "_"
+    }
+    answers = {}
+    with contextlib.redirect_stdout(sys.stderr):
+        for name, build in steps.items():
+            try:
+                answers[name] = report_to_json(trace_step(build, BATCH_SIZE))
+            except (Exception, SystemExit):
+                answers[name] = traceback.format_exc()
+    Path(reply).write_text(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
