@@ -172,7 +172,7 @@ def _copy_bytes(tensor: Tensor) -> float:
 
 # Convolutions
 
-_SMALL_KERNEL = 16
+_SMALL_KERNEL = 27
 _FEW_CHANNELS = 4
 _SMALL_IMAGE = 256
 _MOST_SPLIT_BYTES = 8 * MIB
@@ -220,6 +220,9 @@ def conv_backward_workspaces(
         yield Workspace(size_bytes=copied)
         return
     yield Workspace(size_bytes=copied)
+    if is_channels_last(grad) and _wants(args[7], 2):
+        samples, channels, *sides = grad.shape
+        yield from _partial_sums(samples * math.prod(sides), channels)
     if precision in _TENSOR_CORES and not (conv.reads_little and precision == "tf32"):
         tensor = conv.parts_bytes if last else conv.gradient_bytes(precision)
         yield _optional(tensor, on_tensor_cores(precision))
@@ -227,6 +230,10 @@ def conv_backward_workspaces(
         yield from conv.in_fp32(conv.winograd_bytes, precision)
         more = conv.tiled_fourier_bytes - conv.winograd_bytes
         yield from conv.in_fp32(max(more, 0), precision, positions=_FOURIER_POSITIONS)
+
+
+def _wants(mask: object, place: int) -> bool:
+    return isinstance(mask, Sequence) and bool(mask[place])
 
 
 def _optional(size_bytes: float, condition: str) -> Workspace:
@@ -320,7 +327,7 @@ class _Conv:
         are summed up; of small 16-bit images that are not aligned to 16 bytes copies are made.
         """
         copies = self.copies_bytes(precision)
-        if not self.is_product:
+        if not self.is_product or len(self.x.shape) == 5:
             return copies + self.parts_bytes
         positions = math.prod(self.x.shape[2:])
         if positions <= _SMALL_IMAGE and positions % 8 and precision != "tf32":
@@ -409,16 +416,24 @@ def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Takings:
         return
     rows = math.prod(x.shape[dim] for dim in reduced)
     results = math.prod(x.shape) // max(rows, 1)
-    few_rows = rows <= _FEW_ROWS and 0 not in reduced
-    if results % 4 or few_rows:
-        return
-    width = min(32, 1 << (results // 4).bit_length() - 1)
-    yield Workspace(size_bytes=rows * results * width**2 / 128, condition=SUMS)
+    if rows > _FEW_ROWS or 0 in reduced:
+        yield from _partial_sums(rows, results)
+
+
+def _partial_sums(rows: int, results: int) -> Takings:
+    if results % 4 == 0:
+        width = min(32, 1 << (results // 4).bit_length() - 1)
+        yield Workspace(size_bytes=rows * results * width**2 / 128, condition=SUMS)
 
 
 def softmax_backward_workspaces(grad: Tensor, *_: object, **__: object) -> Takings:
     """The product of gradient and output, before it is summed over rows."""
     yield Workspace(size_bytes=tensor_bytes(grad))
+
+
+def mse_loss_workspaces(x: Tensor, _y: Tensor, reduction: int = 1, **_: object) -> Takings:
+    """The squared differences, before they are averaged."""
+    yield Workspace(size_bytes=tensor_bytes(x) if reduction else 0)
 
 
 def safe_softmax_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
@@ -497,6 +512,7 @@ _BY_NAME: Mapping[str, _Formula] = {
     "sum mean linalg_vector_norm": outer_sum_workspaces,
     "_softmax_backward_data": softmax_backward_workspaces,
     "_safe_softmax": safe_softmax_workspaces,
+    "mse_loss": mse_loss_workspaces,
     "_softmax _log_softmax native_layer_norm native_group_norm": contiguous_input_workspaces,
     "native_layer_norm_backward native_group_norm_backward": layer_norm_backward_workspaces,
     "upsample_nearest2d_backward upsample_bilinear2d_backward "

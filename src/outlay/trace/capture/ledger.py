@@ -124,6 +124,11 @@ class Ledger:
         for entry in self._at_restart:
             entry.made_in = "before"
 
+    def finish(self) -> None:
+        """Say that the last step is over: what ends from now on is no part of it."""
+        self._settle()
+        self._references.clear()
+
     def start_step(self) -> None:
         """Say that a step begins."""
         self.step_starts.append(len(self._history))

@@ -243,6 +243,7 @@ def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
         recorder.start_step()
         step()
     recorder.recording = False
+    recorder.ledger.finish()
     known = {id(p) for p in parameters}
     return [*parameters, *(p for key, p in recorder.optimized.items() if key not in known)]
 

@@ -94,6 +94,12 @@ def _declare() -> None:
         return
     library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in _SCHEMAS:
-        library.define(schema)
+        if not _is_declared(schema.partition("(")[0]):
+            library.define(schema)
     library.impl("_cuda_version", lambda: -1, "CompositeImplicitAutograd")
     _declared.append(library)
+
+
+def _is_declared(name: str) -> bool:
+    """Whether somebody else, such as the user's own file, has declared an operator."""
+    return bool(torch._C._jit_get_schemas_for_operator(f"torchvision::{name}"))
