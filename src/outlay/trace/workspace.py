@@ -51,14 +51,15 @@ class Workspace:
     """Bytes an operator takes while it runs, if the condition is met.
 
     `optional`: where there is no room, the library takes another algorithm that needs less.
-    `from_rows`: taken if its tensors have so many in their first dimension, which is mostly the
-    batch.
+    `from_rows`: taken if its tensors have so many in their first dimension, mostly the batch.
     """
 
     size_bytes: float
     condition: str = ALWAYS
     optional: bool = False
     from_rows: int = 1
+    turn: int = 0
+    """Those of one turn are there together, one turn after another; 0 is there all the while."""
 
     def condition_for(self, rows: int, batch_size: int) -> str:
         """The condition with the least batch size in it, from a trace at one batch size."""
@@ -222,22 +223,28 @@ def conv_backward_workspaces(
     yield Workspace(size_bytes=copied)
     if is_channels_last(grad) and _wants(args[7], 2):
         samples, channels, *sides = grad.shape
-        yield from _partial_sums(samples * math.prod(sides), channels)
+        yield from _partial_sums(samples * math.prod(sides), channels, turn=3)
     if precision in _TENSOR_CORES and not (conv.reads_little and precision == "tf32"):
-        tensor = conv.parts_bytes if last else conv.gradient_bytes(precision)
-        yield _optional(tensor, on_tensor_cores(precision))
-    if not last:
-        yield from conv.in_fp32(conv.winograd_bytes, precision)
-        more = conv.tiled_fourier_bytes - conv.winograd_bytes
-        yield from conv.in_fp32(max(more, 0), precision, positions=_FOURIER_POSITIONS)
+        condition = on_tensor_cores(precision)
+        if _wants(args[7], 0) and not (last or conv.is_product):
+            yield _optional(conv.copies_bytes(precision), condition, turn=1)
+        if _wants(args[7], 1):
+            parts = conv.parts_bytes if last else conv.gradient_bytes(precision)
+            yield _optional(parts, condition, turn=2)
+    if not last and _wants(args[7], 0):
+        yield from conv.in_fp32(
+            conv.tiled_fourier_bytes, precision, positions=_FOURIER_POSITIONS, turn=1
+        )
+    if not last and _wants(args[7], 1):
+        yield from conv.in_fp32(conv.winograd_bytes, precision, turn=2)
 
 
 def _wants(mask: object, place: int) -> bool:
     return isinstance(mask, Sequence) and bool(mask[place])
 
 
-def _optional(size_bytes: float, condition: str) -> Workspace:
-    return Workspace(size_bytes=size_bytes, condition=condition, optional=True)
+def _optional(size_bytes: float, condition: str, turn: int = 0) -> Workspace:
+    return Workspace(size_bytes=size_bytes, condition=condition, optional=True, turn=turn)
 
 
 class _Conv:
@@ -262,7 +269,9 @@ class _Conv:
     # Found on an H200 by a sweep of 462 sizes in fp32 (`tools/measure_memory.py layers`): where
     # one of the three is taken it is of this size; when it is taken is only nearly so.
 
-    def in_fp32(self, size_bytes: float, precision: Precision, *, positions: int = 1) -> Takings:
+    def in_fp32(
+        self, size_bytes: float, precision: Precision, *, positions: int = 1, turn: int = 0
+    ) -> Takings:
         """A workspace of the arithmetic without tensor cores, taken from so many positions on."""
         if size_bytes and precision in ("fp32", "tf32"):
             yield Workspace(
@@ -270,6 +279,7 @@ class _Conv:
                 condition=ALWAYS if precision == "fp32" else without_tensor_cores(precision),
                 optional=True,
                 from_rows=math.ceil(positions / math.prod(self.x.shape[2:])),
+                turn=turn,
             )
 
     @property
@@ -321,7 +331,7 @@ class _Conv:
         return sum(copies)
 
     def gradient_bytes(self, precision: Precision) -> float:
-        """What the gradients take on plain tensors.
+        """What the weights' gradient takes on plain tensors.
 
         A kernel of size 1 is a matrix product per sample, whose parts of the weight's gradient
         are summed up; of small 16-bit images that are not aligned to 16 bytes copies are made.
@@ -420,10 +430,11 @@ def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Takings:
         yield from _partial_sums(rows, results)
 
 
-def _partial_sums(rows: int, results: int) -> Takings:
+def _partial_sums(rows: int, results: int, turn: int = 0) -> Takings:
     if results % 4 == 0:
         width = min(32, 1 << (results // 4).bit_length() - 1)
-        yield Workspace(size_bytes=rows * results * width**2 / 128, condition=SUMS)
+        size_bytes = rows * results * width**2 / 128
+        yield Workspace(size_bytes=size_bytes, condition=SUMS, turn=turn)
 
 
 def softmax_backward_workspaces(grad: Tensor, *_: object, **__: object) -> Takings:
@@ -485,19 +496,39 @@ def index_put_workspaces(
 
 # Recurrent layers
 
-_RNN_FACTOR = 9
-# Assumes: cuDNN takes this many times the layer's output. Found 6 to 15, more with more layers.
+
+def rnn_workspaces(
+    x: Tensor, weights: Sequence[Tensor], *args: object, out: Sequence[Tensor], **_: object
+) -> Takings:
+    """cuDNN's workspace, and a copy of the input with time first.
+
+    Found on an H200 within a few percent: six times the output, half as much again of the weights,
+    a quarter more for two directions. From the third argument: weights per layer, buffer, state,
+    cell, mode, hidden, projection, layers, batch_first, dropout, train, bidirectional.
+    """
+    yield Workspace(size_bytes=_recurrent_bytes(x, weights, out[0], args[7:]))
 
 
-def rnn_workspaces(x: Tensor, *_args: object, out: Sequence[Tensor], **_: object) -> Takings:
-    """cuDNN's workspace, and a copy of the input with time first."""
-    yield Workspace(size_bytes=_RNN_FACTOR * tensor_bytes(out[0]) + tensor_bytes(x))
+def rnn_backward_workspaces(
+    x: Tensor, weights: Sequence[Tensor], *args: object, **_: object
+) -> Takings:
+    """The same for the gradients of input and weights, one after the other.
+
+    From the third argument: weights per layer, buffer, state, cell, output, three gradients, mode,
+    hidden, projection, layers, batch_first, dropout, train, bidirectional.
+    """
+    size_bytes = _recurrent_bytes(x, weights, args[4], args[11:])
+    yield Workspace(size_bytes=size_bytes, turn=1)
+    yield Workspace(size_bytes=size_bytes, turn=2)
 
 
-def rnn_backward_workspaces(x: Tensor, *args: object, **_: object) -> Takings:
-    """The same for the gradients; the sixth argument is the layer's output."""
-    output = args[5] if len(args) > 5 else None
-    yield Workspace(size_bytes=_RNN_FACTOR * tensor_bytes(output) + tensor_bytes(x))
+def _recurrent_bytes(
+    x: Tensor, weights: Sequence[Tensor], output: object, options: Sequence[object]
+) -> float:
+    """Options: layers, batch_first, dropout, train, bidirectional."""
+    turned_bytes = tensor_bytes(x) if options[1:2] == (True,) else 0
+    directions = 1.25 if options[4:5] == (True,) else 1.0
+    return 6 * directions * tensor_bytes(output) + 1.5 * tensor_bytes(*weights) + turned_bytes
 
 
 def _rounded(number: int, multiple: int) -> int:

@@ -17,7 +17,7 @@ from outlay.trace.trace import Memory, Phase
 from outlay.trace.workspace import CUBLAS, REFERENCE, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor, UntypedStorage
 
@@ -145,14 +145,27 @@ class Ledger:
             kept = Workspace(size_bytes=REFERENCE.cublas_bytes, condition=CUBLAS)
             self._kept_workspaces.append(self._take(kept, phase, CUBLAS))
 
-    def workspace(self, workspace: Workspace, phase: Phase, rows: int = 1) -> None:
-        """Note bytes an operator takes while it runs and gives back at its end.
+    def workspaces(self, taken: Sequence[Workspace], phase: Phase, rows: int = 1) -> None:
+        """Note what an operator takes while it runs and gives back at its end, turn by turn.
 
         `rows` is how many its tensors have in their first dimension.
         """
-        entry = self._take(workspace, phase, workspace.condition_for(rows, self._batch_size))
-        self._ended.append(entry)
-        self._workspaces.append(entry)
+        throughout = self._take_all(taken, 0, phase, rows)
+        for turn in sorted({workspace.turn for workspace in taken if workspace.turn}):
+            self._settle()
+            self._ended.extend(self._take_all(taken, turn, phase, rows))
+        self._ended.extend(throughout)
+
+    def _take_all(
+        self, taken: Sequence[Workspace], turn: int, phase: Phase, rows: int
+    ) -> list[_Storage]:
+        entries = [
+            self._take(workspace, phase, workspace.condition_for(rows, self._batch_size))
+            for workspace in taken
+            if workspace.turn == turn
+        ]
+        self._workspaces.extend(entries)
+        return entries
 
     def beside(self, tensor: Tensor, workspace: Workspace, phase: Phase) -> None:
         """Note bytes that some GPUs keep as long as a tensor lives."""

@@ -179,8 +179,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
         precision = _precision(formula.kind, tensors)
-        for workspace in workspaces_of(name, args, kwargs, out, precision):
-            self.ledger.workspace(workspace, phase, _rows(tensors))
+        taken = workspaces_of(name, args, kwargs, out, precision)
+        if taken:
+            self.ledger.workspaces(taken, phase, _rows(tensors))
         if name == _FLASH:
             self._keep_scores(args, out, phase, precision)
 
@@ -189,7 +190,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         batch, heads, rows, _ = args[0].shape
         scores_bytes = 4 * batch * heads * rows * args[1].shape[-2]
         scores = Workspace(size_bytes=scores_bytes, condition=with_attention("math", precision))
-        self.ledger.workspace(scores, phase)
+        self.ledger.workspaces([scores], phase)
         self.ledger.beside(out[1], scores, phase)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
