@@ -29,6 +29,7 @@ PUBLIC = [
     "profile_of",
     "read_workload",
     "register_op",
+    "trace",
     "trace_step",
 ]
 
@@ -39,13 +40,21 @@ def test_all_is_exact():
     assert dir(outlay) == sorted(PUBLIC)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", sorted({*PUBLIC} - {"trace"}))
 def test_every_name_is_the_one_its_module_defines(name):
     member = getattr(outlay, name)
     home = importlib.import_module(member.__module__)
     assert getattr(home, name) is member
     assert home.__name__.startswith("outlay.")
     assert member.__doc__
+
+
+def test_trace_is_a_package_that_can_be_called():
+    assert outlay.trace is importlib.import_module("outlay.trace")
+    with pytest.raises(outlay.OutlayError, match="0 is not a batch size"):
+        outlay.trace("train.py:step", 0)
+    importlib.import_module("outlay.trace.store")
+    assert callable(outlay.trace)
 
 
 def test_an_unknown_name_is_an_attribute_error():

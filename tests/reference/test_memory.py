@@ -1,0 +1,80 @@
+"""Predicted memory against what steps really took on an H200 (data/README.md says how)."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from outlay.gpu_names import find_gpu
+from outlay.pipeline import calibration
+from outlay.predict.memory import largest_batch, memory_need, room_on
+from outlay.trace.profile import profile_of
+from outlay.units import MIB
+
+HERE = Path(__file__).parent
+H200 = find_gpu("H200").gpu
+
+STEPS = (
+    "vision:resnet18_bf16_amp_nhwc",
+    "vision:mobilenet_v3_large_bf16_amp",
+    "vision:convnext_tiny_bf16_amp",
+    "vision:vgg16_bf16_amp",
+    "language:gpt2_small_tf32",
+    "language:gpt2_small_checkpointed_bf16_amp",
+    "language:bert_base_tf32",
+    "plain:transformer_translation_fp16_amp",
+    "plain:unet_2d_fp16_amp",
+    "plain:gan_gradient_penalty_tf32",
+    "plain:decoder_grouped_bf16",
+)
+"""A few of each kind, so that the suite stays quick; `tools/check_memory.py` takes them all."""
+
+
+def rows(name):
+    with (HERE / "data" / name).open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row["workload"] in STEPS]
+
+
+@cache
+def traced(workload):
+    module, function = workload.split(":")
+    return profile_of(f"{HERE / 'workloads' / module}.py:{function}")
+
+
+def errors(column):
+    found = []
+    for row in rows("h200_memory_2026-11-15.csv"):
+        room = room_on(H200, cap_bytes=1e15)
+        profile, size = traced(row["workload"]), int(row["batch_size"])
+        need = memory_need(profile, size, room, calibration(), 0)
+        predicted = getattr(need, f"{column}_bytes").likely / MIB
+        found.append(predicted / float(row[f"peak_{column}_mib"]) - 1)
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("column", "mean_bar", "worst_bar"), [("allocated", 0.02, 0.06), ("reserved", 0.05, 0.15)]
+)
+def test_peak_memory(column, mean_bar, worst_bar):
+    found = errors(column)
+    assert len(found) >= 15
+    assert statistics.fmean(map(abs, found)) <= mean_bar
+    assert max(map(abs, found)) <= worst_bar
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    "row", rows("h200_largest_batches_2026-11-15.csv"), ids=lambda row: row["workload"]
+)
+def test_largest_batch_under_a_cap(row):
+    room = room_on(H200, cap_bytes=float(row["cap_mib"]) * MIB)
+    found = largest_batch(traced(row["workload"]), room, calibration())
+    assert found < int(row["fails_at"])
+    assert found >= min(int(row["max_batch"]) * 0.95, int(row["max_batch"]) - 1)
