@@ -8,9 +8,10 @@ as `file:function`, known by their columns:
     workload, batch or batch_size, peak_alloc_mib or peak_allocated_mib, peak_reserved_mib
     workload, cap_mib, max_batch, fails_at
 
-Each step is traced once; the GPU, on which they were measured, is an H200 if not given. Exits with 1
-if a bar is missed: allocated 2 % off on average and 6 % at worst; reserved 5 % and 15 % (VGG-16,
-where workspaces dominate: 30 %); the largest batch within 5 % or one sample, and below `fails_at`.
+Each step is traced once; the GPU, on which they were measured, is an H200 if not given. Exits
+with 1 if a bar is missed: allocated 2 % off on average and 6 % at worst; reserved 5 % and 15 %
+(VGG-16, where workspaces dominate: 30 %); the largest batch within 5 % or one sample, and below
+`fails_at`.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Checker:
                 errors[name].append((row["workload"], error))
                 print(f"{estimate.likely / MIB:15,.0f}{error:8.1%}", end="")
             print(flush=True)
-        return all([_within(name, found) for name, found in errors.items()]) and not missing
+        fine = [_within(name, found) for name, found in errors.items()]
+        return all(fine) and not missing
 
     def largest(self) -> bool:
         """Print the largest batches beside what was measured; whether they are within the bars."""

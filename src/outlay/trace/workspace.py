@@ -514,19 +514,27 @@ def rnn_backward_workspaces(
 ) -> Takings:
     """The same for the gradients of input and weights, one after the other.
 
+    With samples first, output and its gradient are turned round too.
+
     From the third argument: weights per layer, buffer, state, cell, output, three gradients, mode,
     hidden, projection, layers, batch_first, dropout, train, bidirectional.
     """
-    size_bytes = _recurrent_bytes(x, weights, args[4], args[11:])
+    options = args[11:]
+    size_bytes = _recurrent_bytes(x, weights, args[4], options)
+    yield Workspace(size_bytes=2 * tensor_bytes(args[4]) if _is_batch_first(options) else 0)
     yield Workspace(size_bytes=size_bytes, turn=1)
     yield Workspace(size_bytes=size_bytes, turn=2)
+
+
+def _is_batch_first(options: Sequence[object]) -> bool:
+    return tuple(options[1:2]) == (True,)
 
 
 def _recurrent_bytes(
     x: Tensor, weights: Sequence[Tensor], output: object, options: Sequence[object]
 ) -> float:
     """Options: layers, batch_first, dropout, train, bidirectional."""
-    turned_bytes = tensor_bytes(x) if options[1:2] == (True,) else 0
+    turned_bytes = tensor_bytes(x) if _is_batch_first(options) else 0
     directions = 1.25 if options[4:5] == (True,) else 1.0
     return 6 * directions * tensor_bytes(output) + 1.5 * tensor_bytes(*weights) + turned_bytes
 
