@@ -37,7 +37,7 @@ from outlay.predict.memory import MemoryNeed, memory_need
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
 from outlay.predict.step import Placement, StepPrediction, on_gpus, predict_step, spanning
 from outlay.trace.bundled import find_profile
-from outlay.trace.profile import profile_of
+from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Precision, Profile
 from outlay.units import MIB
 from outlay.workload import Step, Workload
@@ -77,10 +77,13 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
     )
 
 
-def profile_for(step: Step) -> Profile:
-    """The profile a workload's step names, or a trace of its code."""
+def profile_for(step: Step, selected: float = SELECTED) -> Profile:
+    """The profile a workload's step names, or a trace of its code.
+
+    `selected` is the share of elements that a selection by unknown values keeps in a trace.
+    """
     if step.target is not None:
-        return profile_of(step.target)
+        return profile_of(step.target, selected=selected)
     return find_profile(step.profile or "")
 
 

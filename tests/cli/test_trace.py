@@ -181,3 +181,42 @@ def test_without_torch(program, target, tmp_path):
     (shadow / "torch.py").write_text("raise ImportError('no torch here')\n")
     path = os.pathsep.join([str(shadow), str(ROOT / "src")])
     refused(program("trace", target, PYTHONPATH=path), 4, 'pip install "outlay[torch]"')
+
+
+@pytest.mark.torch
+def test_the_largest_batch_on_gpus_and_under_a_cap(outlay, target):
+    # 128 KiB of weights; a sample takes 256 + 128 values of 4 bytes: 1.5 KiB
+    ended = outlay(
+        "trace", target, "--batch-size", "max", "--gpu", "T4,H100 SXM", "--memory-cap-mib", "2000",
+        "--json",
+    )  # fmt: skip
+    assert (ended.code, ended.err) == (0, "")
+    first, second = ended.document["gpus"]
+    assert [first["gpu"], second["gpu"]] == ["T4", "H100 SXM"]
+    for one in (first, second):
+        assert one["verified"]
+        assert one["fits"]
+        assert one["batch_size"] == one["max_batch_size"]
+        assert one["available_bytes"] == 2000 * 2**20
+        # never more than fits, less 1.5 % and two cuBLAS workspaces
+        assert 0.85 * 2000 * 2**20 <= 1536 * one["batch_size"] <= 2000 * 2**20
+    # cuBLAS takes 8 MiB a handle on a T4 and 32 on an H100
+    assert first["max_batch_size"] > second["max_batch_size"]
+    assert first["context_bytes"] == 540 * 2**20
+    assert ended.document["batch_size"] == first["batch_size"]
+
+
+@pytest.mark.torch
+def test_a_step_that_fits_nowhere(outlay, target):
+    ended = outlay("trace", target, "--batch-size", "64", "--memory-cap-mib", "40")
+    assert ended.code == 3
+    # 64 MiB of cuBLAS workspaces alone are too much for 40
+    assert "no" in ended.out.split("On GPUs")[1]
+
+
+@pytest.mark.torch
+def test_expandable_segments_need_no_more(outlay, target):
+    command = ("trace", target, "--batch-size", "max", "--gpu", "T4", "--json")
+    usual = outlay(*command).document["gpus"][0]
+    expandable = outlay(*command, "--expandable-segments").document["gpus"][0]
+    assert expandable["max_batch_size"] >= usual["max_batch_size"]

@@ -41,6 +41,17 @@ def expandable_option(command: F) -> F:
     )(command)
 
 
+def selected_option(command: F) -> F:
+    """`--selected`: what a selection by unknown values keeps."""
+    return click.option(
+        "--selected",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=0.5,
+        show_default=True,
+        help="Share of elements kept by a selection that depends on the data.",
+    )(command)
+
+
 def batch_size_of(text: str) -> int | None:
     """The batch size an option gives; None for `max`."""
     if text == "max":

@@ -11,6 +11,7 @@ from outlay.cli.options import (
     json_option,
     memory_cap_option,
     print_document,
+    selected_option,
     tell,
 )
 
@@ -28,6 +29,7 @@ from outlay.cli.options import (
 @click.option("--batch-size", default="max", show_default=True, help="Per GPU, a number or max.")
 @memory_cap_option
 @expandable_option
+@selected_option
 @json_option
 def command(
     target: str,
@@ -35,6 +37,7 @@ def command(
     batch_size: str,
     memory_cap_mib: int | None,
     expandable_segments: bool,
+    selected: float,
     as_json: bool,
 ) -> int:
     """Predict step time and memory of a training step on GPUs.
@@ -61,7 +64,7 @@ def command(
     step = Step(target=target) if _is_code(target) else Step(profile=target)
     if step.target is not None:
         tell(f"Tracing {target} ...")
-    profile = profile_for(step)
+    profile = profile_for(step, selected)
     cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
     placements = [
         [
@@ -74,7 +77,9 @@ def command(
     if step.target is not None and (batch is None or profile.history is None):
         tell("Verifying the largest batch ...")
         every = [one for forms in placements for one in forms]
-        largest = verified_batches(profile, every, partial(histories_of, step.target))
+        largest = verified_batches(
+            profile, every, partial(histories_of, step.target, selected=selected)
+        )
     predictions = []
     for match, forms in zip(matches, placements, strict=True):
         predicted = spanning(

@@ -14,6 +14,7 @@ from outlay.cli.options import (
     json_option,
     memory_cap_option,
     print_document,
+    selected_option,
     tell,
 )
 
@@ -52,13 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option("--name", help="Name of the profile.  [default: the function's]")
 @click.option("--sample", default="sample", help="What one sample is, such as 'image 224x224'.")
-@click.option(
-    "--selected",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.5,
-    show_default=True,
-    help="Share of elements kept by a selection that depends on the data.",
-)
+@selected_option
 @click.option(
     "--timeout",
     "timeout_s",

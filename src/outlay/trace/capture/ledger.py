@@ -6,6 +6,7 @@ after the step, when it is known what became a gradient or optimizer state.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from bisect import bisect_left
 from dataclasses import dataclass, fields
@@ -17,7 +18,7 @@ from outlay.trace.trace import Memory, Phase
 from outlay.trace.workspace import CUBLAS, REFERENCE, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from torch import Tensor, UntypedStorage
 
@@ -155,6 +156,13 @@ class Ledger:
             self._settle()
             self._ended.extend(self._take_all(taken, turn, phase, rows))
         self._ended.extend(throughout)
+
+    @contextlib.contextmanager
+    def holding(self, taken: Sequence[Workspace], phase: Phase) -> Iterator[None]:
+        """Note what an operator takes before it makes its results and gives back after."""
+        entries = self._take_all(taken, 0, phase, 1)
+        yield
+        self._ended.extend(entries)
 
     def _take_all(
         self, taken: Sequence[Workspace], turn: int, phase: Phase, rows: int

@@ -27,7 +27,7 @@ from outlay.trace.workspace import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch._ops import OpOverload
 
@@ -116,8 +116,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
         on_gpu = [t for t in stored(out) if _is_on_gpu(t)]
-        for tensor in on_gpu:
-            self.ledger.made(tensor, phase)
+        with self.ledger.holding(self._first_taken(func, args, kwargs, out), phase):
+            for tensor in on_gpu:
+                self.ledger.made(tensor, phase)
         self._take_workspace(func, phase, args, kwargs, out)
         if isinstance(out, bool):  # a question, answered on the host
             return out
@@ -165,6 +166,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             shapes=_shapes(cost, tensors),
         )
 
+    def _first_taken(
+        self, func: OpOverload, args: Args, kwargs: Kwargs, out: object
+    ) -> Sequence[Workspace]:
+        """What an operator takes before it makes its results: recurrent layers do."""
+        if func is not _aten._cudnn_rnn.default:
+            return ()
+        return workspaces_of(str(func.overloadpacket), args, kwargs, out, "fp32")
+
     def _take_workspace(
         self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object
     ) -> None:
@@ -175,7 +184,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return
         if formula.kind == "gemm":
             self.ledger.cublas(phase)
-        if not (takes_workspace(name) or name == _FLASH):
+        if func is _aten._cudnn_rnn.default or not (takes_workspace(name) or name == _FLASH):
             return
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
         precision = _precision(formula.kind, tensors)

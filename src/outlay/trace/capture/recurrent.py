@@ -110,8 +110,13 @@ def forward(x: Tensor, *args: _Argument) -> tuple[Tensor, ...]:
 
 
 def backward(x: Tensor, weights: Sequence[Tensor], *args: Tensor | None) -> tuple[object, ...]:
-    """What `aten._cudnn_rnn_backward` returns: gradients of input, states and weights."""
+    """What `aten._cudnn_rnn_backward` returns: gradients of input, states and weights.
+
+    Those of the weights lie in one piece.
+    """
     state, cell = args[2], args[3]
-    grads = [torch.empty_like(tensor) for tensor in weights]
+    flat = x.new_empty(sum(tensor.numel() for tensor in weights))
+    parts = flat.split([tensor.numel() for tensor in weights])
+    grads = [part.view(tensor.shape) for part, tensor in zip(parts, weights, strict=True)]
     no_cell = x.new_empty(0) if cell is None else torch.empty_like(cell)
     return torch.empty_like(x), torch.empty_like(state), no_cell, grads

@@ -20,6 +20,7 @@ from outlay.trace.capture import (
     attention,
     fakecuda,
     norms,
+    products,
     recurrent,
     sequences,
     speech,
@@ -152,6 +153,7 @@ def _capture(
     fakecuda.install()
     attention.install()
     norms.install()
+    products.install()
     recurrent.install()
     sequences.install()
     speech.install()
