@@ -314,3 +314,32 @@ def rms_norm(batch_size):
         norm.zero_grad()
 
     return step
+
+
+def linear_of_a_turned_input(batch_size: int) -> Step:
+    """A linear layer with a bias over a tensor with gaps."""
+    layer = nn.Linear(16, 32)
+    x = torch.randn(batch_size, 16, 8).transpose(1, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step() -> None:
+        layer(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def built_from_values(batch_size: int) -> Step:
+    """Widths that are computed with tensors and read back, as RegNet has them."""
+    widths = torch.round(torch.arange(3) * 8 + torch.linspace(8, 9, 3)).int().tolist()
+    layers = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+    x = torch.randn(batch_size, widths[0])
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+
+    def step() -> None:
+        layers(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

@@ -344,3 +344,16 @@ def test_rms_norm_is_one_kernel_each_way():
     forward = next(op for op in profile.at(8).ops if op.name == "outlay.rms_norm")
     # reads 8 x 256 and the weight of 256, writes 8 x 256 and 8 roots, all in fp32
     assert forward.moved_bytes == 4 * (8 * 256 + 256 + 8 * 256 + 8)
+
+
+def test_a_bias_is_added_in_place_where_there_is_no_single_product() -> None:
+    # On real tensors: the input is copied into rows, multiplied, and the bias added to the result.
+    found = counts(traced("linear_of_a_turned_input", (2, 4, 8)))
+    assert found["aten.add_"] == 1
+    assert "aten.add" not in found
+    assert "aten.addmm" not in found
+
+
+def test_a_model_built_from_computed_values_is_the_users() -> None:
+    # round(0 + 8), round(8 + 8.5), round(16 + 9): half to even, 8, 16 and 25 wide
+    assert traced("built_from_values", (2, 4, 8)).parameters == 8 * 16 + 16 + 16 * 25 + 25
