@@ -50,15 +50,15 @@ def test_samples_per_second_over_all_gpus():
 
 def test_a_batch_not_given_is_the_largest_that_fits():
     step = predicted(None)
-    # 10 GiB - 100 MB = 10.637 GB; 1.25 x (0.51 + 0.5 b) <= 10.637: b <= 15.999
-    assert step.batch_size == step.max_batch_size == 15
+    # 10 GiB - 100 MB = 10.637 GB; 1.25 x (0.5 + 0.5 b) <= 10.637: b <= 16.02
+    assert step.batch_size == step.max_batch_size == 16
     assert step.fits
 
 
 def test_a_batch_that_does_not_fit():
-    step = predicted(16)
-    assert step.batch_size == 16
-    assert step.max_batch_size == 15
+    step = predicted(17)
+    assert step.batch_size == 17
+    assert step.max_batch_size == 16
     assert not step.fits
 
 
@@ -69,14 +69,14 @@ def test_not_even_one_sample_fits():
     assert step.samples_per_s == 0
     # what is shown is of one sample: 1 TFLOP / 50 TFLOP/s
     assert step.device_time_s == pytest.approx(0.02)
-    # 1.25 x (0.5 + 0.5 + 0.01) GB
-    assert step.memory.reserved_bytes.high == pytest.approx(1.2625e9)
+    # 1.25 x (0.5 + 0.5) GB
+    assert step.memory.reserved_bytes.high == pytest.approx(1.25e9)
 
 
 def test_a_memory_cap_replaces_what_the_gpu_has():
     step = predicted(None, memory_cap_bytes=5e9)
-    # 1.25 x (0.51 + 0.5 b) <= 5: b <= 6.98
-    assert step.batch_size == 6
+    # 1.25 x (0.5 + 0.5 b) <= 5: b <= 7
+    assert step.batch_size == 7
     assert step.memory.available_bytes == 5e9
 
 

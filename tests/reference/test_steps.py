@@ -57,8 +57,8 @@ def test_largest_batch_on_the_h200(row):
     # What a run reserved with plenty of memory is enough for it; what it allocated is the least.
     profile, batch_size = find_profile(PROFILES[row["module"]]), int(row["batch_size"])
     reserved, allocated = float(row["peak_reserved_mib"]), float(row["peak_allocated_mib"])
-    # 2 %: the margin that is left free is 1 %, and the rest is the simulation's error.
-    enough = largest_batch(profile, Room(available_bytes=reserved * 1.02 * MIB), calibration())
+    # 2.5 %: the margin that is left free is 1.5 %, and the rest is the simulation's error.
+    enough = largest_batch(profile, Room(available_bytes=reserved * 1.025 * MIB), calibration())
     assert enough >= batch_size * 0.98
     too_little = largest_batch(profile, Room(available_bytes=allocated * 0.98 * MIB), calibration())
     assert too_little < batch_size
