@@ -54,6 +54,7 @@ def command(
     from functools import partial
 
     from outlay.pipeline import calibration, profile_for, verified_batches
+    from outlay.predict.memory import largest_batch
     from outlay.predict.step import Placement, predict_step, spanning
     from outlay.trace.profile import histories_of
     from outlay.units import MIB
@@ -73,10 +74,10 @@ def command(
         ]
         for match in matches
     ]
-    largest: dict[Placement, int] = {}
+    every = [one for forms in placements for one in forms]
+    largest = {one: largest_batch(profile, one.room, calibration()) for one in every}
     if step.target is not None and (batch is None or profile.history is None):
         tell("Verifying the largest batch ...")
-        every = [one for forms in placements for one in forms]
         largest = verified_batches(
             profile, every, partial(histories_of, step.target, selected=selected)
         )
@@ -84,7 +85,7 @@ def command(
     for match, forms in zip(matches, placements, strict=True):
         predicted = spanning(
             [
-                predict_step(profile, one, batch, calibration(), largest=largest.get(one))
+                predict_step(profile, one, batch, calibration(), largest=largest[one])
                 for one in forms
             ]
         )

@@ -20,8 +20,9 @@ from outlay.units import MIB
 
 LARGEST_BATCH = 1 << 20
 """No search goes beyond this: a larger batch per GPU is of no use to anybody."""
-_FINENESS = 512
-"""By simulation the largest batch is found exactly up to twice this, and then to within 1/512."""
+COARSE, FINE = 64, 512
+"""By simulation the largest batch is found exactly up to twice this, and then to within a part of
+it: coarsely where many GPUs are compared."""
 
 _LONG_HISTORY = 40_000
 """Events beyond which a simulation takes a tenth of a second: the profile's table, whose points lie
@@ -184,7 +185,9 @@ def _fits(profile: Profile, batch_size: int, room: Room, calibration: Calibratio
     return _at_least(reserved, allocated.low).high <= room.available_bytes
 
 
-def largest_batch(profile: Profile, room: Room, calibration: Calibration) -> int:
+def largest_batch(
+    profile: Profile, room: Room, calibration: Calibration, fineness: int = FINE
+) -> int:
     """The largest batch per GPU that fits, 0 where not even one sample does.
 
     The profile's table, which is of the reference GPU, says where to look; on other GPUs the
@@ -197,8 +200,9 @@ def largest_batch(profile: Profile, room: Room, calibration: Calibration) -> int
     low, high = _bracket(profile, room, calibration)
     while low and not fits(low):
         low, high = low - max(low // 16, 1), low
-    fineness = _FINENESS if profile.history is not None else None
-    return _boundary(fits, low, high, fineness) if low or fits(1) else 0
+    if not low and not fits(1):
+        return 0
+    return _boundary(fits, low, high, fineness if profile.history is not None else None)
 
 
 def _bracket(profile: Profile, room: Room, calibration: Calibration) -> tuple[int, int]:

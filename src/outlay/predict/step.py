@@ -11,7 +11,14 @@ from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.communicate import exposed_s
 from outlay.predict.compute import device_time_s, host_time_s
-from outlay.predict.memory import MemoryNeed, Room, largest_batch, memory_need, room_on
+from outlay.predict.memory import (
+    COARSE,
+    MemoryNeed,
+    Room,
+    largest_batch,
+    memory_need,
+    room_on,
+)
 from outlay.trace.trace import Op, Precision, Profile, Trace
 
 Bound = Literal["device", "host", "network"]
@@ -87,7 +94,7 @@ def predict_step(
 ) -> StepPrediction:
     """The step on a placement at a batch size per GPU, or at the largest that fits (None).
 
-    `largest` is that batch size where it is known already.
+    `largest` is that batch size where it is known already; otherwise it is found coarsely.
     """
     alone = replace(placement, gpus=1)
     step = _step_alone(profile, alone, batch_size, calibration, precision, largest)
@@ -105,7 +112,7 @@ def _step_alone(
     """The step on one GPU."""
     room = placement.room
     if largest is None:
-        largest = largest_batch(profile, room, calibration)
+        largest = largest_batch(profile, room, calibration, COARSE)
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
     trace = with_precision(profile.at(shown, shapes=False), precision)

@@ -8,8 +8,9 @@ from functools import lru_cache
 
 from outlay.trace.allocator import SMALL_BYTES, Block, CachingAllocator, OutOfMemory
 from outlay.trace.trace import Held, History, value_at
-from outlay.trace.workspace import REFERENCE, Traits
+from outlay.trace.workspace import CUBLAS, REFERENCE, Traits
 
+_LARGEST_BATCH = 1 << 20
 NEED_TOLERANCE = 1 / 256
 """How closely the least cap is looked for; what is found is on the safe side."""
 
@@ -48,16 +49,14 @@ def fits(
 ) -> bool:
     """Whether the steps run if the allocator may reserve this much.
 
-    The small pool is simulated once, without a cap: it is a hundredth of the whole and hardly
-    gives anything back.
+    The small pool is simulated without a cap, at the next power of two: it is a hundredth of the
+    whole and hardly gives anything back.
     """
     if expandable_segments:
         return _fits_expandable(history, batch_size, cap_bytes, traits)
-    unlimited = _unlimited(history, batch_size, traits)
-    if unlimited.reserved_bytes <= cap_bytes:
-        return True
-    large_cap_bytes = cap_bytes - unlimited.small_reserved_bytes
-    return _runs(unlimited.large, CachingAllocator(large_cap_bytes))
+    rounded = 1 << (batch_size - 1).bit_length()
+    large_cap_bytes = cap_bytes - _small_reserved_bytes(history, rounded, traits)
+    return _runs(_large(history, batch_size, traits), CachingAllocator(large_cap_bytes))
 
 
 def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) -> float:
@@ -70,6 +69,54 @@ def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) 
         fine = fits(history, batch_size, middle, traits)
         low, high = (low, middle) if fine else (middle, high)
     return high
+
+
+@lru_cache(maxsize=256)
+def _small_reserved_bytes(history: History, batch_size: int, traits: Traits) -> int:
+    """What the pool of small blocks reserves."""
+    allocator = CachingAllocator()
+    blocks: dict[int, Block] = {}
+    for number, size_bytes in storages(history, batch_size, traits):
+        if 0 < abs(size_bytes) <= SMALL_BYTES:
+            blocks[number] = allocator.allocate(abs(size_bytes))
+        elif size_bytes == 0 and number in blocks:
+            allocator.free(blocks.pop(number))
+    return allocator.small.reserved_bytes
+
+
+def _large(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
+    """The storages of the large pool alone, as `storages` has them."""
+    sizes = _sizes_bytes(history, batch_size, traits)
+    live: set[int] = set()
+    for number, event in _ever_large(history):
+        if event < 0:
+            if number in live:
+                yield number, 0
+        elif abs(sizes[event]) > SMALL_BYTES:
+            live.add(number)
+            yield number, sizes[event]
+
+
+@lru_cache(maxsize=16)
+def _ever_large(history: History) -> tuple[tuple[int, int], ...]:
+    """Number and event of each storage that is large at some batch size."""
+    large = [
+        max(value_at(size, 1), value_at(size, _LARGEST_BATCH)) > SMALL_BYTES
+        or history.conditions.get(place) == CUBLAS
+        for place, size in enumerate(history.sizes)
+    ]
+    kept: set[int] = set()
+    found: list[tuple[int, int]] = []
+    made = 0
+    for event in history.events:
+        if event >= 0:
+            if large[event]:
+                kept.add(made)
+                found.append((made, event))
+            made += 1
+        elif made + event in kept:
+            found.append((made + event, -1))
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)
@@ -100,11 +147,7 @@ def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tupl
 
     Storages that the GPU does not make are left out.
     """
-    sizes = [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
-    for place, condition in history.conditions.items():
-        sizes[place] = round(traits.taken_bytes(condition, sizes[place], batch_size))
-    for place in history.optional:
-        sizes[place] = -sizes[place]
+    sizes = _sizes_bytes(history, batch_size, traits)
     made: list[bool] = []
     for event in history.events:
         if event >= 0:
@@ -113,6 +156,16 @@ def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tupl
                 yield len(made) - 1, sizes[event]
         elif made[event]:
             yield len(made) + event, 0
+
+
+def _sizes_bytes(history: History, batch_size: int, traits: Traits) -> list[int]:
+    """The sizes of the history at a batch size; 0 if the GPU has none, below 0 if optional."""
+    sizes = [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
+    for place, condition in history.conditions.items():
+        sizes[place] = round(traits.taken_bytes(condition, sizes[place], batch_size))
+    for place in history.optional:
+        sizes[place] = -sizes[place]
+    return sizes
 
 
 def _large_peak_bytes(large: tuple[tuple[int, int], ...]) -> int:
