@@ -59,7 +59,7 @@ _LIBRARIES = (
     "xformers",
     "triton",
 )
-_TRIED_TORCH = ("2.13",)
+_TRIED_TORCH = ("2.11", "2.13")
 """Versions of torch whose traces were held against real steps."""
 _LOOK_EVERY_S = 1.0
 

@@ -229,7 +229,7 @@ def conv_backward_workspaces(
         if _wants(args[7], 0) and not (last or conv.is_product):
             yield _optional(conv.copies_bytes(precision), condition, turn=1)
         if _wants(args[7], 1):
-            parts = conv.parts_bytes if last else conv.gradient_bytes(precision)
+            parts = conv.parts_bytes(precision) if last else conv.gradient_bytes(precision)
             yield _optional(parts, condition, turn=2)
     if not last and _wants(args[7], 0):
         yield from conv.in_fp32(
@@ -318,11 +318,10 @@ class _Conv:
         tiles = 2 if side + 2 > 32 else 1
         return _spectrum_bytes(32) * (outs * channels + tiles * self.x.shape[0] * (outs + channels))
 
-    @property
-    def parts_bytes(self) -> float:
-        """Parts of a weight's gradient, in fp32, summed up in the end."""
+    def parts_bytes(self, precision: Precision) -> float:
+        """Parts of a weight's gradient, in fp32, summed up in the end: 13 or 14 of a small one."""
         weight_bytes = 4 * math.prod(self.weight.shape)
-        return min(8.0 * weight_bytes, _MOST_SPLIT_BYTES)
+        return min((14.0 if precision == "tf32" else 13.0) * weight_bytes, _MOST_SPLIT_BYTES)
 
     def copies_bytes(self, precision: Precision) -> float:
         """Input, weight and output with channels last and padded to what tensor cores take."""
@@ -338,7 +337,7 @@ class _Conv:
         """
         copies = self.copies_bytes(precision)
         if not self.is_product or len(self.x.shape) == 5:
-            return copies + self.parts_bytes
+            return copies + self.parts_bytes(precision)
         positions = math.prod(self.x.shape[2:])
         if positions <= _SMALL_IMAGE and positions % 8 and precision != "tf32":
             return copies
