@@ -185,3 +185,8 @@ def foreach_launches(*args: object, out: object = None, **_: object) -> float:
 def conv_backward_launches(*_: object, out: Sequence[object], **__: object) -> float:
     """One kernel per gradient asked for; layout conversions are left to the prediction."""
     return sum(1 for gradient in out if gradient is not None)
+
+
+def rounded(number: int, multiple: int) -> int:
+    """The next multiple from a number on."""
+    return -(-number // multiple) * multiple

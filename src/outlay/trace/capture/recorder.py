@@ -16,15 +16,11 @@ from torch.utils._pytree import tree_iter
 from outlay.trace.capture.ledger import Ledger
 from outlay.trace.capture.standins import run_operator
 from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
+from outlay.trace.layout import is_channels_last
 from outlay.trace.moved import tensors_in
+from outlay.trace.takings import takes_workspace, workspaces_of
 from outlay.trace.trace import Kind, Layout, Op, Phase, Precision
-from outlay.trace.workspace import (
-    Workspace,
-    is_channels_last,
-    takes_workspace,
-    with_attention,
-    workspaces_of,
-)
+from outlay.trace.workspace import Workspace, with_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
