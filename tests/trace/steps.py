@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -334,7 +334,7 @@ def linear_of_a_turned_input(batch_size: int) -> Step:
 def built_from_values(batch_size: int) -> Step:
     """Widths that are computed with tensors and read back, as RegNet has them."""
     widths = torch.round(torch.arange(3) * 8 + torch.linspace(8, 9, 3)).int().tolist()
-    layers = nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths)))
+    layers = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(widths)))
     x = torch.randn(batch_size, widths[0])
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
 
