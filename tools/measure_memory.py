@@ -21,14 +21,14 @@ import importlib
 import json
 import multiprocessing
 import multiprocessing.connection
-import statistics
 import sys
-import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from measure_steps import timed
 
 WORKLOADS = Path(__file__).parent.parent / "tests" / "reference" / "workloads"
 MIB = 2**20
@@ -179,30 +179,10 @@ def times(workload: str, batch_size: int) -> Row:
     """Wall time of a step: the median of three series."""
     import torch
 
-    step = built(workload, batch_size)
-    for _ in range(4):
-        step()
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    steps = max(4, min(40, round(0.6 / (time.perf_counter() - started))))
-    series_ms, issue_ms = [], []
-    for _ in range(3):
-        started = time.perf_counter()
-        for _ in range(steps):
-            step()
-        issued = time.perf_counter()
-        torch.cuda.synchronize()
-        series_ms.append((time.perf_counter() - started) / steps * 1e3)
-        issue_ms.append((issued - started) / steps * 1e3)
     return {
         "workload": workload,
         "batch_size": batch_size,
-        "step_ms": round(statistics.median(series_ms), 3),
-        "step_min_ms": round(min(series_ms), 3),
-        "step_max_ms": round(max(series_ms), 3),
-        "issue_ms": round(statistics.median(issue_ms), 3),
+        **timed(built(workload, batch_size), about_s=0.6),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
     }

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -49,6 +50,34 @@ STEPS: list[tuple[str, int, dict[str, object]]] = [
 """The module, the batch size, and the step's other arguments."""
 
 
+def timed(step: Callable[[], object], *, about_s: float) -> dict[str, float]:
+    """Times of a step in milliseconds, warm, issued back to back in three series of `about_s`."""
+    import torch
+
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    steps = max(5, min(60, round(about_s / (time.perf_counter() - started))))
+    series_ms, issue_ms = [], []
+    for _ in range(3):
+        started = time.perf_counter()
+        for _ in range(steps):
+            step()
+        issued = time.perf_counter()
+        torch.cuda.synchronize()
+        series_ms.append((time.perf_counter() - started) / steps * 1e3)
+        issue_ms.append((issued - started) / steps * 1e3)
+    return {
+        "step_ms": round(statistics.median(series_ms), 3),
+        "step_min_ms": round(min(series_ms), 3),
+        "step_max_ms": round(max(series_ms), 3),
+        "issue_ms": round(statistics.median(issue_ms), 3),
+    }
+
+
 def measure(module: str, batch_size: int, arguments: dict[str, object]) -> dict[str, object]:
     """Time and memory of one step, in this process."""
     import torch
@@ -60,31 +89,13 @@ def measure(module: str, batch_size: int, arguments: dict[str, object]) -> dict[
     with torch.device("cuda"):
         step = importlib.import_module(module).training_step(batch_size, **arguments)
     built_bytes = torch.cuda.memory_allocated()
-    for _ in range(5):
-        step()
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    steps = max(5, min(60, round(1.5 / (time.perf_counter() - started))))
-    series_ms, issue_ms = [], []
-    for _ in range(3):
-        started = time.perf_counter()
-        for _ in range(steps):
-            step()
-        issued = time.perf_counter()
-        torch.cuda.synchronize()
-        series_ms.append((time.perf_counter() - started) / steps * 1e3)
-        issue_ms.append((issued - started) / steps * 1e3)
+    times_ms = timed(step, about_s=1.5)
     properties = torch.cuda.get_device_properties(0)
     return {
         "module": module,
         "batch_size": batch_size,
         "arguments": json.dumps(arguments),
-        "step_ms": round(statistics.median(series_ms), 3),
-        "step_min_ms": round(min(series_ms), 3),
-        "step_max_ms": round(max(series_ms), 3),
-        "issue_ms": round(statistics.median(issue_ms), 3),
+        **times_ms,
         "built_mib": round(built_bytes / 2**20, 3),
         "peak_allocated_mib": round(torch.cuda.max_memory_allocated() / 2**20, 3),
         "peak_reserved_mib": round(torch.cuda.max_memory_reserved() / 2**20, 3),
