@@ -33,7 +33,7 @@ COLOURS = {
     "gradients": "#efb118",
     "activations": "#4fb8a0",
     "temporaries": "#ff725c",
-    "workspace": "#9c9485",
+    "workspace": "#9c6b4e",
 }
 """The categories from the bottom up: what stays all through the step lies lowest."""
 
