@@ -42,8 +42,8 @@ from outlay.trace.trace import Precision, Profile
 from outlay.units import MIB
 from outlay.workload import Step, Workload
 
-_REFERENCE_GPU = "H200"
-"""The GPU whose workspaces count under a cap that names none."""
+REFERENCE_GPU = "H200"
+"""The GPU whose workspaces and context count where none is named."""
 
 
 def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
@@ -162,6 +162,11 @@ def memory_on_gpus(
     return found
 
 
+def reference_gpu() -> Gpu:
+    """The GPU that stands for all where none is named."""
+    return find_gpu(REFERENCE_GPU).candidates[0]
+
+
 def _gpus_to_try(cap_bytes: float | None) -> list[Gpu]:
     """Every GPU on offer that today's PyTorch runs on, most memory first; one under a cap."""
     names = dict.fromkeys(name for offer in bundled_offers() for name in offer_gpus(offer))
@@ -169,7 +174,7 @@ def _gpus_to_try(cap_bytes: float | None) -> list[Gpu]:
     runs.sort(key=lambda gpu: (-gpu.usable_bytes, gpu.name))
     if cap_bytes is None:
         return runs
-    return [find_gpu(_REFERENCE_GPU).candidates[0]]
+    return [reference_gpu()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
-from outlay.pipeline import GpuMemory
+from outlay.pipeline import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.plan import BreakEven, Option, Plan
 from outlay.predict.step import StepPrediction
 from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
@@ -257,6 +257,8 @@ def trace_document(
         "peak": {
             "bytes": peak.memory.peak_bytes,
             "categories_bytes": amounts,
+            "context_bytes": reference_gpu().libraries.context_bytes,
+            "workspace_gpu": REFERENCE_GPU,
             "operation": peak.operation,
             "operations": report.timeline.operations,
             "operator": peak.name,

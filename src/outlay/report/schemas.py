@@ -202,6 +202,8 @@ def _trace() -> Schema:
     peak = _object(
         bytes=_NUMBER,
         categories_bytes=_object(**dict.fromkeys(CATEGORIES, _NUMBER)),
+        context_bytes=_NUMBER,
+        workspace_gpu=_TEXT,
         operation=_COUNT,
         operations=_COUNT,
         operator=_TEXT,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from outlay.pipeline import REFERENCE_GPU, reference_gpu
 from outlay.report.console import Page, muted, table
 from outlay.report.text import count, counted, flops, share, size
 from outlay.trace.trace import Memory
@@ -33,7 +34,7 @@ def print_step(out: Page, report: StepReport) -> None:
     for line in _peak_place(report.peak):
         out.print(line)
     out.print(_memory_table(report.peak.memory, out.width))
-    out.print(muted("Workspaces are an H200's, which has a CUDA context of 767 MiB beside them."))
+    out.print(muted(f"Workspace and context are an {REFERENCE_GPU}'s; --gpu tells of others."))
     if report.flops:
         by_flops = [
             (op, flops(op.flops), share(op.flops, report.flops))
@@ -128,6 +129,7 @@ def _peak_place(peak: MemoryPoint) -> list[Text]:
 def _memory_table(memory: Memory, width: int) -> Table:
     amounts = [(one.name.replace("_", " "), getattr(memory, one.name)) for one in fields(Memory)]
     rows = [(name, size(amount), share(amount, memory.peak_bytes)) for name, amount in amounts]
+    rows.append(("CUDA context", size(reference_gpu().libraries.context_bytes), "beside it"))
     heads = ("memory at the peak", "size", "share")
     return table(heads, rows, width, right=("size", "share"))
 
