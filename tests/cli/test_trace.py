@@ -187,7 +187,7 @@ def test_without_torch(program, target, tmp_path):
 def test_the_largest_batch_on_gpus_and_under_a_cap(outlay, target):
     # 128 KiB of weights; a sample takes 256 + 128 values of 4 bytes: 1.5 KiB
     ended = outlay(
-        "trace", target, "--batch-size", "max", "--gpu", "T4,H100 SXM", "--memory-cap-mib", "2000",
+        "trace", target, "--batch-size", "max", "--gpu", "T4,H100 SXM", "--memory-cap-mib", "700",
         "--json",
     )  # fmt: skip
     assert (ended.code, ended.err) == (0, "")
@@ -197,9 +197,9 @@ def test_the_largest_batch_on_gpus_and_under_a_cap(outlay, target):
         assert one["verified"]
         assert one["fits"]
         assert one["batch_size"] == one["max_batch_size"]
-        assert one["available_bytes"] == 2000 * 2**20
-        # never more than fits, less 1.5 % and two cuBLAS workspaces
-        assert 0.85 * 2000 * 2**20 <= 1536 * one["batch_size"] <= 2000 * 2**20
+        assert one["available_bytes"] == 700 * 2**20
+        # inputs and outputs fill most of it; workspaces, a margin and fragments the rest
+        assert 0.6 * 700 * 2**20 <= 1536 * one["batch_size"] <= 700 * 2**20
     # cuBLAS takes 8 MiB a handle on a T4 and 32 on an H100
     assert first["max_batch_size"] > second["max_batch_size"]
     assert first["context_bytes"] == 540 * 2**20
