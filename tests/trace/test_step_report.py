@@ -197,6 +197,13 @@ def test_activations_are_gone_after_the_step() -> None:
     assert last.parameters == last.gradients == 1024 * 512 * 4
 
 
+def test_a_step_of_500_gigabytes_is_traced_like_any_other() -> None:
+    # 100 million rows of 1024 floats, and of 512 floats behind the layer: 6144 bytes each
+    peak = traced("linear_sgd", 100_000_000).peak.memory
+    assert peak.inputs == 4096 * 100_000_000
+    assert 6144 * 100_000_000 <= peak.peak_bytes < 6160 * 100_000_000
+
+
 def test_several_steps_are_averaged() -> None:
     report = traced("every_fourth")
     assert report.period == 4
