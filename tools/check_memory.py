@@ -7,6 +7,7 @@ as `file:function`, known by their columns:
 
     workload, batch or batch_size, peak_alloc_mib or peak_allocated_mib, peak_reserved_mib
     workload, cap_mib, max_batch, fails_at
+    and where the allocator was told so, expandable_segments (1)
 
 Each step is traced once; the GPU, on which they were measured, is an H200 if not given. Exits
 with 1 if a bar is missed: allocated 2 % off on average and 6 % at worst; reserved 5 % and 15 %
@@ -26,7 +27,7 @@ from pathlib import Path
 from outlay.errors import OutlayError
 from outlay.gpu_names import find_gpu
 from outlay.pipeline import calibration
-from outlay.predict.memory import largest_batch, memory_need, room_on
+from outlay.predict.memory import Room, largest_batch, memory_need, room_on
 from outlay.trace.profile import profile_of
 from outlay.trace.trace import Profile
 from outlay.units import MIB
@@ -56,6 +57,10 @@ class Checker:
             print(f"{workload}: {error}")
             return None
 
+    def _room(self, row: Row, cap_bytes: float) -> Room:
+        expandable = row.get("expandable_segments") == "1"
+        return room_on(self.gpu, cap_bytes=cap_bytes, expandable_segments=expandable)
+
     def rows(self, columns: set[str]) -> Iterator[Row]:
         """The rows of every table with these columns."""
         for path in sorted(self.folder.rglob("*.csv")):
@@ -76,7 +81,7 @@ class Checker:
             if profile is None:
                 missing += 1
                 continue
-            room = room_on(self.gpu, cap_bytes=_PLENTY_BYTES)
+            room = self._room(row, _PLENTY_BYTES)
             need = memory_need(profile, int(row["batch"]), room, calibration(), 0)
             print(f"{row['workload']:50}{row['batch']:>6}", end="")
             for name, estimate, truth in (
@@ -99,7 +104,7 @@ class Checker:
             if profile is None:
                 missed += 1
                 continue
-            room = room_on(self.gpu, cap_bytes=float(row["cap_mib"]) * MIB)
+            room = self._room(row, float(row["cap_mib"]) * MIB)
             found = largest_batch(profile, room, calibration())
             truth, fails_at = int(row["max_batch"]), int(row["fails_at"])
             good = found < fails_at and abs(found - truth) <= max(0.05 * truth, 1)

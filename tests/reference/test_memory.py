@@ -68,13 +68,21 @@ def test_peak_memory(column, mean_bar, worst_bar):
     assert max(map(abs, found)) <= worst_bar
 
 
+LARGEST = [
+    *rows("h200_largest_batches_2026-11-15.csv"),
+    *rows("h200_largest_batches_expandable_2026-11-15.csv"),
+]
+
+
 @pytest.mark.torch
 @pytest.mark.frameworks
-@pytest.mark.parametrize(
-    "row", rows("h200_largest_batches_2026-11-15.csv"), ids=lambda row: row["workload"]
-)
+@pytest.mark.parametrize("row", LARGEST, ids=lambda row: row["workload"])
 def test_largest_batch_under_a_cap(row):
-    room = room_on(H200, cap_bytes=float(row["cap_mib"]) * MIB)
+    room = room_on(
+        H200,
+        cap_bytes=float(row["cap_mib"]) * MIB,
+        expandable_segments="expandable_segments" in row,
+    )
     found = largest_batch(traced(row["workload"]), room, calibration())
     assert found < int(row["fails_at"])
     assert found >= min(int(row["max_batch"]) * 0.95, int(row["max_batch"]) - 1)
