@@ -82,7 +82,7 @@ class Checker:
                 missing += 1
                 continue
             room = self._room(row, _PLENTY_BYTES)
-            need = memory_need(profile, int(row["batch"]), room, calibration(), 0)
+            need = memory_need(profile, int(row["batch"]), room, calibration())
             print(f"{row['workload']:50}{row['batch']:>6}", end="")
             for name, estimate, truth in (
                 ("allocated", need.allocated_bytes, row["peak_alloc_mib"]),

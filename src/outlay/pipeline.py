@@ -13,37 +13,30 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from outlay.batch import Tracer, verified_largest
 from outlay.cost import Bill, Cost, owned_cost, rented_cost
 from outlay.errors import InputError
 from outlay.estimate import Estimate
 from outlay.explain import option_notes, plan_assumptions
 from outlay.facts import assumed, rows_of
-from outlay.gpu_names import GpuMatch, find_gpu
 from outlay.hardware import Gpu
 from outlay.offers.agreed import terms_for, with_known_places
 from outlay.offers.candidates import candidates
-from outlay.offers.catalog import bundled_offers, offer_gpus
+from outlay.offers.catalog import offer_gpus
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
-from outlay.predict.memory import MemoryNeed, memory_need
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
 from outlay.predict.step import Placement, StepPrediction, on_gpus, predict_step, spanning
 from outlay.trace.bundled import find_profile
 from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Precision, Profile
-from outlay.units import MIB
 from outlay.workload import Step, Workload
-
-REFERENCE_GPU = "H200"
-"""The GPU whose workspaces and context count where none is named."""
 
 
 def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
@@ -91,90 +84,6 @@ def profile_for(step: Step, selected: float = SELECTED) -> Profile:
 def calibration() -> Calibration:
     """The fitted numbers, from `data/calibration.csv`."""
     return calibration_of(rows_of("calibration.csv"))
-
-
-def verified_batches(
-    profile: Profile, placements: Sequence[Placement], trace: Tracer
-) -> dict[Placement, int]:
-    """The largest batch of a user's step on each placement, verified by a trace at that size."""
-    rooms = [placement.room for placement in placements]
-    found = verified_largest(profile, rooms, calibration(), trace)
-    return {one: batch.batch_size for one, batch in zip(placements, found, strict=True)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuMemory:
-    """What a step needs on one GPU: at a batch size, or at the largest that fits."""
-
-    gpu: Gpu
-    asked: str
-    batch_size: int
-    max_batch_size: int
-    is_verified: bool
-    """Whether the step was traced at the largest batch and fits."""
-    memory: MemoryNeed
-    notes: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        """Whether it fits at this batch size."""
-        return self.batch_size > 0 and self.memory.fits
-
-
-def memory_on_gpus(
-    profile: Profile,
-    matches: Sequence[GpuMatch],
-    *,
-    trace: Tracer,
-    batch_size: int | None,
-    memory_cap_mib: int | None = None,
-    expandable_segments: bool = False,
-) -> list[GpuMemory]:
-    """What a user's step needs on GPUs; without any, on all that are on offer.
-
-    A name that leaves the GPU's form open stands for its first form.
-    """
-    cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
-    asked = [(match.candidates[0], match.spelling, match.note) for match in matches]
-    if not asked:
-        asked = [(gpu, gpu.name, "") for gpu in _gpus_to_try(cap_bytes)]
-    placements = [
-        Placement(gpu=gpu, memory_cap_bytes=cap_bytes, expandable_segments=expandable_segments)
-        for gpu, _, _ in asked
-    ]
-    largest = verified_batches(profile, placements, trace)
-    found = []
-    for placement, (gpu, spelling, note) in zip(placements, asked, strict=True):
-        size = largest[placement] if batch_size is None else batch_size
-        context_bytes = gpu.libraries.context_bytes
-        need = memory_need(profile, max(size, 1), placement.room, calibration(), context_bytes)
-        found.append(
-            GpuMemory(
-                gpu=gpu,
-                asked=spelling,
-                batch_size=size,
-                max_batch_size=largest[placement],
-                is_verified=largest[placement] > 0,
-                memory=replace(need, fits=True) if 0 < size <= largest[placement] else need,
-                notes=(note,) if note else (),
-            )
-        )
-    return found
-
-
-def reference_gpu() -> Gpu:
-    """The GPU that stands for all where none is named."""
-    return find_gpu(REFERENCE_GPU).candidates[0]
-
-
-def _gpus_to_try(cap_bytes: float | None) -> list[Gpu]:
-    """Every GPU on offer that today's PyTorch runs on, most memory first; one under a cap."""
-    names = dict.fromkeys(name for offer in bundled_offers() for name in offer_gpus(offer))
-    runs = [gpu for gpu in names if gpu.software.runs == "yes"]
-    runs.sort(key=lambda gpu: (-gpu.usable_bytes, gpu.name))
-    if cap_bytes is None:
-        return runs
-    return [reference_gpu()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from outlay.units import GIB, MIB
 
 def memory_need(profile, batch_size, available, calibration):
     room = Room(available_bytes=available)
-    return need_in_room(profile, batch_size, room, calibration, 100e6)
+    return need_in_room(profile, batch_size, room, calibration)
 
 
 def fits(profile, batch_size, available):

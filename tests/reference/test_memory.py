@@ -50,7 +50,7 @@ def errors(column):
     for row in rows("h200_memory_2026-11-15.csv"):
         room = room_on(H200, cap_bytes=1e15)
         profile, size = traced(row["workload"]), int(row["batch_size"])
-        need = memory_need(profile, size, room, calibration(), 0)
+        need = memory_need(profile, size, room, calibration())
         predicted = getattr(need, f"{column}_bytes").likely / MIB
         found.append(predicted / float(row[f"peak_{column}_mib"]) - 1)
     return found

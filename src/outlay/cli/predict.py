@@ -53,7 +53,8 @@ def command(
     """
     from functools import partial
 
-    from outlay.pipeline import calibration, profile_for, verified_batches
+    from outlay.batch import verified_batches
+    from outlay.pipeline import calibration, profile_for
     from outlay.predict.memory import largest_batch
     from outlay.predict.step import Placement, predict_step, spanning
     from outlay.trace.profile import histories_of
@@ -79,7 +80,10 @@ def command(
     if step.target is not None and (batch is None or profile.history is None):
         tell("Verifying the largest batch ...")
         largest = verified_batches(
-            profile, every, partial(histories_of, step.target, selected=selected)
+            profile,
+            every,
+            calibration(),
+            partial(histories_of, step.target, selected=selected),
         )
     predictions = []
     for match, forms in zip(matches, placements, strict=True):

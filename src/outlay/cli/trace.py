@@ -19,8 +19,7 @@ from outlay.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from outlay.batch import Tracer
-    from outlay.pipeline import GpuMemory
+    from outlay.batch import GpuMemory, Tracer
     from outlay.trace.trace import Profile
 
 
@@ -111,13 +110,15 @@ def command(
     if save is not None or matches or memory_cap_mib is not None or wanted is None:
         profile = _profile(target, name, sample, selected, timeout_s)
     if profile is not None and (matches or memory_cap_mib is not None or wanted is None):
-        from outlay.pipeline import memory_on_gpus
+        from outlay.batch import memory_on_gpus
+        from outlay.pipeline import calibration
 
         tell("Looking for the largest batch ...")
         on_gpus = memory_on_gpus(
             profile,
             matches,
-            trace=_tracer(target, selected, timeout_s),
+            calibration(),
+            _tracer(target, selected, timeout_s),
             batch_size=wanted,
             memory_cap_mib=memory_cap_mib,
             expandable_segments=expandable_segments,

@@ -26,7 +26,7 @@ it: coarsely where many GPUs are compared."""
 
 _LONG_HISTORY = 40_000
 """Events beyond which a simulation takes a tenth of a second: the profile's table, whose points lie
-at most an eighth apart, is then read between its points instead."""
+at most a quarter apart, is then read between its points instead."""
 
 _SUMS_THREADS = 2048
 """Threads for which the partial sums of a reduction take a MiB (see `trace.workspace`)."""
@@ -40,6 +40,8 @@ class Room:
 
     available_bytes: float
     """What the allocator may reserve: usable memory less the CUDA context, or the user's cap."""
+    context_bytes: float = 0.0
+    """What CUDA and its libraries take beside it."""
     traits: Traits = REFERENCE
     expandable_segments: bool = False
     """Whether `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` is set."""
@@ -69,9 +71,11 @@ def room_on(
     expandable_segments: bool = False,
 ) -> Room:
     """What the allocator finds on a GPU, on a share of one, or under the user's cap."""
-    available_bytes = gpu.usable_bytes * share - gpu.libraries.context_bytes
+    context_bytes = gpu.libraries.context_bytes
+    available_bytes = gpu.usable_bytes * share - context_bytes
     return Room(
         available_bytes=available_bytes if cap_bytes is None else cap_bytes,
+        context_bytes=context_bytes,
         traits=traits_of(gpu),
         expandable_segments=expandable_segments,
     )
@@ -96,7 +100,7 @@ def traits_of(gpu: Gpu) -> Traits:
 
 
 def memory_need(
-    profile: Profile, batch_size: int, room: Room, calibration: Calibration, context_bytes: float
+    profile: Profile, batch_size: int, room: Room, calibration: Calibration
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
     allocated, reserved = _taken(profile, batch_size, room, calibration)
@@ -107,7 +111,7 @@ def memory_need(
         allocated_bytes=_at_most(allocated, available) if fits else allocated,
         reserved_bytes=_at_most(reserved, available) if fits else reserved,
         available_bytes=available,
-        context_bytes=context_bytes,
+        context_bytes=room.context_bytes,
         fits=fits,
     )
 
@@ -145,7 +149,8 @@ def _is_in_table(profile: Profile, batch_size: int, room: Room) -> bool:
 
 
 def _reference(room: Room) -> Room:
-    return Room(available_bytes=room.available_bytes)
+    """The same room on the reference GPU, with the usual segments."""
+    return Room(available_bytes=room.available_bytes, context_bytes=room.context_bytes)
 
 
 def _at_least(estimate: Estimate, least: float) -> Estimate:

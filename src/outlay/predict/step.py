@@ -130,9 +130,7 @@ def _step_alone(
         flops=trace.flops,
         parameters=profile.parameters,
         gradient_bytes=GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters,
-        memory=memory_need(
-            profile, shown, room, calibration, placement.gpu.libraries.context_bytes
-        ),
+        memory=memory_need(profile, shown, room, calibration),
     )
 
 

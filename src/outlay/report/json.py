@@ -10,11 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from outlay.batch import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
-from outlay.pipeline import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.plan import BreakEven, Option, Plan
 from outlay.predict.step import StepPrediction
 from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport

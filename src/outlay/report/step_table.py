@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from outlay.pipeline import REFERENCE_GPU, reference_gpu
+from outlay.batch import REFERENCE_GPU, reference_gpu
 from outlay.report.console import Page, muted, table
 from outlay.report.text import count, counted, flops, share, size
 from outlay.trace.trace import Memory
@@ -16,7 +16,7 @@ from outlay.trace.trace import Memory
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from outlay.pipeline import GpuMemory
+    from outlay.batch import GpuMemory
     from outlay.trace.step_report import HeavyOp, MemoryPoint, StepReport
 
 _SHAPES_SHOWN = 2
