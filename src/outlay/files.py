@@ -8,6 +8,15 @@ from pathlib import Path
 from outlay.errors import InputError
 
 
+def check_folder(path: Path) -> None:
+    """Refuse at once what could not be written after long work."""
+    if not path.parent.is_dir():
+        raise InputError(
+            f"{path} cannot be written: there is no folder {path.parent}.",
+            fix="Make it first, or choose another place.",
+        )
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is complete or untouched, whatever happens meanwhile.
 

@@ -92,6 +92,7 @@ def command(
 
     Exits with 3 when it fits on none of the GPUs asked for.
     """
+    from outlay.files import check_folder
     from outlay.report.memory_plot import check_plot_path, write_plot
     from outlay.report.step_table import print_gpus, print_step, title
     from outlay.trace.one_step import trace_step
@@ -105,6 +106,8 @@ def command(
     matches = gpu_matches(gpu_names)
     if plot is not None:
         check_plot_path(plot)
+    if save is not None:
+        check_folder(save)
     on_gpus: list[GpuMemory] = []
     profile = None
     if save is not None or matches or memory_cap_mib is not None or wanted is None:

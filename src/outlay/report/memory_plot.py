@@ -13,7 +13,7 @@ from math import ceil, log10
 from typing import TYPE_CHECKING
 
 from outlay.errors import ExtraMissing, InputError
-from outlay.files import write_whole
+from outlay.files import check_folder, write_whole
 from outlay.report.text import count, size
 from outlay.trace.step_report import MemoryPoint, MemoryTimeline
 from outlay.units import GIB, KIB, MIB
@@ -45,11 +45,7 @@ def check_plot_path(path: Path) -> None:
             f"{path} is neither a .html nor a .png file.",
             fix="Write for example --plot memory.html.",
         )
-    if not path.parent.is_dir():
-        raise InputError(
-            f"{path} cannot be written: there is no folder {path.parent}.",
-            fix="Make it first, or choose another place.",
-        )
+    check_folder(path)
     if path.suffix.lower() == ".png" and importlib.util.find_spec("matplotlib") is None:
         raise ExtraMissing("A .png needs matplotlib: pip install matplotlib (or plot to .html).")
 
