@@ -433,7 +433,7 @@ def several(jobs: Iterable[Job], workers: int) -> Iterator[Row]:
                 status, value = "failed", "the process died"
             child.join()
             if status == "failed":
-                print("FAILED", call[0].__name__, *call[1:], value, flush=True)
+                print("FAILED", *call, value, flush=True)
                 value = None
             try:
                 start(job, job.send(value))
