@@ -1,274 +1,316 @@
-"""Fit the efficiencies of `data/calibration.csv` to measured steps (needs torch to trace them).
+"""Fit the kernels' numbers to measured operations, and say how well they do.
 
-    python tools/calibrate.py [--traces FOLDER] [--write]
+    python tools/calibrate.py [--data FILE ...] [--write]
 
-Reads our own H200 rows and published training speeds, traces the steps in `examples/`, fits, prints
-every row's error and that of each model or GPU left out of the fit; --write replaces the rows.
+Reads the operations that `measure_operations` took on an H200, fits the numbers of each family of
+kernels (`data/kernel_passes.csv`, `data/kernel_products.csv`) by search along one at a time, and
+prints the error of each family and of each measured step.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import statistics
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from outlay.estimate import Estimate
+from measured import Measured, operations_of, steps_in
+
 from outlay.facts import DATA, rows_of
-from outlay.gpu_names import find_gpu
-from outlay.hardware import Gpu
-from outlay.predict.calibration import Calibration, calibration_of
-from outlay.predict.compute import device_time_s, host_time_s
-from outlay.trace.profile import profile_of
-from outlay.trace.store import read_profile, write_profile
-from outlay.trace.trace import Profile, Trace
+from outlay.hardware import gpus
+from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
+from outlay.predict.compute import kernels_of, op_time_s
+from outlay.predict.kernels import Kernel, Pass, Product
+from outlay.predict.machine import Machine, machine_of
+from outlay.predict.passing import pass_s
+from outlay.predict.product import product_s, recipe_of
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-HOST_OP_S = 11e-6
-"""Host time an operation, as seen on the steps that wait for the host."""
-MEASURED = "h200_steps_2026-11-15.csv"
-PUBLISHED = "published_steps.csv"
+REFERENCE = "H200"
+MEASUREMENTS = Path(__file__).parent.parent / "tests" / "reference" / "data"
+FILES = (
+    MEASUREMENTS / "h200_operations_2026-11-15.json.gz",
+    MEASUREMENTS / "h200_sweeps_2026-11-15.json.gz",
+)
+MOST_ROWS = 700
+"""Rows of a family that are looked at: the weightiest."""
+RECURRENT_PART = 0.85
+"""Of a recurrent layer's time: what goes to the states, one after another."""
+ATTENTION_PART = 0.88
+"""Of the backward of attention: what its products take; the rest sums rows and joins parts."""
+WIDTHS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+PULL = 0.002
+"""How strongly a number is held to where the search began: keeps in place what no row speaks of."""
 
-FITTED: dict[str, tuple[tuple[str, ...], float]] = {
-    "gemm 16-bit": (("gemm_bf16_fraction", "gemm_fp16_fraction"), 0.65),
-    "gemm tf32": (("gemm_tf32_fraction",), 0.65),
-    "gemm fp32": (("gemm_fp32_fraction",), 0.8),
-    "conv 16-bit": (("conv_bf16_fraction", "conv_fp16_fraction"), 0.45),
-    "conv 16-bit channels last": (
-        ("conv_bf16_channels_last_fraction", "conv_fp16_channels_last_fraction"),
-        0.6,
-    ),
-    "conv tf32": (("conv_tf32_fraction",), 0.5),
-    "conv fp32": (("conv_fp32_fraction",), 0.6),
-    "attention 16-bit": (("attention_bf16_fraction", "attention_fp16_fraction"), 0.45),
-    "attention 32-bit": (("attention_tf32_fraction", "attention_fp32_fraction"), 0.4),
-    "element-wise": (
-        (
-            "elementwise_memory_fraction",
-            "copy_memory_fraction",
-            "reduction_memory_fraction",
-            "softmax_memory_fraction",
-            "embedding_memory_fraction",
-            "other_memory_fraction",
-        ),
-        0.9,
-    ),
-    "norm": (("norm_memory_fraction",), 0.7),
-    "batch norm 16-bit": (
-        ("batch_norm_bf16_memory_fraction", "batch_norm_fp16_memory_fraction"),
-        0.3,
-    ),
-    "optimizer": (("optimizer_memory_fraction",), 0.8),
-    "matrix operands": (
-        ("gemm_memory_fraction", "conv_memory_fraction", "attention_memory_fraction"),
-        0.9,
-    ),
-    "conv exponent": (("conv_peak_exponent",), 0.2),
-    "gemm exponent": (("gemm_peak_exponent", "peak_exponent"), 0.1),
-    "batch norm exponent": (("batch_norm_bandwidth_exponent",), 0.2),
-    "bandwidth exponent": (("bandwidth_exponent",), 0.05),
-}
-"""What is fitted: the rows that share one number, and where the search starts."""
+FIRST_PASS = PassNumbers(start_s=2e-6, share=0.7, cycles=0.3, unit_cycles=30.0, serial_cycles=1.0)
+FIRST_PRODUCT = ProductNumbers(start_s=3e-6, share=0.6, narrow=5.0, lead=60.0, memory_share=0.7)
+FIRST_SERIAL = {"upsample_linear": 400.0, "upsample_linear_backward": 2e4}
+"""Where the search for a unit's own time begins: these add into places many others add into."""
+PASS_LIMITS = {"share": 1.6, "start_s": 3e-5, "cycles": 20.0, "unit_cycles": 8000.0}
+PRODUCT_LIMITS = {"share": 1.1, "narrow": 60.0, "lead": 600.0, "memory_share": 1.0, "start_s": 2e-5}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured step with its trace and the GPU it ran on."""
+    """A kernel with its measured time."""
 
-    gpu: Gpu
-    model: str
-    label: str
-    trace: Trace
-    measured_s: float
-    issue_s: float = 0.0
-
-    @property
-    def host_bound(self) -> bool:
-        """Whether the host was the slower one: issuing took the whole step, and would have.
-
-        A loss scaler reads a value back each step, so issuing takes the whole step there, too.
-        """
-        issuing_s = self.trace.issued_ops * HOST_OP_S
-        return self.issue_s > 0.985 * self.measured_s and issuing_s > 0.75 * self.measured_s
+    kernel: Kernel
+    time_s: float
+    weight: float
 
 
-def samples(folder: Path) -> list[Sample]:
-    """Every measured step, traced (or read from `folder`, where traces are kept)."""
-    ours = [
-        Sample(
-            gpu=find_gpu(row["gpu"]).gpu,
-            model=row["module"],
-            label=f"{row['module']} {row['batch_size']} {row['arguments']}",
-            trace=traced_row(row, folder),
-            measured_s=float(row["step_ms"]) / 1e3,
-            issue_s=float(row["issue_ms"]) / 1e3,
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A family's numbers, and how well they give its times."""
+
+    family: str
+    numbers: PassNumbers | ProductNumbers
+    operations: int
+    total_s: float
+    mean_error: float
+    bias: float
+
+
+# From operations to kernels with times of their own
+
+_TURNS = ("nchwtonhwc", "nhwctonchw", "tensortransform")
+_NOTHING = ("memset", "init_device")
+
+
+def _class_of(name: str) -> str:
+    """What part of a convolution a kernel is, by its name."""
+    lower = name.lower()
+    for part, words in {
+        "turn": _TURNS,
+        "none": _NOTHING,
+        "element": ("elementwise_kernel",),
+        "sum": ("reduce_kernel",),
+        "weight": ("wgrad",),
+        "input": ("dgrad",),
+        "forward": ("fprop", "convolve"),
+        "join": ("splitk", "reduce"),
+    }.items():
+        if any(word in lower for word in words):
+            return part
+    return "product"
+
+
+def samples_of(measured: Iterable[Measured], machine: Machine) -> dict[str, list[Sample]]:
+    """Kernels by family with their times: operators of one kernel, and parts of convolutions."""
+    found: dict[str, list[Sample]] = {}
+
+    def add(kernel: Kernel, time_s: float, one: Measured) -> None:
+        if time_s <= 0:
+            return
+        family = kernel.family
+        if isinstance(kernel, Product):
+            family = recipe_of(kernel, machine.arithmetic(kernel.precision))
+        ours = 0.4 if one.workload.startswith("sweeps") else 1.0
+        weight = ours * math.sqrt(time_s * min(one.count, 20))
+        found.setdefault(family, []).append(Sample(kernel, time_s, weight))
+
+    for one in measured:
+        kernels = kernels_of(one.op, tensor_cores=machine.arithmetic(one.op.precision) != "fp32")
+        if len(kernels) == 1:
+            add(kernels[0], one.time_s, one)
+        elif one.op.kind == "rnn":
+            add(kernels[1], RECURRENT_PART * one.time_s, one)
+        elif one.op.kind == "attention":
+            add(kernels[0], ATTENTION_PART * one.time_s, one)
+        elif one.op.kind == "conv":
+            for kernel, time_s in _parts(one, kernels):
+                add(kernel, time_s, one)
+    return found
+
+
+def _parts(one: Measured, kernels: Sequence[Kernel]) -> list[tuple[Kernel, float]]:
+    """The parts of a convolution whose kernels' names say which they are."""
+    times: dict[str, float] = {}
+    for name, us in one.kernels:
+        part = _class_of(name)
+        times[part] = times.get(part, 0.0) + us / 1e6
+    result: list[tuple[Kernel, float]] = []
+    turns = [kernel for kernel in kernels if kernel.family == "turn"]
+    if turns and "turn" in times:
+        together = Pass(
+            family="turn",
+            moved_bytes=sum(kernel.moved_bytes for kernel in turns),
+            elements=sum(kernel.elements for kernel in turns if isinstance(kernel, Pass)),
+            launches=len(turns),
         )
-        for row in rows_of(MEASURED)
+        result.append((together, times["turn"]))
+    products = [kernel for kernel in kernels if isinstance(kernel, Product)]
+    if len(products) == 1:
+        names = ["forward", "input", "weight", "product", "join"]
+        if products[0].family.endswith("_colours"):
+            names.append("turn")
+        result.append((products[0], sum(times.get(name, 0.0) for name in names)))
+    elif len(products) == 2 and products[0].family.startswith("direct"):
+        names = ("forward", "input", "weight", "product", "join", "turn")
+        half = sum(times.get(name, 0.0) for name in names) / 2
+        result += [(products[0], half), (products[1], half)]
+    elif len(products) == 2 and "product" not in times:
+        first, second = products
+        name = "forward" if first.family.startswith("forward") else "input"
+        result.append((first, times.get(name, 0.0)))
+        result.append((second, times.get("weight", 0.0) + times.get("join", 0.0)))
+    depthwise = [kernel for kernel in kernels if kernel.family.startswith("depthwise")]
+    if len(depthwise) == 2:
+        result += _depthwise(one, depthwise)
+    elif depthwise:
+        rest = ("element", "sum", "none")
+        own = sum(us for name, us in one.kernels if _class_of(name) not in rest) / 1e6
+        result.append((depthwise[0], own))
+    return result
+
+
+def _depthwise(one: Measured, kernels: Sequence[Kernel]) -> list[tuple[Kernel, float]]:
+    weight = sum(us for name, us in one.kernels if "weight" in name or "wgrad" in name) / 1e6
+    rest = ("reduce_kernel", "elementwise", "Memset", "weight", "wgrad")
+    other = sum(us for name, us in one.kernels if not any(word in name for word in rest)) / 1e6
+    return [(kernels[0], other), (kernels[1], weight)]
+
+
+# The search
+
+
+def fit(
+    family: str, samples: list[Sample], time_of: Callable[[Kernel, object], float], first: object
+) -> Fitted:
+    """The numbers with the least weighted mean absolute log error."""
+    rows = sorted(samples, key=lambda sample: -sample.weight)[:MOST_ROWS]
+    weights = sum(sample.weight for sample in rows)
+    limits = PASS_LIMITS if isinstance(first, PassNumbers) else PRODUCT_LIMITS
+    names = [one.name for one in fields(first)]  # type: ignore[arg-type]
+
+    def loss(numbers: object) -> float:
+        error = sum(
+            sample.weight * abs(math.log(time_of(sample.kernel, numbers) / sample.time_s))
+            for sample in rows
+        )
+        pulls = (math.log(getattr(numbers, name) / getattr(first, name)) ** 2 for name in names)
+        return error / weights + PULL * sum(pulls)
+
+    numbers, best = first, loss(first)
+    for width in WIDTHS:
+        improved = True
+        while improved:
+            improved = False
+            for name in names:
+                for factor in (1 + width, 1 / (1 + width)):
+                    value = min(getattr(numbers, name) * factor, limits.get(name, math.inf))
+                    tried = replace(numbers, **{name: value})  # type: ignore[type-var]
+                    error = loss(tried)
+                    if error < best - 1e-5:
+                        numbers, best, improved = tried, error, True
+    predicted = [time_of(sample.kernel, numbers) for sample in rows]
+    measured = [sample.time_s for sample in rows]
+    errors = [
+        sample.weight * abs(guess / sample.time_s - 1)
+        for guess, sample in zip(predicted, rows, strict=True)
     ]
-    published = [
-        Sample(
-            gpu=find_gpu(row["gpu"]).gpu,
-            model=row["gpu"],
-            label=f"{row['gpu']}: {row['module']} {row['batch_size']} {row['arguments']}",
-            trace=traced_row(row, folder),
-            measured_s=int(row["batch_size"]) / float(row["samples_per_s"]),
-        )
-        for row in rows_of(PUBLISHED)
-    ]
-    return ours + published
+    return Fitted(
+        family=family,
+        numbers=numbers,  # type: ignore[arg-type]
+        operations=len(samples),
+        total_s=sum(measured),
+        mean_error=sum(errors) / weights,
+        bias=sum(predicted) / sum(measured),
+    )
 
 
-def traced_row(row: Mapping[str, str], folder: Path) -> Trace:
-    """The trace of a row at its batch size."""
-    profile = traced(row["module"], json.loads(row["arguments"]), folder)
-    return profile.at(int(row["batch_size"]), shapes=False)
+def fit_all(
+    measured: Iterable[Measured], base: Calibration
+) -> tuple[list[Fitted], list[Fitted]]:
+    """Every family of passes and of products."""
+    machine = machine_of(gpus()[REFERENCE], base)
+    passes, products = [], []
+    for family, samples in sorted(samples_of(measured, machine).items()):
+        if isinstance(samples[0].kernel, Pass):
+
+            def pass_time(kernel: Kernel, numbers: object, family: str = family) -> float:
+                one = replace(base, passes={family: numbers})  # type: ignore[dict-item]
+                return pass_s(kernel, machine, one)  # type: ignore[arg-type]
+
+            first = replace(FIRST_PASS, serial_cycles=FIRST_SERIAL.get(family, 1.0))
+            passes.append(fit(family, samples, pass_time, first))
+        else:
+
+            def product_time(kernel: Kernel, numbers: object, family: str = family) -> float:
+                one = replace(base, products={family: numbers})  # type: ignore[dict-item]
+                return product_s(kernel, machine, one)  # type: ignore[arg-type]
+
+            products.append(fit(family, samples, product_time, FIRST_PRODUCT))
+    return passes, products
 
 
-def traced(module: str, arguments: Mapping[str, object], folder: Path) -> Profile:
-    """The profile of an example with the given arguments."""
-    name = "-".join([module, *map(str, arguments.values())])
-    path = folder / f"{name}.json.gz"
-    if not path.exists():
-        wrapper = folder / f"traced_{name.replace('-', '_')}.py"
-        wrapper.write_text(
-            f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n"
-            f"from {module} import training_step\n\n"
-            f"def step(batch_size):\n"
-            f"    return training_step(batch_size, **{dict(arguments)!r})\n"
-        )
-        write_profile(profile_of(f"{wrapper}:step", (4, 8, 16, 32), name=name), path)
-    return read_profile(path)
+def with_fitted(base: Calibration, passes: list[Fitted], products: list[Fitted]) -> Calibration:
+    """The calibration with these numbers; what nobody measured goes as an unlike element."""
+    of_passes = {one.family: one.numbers for one in passes}
+    return replace(
+        base,
+        passes=of_passes,  # type: ignore[arg-type]
+        products={one.family: one.numbers for one in products},  # type: ignore[arg-type]
+        doubts={one.family: one.mean_error for one in passes + products},
+    )
 
 
-def calibration_with(values: Mapping[str, float], base: Calibration) -> Calibration:
-    """The base with the fitted rows replaced."""
-    rows = dict(base.values)
-    for group, value in values.items():
-        rows |= {name: Estimate.exactly(value) for name in FITTED[group][0]}
-    return Calibration(values=rows, sources=base.sources)
-
-
-def log_error(sample: Sample, calibration: Calibration) -> float:
-    """Logarithm of predicted over measured."""
-    return math.log(device_time_s(sample.trace, sample.gpu, calibration) / sample.measured_s)
-
-
-def fit(measured: Iterable[Sample], base: Calibration) -> dict[str, float]:
-    """The numbers with the least mean absolute log error, by search along one at a time.
-
-    A weak pull towards the start keeps numbers in place that no sample speaks about.
-    """
-    rows = list(measured)
-    values = {group: start for group, (_, start) in FITTED.items()}
-
-    def loss(candidate: Mapping[str, float]) -> float:
-        calibration = calibration_with(candidate, base)
-        errors = [abs(log_error(sample, calibration)) for sample in rows]
-        pull = sum(math.log(candidate[group] / FITTED[group][1]) ** 2 for group in candidate)
-        return statistics.fmean(errors) + 0.01 * pull
-
-    best = loss(values)
-    for width in (0.2, 0.1, 0.05, 0.02, 0.01):
-        best = _descend(values, best, width, loss)
-    return values
-
-
-def _descend(
-    values: dict[str, float],
-    best: float,
-    width: float,
-    loss: Callable[[Mapping[str, float]], float],
-) -> float:
-    improved = True
-    while improved:
-        improved = False
-        for group in values:
-            for factor in (1 + width, 1 / (1 + width)):
-                candidate = values | {group: min(values[group] * factor, 1.2)}
-                tried = loss(candidate)
-                if tried < best - 1e-6:
-                    values.update(candidate)
-                    best, improved = tried, True
-    return best
-
-
-def left_out_errors(measured: list[Sample], base: Calibration) -> list[float]:
-    """The log errors of each model's (or published GPU's) steps when it is not fitted."""
-    errors = []
-    for model in sorted({sample.model for sample in measured}):
-        rest = [sample for sample in measured if sample.model != model]
-        calibration = calibration_with(fit(rest, base), base)
-        left = [sample for sample in measured if sample.model == model]
-        errors += [log_error(sample, calibration) for sample in left]
-    return errors
+def base_calibration() -> Calibration:
+    """The single numbers."""
+    return calibration_of(rows_of("calibration.csv"))
 
 
 def main() -> None:
     """Fit, print, and perhaps write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, help="keep the traces here")
-    parser.add_argument("--write", action="store_true", help="replace the fitted rows")
+    parser.add_argument("--data", type=Path, nargs="*", default=FILES, help="measured operations")
+    parser.add_argument("--write", action="store_true", help="replace the tables")
     arguments = parser.parse_args()
-    folder = arguments.traces or Path(tempfile.mkdtemp())
-    folder.mkdir(exist_ok=True)
-    base = calibration_of(rows_of("calibration.csv"))
-    everything = samples(folder)
-    device_bound = [sample for sample in everything if not sample.host_bound]
-    values = fit(device_bound, base)
-    calibration = calibration_with(values, base)
-    for sample in everything:
-        error = math.exp(log_error(sample, calibration)) - 1
-        host_ms = host_time_s(sample.trace, calibration) * 1e3
+    base = base_calibration()
+    steps = [step for path in arguments.data for step in steps_in(path)]
+    measured = {id(step): operations_of(step) for step in steps}
+    passes, products = fit_all([one for ops in measured.values() for one in ops], base)
+    passes.append(replace(next(one for one in passes if one.family == "unlike"), family="other"))
+    for one in passes + products:
+        numbers = {f.name: float(f"{getattr(one.numbers, f.name):.4g}") for f in fields(one.numbers)}
         print(
-            f"{sample.label:60} {sample.measured_s * 1e3:8.1f} ms {error:+6.1%}"
-            f"  host {host_ms:6.1f} ms, {sample.trace.issued_ops:.0f} operations"
-            f"{'  host bound' if sample.host_bound else ''}"
+            f"{one.family:34} {one.operations:5} operations {one.total_s * 1e3:8.1f} ms, "
+            f"error {one.mean_error:6.1%}, predicted/measured {one.bias:.2f}  {numbers}"
         )
-    fitted = [abs(math.exp(log_error(one, calibration)) - 1) for one in device_bound]
-    unseen = left_out_errors(device_bound, base)
-    print(values)
-    print(f"mean error {statistics.fmean(fitted):.1%} on {len(fitted)} fitted steps")
-    unseen_mean = statistics.fmean(abs(math.exp(error) - 1) for error in unseen)
-    print(f"mean error {unseen_mean:.1%}, each model or GPU left out of the fit in turn")
-    inside = sorted(unseen)
-    print(
-        f"predicted / measured when left out: 10th percentile "
-        f"{math.exp(inside[len(inside) // 10]):.2f}, "
-        f"90th {math.exp(inside[len(inside) * 9 // 10]):.2f}"
-    )
-    host = [one.issue_s / one.trace.issued_ops for one in everything if one.host_bound]
-    print(f"host time an operation: {sorted(round(x * 1e6, 1) for x in host)} us")
+    calibration = with_fitted(base, passes, products)
+    machine = machine_of(gpus()[REFERENCE], calibration)
+    for step in steps:
+        ops = measured[id(step)]
+        taken = sum(one.count * one.time_s for one in ops)
+        guessed = sum(
+            one.count * op_time_s(one.op, machine, calibration)
+            for one in ops
+        ) - step["kernels"] * base.number("kernel_pause_s")
+        print(f"{step['workload']:50} {step['batch_size']:5} {taken * 1e3:8.1f} ms {guessed / taken - 1:+6.1%}")
     if arguments.write:
-        write(values, statistics.fmean(fitted), len(fitted))
+        write("kernel_passes.csv", passes, arguments.data)
+        write("kernel_products.csv", products, arguments.data)
 
 
-def write(values: Mapping[str, float], error: float, count: int) -> None:
-    """Replace the fitted rows of the table."""
-    names = {name: group for group, (members, _) in FITTED.items() for name in members}
-    old = rows_of("calibration.csv")
-    rows = [row for row in old if row["name"] not in names]
-    for name, group in names.items():
-        value = f"{values[group]:.3f}"
-        rows.append(
-            {
-                "name": name,
-                "low": value,
-                "likely": value,
-                "high": value,
-                "unit": "exponent" if "exponent" in name else "fraction",
-                "source": f"fitted by tools/calibrate.py on {MEASURED} and {PUBLISHED}",
-                "as_of": MEASURED[-14:-4],
-                "note": f"{group}: one of {len(values)} numbers fitted on {count} steps, "
-                f"mean error {error:.1%}",
-            }
-        )
-    with (DATA / "calibration.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(old[0]), lineterminator="\n")
+def write(name: str, fitted: list[Fitted], sources: Sequence[Path]) -> None:
+    """Replace a table of fitted numbers."""
+    source = " and ".join(path.name for path in sources)
+    rows = [
+        {
+            "family": one.family,
+            **{f.name: f"{getattr(one.numbers, f.name):.4g}" for f in fields(one.numbers)},
+            "operations": one.operations,
+            "measured_s": f"{one.total_s:.4g}",
+            "mean_error": f"{one.mean_error:.3f}",
+            "source": source,
+            "as_of": sources[0].name[-18:-8],
+        }
+        for one in fitted
+    ]
+    with (DATA / name).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

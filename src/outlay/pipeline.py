@@ -82,8 +82,10 @@ def profile_for(step: Step, selected: float = SELECTED) -> Profile:
 
 @cache
 def calibration() -> Calibration:
-    """The fitted numbers, from `data/calibration.csv`."""
-    return calibration_of(rows_of("calibration.csv"))
+    """The fitted numbers, from the tables in `data/`."""
+    return calibration_of(
+        rows_of("calibration.csv"), rows_of("kernel_passes.csv"), rows_of("kernel_products.csv")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,39 @@
-"""The fitted numbers of the prediction, as values: what share of its peaks a GPU reaches.
+"""The fitted numbers of the prediction, as values.
 
-They are rows of `data/calibration.csv`, each saying which measurements it was fitted on.
+`data/calibration.csv` has single numbers, `data/kernel_passes.csv` and `data/kernel_products.csv`
+the numbers of each family of kernels, every row with the measurements it was fitted on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outlay.estimate import Estimate
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassNumbers:
+    """What a pass over memory takes: see `predict.passing`."""
+
+    start_s: float
+    share: float
+    cycles: float
+    unit_cycles: float
+    serial_cycles: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductNumbers:
+    """What a matrix product takes: see `predict.product`."""
+
+    start_s: float
+    share: float
+    narrow: float
+    lead: float
+    memory_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +42,10 @@ class Calibration:
 
     values: Mapping[str, Estimate]
     sources: Mapping[str, str]
+    passes: Mapping[str, PassNumbers] = field(default_factory=dict)
+    products: Mapping[str, ProductNumbers] = field(default_factory=dict)
+    doubts: Mapping[str, float] = field(default_factory=dict)
+    """By family of kernels: the mean error it was fitted with."""
 
     def number(self, name: str) -> float:
         """The best figure of one row."""
@@ -33,14 +62,49 @@ class Calibration:
                 return self.values[name].likely
         raise LookupError(f"no calibration row is called {' or '.join(names)}")
 
+    def of_pass(self, family: str) -> PassNumbers:
+        """The numbers of a family of passes; of one nobody measured, the general ones."""
+        return self.passes.get(family) or self.passes["other"]
 
-def calibration_of(rows: Iterable[Mapping[str, str]]) -> Calibration:
-    """The calibration in the rows of a table with name, low, likely, high, source and as_of."""
+    def of_product(self, *recipes: str) -> ProductNumbers:
+        """The numbers of the first of these recipes that was fitted."""
+        for recipe in recipes:
+            if recipe in self.products:
+                return self.products[recipe]
+        raise LookupError(f"no products are called {' or '.join(recipes)}")
+
+
+def calibration_of(
+    rows: Iterable[Row], passes: Iterable[Row] = (), products: Iterable[Row] = ()
+) -> Calibration:
+    """The calibration in the rows of the three tables."""
     values: dict[str, Estimate] = {}
     sources: dict[str, str] = {}
+    doubts: dict[str, float] = {}
     for row in rows:
         values[row["name"]] = Estimate(
             low=float(row["low"]), likely=float(row["likely"]), high=float(row["high"])
         )
         sources[row["name"]] = f"{row['source']}, {row['as_of']}"
-    return Calibration(values=values, sources=sources)
+    of_passes, of_products = {}, {}
+    for row in passes:
+        of_passes[row["family"]] = PassNumbers(
+            start_s=float(row["start_s"]),
+            share=float(row["share"]),
+            cycles=float(row["cycles"]),
+            unit_cycles=float(row["unit_cycles"]),
+            serial_cycles=float(row["serial_cycles"]),
+        )
+        doubts[row["family"]] = float(row["mean_error"])
+    for row in products:
+        of_products[row["family"]] = ProductNumbers(
+            start_s=float(row["start_s"]),
+            share=float(row["share"]),
+            narrow=float(row["narrow"]),
+            lead=float(row["lead"]),
+            memory_share=float(row["memory_share"]),
+        )
+        doubts[row["family"]] = float(row["mean_error"])
+    return Calibration(
+        values=values, sources=sources, passes=of_passes, products=of_products, doubts=doubts
+    )

@@ -1,86 +1,123 @@
-"""Time on the device: for each operation the slowest of arithmetic, memory traffic and launch.
+"""Time on the device, kernel by kernel, and on the host that starts them.
 
-Roofline model (Williams, Waterman, Patterson 2009, doi 10.1145/1498765.1498785) with one fitted
-efficiency per kind of operation. The efficiency is that on the reference GPU (an H200); a GPU with
-a lower peak reaches a larger share of it, by a fitted power of the ratio of the peaks. Caches,
-tile and wave effects, and overlap between operations are ignored: the range is wide because of it.
+An operator becomes the kernels a GPU runs for it (`predict.kernels`, `predict.convolution`); each
+is a matrix product (`predict.product`) or a pass over memory (`predict.passing`). Between kernels
+the device pauses about a microsecond. The host issues operators one after another, whatever the
+GPU: a step takes the longer of the two.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
-from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.trace.trace import Op, Precision, Trace
-
-_MATRIX_KINDS = frozenset({"gemm", "conv", "attention", "rnn"})
-"""Kinds whose arithmetic runs on tensor cores where there are any."""
-
-
-def arithmetic(precision: Precision, gpu: Gpu) -> str:
-    """The arithmetic a GPU really uses for what the code asks for.
-
-    TF32 becomes fp32 where there is no TF32; bf16 is emulated in fp32 where there is no bf16.
-    """
-    if precision == "int":
-        return "fp32"
-    return precision if precision in gpu.peak_flops_per_s else "fp32"
-
-
-def op_time_s(op: Op, gpu: Gpu, calibration: Calibration) -> float:
-    """Time of one operation alone on one GPU."""
-    launch_s = op.launches * calibration.number("kernel_s")
-    return max(_arithmetic_s(op, gpu, calibration), _traffic_s(op, gpu, calibration), launch_s)
+from outlay.predict.convolution import convolution_of
+from outlay.predict.kernels import (
+    Kernel,
+    Product,
+    attention_of,
+    norms_of,
+    pass_of,
+    products_of,
+    recurrent_of,
+)
+from outlay.predict.machine import Machine
+from outlay.predict.passing import pass_s
+from outlay.predict.product import product_s, recipe_of
+from outlay.trace.trace import Kind, Op, Trace
 
 
-def _traffic_s(op: Op, gpu: Gpu, calibration: Calibration) -> float:
-    """Time to read and write its tensors at the share of bandwidth such operations reach."""
-    share = calibration.first(
-        f"{_family(op.name)}_{op.precision}_memory_fraction",
-        f"{op.kind}_memory_fraction",
-        "other_memory_fraction",
-    )
-    reference = calibration.number("reference_bytes_per_s")
-    exponent = calibration.first(f"{_family(op.name)}_bandwidth_exponent", "bandwidth_exponent")
-    reached = share * math.pow(reference / gpu.memory_bytes_per_s, exponent)
-    most = calibration.number("highest_memory_fraction")
-    return op.moved_bytes / (gpu.memory_bytes_per_s * min(reached, most))
+@lru_cache(maxsize=65_536)
+def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
+    """The kernels one operator starts; none for a view."""
+    if op.launches <= 0 and op.moved_bytes <= 0 and op.flops <= 0:
+        return ()
+    if not op.shapes:
+        return pass_of(op)
+    if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
+        return convolution_of(op, tensor_cores=tensor_cores)
+    if op.kind == "gemm":
+        return products_of(op)
+    if op.kind == "attention":
+        return attention_of(op)
+    if op.kind == "rnn" and op.flops > 0:
+        return recurrent_of(op)
+    if op.kind == "norm":
+        return norms_of(op)
+    return pass_of(op)
 
 
-def _family(name: str) -> str:
-    """`batch_norm` for `aten.native_batch_norm_backward`: forward and backward share a row."""
-    plain = name.rpartition(".")[2].removesuffix("_backward")
-    return plain.removeprefix("native_").removeprefix("cudnn_")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTime:
+    """What the device needs for one step, and on what."""
+
+    total_s: float
+    by_kind_s: Mapping[Kind, float]
+    """By kind of operation, largest first."""
+    arithmetic_s: float
+    """In matrix products that wait for arithmetic rather than for memory."""
+    doubt: float
+    """Relative error to expect from the kernels' own errors when they were fitted."""
 
 
-def _arithmetic_s(op: Op, gpu: Gpu, calibration: Calibration) -> float:
-    if op.kind not in _MATRIX_KINDS:
-        return op.flops / gpu.peak("fp32")
-    used = arithmetic(op.precision, gpu)
-    share = calibration.first(
-        f"{op.kind}_{used}_{op.layout}_fraction",
-        f"{op.kind}_{used}_fraction",
-        f"{op.kind}_fraction",
-    )
-    reference = calibration.number(f"reference_{used}_flops_per_s")
-    exponent = calibration.first(f"{op.kind}_peak_exponent", "peak_exponent")
-    reached = share * math.pow(reference / gpu.peak(used), exponent)
-    return op.flops / (gpu.peak(used) * min(reached, calibration.number("highest_fraction")))
+def kernel_s(kernel: Kernel, machine: Machine, calibration: Calibration) -> float:
+    """Seconds of one kernel, with the pause before it."""
+    pause_s = calibration.number("kernel_pause_s")
+    if isinstance(kernel, Product):
+        return kernel.repeats * pause_s + product_s(kernel, machine, calibration)
+    return kernel.launches * pause_s + pass_s(kernel, machine, calibration)
 
 
-def device_time_s(trace: Trace, gpu: Gpu, calibration: Calibration) -> float:
-    """Time the device is busy in one step."""
-    return sum(op.count * op_time_s(op, gpu, calibration) for op in trace.ops)
+def op_time_s(op: Op, machine: Machine, calibration: Calibration) -> float:
+    """Time of one operation on one GPU."""
+    kernels = kernels_of(op, tensor_cores=machine.arithmetic(op.precision) != "fp32")
+    return sum(kernel_s(kernel, machine, calibration) for kernel in kernels)
 
 
-def device_time_by_kind_s(trace: Trace, gpu: Gpu, calibration: Calibration) -> Mapping[str, float]:
-    """The same, by kind of operation, largest first."""
-    times: dict[str, float] = {}
+def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> DeviceTime:
+    """The time the device is busy in one step."""
+    kinds: dict[Kind, float] = {}
+    families: dict[str, float] = {}
+    arithmetic_s = 0.0
     for op in trace.ops:
-        times[op.kind] = times.get(op.kind, 0.0) + op.count * op_time_s(op, gpu, calibration)
-    return dict(sorted(times.items(), key=lambda item: -item[1]))
+        arithmetic = machine.arithmetic(op.precision)
+        for kernel in kernels_of(op, tensor_cores=arithmetic != "fp32"):
+            time_s = op.count * kernel_s(kernel, machine, calibration)
+            kinds[op.kind] = kinds.get(op.kind, 0.0) + time_s
+            family = kernel.family
+            if isinstance(kernel, Product):
+                family = recipe_of(kernel, arithmetic)
+                if _is_bound_by_arithmetic(kernel, machine, arithmetic):
+                    arithmetic_s += time_s
+            families[family] = families.get(family, 0.0) + time_s
+    total_s = sum(kinds.values())
+    return DeviceTime(
+        total_s=total_s,
+        by_kind_s=dict(sorted(kinds.items(), key=lambda item: -item[1])),
+        arithmetic_s=arithmetic_s,
+        doubt=_doubt(families, total_s, calibration),
+    )
+
+
+def _is_bound_by_arithmetic(kernel: Product, machine: Machine, arithmetic: str) -> bool:
+    """By the roofline: whether its arithmetic takes longer than its bytes."""
+    needed_s = kernel.flops / machine.rates[arithmetic]
+    return needed_s > kernel.repeats * kernel.moved_bytes / machine.bytes_per_s
+
+
+def _doubt(families: Mapping[str, float], total_s: float, calibration: Calibration) -> float:
+    """Errors of one kind of kernel go together, those of different kinds do not."""
+    if total_s <= 0:
+        return 0.0
+    unknown = calibration.number("doubt_unknown")
+    errors = (
+        time_s / total_s * calibration.doubts.get(family, unknown)
+        for family, time_s in families.items()
+    )
+    return math.sqrt(sum(error**2 for error in errors))
 
 
 def host_time_s(trace: Trace, calibration: Calibration) -> float:

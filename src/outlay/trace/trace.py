@@ -32,8 +32,17 @@ Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int"]
 """The arithmetic the code asks for. `tf32` is fp32 tensors with TF32 allowed; what a GPU makes of
 it (fp32 where it has no TF32) is decided when predicting."""
 
-Layout = Literal["plain", "channels_last"]
-"""How an image operator's tensors lie in memory: NCHW or NHWC. It changes convolution speed."""
+Layout = Literal[
+    "plain",  # row after row: NCHW of images; neither matrix of a product transposed
+    "channels_last",  # NHWC
+    "mixed",  # convolutions: images of both orders, one of which is turned first
+    "nt",  # products: the second matrix transposed, as in x @ weight.t()
+    "tn",  # products: the first, as in the gradient of a weight
+    "tt",
+    "unlike",  # tensors of different shape, order or width: elements are handled one by one
+    "crossed",  # what lies side by side in one tensor lies apart in another
+]
+"""How an operator's tensors lie in memory: it decides which kernel runs, and how fast."""
 
 Polynomial = tuple[float, ...]
 """Coefficients (c0, c1, ...) of c0 + c1 b + c2 b^2 in the batch size b."""

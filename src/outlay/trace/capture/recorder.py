@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_iter
 from outlay.trace.capture.ledger import Ledger
 from outlay.trace.capture.standins import run_operator
 from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
-from outlay.trace.layout import is_channels_last
+from outlay.trace.layout import layout_of
 from outlay.trace.moved import tensors_in
 from outlay.trace.takings import takes_workspace, workspaces_of
-from outlay.trace.trace import Kind, Layout, Op, Phase, Precision
+from outlay.trace.trace import Kind, Op, Phase, Precision
 from outlay.trace.workspace import Workspace, with_attention
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         cost = cost_of(name, args, kwargs, out, hint=_hint(func))
         if not cost.known:
             self.unknown[name] += 1
-        tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
+        made = list(tensors_in(out))
+        tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *made]
         return Op(
             name=name,
             kind=cost.kind,
@@ -158,7 +159,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             flops=cost.flops,
             moved_bytes=cost.moved_bytes,
             launches=cost.launches,
-            layout=_layout(cost, tensors),
+            layout=layout_of(cost.kind, name, tensors, len(made)),
             shapes=_shapes(cost, tensors),
         )
 
@@ -302,17 +303,12 @@ def _allows(operators: object, old_switch: Callable[[], bool]) -> bool:
         return getattr(operators, "fp32_precision", "") == "tf32"
 
 
-def _layout(cost: Cost, tensors: list[Tensor]) -> Layout:
-    """Whether an image operator has a channels-last tensor: cuDNN then works in that layout."""
-    if cost.kind not in ("conv", "norm", "reduction"):
-        return "plain"
-    return "channels_last" if any(map(is_channels_last, tensors)) else "plain"
-
-
 def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
     """Shapes of arguments and results; of a multi-tensor update only the elements in total."""
     if cost.launches == 0:
         return ()
     if cost.kind == "optimizer":
         return ((sum(tensor.numel() for tensor in tensors),),)
+    if cost.kind == "rnn":  # the input, then the states, whatever the number of weights
+        tensors = [tensor for tensor in tensors if tensor.dim() == 3]
     return tuple(tuple(tensor.shape) for tensor in tensors[:_SHAPES_AT_MOST])

@@ -1,0 +1,277 @@
+"""A convolution as cuDNN runs it: layout conversions, implicit products, bias.
+
+Tensor cores want channels last. With images in torch's usual order cuDNN converts what goes in and
+what comes out (seen in profiles of an H200: every tensor is read and written once more), unless
+the kernel is 1x1: that is a matrix product as it lies. Depthwise convolutions do no product at
+all. Without tensor cores (fp32, or older GPUs) the product reads the images as they are, and the
+gradients of 3x3 kernels go through a transform (Winograd: Lavin and Gray 2015, arXiv 1509.09308).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from outlay.predict.kernels import Kernel, Pass, Product, Shape, alignment, bytes_of
+from outlay.trace.trace import Op
+
+NARROW = 4
+"""Channels, up to which an image is padded before tensor cores take it: those of colours."""
+GROUPED_TOGETHER = 32
+"""Channels of a group, up to which one kernel takes all groups; wider ones go one by one."""
+REGULAR = 32
+"""Channels must be multiples of this for the newest kernels."""
+OUTPUT_TAPS = 12
+"""Taps that an output costs beside those of its kernel, in a depthwise convolution."""
+LARGE_TAPS = 25
+"""Taps (5x5), up to which cuDNN has a depthwise kernel of its own."""
+TRANSFORMED_TAPS = 9
+"""Taps (3x3) of the kernels that Winograd or Fourier transforms are used for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """A convolution by its two sides: a transposed one runs from the small side to the large."""
+
+    samples: int
+    wide: int
+    """Channels of the large side (the input of a plain convolution)."""
+    narrow: int
+    """Channels of the small side."""
+    groups: int
+    taps: int
+    large: int
+    """Positions of the large side."""
+    small: int
+    transposed: bool
+    strided: bool
+    line: bool
+    """Whether it runs along one dimension: sound, text."""
+    flat: bool
+    """Whether it runs over images of two dimensions."""
+
+    @property
+    def depthwise(self) -> bool:
+        """Every channel by itself."""
+        return self.groups > 1 and self.wide == self.groups
+
+
+def geometry(x: Shape, weight: Shape, y: Shape) -> Geometry:
+    """From the shapes of input, weight and output."""
+    grows = math.prod(y[2:]) > math.prod(x[2:])
+    fits_plain = y[1] == weight[0] and x[1] % max(weight[1], 1) == 0
+    transposed = x[1] == weight[0] and (grows or not fits_plain)
+    big, little = (y, x) if transposed else (x, y)
+    large, small = math.prod(big[2:]), math.prod(little[2:])
+    return Geometry(
+        samples=x[0],
+        wide=big[1],
+        narrow=little[1],
+        groups=max(big[1] // max(weight[1], 1), 1),
+        taps=math.prod(weight[2:]),
+        large=large,
+        small=small,
+        transposed=transposed,
+        strided=large > 1.8 * small,
+        line=len(x) == 3,
+        flat=len(x) == 4,
+    )
+
+
+def convolution_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
+    """The kernels of a convolution, forward or backward, on a GPU with or without tensor cores."""
+    if "backward" in op.name:
+        return _backward(op, tensor_cores=tensor_cores)
+    x, weight, y = op.shapes[0], op.shapes[1], op.shapes[-1]
+    shape = geometry(x, weight, y)
+    direction = "input" if shape.transposed else "forward"
+    kernels = _one(op, shape, direction, tensor_cores=tensor_cores)
+    if len(op.shapes) > 3:
+        kernels.append(_bias(op, shape, "unlike"))
+    return tuple(kernels)
+
+
+def _backward(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
+    grad, x, weight, *results = op.shapes
+    shape = geometry(x, weight, grad)
+    kernels: list[Kernel] = []
+    if x in results:
+        direction = "forward" if shape.transposed else "input"
+        kernels += _one(op, shape, direction, tensor_cores=tensor_cores)
+        results.remove(x)
+    if weight in results:
+        kernels += _one(op, shape, "weight", tensor_cores=tensor_cores)
+        results.remove(weight)
+    if results:
+        kernels.append(_bias(op, shape, "reduce_rows"))
+    return tuple(kernels)
+
+
+def _bias(op: Op, shape: Geometry, family: str) -> Pass:
+    """A bias is added, or its gradient summed, over the whole output."""
+    narrow = not shape.transposed
+    channels = shape.narrow if narrow else shape.wide
+    elements = shape.samples * channels * (shape.small if narrow else shape.large)
+    passes = 2 if family == "unlike" else 1
+    moved = passes * elements * bytes_of(op.precision)
+    return Pass(family=family, moved_bytes=moved, elements=elements, units=channels)
+
+
+def _one(op: Op, shape: Geometry, direction: str, *, tensor_cores: bool) -> list[Kernel]:
+    if shape.depthwise:
+        return [_depthwise(op, shape, direction)]
+    if not tensor_cores:
+        return [_direct(op, shape, direction)]
+    kernels: list[Kernel] = []
+    if op.layout == "mixed":
+        kernels.append(_copied(op, shape, direction))
+    product = _matrix(op, shape, direction) if _is_matrix(op, shape) else None
+    if product is None:
+        product = _implicit(op, shape, direction)
+        if op.layout == "plain" and shape.large > 1 and not product.family.endswith("_colours"):
+            kernels += _turns(op, shape)
+    return [*kernels, product]
+
+
+def _is_matrix(op: Op, shape: Geometry) -> bool:
+    """Whether images can be multiplied as they lie: a 1x1 kernel on rows that can be loaded."""
+    if shape.taps > 1 or shape.large != shape.small or shape.groups > 1:
+        return False
+    wanted = 16 // bytes_of(op.precision)
+    return op.layout != "plain" or shape.large == 1 or shape.large % wanted == 0
+
+
+def _sides(op: Op, shape: Geometry) -> tuple[float, float, float]:
+    """Bytes of the large side, the small side and the weight."""
+    size = bytes_of(op.precision)
+    return (
+        size * shape.samples * shape.wide * shape.large,
+        size * shape.samples * shape.narrow * shape.small,
+        size * shape.wide // shape.groups * shape.narrow * shape.taps,
+    )
+
+
+def _matrix(op: Op, shape: Geometry, direction: str) -> Product:
+    """A 1x1 convolution as a product: of one matrix with channels last, else one an image."""
+    whole = op.layout != "plain" or shape.large == 1
+    samples = 1 if whole else shape.samples
+    positions = shape.samples * shape.large / samples
+    m, n, k = {
+        "forward": (positions, shape.narrow, shape.wide),
+        "input": (positions, shape.wide, shape.narrow),
+        "weight": (shape.narrow, shape.wide, positions),
+    }[direction]
+    return Product(
+        family="gemm" if whole else "pointwise",
+        batch=samples,
+        m=m,
+        n=n,
+        k=k,
+        precision=op.precision,
+        moved_bytes=sum(_sides(op, shape)),
+        aligned=alignment(shape.wide, shape.narrow) if whole else alignment(positions),
+        turned=direction == "weight",
+    )
+
+
+def _copied(op: Op, shape: Geometry, direction: str) -> Pass:
+    """The image that does not lie as the others do, copied into their order by torch."""
+    large, small, _ = _sides(op, shape)
+    moved = small if direction == "input" else large
+    elements = moved / bytes_of(op.precision)
+    return Pass(family="crossed", moved_bytes=2 * moved, elements=elements)
+
+
+def _turns(op: Op, shape: Geometry) -> list[Kernel]:
+    """Each tensor once into channels last, or back."""
+    size = bytes_of(op.precision)
+    kernels: list[Kernel] = []
+    for moved in _sides(op, shape):
+        kernels.append(Pass(family="turn", moved_bytes=2 * moved, elements=moved / size))
+    if shape.taps == 1:  # a weight of one tap lies the same either way
+        del kernels[2]
+    return kernels
+
+
+def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
+    """The product of a convolution whose rows are gathered as they are needed."""
+    wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
+    lanes = 16 // bytes_of(op.precision)
+    colours = min(wide, narrow) <= NARROW
+    padded_wide, padded_narrow = (math.ceil(size / lanes) * lanes for size in (wide, narrow))
+    together = shape.groups > 1 and max(wide, narrow) <= GROUPED_TOGETHER
+    repeats = 1 if together else shape.groups
+    batch = shape.groups if together else 1
+    m, n, k = {
+        "forward": (shape.samples * shape.small, padded_narrow, padded_wide * shape.taps),
+        "input": (
+            shape.samples * shape.large,
+            padded_wide,
+            padded_narrow * shape.taps * shape.small / shape.large,
+        ),
+        "weight": (padded_narrow, padded_wide * shape.taps, shape.samples * shape.small),
+    }[direction]
+    family = direction
+    if colours:
+        family = f"{direction}_colours"
+    elif together:
+        family = f"{direction}_grouped"
+    elif shape.line:
+        family = f"{direction}_line"
+    elif alignment(wide, narrow) < REGULAR:
+        family = f"{direction}_irregular"
+    return Product(
+        family=family,
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        precision=op.precision,
+        moved_bytes=sum(_sides(op, shape)) / repeats,
+        repeats=repeats,
+    )
+
+
+def _direct(op: Op, shape: Geometry, direction: str) -> Product:
+    """Without tensor cores: the images as they are; backward of 3x3 by a transform that saves."""
+    wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
+    m, n, k = {
+        "forward": (shape.samples * shape.small, narrow, wide * shape.taps),
+        "input": (
+            shape.samples * shape.large,
+            wide,
+            narrow * shape.taps * shape.small / shape.large,
+        ),
+        "weight": (narrow, wide * shape.taps, shape.samples * shape.small),
+    }[direction]
+    transformed = shape.taps == TRANSFORMED_TAPS and not shape.strided and min(wide, narrow) >= 32
+    backward = "backward" in op.name
+    family = "direct_backward" if backward else "direct"
+    return Product(
+        family=f"{family}_transformed" if backward and transformed else family,
+        batch=shape.groups,
+        m=m,
+        n=n,
+        k=k,
+        precision=op.precision,
+        moved_bytes=sum(_sides(op, shape)),
+    )
+
+
+def _depthwise(op: Op, shape: Geometry, direction: str) -> Pass:
+    """One multiplication a tap and output: by cuDNN in fp16 or channels last, else by torch."""
+    reads, writes, _ = _sides(op, shape)
+    return Pass(
+        family=f"depthwise_{direction}_{_depthwise_by(op, shape)}",
+        moved_bytes=reads + writes,
+        elements=shape.samples * shape.narrow * shape.small * (shape.taps + OUTPUT_TAPS),
+    )
+
+
+def _depthwise_by(op: Op, shape: Geometry) -> str:
+    if not shape.flat:
+        return "other"
+    if op.layout == "plain":
+        return "library" if op.precision == "fp16" and shape.taps <= LARGE_TAPS else "torch"
+    large = "_large" if shape.taps > LARGE_TAPS else ""
+    return f"last{'_32' if bytes_of(op.precision) == 4 else ''}{large}"

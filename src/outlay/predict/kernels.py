@@ -1,0 +1,355 @@
+"""The kernels an operator starts: matrix products, and passes over memory.
+
+torch's list of operators is not what runs: cuDNN turns images around before it multiplies, a bias
+is added by a kernel of its own, batch norm gives every channel to one block of threads. Here an
+`Op` becomes the kernels a GPU runs for it; `predict.product` and `predict.passing` time them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outlay.trace.trace import Op, Precision
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A batch of matrix products (m, k) x (k, n)."""
+
+    family: str
+    """How it is computed: `gemm`, or `forward`, `input`, `weight` of a convolution ..."""
+    batch: float
+    m: float
+    n: float
+    k: float
+    precision: Precision
+    moved_bytes: float
+    aligned: int = 8
+    """The largest power of 2, up to 64, in every row's length: elements that are loaded at once."""
+    turned: bool = False
+    """Whether an operand does not lie along the summed dimension, as the gradient of a weight."""
+    repeats: int = 1
+    """Times it runs, one after another: groups of a convolution that no kernel takes together."""
+
+    @property
+    def flops(self) -> float:
+        """A multiply-add counts as two."""
+        return 2 * self.repeats * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A kernel that reads, changes and writes elements."""
+
+    family: str
+    moved_bytes: float
+    elements: float
+    """Elements it handles: each costs instructions, whatever its bytes."""
+    units: float = math.inf
+    """Blocks of threads that share the elements, where the operator fixes them: channels, rows."""
+    launches: float = 1
+
+
+Kernel = Product | Pass
+
+
+def bytes_of(precision: Precision) -> int:
+    """Bytes of one element in memory."""
+    return {"fp64": 8, "fp16": 2, "bf16": 2}.get(precision, 4)
+
+
+def alignment(*lengths: float) -> int:
+    """The largest power of 2, up to 64, that divides all lengths."""
+    divisor = math.gcd(64, *(round(length) for length in lengths))
+    return max(divisor, 1)
+
+
+def elements_of(shape: Shape) -> int:
+    """Elements of a tensor."""
+    return math.prod(shape)
+
+
+def largest(shapes: tuple[Shape, ...]) -> int:
+    """Elements of the largest tensor."""
+    return max(map(math.prod, shapes), default=0)
+
+
+# Matrix products
+
+
+def products_of(op: Op) -> tuple[Kernel, ...]:
+    """mm, addmm, bmm and the like: one product, wherever the shapes say which."""
+    matrices = [shape for shape in op.shapes if len(shape) >= 2]
+    if len(matrices) < 2 or op.flops <= 0:
+        return (_plain_pass(op, "row"),)
+    out = matrices[-1]
+    batch = math.prod(out[:-2])
+    m, n = out[-2:]
+    k = op.flops / (2 * max(batch * m * n, 1))
+    one_batch = len(out) == 2
+    return (
+        Product(
+            family="gemm" if one_batch else "batched",
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            precision=op.precision,
+            moved_bytes=op.moved_bytes,
+            aligned=_rows_aligned(op.layout, m, n, k),
+            turned=op.layout in ("tn", "tt"),
+        ),
+    )
+
+
+def _rows_aligned(layout: str, m: float, n: float, k: float) -> int:
+    """By the length of each operand's rows, as they lie in memory, and of the result's."""
+    first = m if layout in ("tn", "tt") else k
+    second = k if layout in ("nt", "tt") else n
+    return alignment(first, second, n)
+
+
+def attention_of(op: Op) -> tuple[Kernel, ...]:
+    """Fused attention: its products, never written to memory; backward first sums per row."""
+    backward = "backward" in op.name
+    query = op.shapes[1] if backward else op.shapes[0]
+    batch, heads, rows, dim = (*query, 1, 1, 1, 1)[:4]
+    products = 5 if backward else 2
+    columns = op.flops / max(2 * products * batch * heads * rows * dim, 1)
+    family = "attention_backward" if backward else "attention"
+    kernels: list[Kernel] = [
+        Product(
+            family=family,
+            batch=batch * heads,
+            m=rows,
+            n=dim * products,
+            k=columns,
+            precision=op.precision,
+            moved_bytes=op.moved_bytes,
+        )
+    ]
+    if backward:
+        elements = math.prod(query)
+        moved = 3 * elements * bytes_of(op.precision)
+        kernels.append(Pass(family="row", moved_bytes=moved, elements=elements))
+    return tuple(kernels)
+
+
+def recurrent_of(op: Op) -> tuple[Kernel, ...]:
+    """cuDNN's recurrent layers: inputs in one product, states in one for each position in turn.
+
+    The shapes are those of the input, then of the states: (layers and directions, batch, hidden).
+    """
+    x, state = (*op.shapes, (1, 1, 1), (1, 1, 1))[:2]
+    layers, batch, hidden = (*state, 1, 1, 1)[:3]
+    positions = math.prod(x[:-1])
+    steps = max(round(positions / max(batch, 1)), 1)
+    gates = op.flops / max(4 * positions * layers * hidden, 1)
+    inputs = Product(
+        family="gemm",
+        batch=layers,
+        m=positions,
+        n=gates,
+        k=hidden,
+        precision=op.precision,
+        moved_bytes=op.moved_bytes,
+    )
+    states = Product(
+        family="recurrent",
+        batch=1,
+        m=batch,
+        n=gates,
+        k=hidden,
+        precision=op.precision,
+        moved_bytes=bytes_of(op.precision) * (hidden * gates + batch * gates),
+        repeats=steps * layers,
+    )
+    return (inputs, states)
+
+
+# Passes
+
+
+def _plain_pass(op: Op, family: str) -> Pass:
+    return Pass(
+        family=family,
+        moved_bytes=op.moved_bytes,
+        elements=largest(op.shapes),
+        launches=max(op.launches, 1),
+    )
+
+
+_PRICED_MATHS = frozenset(
+    "gelu gelu_backward tanh silu silu_backward sigmoid exp log pow softplus softplus_backward "
+    "mish mish_backward erf sin cos elu elu_backward log_sigmoid_forward log_sigmoid_backward "
+    "sigmoid_backward tanh_backward glu glu_backward atan2 expm1 log1p erfinv logit".split()
+)
+_RANDOM = frozenset(
+    "native_dropout _fused_dropout bernoulli bernoulli_ rand randn rand_like randn_like normal_ "
+    "uniform_ normal exponential_ random_ randint randperm rrelu_with_noise".split()
+)
+_FILLS = frozenset(
+    "zeros ones full zeros_like ones_like full_like zero fill new_zeros new_ones new_full arange "
+    "linspace scalar_tensor eye".split()
+)
+_FAMILIES: Mapping[str, str] = {
+    **dict.fromkeys(_PRICED_MATHS, "math"),
+    **dict.fromkeys(_RANDOM, "random"),
+    **dict.fromkeys(_FILLS, "alike"),
+    "select_backward": "alike",
+    "slice_backward": "alike",
+    "constant_pad_nd": "alike",
+    "max_pool2d_with_indices": "max_pool",
+    "max_pool3d_with_indices": "max_pool",
+    "max_pool2d_with_indices_backward": "max_pool_backward",
+    "max_pool3d_with_indices_backward": "max_pool_backward",
+    "avg_pool2d": "mean_pool",
+    "avg_pool3d": "mean_pool",
+    "avg_pool2d_backward": "mean_pool_backward",
+    "avg_pool3d_backward": "mean_pool_backward",
+    "_adaptive_avg_pool2d": "adaptive_pool",
+    "_adaptive_avg_pool3d": "adaptive_pool",
+    "adaptive_max_pool2d": "adaptive_pool",
+    "_adaptive_avg_pool2d_backward": "mean_pool_backward",
+    "_adaptive_avg_pool3d_backward": "mean_pool_backward",
+    "adaptive_max_pool2d_backward": "alike",
+    "roll": "remap",
+    "flip": "remap",
+    "im2col": "remap",
+    "col2im": "remap",
+    "reflection_pad1d": "remap",
+    "reflection_pad2d": "remap",
+    "replication_pad2d": "remap",
+    "reflection_pad1d_backward": "remap_backward",
+    "reflection_pad2d_backward": "remap_backward",
+    "replication_pad2d_backward": "remap_backward",
+    "cumsum": "scan",
+    "cumprod": "scan",
+    "sort": "sort",
+    "argsort": "sort",
+    "topk": "sort",
+    "_unique2": "sort",
+    "_safe_softmax": "safe_softmax",
+    "embedding_dense_backward": "scatter",
+    "_embedding_bag_dense_backward": "scatter",
+    "_embedding_bag_backward": "scatter",
+}
+_SHORT_ROW = 2048
+"""Elements of a row, up to which softmax keeps it in registers and reads it once."""
+
+
+def pass_of(op: Op) -> tuple[Kernel, ...]:
+    """Whatever is bound by moving data, by its family."""
+    name = op.name.rpartition(".")[2]
+    plain = name.removesuffix("_") if not name.startswith("_") else name
+    family = _FAMILIES.get(name) or _FAMILIES.get(plain) or _family_by_name(op, plain)
+    if family == "math" and op.layout in ("unlike", "crossed"):
+        family = op.layout
+    elements: float = largest(op.shapes)
+    units = math.inf
+    if op.kind == "embedding" or family == "scatter":
+        elements = op.moved_bytes / (2 * bytes_of(op.precision))
+    elif family.startswith(("reduce", "softmax")):
+        units = _rows(op)
+    elif family == "upsample_linear":
+        units = _positions(op)
+    elif family == "upsample_linear_backward":
+        units = min((math.prod(shape) for shape in op.shapes if len(shape) > 2), default=1)
+    passed = Pass(
+        family=family,
+        moved_bytes=op.moved_bytes,
+        elements=elements,
+        units=units,
+        launches=max(op.launches, 1),
+    )
+    return (passed,)
+
+
+def _family_by_name(op: Op, plain: str) -> str:
+    backward = "_backward" if plain.endswith("backward") else ""
+    if plain.startswith(("upsample", "_upsample")):
+        return f"upsample_{'nearest' if 'nearest' in plain else 'linear'}{backward}"
+    if op.kind == "softmax":
+        short = op.shapes and op.shapes[0] and op.shapes[0][-1] <= _SHORT_ROW
+        return f"softmax_{'short' if short else 'long'}{'_backward' if 'backward' in plain else ''}"
+    if op.kind == "embedding":
+        return "scatter" if plain.startswith(("scatter", "index_put", "index_add")) else "gather"
+    if op.kind in ("elementwise", "copy"):
+        return {"unlike": "unlike", "crossed": "crossed"}.get(op.layout, "alike")
+    if op.kind == "optimizer":
+        return "update"
+    return _reduction(op) if op.kind == "reduction" else "other"
+
+
+def _reduction(op: Op) -> str:
+    """Over rows, or over columns: the last dimension is kept."""
+    if len(op.shapes) < 2 or not op.shapes[-1] or not op.shapes[0]:
+        return "reduce_rows"
+    kept = op.shapes[-1][-1] == op.shapes[0][-1] > 1
+    return "reduce_columns" if kept else "reduce_rows"
+
+
+def _rows(op: Op) -> float:
+    """Results of a reduction; rows of a softmax."""
+    if not op.shapes or not op.shapes[0]:
+        return math.inf
+    if op.kind == "softmax":
+        return max(math.prod(op.shapes[0][:-1]), 1)
+    return max(math.prod(op.shapes[-1]), 1)
+
+
+def _positions(op: Op) -> float:
+    """Positions of the larger image: threads share those, and go through samples and channels."""
+    images = [shape for shape in op.shapes if len(shape) > 2]
+    return max((math.prod(shape[2:]) for shape in images), default=1)
+
+
+# Normalisation
+
+_ROW_COST = 32
+"""Elements that the start of each image's row costs in a batch norm."""
+
+
+def norms_of(op: Op) -> tuple[Kernel, ...]:
+    """Batch norm gives each channel to one block, group norm each group, layer norm each row."""
+    name = op.name.rpartition(".")[2]
+    backward = "backward" in name
+    x = op.shapes[1] if backward and len(op.shapes) > 1 else op.shapes[0]
+    elements: float = math.prod(x)
+    suffix = "_backward" if backward else ""
+    kernels: list[Kernel] = []
+    if "batch_norm" in name:
+        last = op.layout == "channels_last" or len(x) == 2
+        own = "_torch" if op.precision == "bf16" else ""  # cuDNN's is not used in bf16
+        family = f"batch_norm_{'last' if last else 'first'}{own}{suffix}"
+        units: float = x[1] if len(x) > 1 else math.inf
+        if not last:
+            elements += _ROW_COST * x[0] * units
+    elif "group_norm" in name:
+        family, units = f"group_norm{suffix}", _groups(op, x)
+    else:
+        family = f"{'rms' if 'rms' in name else 'layer'}_norm{suffix}"
+        units = max(elements / max(x[-1], 1), 1)
+        if op.layout in ("unlike", "crossed"):  # first put in order
+            moved = 2 * elements * bytes_of(op.precision)
+            kernels.append(Pass(family=op.layout, moved_bytes=moved, elements=elements))
+    kernels.append(
+        Pass(
+            family=family,
+            moved_bytes=op.moved_bytes,
+            elements=elements,
+            units=units,
+            launches=max(op.launches, 1),
+        )
+    )
+    return tuple(kernels)
+
+
+def _groups(op: Op, x: Shape) -> float:
+    """Groups of all samples: the statistics have one value each."""
+    statistics = [shape for shape in op.shapes if len(shape) == 2 and shape[0] == x[0]]
+    return math.prod(statistics[0]) if statistics else math.inf

@@ -1,0 +1,94 @@
+"""What the time of a kernel depends on in a GPU: units, clock, rates under load, bandwidth, cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outlay.hardware import Gpu
+from outlay.predict.calibration import Calibration
+from outlay.trace.trace import Precision
+
+REFERENCE_CACHE_BYTES = 4 * 2**20
+"""L2 where the facts table has none: that of the smallest board that torch runs on."""
+
+_TENSOR = ("fp16", "bf16", "tf32")
+_WITH_TENSOR_CORES = frozenset(
+    {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"}
+    | {"CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA3"}
+)
+_SLOW_MEMORY = frozenset({"Kepler", "Maxwell", "Pascal"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machine:
+    """A GPU as the model of time sees it."""
+
+    name: str
+    units: int
+    """Multiprocessors (compute units of AMD)."""
+    clock_hz: float
+    bytes_per_s: float
+    """What a plain copy reaches, over what it reaches on the reference GPU's kind of memory."""
+    cache_bytes: float
+    rates: Mapping[str, float]
+    """FLOP/s that power and clock allow, by arithmetic."""
+    weight: Mapping[str, float]
+    """FLOPs of one unit in one cycle, over the reference GPU's: light units are easily kept busy."""
+
+    @property
+    def cycles_per_s(self) -> float:
+        """Cycles of all units in a second."""
+        return self.units * self.clock_hz
+
+    def arithmetic(self, precision: Precision) -> str:
+        """What it computes with: `tensor` types where it has them, otherwise fp32."""
+        if precision in ("int", "fp32"):
+            return "fp32"
+        return precision if precision in self.rates else "fp32"
+
+
+def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
+    """A GPU's figures, held to what its power limit sustains."""
+    rates = {kind: min(peak, _power_limit(gpu, kind, calibration)) for kind, peak in _peaks(gpu)}
+    return Machine(
+        name=gpu.name,
+        units=gpu.sm_count,
+        clock_hz=gpu.boost_hz,
+        bytes_per_s=gpu.memory_bytes_per_s * _memory_share(gpu, calibration),
+        cache_bytes=gpu.l2_bytes or REFERENCE_CACHE_BYTES,
+        rates=rates,
+        weight={
+            kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
+            for kind, peak in _peaks(gpu)
+        },
+    )
+
+
+def _peaks(gpu: Gpu) -> list[tuple[str, float]]:
+    """Dense peaks of the arithmetic that training uses; no tensor types without tensor cores."""
+    tensor = gpu.architecture in _WITH_TENSOR_CORES
+    kinds = ("fp64", "fp32", *(_TENSOR if tensor else ()))
+    return [(kind, gpu.peak_flops_per_s[kind]) for kind in kinds if kind in gpu.peak_flops_per_s]
+
+
+def _power_limit(gpu: Gpu, kind: str, calibration: Calibration) -> float:
+    """FLOP/s that the board's power sustains: an energy for each, beside what it draws at rest."""
+    per_watt = calibration.first(
+        f"power_{_class(kind)}_{gpu.architecture}", f"power_{_class(kind)}"
+    )
+    if kind == "tf32":
+        per_watt /= 2
+    return per_watt * max(gpu.tdp_w - calibration.number("power_at_rest"), 1.0)
+
+
+def _class(kind: str) -> str:
+    return "tensor" if kind in _TENSOR else "fp32"
+
+
+def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
+    """Stacked memory delivers the largest share; old boards and checked GDDR less."""
+    stacked = gpu.facts["memory_type"].text.startswith("HBM")
+    if gpu.architecture in _SLOW_MEMORY:
+        return calibration.number("memory_share_old")
+    return 1.0 if stacked else calibration.number("memory_share_gddr")
