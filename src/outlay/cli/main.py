@@ -22,6 +22,7 @@ COMMANDS = {
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
     "predict": ("predict", "Predict step time and memory of a training step on GPUs."),
     "trace": ("trace", "Trace a training step without a GPU: FLOPs, lines, memory and its peak."),
+    "host": ("host", "Measure how fast this machine issues operations to a GPU."),
     "profiles": ("profiles", "List the bundled profiles of training steps."),
     "schema": ("schema", "Print the JSON schema of the workload file or of a command's output."),
 }

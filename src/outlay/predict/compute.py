@@ -1,9 +1,8 @@
-"""Time on the device, kernel by kernel, and on the host that starts them.
+"""Time on the device, kernel by kernel.
 
 An operator becomes the kernels a GPU runs for it (`predict.kernels`, `predict.convolution`); each
 is a matrix product (`predict.product`) or a pass over memory (`predict.passing`). Between kernels
-the device pauses about a microsecond. The host issues operators one after another, whatever the
-GPU: a step takes the longer of the two.
+the device pauses about a microsecond.
 """
 
 from __future__ import annotations
@@ -118,8 +117,3 @@ def _doubt(families: Mapping[str, float], total_s: float, calibration: Calibrati
         for family, time_s in families.items()
     )
     return math.sqrt(sum(error**2 for error in errors))
-
-
-def host_time_s(trace: Trace, calibration: Calibration) -> float:
-    """Time the host needs to issue one step, operation after operation; it depends on the CPU."""
-    return trace.issued_ops * calibration.number("host_op_s")

@@ -23,6 +23,8 @@ REGULAR = 32
 """Channels must be multiples of this for the newest kernels."""
 OUTPUT_TAPS = 12
 """Taps that an output costs beside those of its kernel, in a depthwise convolution."""
+MANY = 32
+"""Samples and channels from which torch leaves a depthwise convolution to cuDNN."""
 LARGE_TAPS = 25
 """Taps (5x5), up to which cuDNN has a depthwise kernel of its own."""
 TRANSFORMED_TAPS = 9
@@ -261,10 +263,15 @@ def _direct(op: Op, shape: Geometry, direction: str) -> Product:
 def _depthwise(op: Op, shape: Geometry, direction: str) -> Pass:
     """One multiplication a tap and output: by cuDNN in fp16 or channels last, else by torch."""
     reads, writes, _ = _sides(op, shape)
+    by = _depthwise_by(op, shape)
+    backwards = direction == "input"  # every position of the large side looks for its outputs
+    if backwards and shape.strided and by in ("library", "last"):
+        by += "_strided"
+    positions = shape.large if backwards else shape.small
     return Pass(
-        family=f"depthwise_{direction}_{_depthwise_by(op, shape)}",
+        family=f"depthwise_{direction}_{by}",
         moved_bytes=reads + writes,
-        elements=shape.samples * shape.narrow * shape.small * (shape.taps + OUTPUT_TAPS),
+        elements=shape.samples * shape.narrow * positions * (shape.taps + OUTPUT_TAPS),
     )
 
 
@@ -272,6 +279,7 @@ def _depthwise_by(op: Op, shape: Geometry) -> str:
     if not shape.flat:
         return "other"
     if op.layout == "plain":
-        return "library" if op.precision == "fp16" and shape.taps <= LARGE_TAPS else "torch"
+        many = shape.samples >= MANY and shape.wide >= MANY and shape.taps <= LARGE_TAPS
+        return "library" if op.precision == "fp16" and many else "torch"
     large = "_large" if shape.taps > LARGE_TAPS else ""
     return f"last{'_32' if bytes_of(op.precision) == 4 else ''}{large}"

@@ -249,6 +249,8 @@ def pass_of(op: Op) -> tuple[Kernel, ...]:
     family = _FAMILIES.get(name) or _FAMILIES.get(plain) or _family_by_name(op, plain)
     if family == "math" and op.layout in ("unlike", "crossed"):
         family = op.layout
+    elif family.startswith("max_pool") and op.layout == "channels_last":
+        family = f"{family}_last"
     elements: float = largest(op.shapes)
     units = math.inf
     if op.kind == "embedding" or family == "scatter":

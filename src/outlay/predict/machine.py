@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ _WITH_TENSOR_CORES = frozenset(
     {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"}
     | {"CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA3"}
 )
+_GEFORCE = re.compile(r"(GTX|RTX [2-9]0[0-9]0|TITAN)")
 _SLOW_MEMORY = frozenset({"Kepler", "Maxwell", "Pascal"})
+_PLAIN_BATCHES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,9 +35,15 @@ class Machine:
     """What a plain copy reaches, over what it reaches on the reference GPU's kind of memory."""
     cache_bytes: float
     rates: Mapping[str, float]
-    """FLOP/s that power and clock allow, by arithmetic."""
+    """FLOP/s of all units at boost clock, by arithmetic."""
+    sustained: Mapping[str, float]
+    """FLOP/s that the power limit sustains."""
     weight: Mapping[str, float]
     """FLOPs of one unit in one cycle, over the reference GPU's: light units are easily kept busy."""
+    older: bool = False
+    """Whether it is of the years before Volta, whose libraries split no products."""
+    plain_batches: bool = False
+    """Whether batches of fp32 products come in two tiles only."""
 
     @property
     def cycles_per_s(self) -> float:
@@ -50,18 +59,22 @@ class Machine:
 
 def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
     """A GPU's figures, held to what its power limit sustains."""
-    rates = {kind: min(peak, _power_limit(gpu, kind, calibration)) for kind, peak in _peaks(gpu)}
+    faster = _clock_over_boost(gpu, calibration)
+    peaks = {kind: peak * faster for kind, peak in _peaks(gpu)}
     return Machine(
         name=gpu.name,
         units=gpu.sm_count,
-        clock_hz=gpu.boost_hz,
+        clock_hz=gpu.boost_hz * _clock_over_boost(gpu, calibration),
         bytes_per_s=gpu.memory_bytes_per_s * _memory_share(gpu, calibration),
         cache_bytes=gpu.l2_bytes or REFERENCE_CACHE_BYTES,
-        rates=rates,
+        rates=peaks,
+        sustained={kind: _power_limit(gpu, kind, calibration) for kind in peaks},
         weight={
             kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
             for kind, peak in _peaks(gpu)
         },
+        older=_is_older(gpu),
+        plain_batches=gpu.architecture in _PLAIN_BATCHES,
     )
 
 
@@ -72,6 +85,11 @@ def _peaks(gpu: Gpu) -> list[tuple[str, float]]:
     return [(kind, gpu.peak_flops_per_s[kind]) for kind in kinds if kind in gpu.peak_flops_per_s]
 
 
+def _clock_over_boost(gpu: Gpu, calibration: Calibration) -> float:
+    """GeForce boards run faster than the boost clock on their box; others are held to it."""
+    return calibration.number("clock_geforce") if _GEFORCE.match(gpu.name) else 1.0
+
+
 def _power_limit(gpu: Gpu, kind: str, calibration: Calibration) -> float:
     """FLOP/s that the board's power sustains: an energy for each, beside what it draws at rest."""
     per_watt = calibration.first(
@@ -80,6 +98,10 @@ def _power_limit(gpu: Gpu, kind: str, calibration: Calibration) -> float:
     if kind == "tf32":
         per_watt /= 2
     return per_watt * max(gpu.tdp_w - calibration.number("power_at_rest"), 1.0)
+
+
+def _is_older(gpu: Gpu) -> bool:
+    return gpu.architecture in _SLOW_MEMORY
 
 
 def _class(kind: str) -> str:

@@ -1,16 +1,25 @@
-"""One training step on one GPU type: time with its range, memory, what bounds it, largest batch."""
+"""One training step on one GPU type: time with its range, memory, what bounds it, largest batch.
+
+The device's time comes from `predict.compute`, the host's from `predict.host`; a step takes the
+longer of the two, or what its input takes to arrive. A measured step time corrects whichever of
+them it shows, on every GPU, and narrows the range to what differs between GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.communicate import exposed_s
-from outlay.predict.compute import device_time_s, host_time_s
+from outlay.predict.compute import DeviceTime, device_time
+from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.machine import Machine, machine_of
 from outlay.predict.memory import (
     COARSE,
     MemoryNeed,
@@ -19,9 +28,11 @@ from outlay.predict.memory import (
     memory_need,
     room_on,
 )
-from outlay.trace.trace import Op, Precision, Profile, Trace
+from outlay.trace.trace import Kind, Op, Precision, Profile, Trace
 
-Bound = Literal["device", "host", "network"]
+Bound = Literal["arithmetic", "memory", "host", "input", "network"]
+PERCENTILE_90 = 1.2816
+"""Standard deviations from the middle to the 10th and the 90th percentile."""
 GRADIENT_BYTES_PER_PARAMETER = 4
 # Assumes: gradients are exchanged in fp32, as DistributedDataParallel does for fp32 weights.
 
@@ -50,6 +61,30 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What a measured step says about the prediction: measured over predicted, and where."""
+
+    gpu: Gpu
+    device: float = 1.0
+    host: float = 1.0
+    of_host: bool = False
+    """Whether it was the host that the measured step waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a step's time depends on beside the GPU."""
+
+    host: Host = REFERENCE_HOST
+    input_samples_per_s: float | None = None
+    """What the input pipeline delivers to each GPU, where somebody knows."""
+    correction: Correction | None = None
+
+
+ORDINARY = Conditions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
     """A step at a batch size: how long, how much memory, and the largest batch that fits."""
 
@@ -60,9 +95,15 @@ class StepPrediction:
     step_time_s: Estimate
     device_time_s: float
     host_time_s: float
+    by_kind_s: Mapping[Kind, float]
+    """The device's time by kind of operation, largest first."""
+    input_s: float
+    """What the input of one step takes to arrive; 0 where nothing was said of it."""
     exchange_s: Estimate
     bound: Bound
     flops: float
+    ideal_s: float
+    """What its arithmetic would take at the GPU's peaks."""
     parameters: int
     gradient_bytes: float
     memory: MemoryNeed
@@ -78,6 +119,11 @@ class StepPrediction:
         return self.global_batch_size / self.step_time_s.likely
 
     @property
+    def mfu(self) -> float:
+        """Achieved share of peak (model FLOPs utilisation)."""
+        return self.ideal_s / self.step_time_s.likely
+
+    @property
     def fits(self) -> bool:
         """Whether the step fits into memory at this batch size."""
         return self.batch_size > 0 and self.memory.fits
@@ -91,14 +137,33 @@ def predict_step(
     precision: Precision | None = None,
     *,
     largest: int | None = None,
+    conditions: Conditions = ORDINARY,
 ) -> StepPrediction:
     """The step on a placement at a batch size per GPU, or at the largest that fits (None).
 
     `largest` is that batch size where it is known already; otherwise it is found coarsely.
     """
     alone = replace(placement, gpus=1)
-    step = _step_alone(profile, alone, batch_size, calibration, precision, largest)
+    step = _step_alone(profile, alone, batch_size, calibration, precision, largest, conditions)
     return on_gpus(step, placement.gpus, calibration)
+
+
+def correction_from(
+    profile: Profile,
+    gpu: Gpu,
+    batch_size: int,
+    measured_s: float,
+    calibration: Calibration,
+    conditions: Conditions = ORDINARY,
+    precision: Precision | None = None,
+) -> Correction:
+    """What one measured step time says: it corrects the device or the host, the slower one."""
+    trace = trace_at(profile, batch_size, precision)
+    device_s = device_time(trace, _machine(gpu, calibration), calibration).total_s
+    host_s = host_time_s(trace, calibration, conditions.host)
+    if host_s > device_s:
+        return Correction(gpu=gpu, host=measured_s / host_s, of_host=True)
+    return Correction(gpu=gpu, device=measured_s / device_s)
 
 
 def _step_alone(
@@ -108,6 +173,7 @@ def _step_alone(
     calibration: Calibration,
     precision: Precision | None,
     largest: int | None,
+    conditions: Conditions,
 ) -> StepPrediction:
     """The step on one GPU."""
     room = placement.room
@@ -115,23 +181,88 @@ def _step_alone(
         largest = largest_batch(profile, room, calibration, COARSE)
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
-    trace = with_precision(profile.at(shown, shapes=False), precision)
-    device_s = device_time_s(trace, placement.gpu, calibration) / placement.gpu_share
-    host_s = host_time_s(trace, calibration)
+    trace = trace_at(profile, shown, precision)
+    machine = _machine(placement.gpu, calibration)
+    device = device_time(trace, machine, calibration)
+    correction = conditions.correction or Correction(gpu=placement.gpu)
+    scale = correction.device / placement.gpu_share
+    device_s = device.total_s * scale
+    host_s = host_time_s(trace, calibration, conditions.host) * correction.host
+    rate = conditions.input_samples_per_s
+    input_s = 0.0 if rate is None else shown / rate
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=_step_time_s(device_s, host_s, calibration),
+        step_time_s=_step_time_s(
+            _device_range(device_s, device, placement.gpu, conditions.correction, calibration),
+            _host_range(host_s, conditions, calibration),
+            input_s,
+        ),
         device_time_s=device_s,
         host_time_s=host_s,
+        by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
+        input_s=input_s,
         exchange_s=Estimate.exactly(0.0),
-        bound="device" if device_s >= host_s else "host",
+        bound=_bound(device, device_s, host_s, input_s),
         flops=trace.flops,
+        ideal_s=_ideal_s(trace, placement.gpu, machine) / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters,
         memory=memory_need(profile, shown, room, calibration),
     )
+
+
+def _bound(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
+    if input_s > max(device_s, host_s):
+        return "input"
+    if host_s > device_s:
+        return "host"
+    return "arithmetic" if device.arithmetic_s > device.total_s / 2 else "memory"
+
+
+def _ideal_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
+    """The time of its FLOPs at the dense peaks of the arithmetic it runs in."""
+    flops: dict[str, float] = {}
+    for op in trace.ops:
+        if op.flops:
+            kind = machine.arithmetic(op.precision)
+            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
+    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
+
+
+class _Same:
+    """A value known by its identity, to remember what was computed from it."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+def trace_at(profile: Profile, batch_size: int, precision: Precision | None = None) -> Trace:
+    """The step at a batch size; asked again for another GPU, the same."""
+    return _trace_at(_Same(profile), batch_size, precision)
+
+
+@lru_cache(maxsize=64)
+def _trace_at(profile: _Same, batch_size: int, precision: Precision | None) -> Trace:
+    assert isinstance(profile.value, Profile)
+    return with_precision(profile.value.at(batch_size), precision)
+
+
+def _machine(gpu: Gpu, calibration: Calibration) -> Machine:
+    return _machine_of(_Same(gpu), _Same(calibration))
+
+
+@lru_cache(maxsize=512)
+def _machine_of(gpu: _Same, calibration: _Same) -> Machine:
+    assert isinstance(gpu.value, Gpu) and isinstance(calibration.value, Calibration)
+    return machine_of(gpu.value, calibration.value)
 
 
 def on_gpus(step: StepPrediction, gpus: int, calibration: Calibration) -> StepPrediction:
@@ -174,12 +305,56 @@ def _op_in(op: Op, precision: Precision) -> Op:
     return replace(op, precision=precision) if matrix else op
 
 
-def _step_time_s(device_s: float, host_s: float, calibration: Calibration) -> Estimate:
-    """The slower of device and host, with the range seen on steps that were not fitted."""
-    device = calibration.estimate("device_time_range").scaled(device_s)
-    host = calibration.estimate("host_time_range").scaled(host_s)
+# Ranges
+
+
+def _step_time_s(device: Estimate, host: Estimate, input_s: float) -> Estimate:
+    """The slowest of device, host and input."""
     return Estimate(
-        low=max(device.low, host.low),
-        likely=max(device.likely, host.likely),
-        high=max(device.high, host.high),
+        low=max(device.low, host.low, input_s),
+        likely=max(device.likely, host.likely, input_s),
+        high=max(device.high, host.high, input_s),
     )
+
+
+def _device_range(
+    device_s: float,
+    device: DeviceTime,
+    gpu: Gpu,
+    correction: Correction | None,
+    calibration: Calibration,
+) -> Estimate:
+    """By the errors of the kernels it runs, and how well this kind of GPU is known."""
+    error = math.hypot(calibration.number("error_base"), device.doubt, _error_of(gpu, calibration))
+    if correction is not None and not correction.of_host:
+        error = _error_after(correction, device, gpu, calibration)
+    return _around(device_s, error)
+
+
+def _error_of(gpu: Gpu, calibration: Calibration) -> float:
+    """Relative error of a GPU's own figures: rates under load, bandwidth, its library."""
+    return calibration.first(f"error_on_{gpu.architecture}", "error_on_others")
+
+
+def _error_after(
+    correction: Correction, device: DeviceTime, gpu: Gpu, calibration: Calibration
+) -> float:
+    """What is left once a step was measured: on the same GPU how steps repeat, else the GPUs."""
+    repeat = calibration.number("error_of_repeats")
+    if gpu is correction.gpu:
+        return repeat
+    kept = calibration.number("doubt_kept") * device.doubt
+    return math.hypot(repeat, kept, _error_of(gpu, calibration), _error_of(correction.gpu, calibration))
+
+
+def _host_range(host_s: float, conditions: Conditions, calibration: Calibration) -> Estimate:
+    """Hosts differ; one that was measured, by a test or by a step, much less."""
+    known = conditions.host.measured
+    if conditions.correction is not None and conditions.correction.of_host:
+        known = True
+    return _around(host_s, calibration.number("error_host_measured" if known else "error_host"))
+
+
+def _around(time_s: float, error: float) -> Estimate:
+    spread = math.exp(PERCENTILE_90 * error)
+    return Estimate(low=time_s / spread, likely=time_s, high=time_s * spread)

@@ -16,6 +16,7 @@ from outlay.facts import Fact
 from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
 from outlay.plan import BreakEven, Option, Plan
+from outlay.predict.host_test import HostTest
 from outlay.predict.step import StepPrediction
 from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
 from outlay.trace.trace import Profile
@@ -192,8 +193,11 @@ def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, 
         "step_time_s": estimate_document(step.step_time_s),
         "host_time_s": step.host_time_s,
         "device_time_s": step.device_time_s,
+        "device_time_by_kind_s": dict(step.by_kind_s),
+        "input_time_s": step.input_s,
         "samples_per_s": step.samples_per_s if step.batch_size else None,
         "bound": step.bound,
+        "mfu": step.mfu,
         "flops_per_step": step.flops,
         "parameters": step.parameters,
         "peak_allocated_bytes": estimate_document(step.memory.allocated_bytes),
@@ -203,6 +207,17 @@ def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, 
         "fits": step.fits,
         "max_batch_size": step.max_batch_size,
         "notes": list(notes),
+    }
+
+
+def host_document(found: HostTest) -> Document:
+    """`outlay host --json`."""
+    return {
+        "schema": SCHEMA,
+        "speed": found.speed,
+        "step_s": found.step_s,
+        "spread": found.spread,
+        "samples": found.samples,
     }
 
 

@@ -167,8 +167,11 @@ def _predict() -> Schema:
         step_time_s=_ESTIMATE,
         host_time_s=_NUMBER,
         device_time_s=_NUMBER,
+        device_time_by_kind_s={"type": "object", "additionalProperties": _NUMBER},
+        input_time_s=_NUMBER,
         samples_per_s=_or_null(_NUMBER),
-        bound={"enum": ["device", "host", "network"]},
+        bound={"enum": ["arithmetic", "memory", "host", "input", "network"]},
+        mfu=_NUMBER,
         flops_per_step=_NUMBER,
         parameters=_COUNT,
         peak_allocated_bytes=_ESTIMATE,
@@ -180,6 +183,10 @@ def _predict() -> Schema:
         notes=_TEXTS,
     )
     return _document(target=_TEXT, predictions=_list_of(prediction))
+
+
+def _host() -> Schema:
+    return _document(speed=_NUMBER, step_s=_NUMBER, spread=_NUMBER, samples=_COUNT)
 
 
 def _trace() -> Schema:

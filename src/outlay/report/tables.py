@@ -119,6 +119,7 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
             f"{duration(one.step_time_s.low)} - {duration(one.step_time_s.high)}",
             f"{one.samples_per_s:,.1f}" if one.batch_size else "-",
             one.bound,
+            f"{one.mfu:.0%}",
             gib(one.memory.reserved_bytes.likely),
             gib(one.memory.available_bytes),
             "yes" if one.fits else "no",
@@ -126,13 +127,33 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
         for one in predictions
     ]
     return table(
-        ("gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "reserves", "has",
-         "fits"),
+        ("gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu", "reserves",
+         "has", "fits"),
         rows,
         width,
-        right=("batch", "max batch", "step", "samples/s", "reserves", "has"),
-        drop=("bound", "samples/s", "has", "reserves"),
+        right=("batch", "max batch", "step", "samples/s", "mfu", "reserves", "has"),
+        drop=("mfu", "samples/s", "has", "bound", "reserves"),
     )  # fmt: skip
+
+
+def breakdown_table(predictions: Sequence[StepPrediction], width: int) -> Table:
+    """The device's time by kind of operation, a row for each GPU; host and input beside it."""
+    totals: dict[str, float] = {}
+    for one in predictions:
+        for kind, time_s in one.by_kind_s.items():
+            totals[kind] = totals.get(kind, 0.0) + time_s / one.device_time_s
+    kinds = sorted(totals, key=lambda kind: -totals[kind])
+    rows = [
+        (
+            one.placement.gpu.name,
+            duration(one.device_time_s),
+            duration(one.host_time_s),
+            *(f"{one.by_kind_s.get(kind, 0.0) / one.device_time_s:.0%}" for kind in kinds),
+        )
+        for one in predictions
+    ]
+    names = ("gpu", "device", "host", *kinds)
+    return table(names, rows, width, right=names[1:], drop=tuple(reversed(kinds[3:])))
 
 
 def profiles_table(profiles: Sequence[Profile], width: int) -> Table:

@@ -1,0 +1,48 @@
+"""`outlay host`: how fast this machine issues operations."""
+
+from __future__ import annotations
+
+import click
+
+from outlay.cli.options import json_option, print_document, tell
+
+
+@click.command("host")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    default=10.0,
+    show_default=True,
+    help="How long to measure.",
+)
+@json_option
+def command(seconds: float, as_json: bool) -> None:
+    """Measure how fast this machine issues operations to a GPU; no GPU is needed.
+
+    Eager steps at small batches wait for the host, not for the GPU. Run this where the training
+    will run, and give the speed to `outlay predict --host-speed`. Needs torch.
+
+    \b
+    Example:
+      outlay host
+      outlay predict resnet50 --gpu H100 --batch-size 8 --host-speed 1.4
+    """
+    from outlay.pipeline import calibration
+    from outlay.predict.host_test import host_test
+
+    found = host_test(calibration().number("host_test_step_s"), seconds, tell)
+    if as_json:
+        from outlay.report.json import host_document
+
+        print_document(host_document(found))
+        return
+    from outlay.report.console import Page, muted
+
+    out = Page()
+    out.print(f"host speed {found.speed:.2f}")
+    out.print(
+        muted(
+            f"A tiny step takes {found.step_s * 1e6:,.0f} us here (varying by "
+            f"{found.spread:.0%}); 1.00 is the host of the H200 that outlay was measured on."
+        )
+    )
