@@ -9,7 +9,7 @@ TORCH  ?= torch==2.13.0
 SKIPS  ?= allow
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: plan test check lint types imports pytest bench services docs profiles clean
+.PHONY: plan test check lint types imports pytest bench services docs profiles calibrate clean
 
 plan: $(VENV)/.core
 	@$(BIN)/outlay plan examples/stylenat.toml
@@ -45,6 +45,11 @@ docs: $(VENV)/.core
 # The bundled profiles, traced anew from examples/ (needs torch).
 profiles: $(VENV)/.tests
 	$(BIN)/python tools/build_profiles.py
+
+# The numbers of each kind of kernel, fitted anew: DATA="file ..." of measured operations, as
+# tools/measure_operations.py takes them on a GPU; without DATA, on our own H200 measurements.
+calibrate: $(VENV)/.core
+	$(BIN)/python tools/calibrate.py --write $(if $(DATA),--data $(DATA))
 
 $(VENV)/.core: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

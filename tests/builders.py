@@ -8,7 +8,8 @@ from outlay.facts import Fact
 from outlay.hardware import Gpu, Libraries, Software
 from outlay.offers.offer import Doubt, Offer
 from outlay.plan import Option
-from outlay.predict.calibration import Calibration
+from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
+from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
 from outlay.predict.run import Habits, Run
 from outlay.predict.step import Placement, StepPrediction
@@ -36,6 +37,7 @@ PEAKS_FLOPS_PER_S = {"fp32": 10e12, "fp16": 100e12}
 def a_gpu(
     name="Card",
     *,
+    architecture="Hopper",
     form="PCIe",
     memory_gib=10,
     bandwidth_gb_per_s=1000,
@@ -44,22 +46,27 @@ def a_gpu(
     pcie=(4, 16),
     devices_per_board=1,
     board_tdp_w=300,
+    sm_count=100,
+    boost_hz=1e9,
     runs="yes",
     facts=None,
 ):
-    """A GPU with 10 GiB, 1000 GB/s, 10 TFLOP/s in fp32 and 100 in fp16; no bf16, no TF32."""
+    """A GPU with 10 GiB, 1000 GB/s, 10 TFLOP/s in fp32 and 100 in fp16; no bf16, no TF32.
+
+    It has 100 multiprocessors at 1 GHz, so each does 1000 FLOPs in a cycle in fp16, 100 in fp32.
+    """
     generation, lanes = pcie
     return Gpu(
         name=name,
         vendor="NVIDIA",
-        architecture="made up",
+        architecture=architecture,
         form=form,
         devices_per_board=devices_per_board,
         memory_bytes=memory_gib * GIB,
         usable_bytes=memory_gib * GIB,
         memory_bytes_per_s=bandwidth_gb_per_s * GB,
-        sm_count=100,
-        boost_hz=1e9,
+        sm_count=sm_count,
+        boost_hz=boost_hz,
         peak_flops_per_s=dict(peaks),
         board_tdp_w=board_tdp_w,
         compute_capability="8.0",
@@ -73,6 +80,7 @@ def a_gpu(
         ),
         facts={
             "l2_size": a_fact(4),
+            "memory_type": a_fact("HBM3"),
             "nvlink_bandwidth": a_fact(nvlink_gb_per_s),
             "pcie_generation": a_fact(generation),
             "pcie_lanes": a_fact(lanes),
@@ -82,15 +90,6 @@ def a_gpu(
 
 
 CALIBRATION = {
-    "gemm_fraction": 0.5,
-    "conv_fraction": 0.4,
-    "attention_fraction": 0.25,
-    "rnn_fraction": 0.2,
-    "other_memory_fraction": 0.8,
-    "kernel_s": 1e-5,
-    "host_op_s": 1e-5,
-    "device_time_range": (0.5, 1, 2),
-    "host_time_range": (0.8, 1, 1.25),
     "memory_margin_fraction": 0.1,
     "allocated_over_traced": (0.9, 1, 1.1),
     "reserved_over_allocated": (1, 1.1, 1.25),
@@ -99,29 +98,75 @@ CALIBRATION = {
     "pcie_fraction": (0.2, 0.25, 0.5),
     "pcie_unknown_bytes_per_s": 8e9,
     "overlap_fraction": 0.5,
-    "highest_fraction": 0.9,
-    "highest_memory_fraction": 1.3,
     "least_exposed_fraction": 0.1,
-    "peak_exponent": 0,
-    "bandwidth_exponent": 0,
-    "reference_bytes_per_s": 2000e9,
-    "reference_fp32_flops_per_s": 40e12,
-    "reference_fp16_flops_per_s": 400e12,
-    "reference_bf16_flops_per_s": 400e12,
-    "reference_tf32_flops_per_s": 200e12,
-    "reference_fp64_flops_per_s": 20e12,
+    "kernel_pause_s": 0,
+    "cache_fill": 0.5,
+    "cache_gain": 2,
+    "reference_fp64": 50,
+    "reference_fp32": 100,
+    "reference_tf32": 500,
+    "reference_fp16": 1000,
+    "reference_bf16": 1000,
+    "memory_share_old": 0.5,
+    "memory_share_gddr": 0.8,
+    "clock_geforce": 1.25,
+    "power_at_rest": 0,
+    "power_fp32": 1e13,
+    "power_tensor": 1e13,
+    "lightness_gemm": 0,
+    "lightness_conv": 0,
+    "lightness_fp32": 0,
+    "lightness_direct": 0,
+    "host_view_s": 1e-5,
+    "host_forward_s": 1e-5,
+    "host_backward_s": 1e-5,
+    "host_update_s": 1e-5,
+    "host_conv_s": 1e-5,
+    "host_conv_backward_s": 1e-5,
+    "host_norm_s": 1e-5,
+    "host_rnn_s": 1e-5,
+    "host_test_step_s": 1e-3,
+    "doubt_unknown": 0.6,
+    "doubt_kept": 0.5,
+    "error_base": 0.3,
+    "error_on_others": 0.4,
+    "error_of_repeats": 0.1,
+    "error_host": 0.4,
+    "error_host_measured": 0.2,
 }
 
 
-def a_calibration(**changes):
-    """The figures above, with some of them changed or added."""
+def pass_numbers(*, start_s=0.0, share=0.8, cycles=0.0, unit_cycles=0.0, serial_cycles=0.0):
+    """A pass that reaches 0.8 of the bandwidth and whose instructions cost nothing."""
+    return PassNumbers(
+        start_s=start_s,
+        share=share,
+        cycles=cycles,
+        unit_cycles=unit_cycles,
+        serial_cycles=serial_cycles,
+    )
+
+
+def product_numbers(*, start_s=0.0, share=0.5, narrow=0.0, lead=0.0, memory_share=1.0):
+    """A product that reaches half of the peak, or the whole bandwidth, whatever its tiles."""
+    return ProductNumbers(
+        start_s=start_s, share=share, narrow=narrow, lead=lead, memory_share=memory_share
+    )
+
+
+def a_calibration(*, passes=None, products=None, doubts=None, **changes):
+    """The figures above, with some of them changed or added; no doubt about plain products."""
     rows = CALIBRATION | changes
+    recipes = ("gemm_16", "gemm_tf32", "gemm_fp32")
     return Calibration(
         values={
             name: span(*value) if isinstance(value, tuple) else exactly(value)
             for name, value in rows.items()
         },
         sources=dict.fromkeys(rows, "made up"),
+        passes={"other": pass_numbers()} | (passes or {}),
+        products=dict.fromkeys(recipes, product_numbers()) | (products or {}),
+        doubts=dict.fromkeys(recipes, 0.0) | (doubts or {}),
     )
 
 
@@ -135,6 +180,16 @@ def an_op(kind="gemm", **changes):
         "moved_bytes": 0.0,
     }
     return Op(kind=kind, **(said | changes))
+
+
+def a_product(m=1280, n=1280, k=1000, **changes):
+    """An fp16 product whose 100 tiles of 128 x 128 make one full wave on a GPU of `a_gpu`."""
+    said = {"family": "gemm", "batch": 1, "precision": "fp16", "moved_bytes": 0.0}
+    return Product(m=m, n=n, k=k, **(said | changes))
+
+
+def a_pass(**changes):
+    return Pass(**({"family": "other", "moved_bytes": 0.0, "elements": 0.0} | changes))
 
 
 def a_memory(*, parameters=0.0, activations=0.0):
@@ -159,15 +214,31 @@ def a_profile(
     held=None,
     history=None,
 ):
-    """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides."""
+    """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides.
+
+    Every sample is a full wave of the product's tiles on `a_gpu`; the other operations are views.
+    """
+    rows, columns = (0.0, 1280.0), (1280.0,)
+    summed = (flops_per_sample / (2 * 1280 * 1280),)
     product = ProfileOp(
-        name="mm",
+        name="aten.mm",
         kind="gemm",
         phase="forward",
         precision="fp16",
         count=1,
         flops=(0.0, flops_per_sample),
         moved_bytes=(0.0,),
+        shapes=((rows, summed), (summed, columns), (rows, columns)),
+    )
+    views = ProfileOp(
+        name="aten.view",
+        kind="other",
+        phase="forward",
+        precision="fp16",
+        count=issued_ops - 1,
+        flops=(0.0,),
+        moved_bytes=(0.0,),
+        launches=0,
     )
     return Profile(
         name="made up",
@@ -175,7 +246,7 @@ def a_profile(
         sample="sample",
         parameters=trainable_parameters,
         trainable_parameters=trainable_parameters,
-        ops=(product,) if ops is None else ops,
+        ops=(product, views) if ops is None else ops,
         memory={
             size: a_memory(parameters=fixed_bytes, activations=size * bytes_per_sample)
             for size in (1, 2)
@@ -196,9 +267,12 @@ def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, fits=True, gpu=None):
         step_time_s=step_time_s if isinstance(step_time_s, Estimate) else exactly(step_time_s),
         device_time_s=0.5,
         host_time_s=0.1,
+        by_kind_s={"gemm": 0.4, "copy": 0.1},
+        input_s=0.0,
         exchange_s=exactly(0.0),
-        bound="device",
+        bound="arithmetic",
         flops=1e12,
+        ideal_s=0.25,
         parameters=1000,
         gradient_bytes=4000,
         memory=MemoryNeed(

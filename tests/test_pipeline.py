@@ -38,7 +38,8 @@ OFFERS = (
 def made_up(monkeypatch):
     """A few bundled offers, and a host that needs a second for each step on any GPU."""
     monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: OFFERS)
-    monkeypatch.setattr(pipeline, "calibration", lambda: a_calibration(host_op_s=1e-3))
+    slow = a_calibration(host_view_s=1e-3, host_forward_s=1e-3)
+    monkeypatch.setattr(pipeline, "calibration", lambda: slow)
 
 
 def considered(text):

@@ -12,13 +12,11 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from measured import Measured, operations_of, steps_in
-
 from outlay.facts import DATA, rows_of
 from outlay.hardware import gpus
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
@@ -77,6 +75,7 @@ class Fitted:
 
 _TURNS = ("nchwtonhwc", "nhwctonchw", "tensortransform")
 _NOTHING = ("memset", "init_device")
+_PRODUCTS = ("forward", "input", "weight", "product", "join")
 
 
 def _class_of(name: str) -> str:
@@ -143,13 +142,11 @@ def _parts(one: Measured, kernels: Sequence[Kernel]) -> list[tuple[Kernel, float
         result.append((together, times["turn"]))
     products = [kernel for kernel in kernels if isinstance(kernel, Product)]
     if len(products) == 1:
-        names = ["forward", "input", "weight", "product", "join"]
-        if products[0].family.endswith("_colours"):
-            names.append("turn")
+        colours = products[0].family.endswith("_colours")
+        names = (*_PRODUCTS, "turn") if colours else _PRODUCTS
         result.append((products[0], sum(times.get(name, 0.0) for name in names)))
     elif len(products) == 2 and products[0].family.startswith("direct"):
-        names = ("forward", "input", "weight", "product", "join", "turn")
-        half = sum(times.get(name, 0.0) for name in names) / 2
+        half = sum(times.get(name, 0.0) for name in (*_PRODUCTS, "turn")) / 2
         result += [(products[0], half), (products[1], half)]
     elif len(products) == 2 and "product" not in times:
         first, second = products
@@ -208,7 +205,7 @@ def fit(
     predicted = [time_of(sample.kernel, numbers) for sample in rows]
     measured = [sample.time_s for sample in rows]
     errors = [
-        sample.weight * abs(guess / sample.time_s - 1)
+        sample.weight * min(abs(guess / sample.time_s - 1), 1.0)
         for guess, sample in zip(predicted, rows, strict=True)
     ]
     return Fitted(
@@ -221,9 +218,7 @@ def fit(
     )
 
 
-def fit_all(
-    measured: Iterable[Measured], base: Calibration
-) -> tuple[list[Fitted], list[Fitted]]:
+def fit_all(measured: Iterable[Measured], base: Calibration) -> tuple[list[Fitted], list[Fitted]]:
     """Every family of passes and of products."""
     machine = machine_of(gpus()[REFERENCE], base)
     passes, products = [], []
@@ -248,11 +243,13 @@ def fit_all(
 
 def with_fitted(base: Calibration, passes: list[Fitted], products: list[Fitted]) -> Calibration:
     """The calibration with these numbers; what nobody measured goes as an unlike element."""
-    of_passes = {one.family: one.numbers for one in passes}
+    of_passes = {one.family: one.numbers for one in passes if isinstance(one.numbers, PassNumbers)}
     return replace(
         base,
-        passes=of_passes,  # type: ignore[arg-type]
-        products={one.family: one.numbers for one in products},  # type: ignore[arg-type]
+        passes=of_passes,
+        products={
+            one.family: one.numbers for one in products if isinstance(one.numbers, ProductNumbers)
+        },
         doubts={one.family: one.mean_error for one in passes + products},
     )
 
@@ -274,7 +271,9 @@ def main() -> None:
     passes, products = fit_all([one for ops in measured.values() for one in ops], base)
     passes.append(replace(next(one for one in passes if one.family == "unlike"), family="other"))
     for one in passes + products:
-        numbers = {f.name: float(f"{getattr(one.numbers, f.name):.4g}") for f in fields(one.numbers)}
+        numbers = {
+            f.name: float(f"{getattr(one.numbers, f.name):.4g}") for f in fields(one.numbers)
+        }
         print(
             f"{one.family:34} {one.operations:5} operations {one.total_s * 1e3:8.1f} ms, "
             f"error {one.mean_error:6.1%}, predicted/measured {one.bias:.2f}  {numbers}"
@@ -284,11 +283,13 @@ def main() -> None:
     for step in steps:
         ops = measured[id(step)]
         taken = sum(one.count * one.time_s for one in ops)
-        guessed = sum(
-            one.count * op_time_s(one.op, machine, calibration)
-            for one in ops
-        ) - step["kernels"] * base.number("kernel_pause_s")
-        print(f"{step['workload']:50} {step['batch_size']:5} {taken * 1e3:8.1f} ms {guessed / taken - 1:+6.1%}")
+        guessed = sum(one.count * op_time_s(one.op, machine, calibration) for one in ops) - step[
+            "kernels"
+        ] * base.number("kernel_pause_s")
+        print(
+            f"{step['workload']:50} {step['batch_size']:5} {taken * 1e3:8.1f} ms "
+            f"{guessed / taken - 1:+6.1%}"
+        )
     if arguments.write:
         write("kernel_passes.csv", passes, arguments.data)
         write("kernel_products.csv", products, arguments.data)

@@ -5,7 +5,7 @@
     steps    operations.json.gz: of every reference step, each operation with its tensors, its
              kernels and their time; steps.csv: the step's wall time, kernel time, kernels
     sweeps   sweeps.json.gz: the same of single operations over many shapes
-    hosts    hosts.csv: what the host needs to issue each step, at a batch so small that nothing waits
+    hosts    hosts.csv: what the host needs to issue each step, at a batch where nothing waits
 
 A step runs twice under the profiler: once with every operator marked, which says whose kernel is
 whose, and once bare, which gives the kernels' times as they are in training. A kernel's time is
@@ -99,19 +99,21 @@ def bare(step: Callable[[], None], steps: int) -> Path:
 
 
 def exported(prof: Any) -> Path:
+    """The profiler's record in a file."""
     path = Path(tempfile.mkdtemp()) / "trace.json"
     prof.export_chrome_trace(str(path))
     return path
 
 
 def events_of(path: Path) -> list[Any]:
+    """What such a file holds; the file goes."""
     text = path.read_text(errors="replace")
     path.unlink()
     return [e for e in json.loads(text)["traceEvents"] if e.get("ph") == "X"]
 
 
-def kernels_of(events: list[Any]) -> list[tuple[str, float, float, Any]]:
-    """Name, start and end (microseconds) and correlation of what ran on the device, in order."""
+def kernels_of(events: list[Any]) -> list[tuple[str, float, float, Any, Any]]:
+    """Name, start, end (microseconds), correlation and details of what ran, in order."""
     found = [
         (e["name"], e["ts"], e["ts"] + e["dur"], e["args"].get("correlation"), e["args"])
         for e in events
@@ -151,6 +153,7 @@ def owners(events: list[Any]) -> dict[Any, int]:
 
 
 def short(name: str, args: Any) -> str:
+    """A kernel's name with its grid and block."""
     grid, block = args.get("grid"), args.get("block")
     where = f" {grid}{block}".replace(" ", "") if grid else ""
     return name[:110] + where
@@ -291,8 +294,12 @@ def cpu_step_us() -> Row:
         total += i & 3
     python_s = time.perf_counter() - started
     model_name = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-         if line.startswith("model name")), "",
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "",
     )
     return {
         "cpu_step_us": round(taken[20] * 1e6, 1),

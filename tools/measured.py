@@ -46,6 +46,7 @@ class Dtype:
 
     @property
     def itemsize(self) -> int:
+        """Bytes of one element."""
         return ITEM_BYTES.get(self.name, 4)
 
 
@@ -58,6 +59,7 @@ class Recorded:
     strides: tuple[int, ...]
 
     def stride(self) -> tuple[int, ...]:
+        """Elements between neighbours, by dimension."""
         return self.strides
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibrate import base_calibration
-
 from outlay.estimate import Estimate
 from outlay.hardware import gpus
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
@@ -30,8 +29,12 @@ from outlay.predict.passing import pass_s
 from outlay.predict.product import product_s
 
 BOARDS = {
-    "P4": "P4", "P100": "P100 PCIe 16GB", "T4": "T4", "V100": "V100 PCIe 32GB", "A100": "A100 40GB PCIe",
-}  # fmt: skip
+    "P4": "P4",
+    "P100": "P100 PCIe 16GB",
+    "T4": "T4",
+    "V100": "V100 PCIe 32GB",
+    "A100": "A100 40GB PCIe",
+}
 LOOKED_AT = 700
 """Rows of one GPU that a fit looks at."""
 EVENTS_S = 14e-6
@@ -75,9 +78,9 @@ def _kernel_of(row: dict[str, str]) -> Kernel | None:
     if row["op"] in ("bmm", "linear"):
         b, m, n, k = (int(float(row[name])) for name in ("b", "m", "n", "k"))
         batch, rows = (1, b * m) if row["op"] == "linear" else (b, m)
-        moved = 4 * batch * (rows * n + n * k + rows * k)
+        moved_bytes = 4 * batch * (rows * n + n * k + rows * k)
         return Product(
-            family="gemm", batch=batch, m=rows, n=k, k=n, precision="fp32", moved_bytes=moved
+            family="gemm", batch=batch, m=rows, n=k, k=n, precision="fp32", moved_bytes=moved_bytes
         )
     if row["op"] in OPERANDS:
         elements = float(row["b"]) * float(row["h"])

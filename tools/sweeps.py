@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,23 @@ _DTYPES = {
     "tf32": torch.float32,
     "fp32": torch.float32,
 }
+
+
+IMAGE_FUNCTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda t: functional.max_pool2d(t, 2),
+    lambda t: functional.max_pool2d(t, 3, 2, 1),
+    lambda t: functional.avg_pool2d(t, 2),
+    lambda t: functional.adaptive_avg_pool2d(t, 1),
+    lambda t: functional.interpolate(t, scale_factor=2, mode="nearest"),
+    lambda t: functional.interpolate(t, scale_factor=2, mode="bilinear"),
+    lambda t: functional.pad(t, (1, 1, 1, 1)),
+    lambda t: functional.pad(t, (1, 1, 1, 1), mode="reflect"),
+    lambda t: functional.pixel_unshuffle(t, 2),
+    lambda t: torch.roll(t, (1, 1), (2, 3)),
+    lambda t: t + t.mean((2, 3), keepdim=True),
+    lambda t: t.permute(0, 2, 3, 1).contiguous(),
+    lambda t: functional.unfold(t, 2, stride=2),
+)
 
 
 def _precision(name: str) -> torch.dtype:
@@ -103,7 +121,9 @@ def _convolutions(name: str, seed: int, count: int, *, channels_last: bool) -> S
         channels = rng.choice([1, 3, 4]) if narrow else _size(rng, 16, 2048, 8)
         outs = _size(rng, 16, 2048, 8)
         kind = rng.choices(["plain", "depthwise", "grouped", "transposed"], [10, 3, 1, 2])[0]
-        kernel = rng.choice([1, 1, 3, 3, 3, 5, 7]) if kind != "transposed" else rng.choice([2, 3, 4])
+        kernel = (
+            rng.choice([1, 1, 3, 3, 3, 5, 7]) if kind != "transposed" else rng.choice([2, 3, 4])
+        )
         if dimensions == 3:
             kernel = min(kernel, 3)
         stride = rng.choice([1, 1, 1, 2]) if kind != "transposed" else 2
@@ -127,8 +147,11 @@ def _convolutions(name: str, seed: int, count: int, *, channels_last: bool) -> S
         if flops < 2e7:
             continue
         module = {
-            ("plain", 1): nn.Conv1d, ("plain", 2): nn.Conv2d, ("plain", 3): nn.Conv3d,
-            ("transposed", 1): nn.ConvTranspose1d, ("transposed", 2): nn.ConvTranspose2d,
+            ("plain", 1): nn.Conv1d,
+            ("plain", 2): nn.Conv2d,
+            ("plain", 3): nn.Conv3d,
+            ("transposed", 1): nn.ConvTranspose1d,
+            ("transposed", 2): nn.ConvTranspose2d,
             ("transposed", 3): nn.ConvTranspose3d,
         }[("transposed" if kind == "transposed" else "plain", dimensions)]
         bias = rng.random() < 0.4
@@ -141,7 +164,7 @@ def _convolutions(name: str, seed: int, count: int, *, channels_last: bool) -> S
             bias: bool = bias,
             in_shape: tuple[int, ...] = in_shape,
         ) -> None:
-            layer = module(*arguments, padding=padding, groups=groups, bias=bias)  # type: ignore[call-arg]
+            layer = module(*arguments, padding=padding, groups=groups, bias=bias)
             layer = layer.to("cuda", dtype)
             x = torch.randn(in_shape, dtype=dtype, device="cuda")
             if channels_last and len(in_shape) == 4:
@@ -165,11 +188,17 @@ def _norms(name: str, seed: int) -> Step:
 
     def image() -> tuple[int, ...]:
         while True:
-            shape = (_size(rng, 2, 256), _size(rng, 16, 1024, 16), rng.choice([7, 14, 16, 28, 32, 56, 64, 112]))
+            shape = (
+                _size(rng, 2, 256),
+                _size(rng, 16, 1024, 16),
+                rng.choice([7, 14, 16, 28, 32, 56, 64, 112]),
+            )
             if _fits((*shape, shape[2])):
                 return (*shape, shape[2])
 
-    def images(layer: Callable[[int], nn.Module], count: int, *, last: bool = False) -> Iterator[Step]:
+    def images(
+        layer: Callable[[int], nn.Module], count: int, *, last: bool = False
+    ) -> Iterator[Step]:
         for _ in range(count):
 
             def item(shape: tuple[int, ...] = image()) -> None:
@@ -200,7 +229,11 @@ def _norms(name: str, seed: int) -> Step:
             z = _random(*shape, dtype=dtype, grad=True)
             _backward(functional.log_softmax(z, dim=-1))
             w = _random(*shape, dtype=dtype, grad=True)
-            _backward(functional.rms_norm(w, (shape[1],), torch.ones(shape[1], dtype=dtype, device="cuda")))
+            _backward(
+                functional.rms_norm(
+                    w, (shape[1],), torch.ones(shape[1], dtype=dtype, device="cuda")
+                )
+            )
 
         items.append(rows_of)
     return _all(items)
@@ -220,7 +253,9 @@ def _attention(name: str, seed: int, count: int) -> Step:
 
         def item(
             shape: tuple[int, ...] = (batch, length, heads, dim),
-            masked: bool = masked, causal: bool = causal, dropout: float = dropout,
+            masked: bool = masked,
+            causal: bool = causal,
+            dropout: float = dropout,
         ) -> None:
             q, k, v = (_random(*shape, dtype=dtype, grad=True).transpose(1, 2) for _ in range(3))
             mask = None
@@ -242,9 +277,23 @@ def _attention(name: str, seed: int, count: int) -> Step:
 def _passes(name: str, seed: int) -> Step:
     dtype, rng = _precision(name), random.Random(seed)
     items: list[Step] = []
-    unary = (torch.relu, torch.sigmoid, torch.tanh, torch.exp, functional.gelu, functional.silu,
-             torch.sqrt, torch.abs, functional.softplus, functional.leaky_relu, functional.elu,
-             functional.mish, torch.sin, functional.hardswish, lambda t: functional.gelu(t, approximate="tanh"))
+    unary = (
+        torch.relu,
+        torch.sigmoid,
+        torch.tanh,
+        torch.exp,
+        functional.gelu,
+        functional.silu,
+        torch.sqrt,
+        torch.abs,
+        functional.softplus,
+        functional.leaky_relu,
+        functional.elu,
+        functional.mish,
+        torch.sin,
+        functional.hardswish,
+        lambda t: functional.gelu(t, approximate="tanh"),
+    )
     for elements in (2**12, 2**16, 2**19, 2**21, 2**22, 2**23, 2**24, 2**26, 2**28):
 
         def flat(elements: int = elements) -> None:
@@ -310,22 +359,10 @@ def _passes(name: str, seed: int) -> Step:
             continue
         last = rng.random() < 0.3
 
-        def image(shape: tuple[int, ...] = (batch, channels, extent, extent), last: bool = last) -> None:
-            for function in (
-                lambda t: functional.max_pool2d(t, 2),
-                lambda t: functional.max_pool2d(t, 3, 2, 1),
-                lambda t: functional.avg_pool2d(t, 2),
-                lambda t: functional.adaptive_avg_pool2d(t, 1),
-                lambda t: functional.interpolate(t, scale_factor=2, mode="nearest"),
-                lambda t: functional.interpolate(t, scale_factor=2, mode="bilinear"),
-                lambda t: functional.pad(t, (1, 1, 1, 1)),
-                lambda t: functional.pad(t, (1, 1, 1, 1), mode="reflect"),
-                lambda t: functional.pixel_unshuffle(t, 2),
-                lambda t: torch.roll(t, (1, 1), (2, 3)),
-                lambda t: t + t.mean((2, 3), keepdim=True),
-                lambda t: t.permute(0, 2, 3, 1).contiguous(),
-                lambda t: functional.unfold(t, 2, stride=2),
-            ):
+        def image(
+            shape: tuple[int, ...] = (batch, channels, extent, extent), last: bool = last
+        ) -> None:
+            for function in IMAGE_FUNCTIONS:
                 if shape[2] % 2:
                     continue
                 x = torch.randn(shape, dtype=dtype, device="cuda")
@@ -360,8 +397,10 @@ def _recurrent(name: str, seed: int) -> Step:
         layers, both = rng.choice([1, 2]), rng.random() < 0.3
 
         def item(
-            kind: type[nn.RNNBase] = kind, sizes: tuple[int, int, int] = (width, hidden, layers),
-            both: bool = both, shape: tuple[int, int] = (length, batch),
+            kind: type[nn.RNNBase] = kind,
+            sizes: tuple[int, int, int] = (width, hidden, layers),
+            both: bool = both,
+            shape: tuple[int, int] = (length, batch),
         ) -> None:
             layer = kind(*sizes, bidirectional=both).to("cuda", dtype)
             x = _random(*shape, sizes[0], dtype=dtype, grad=True)
@@ -381,19 +420,27 @@ def _updates(seed: int) -> Step:
         ]
         for one in parameters:
             one.grad = torch.randn_like(one)
-        for make in (
-            lambda p: torch.optim.AdamW(p), lambda p: torch.optim.AdamW(p, fused=True),
-            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.1),
-            lambda p: torch.optim.RMSprop(p), lambda p: torch.optim.Adagrad(p),
-        ):
-            items.append(make(parameters).step)
-        items.append(lambda p=parameters: nn.utils.clip_grad_norm_(p, 1.0))
+        updates: tuple[torch.optim.Optimizer, ...] = (
+            torch.optim.AdamW(parameters),
+            torch.optim.AdamW(parameters, fused=True),
+            torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+            torch.optim.SGD(parameters, lr=0.1),
+            torch.optim.RMSprop(parameters),
+            torch.optim.Adagrad(parameters),
+        )
+        items += [update.step for update in updates]
+        items.append(partial(nn.utils.clip_grad_norm_, parameters, 1.0))
     rng.shuffle(items)
     return _all(items)
 
 
-def _named(function: Callable[..., Step], *arguments: object, **choices: object) -> Callable[[int], Step]:
-    return lambda _batch: function(*arguments, **choices)
+def _named(
+    function: Callable[..., Step], *arguments: object, **choices: object
+) -> Callable[[int], Step]:
+    def sweep(batch_size: int) -> Step:  # noqa: ARG001  a sweep has its own sizes
+        return function(*arguments, **choices)
+
+    return sweep
 
 
 SWEEPS: dict[str, Callable[[int], Step]] = {

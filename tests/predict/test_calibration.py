@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import a_calibration, span
+from tests.builders import a_calibration, pass_numbers, product_numbers, span
 
 from outlay.facts import rows_of
 from outlay.hardware import gpus
+from outlay.pipeline import calibration as bundled
 from outlay.predict.calibration import calibration_of
 from outlay.predict.step import Placement, predict_step
 from outlay.trace.bundled import bundled_profiles, find_profile
@@ -27,15 +28,62 @@ def test_a_row_out_of_order_is_refused():
         calibration_of([a_row("kernel_s", 3, 2, 1)])
 
 
+PASS = {"start_s": "1e-6", "share": "0.9", "cycles": "2", "unit_cycles": "30", "serial_cycles": "4"}
+PRODUCT = {"start_s": "2e-6", "share": "0.8", "narrow": "5", "lead": "60", "memory_share": "0.7"}
+
+
+def test_rows_of_kernels_become_their_numbers_and_doubts():
+    calibration = calibration_of(
+        [],
+        [{"family": "alike", "mean_error": "0.1"} | PASS],
+        [{"family": "gemm_16", "mean_error": "0.2"} | PRODUCT],
+    )
+    assert calibration.of_pass("alike") == pass_numbers(
+        start_s=1e-6, share=0.9, cycles=2, unit_cycles=30, serial_cycles=4
+    )
+    assert calibration.of_product("gemm_16") == product_numbers(
+        start_s=2e-6, share=0.8, narrow=5, lead=60, memory_share=0.7
+    )
+    assert calibration.doubts == {"alike": 0.1, "gemm_16": 0.2}
+
+
 def test_the_first_row_there_is_goes_before_the_others():
-    calibration = a_calibration(gemm_fp16_fraction=0.7)
-    assert calibration.first("gemm_fp16_fraction", "gemm_fraction") == 0.7
-    assert calibration.first("gemm_bf16_fraction", "gemm_fraction") == 0.5
+    calibration = a_calibration(error_on_Ada=0.1)
+    assert calibration.first("error_on_Ada", "error_on_others") == 0.1
+    assert calibration.first("error_on_Volta", "error_on_others") == 0.4
 
 
 def test_no_row_of_any_name():
     with pytest.raises(LookupError, match="left or right"):
         a_calibration().first("left", "right")
+
+
+def test_a_family_nobody_measured_is_like_the_others():
+    special = pass_numbers(share=0.1)
+    calibration = a_calibration(passes={"scan": special})
+    assert calibration.of_pass("scan") is special
+    assert calibration.of_pass("sort") is calibration.passes["other"]
+
+
+def test_the_first_recipe_there_is_goes_before_the_others():
+    special = product_numbers(share=0.1)
+    calibration = a_calibration(products={"forward_16": special})
+    assert calibration.of_product("forward_16", "gemm_16") is special
+    assert calibration.of_product("input_16", "gemm_16") is calibration.products["gemm_16"]
+    with pytest.raises(LookupError, match="input_16 or weight_16"):
+        calibration.of_product("input_16", "weight_16")
+
+
+@pytest.mark.parametrize("table", ["kernel_passes.csv", "kernel_products.csv"])
+def test_every_bundled_kernel_was_measured_and_is_plausible(table):
+    rows = rows_of(table)
+    assert len({row["family"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row["source"], row["family"]
+        assert int(row["operations"]) > 0, row["family"]
+        # a kernel starts within 100 us; caches give some more than the bandwidth
+        assert 0 <= float(row["start_s"]) < 1e-4, row["family"]
+        assert 0 < float(row["share"]) <= 2, row["family"]
 
 
 PRECISIONS = [None, "fp32", "tf32", "fp16", "bf16"]
@@ -45,9 +93,8 @@ GPUS = ["K80", "P100 SXM2", "V100 SXM2 16GB", "T4", "RTX 4090", "H100 SXM", "B20
 @pytest.mark.parametrize("profile", bundled_profiles())
 @pytest.mark.parametrize("gpu", GPUS)
 def test_the_bundled_rows_are_all_that_a_bundled_profile_needs(profile, gpu):
-    calibration = calibration_of(rows_of("calibration.csv"))
     traced = find_profile(profile)
     for precision in PRECISIONS:
         placement = Placement(gpu=gpus()[gpu], gpus=8)
-        step = predict_step(traced, placement, 1, calibration, precision)
+        step = predict_step(traced, placement, 1, bundled(), precision)
         assert 0 < step.step_time_s.low <= step.step_time_s.high < 3600

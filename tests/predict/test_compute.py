@@ -3,141 +3,195 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_calibration, a_gpu, a_memory, an_op
-
-from outlay.predict.compute import (
-    arithmetic,
-    device_time_by_kind_s,
-    device_time_s,
-    host_time_s,
-    op_time_s,
+from tests.builders import (
+    a_calibration,
+    a_gpu,
+    a_memory,
+    a_pass,
+    a_product,
+    an_op,
+    pass_numbers,
+    product_numbers,
 )
+
+from outlay.hardware import gpus
+from outlay.pipeline import calibration as bundled
+from outlay.predict.compute import device_time, kernel_s, kernels_of, op_time_s
+from outlay.predict.machine import machine_of
 from outlay.trace.trace import Trace
 
-
-def a_trace(*ops, issued_ops=100):
-    return Trace(batch_size=1, ops=ops, memory=a_memory(), parameters=0, issued_ops=issued_ops)
-
-
-@pytest.mark.parametrize(
-    ("asked", "used"),
-    [("fp16", "fp16"), ("fp32", "fp32"), ("bf16", "fp32"), ("tf32", "fp32"), ("int", "fp32")],
-)
-def test_arithmetic_falls_back_to_fp32_where_there_is_no_other(asked, used):
-    assert arithmetic(asked, a_gpu()) == used
+WAVE_S = 65.536e-6
+"""Of 2 x 1280 x 1280 x 1000 FLOPs at 50 TFLOP/s."""
 
 
-def test_arithmetic_is_what_is_asked_for_where_there_is_such():
-    modern = a_gpu(peaks={"fp32": 1e13, "tf32": 5e13, "bf16": 1e14})
-    assert arithmetic("tf32", modern) == "tf32"
-    assert arithmetic("bf16", modern) == "bf16"
+def a_matmul(**changes):
+    """A product of one full wave."""
+    said = {
+        "name": "aten.mm",
+        "flops": 2 * 1280 * 1280 * 1000,
+        "shapes": ((1280, 1000), (1000, 1280), (1280, 1280)),
+    }
+    return an_op("gemm", **(said | changes))
 
 
-@pytest.mark.parametrize(
-    ("op", "time_s"),
-    [
-        # 1e12 FLOPs / (100e12 x 0.5) = 0.02 s, above 1e9 B / (1000e9 x 0.8) = 0.00125 s
-        (an_op("gemm", flops=1e12, moved_bytes=1e9), 0.02),
-        # 1e12 / (100e12 x 0.4)
-        (an_op("conv", flops=1e12), 0.025),
-        # 1e12 / (100e12 x 0.25)
-        (an_op("attention", flops=1e12), 0.04),
-        # 1e12 / (100e12 x 0.2)
-        (an_op("rnn", flops=1e12), 0.05),
-        # no bf16 units: 1e12 / (10e12 x 0.5) in fp32
-        (an_op("gemm", precision="bf16", flops=1e12), 0.2),
-        # 8e9 B / (1000e9 x 0.8), above 1e6 FLOPs / 10e12
-        (an_op("elementwise", flops=1e6, moved_bytes=8e9), 0.01),
-        # outside of matrix units: 1e12 / 10e12 in fp32, whatever the precision
-        (an_op("norm", flops=1e12), 0.1),
-        # 3 launches x 10 us
-        (an_op("copy", moved_bytes=8, launches=3), 3e-5),
-        # a view starts no kernel
-        (an_op("other", launches=0), 0.0),
-    ],
-)
-def test_op_time_s_is_the_slowest_of_arithmetic_traffic_and_launch(op, time_s):
-    assert op_time_s(op, a_gpu(), a_calibration()) == pytest.approx(time_s)
+def a_copy(**changes):
+    """A pass of 10 ms: 8e9 B / (1000e9 x 0.8)."""
+    return an_op("copy", **({"name": "aten.clone", "moved_bytes": 8e9} | changes))
 
 
-def test_op_time_s_takes_the_most_special_efficiency():
-    special = a_calibration(
-        conv_fp16_fraction=0.8, conv_fp16_channels_last_fraction=0.16, norm_memory_fraction=0.4
+def a_trace(*ops):
+    return Trace(batch_size=1, ops=ops, memory=a_memory(), parameters=0, issued_ops=len(ops))
+
+
+def device(*ops, calibration=None, gpu=None):
+    calibration = calibration or a_calibration()
+    return device_time(a_trace(*ops), machine_of(gpu or a_gpu(), calibration), calibration)
+
+
+def one_op_s(op, calibration=None, **gpu):
+    calibration = calibration or a_calibration()
+    return op_time_s(op, machine_of(a_gpu(**gpu), calibration), calibration)
+
+
+def test_a_product_and_a_pass_take_their_time():
+    assert one_op_s(a_matmul()) == pytest.approx(WAVE_S)
+    assert one_op_s(a_copy()) == pytest.approx(0.01)
+
+
+def test_a_view_takes_no_time():
+    assert one_op_s(an_op("other", launches=0)) == 0
+
+
+def test_every_kernel_waits_a_little():
+    calibration = a_calibration(kernel_pause_s=1e-6)
+    machine = machine_of(a_gpu(), calibration)
+    assert kernel_s(a_pass(launches=3), machine, calibration) == pytest.approx(3e-6)
+    repeated = kernel_s(a_product(repeats=2), machine, calibration)
+    assert repeated == pytest.approx(2 * (WAVE_S + 1e-6))
+
+
+def test_an_operation_is_all_of_its_kernels():
+    # turns of 8 x 64 x 256, 8 x 128 x 256 and 128 x 64 x 9 elements, then the product
+    op = an_op(
+        "conv",
+        name="aten.convolution",
+        shapes=((8, 64, 16, 16), (128, 64, 3, 3), (8, 128, 16, 16)),
     )
-    # 1e12 / (100e12 x 0.8)
-    assert op_time_s(an_op("conv", flops=1e12), a_gpu(), special) == pytest.approx(0.0125)
-    # 1e12 / (100e12 x 0.16)
-    last = an_op("conv", flops=1e12, layout="channels_last")
-    assert op_time_s(last, a_gpu(), special) == pytest.approx(0.0625)
-    # 8e9 / (1000e9 x 0.4), where a copy still takes the general 0.8
-    assert op_time_s(an_op("norm", moved_bytes=8e9), a_gpu(), special) == pytest.approx(0.02)
-    assert op_time_s(an_op("copy", moved_bytes=8e9), a_gpu(), special) == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize("name", ["aten.native_batch_norm", "aten.native_batch_norm_backward"])
-def test_op_time_s_knows_batch_norm_forward_and_backward_by_one_row(name):
-    special = a_calibration(batch_norm_fp16_memory_fraction=0.1)
-    # 8e9 / (1000e9 x 0.1)
-    op = an_op("norm", name=name, moved_bytes=8e9)
-    assert op_time_s(op, a_gpu(), special) == pytest.approx(0.08)
-
-
-def test_a_gpu_below_the_reference_reaches_a_larger_share_of_its_peak():
-    scaled = a_calibration(peak_exponent=0.5, bandwidth_exponent=1, gemm_fraction=0.25)
-    # 0.25 x (400e12 / 100e12)^0.5 = 0.5 of 100e12
-    gemm = an_op("gemm", flops=1e12)
-    assert op_time_s(gemm, a_gpu(), scaled) == pytest.approx(0.02)
-    # 0.4 x 2000e9 / 1000e9 = 0.8 of 1000e9
-    scaled = a_calibration(bandwidth_exponent=1, other_memory_fraction=0.4)
-    copy = an_op("copy", moved_bytes=8e9)
-    assert op_time_s(copy, a_gpu(), scaled) == pytest.approx(0.01)
-
-
-def test_no_gpu_reaches_more_than_the_highest_share():
-    scaled = a_calibration(peak_exponent=1)
-    # 0.5 x 400e12 / 100e12 = 2, cut at 0.9: 1e12 / (100e12 x 0.9)
-    gemm = an_op("gemm", flops=1e12)
-    assert op_time_s(gemm, a_gpu(), scaled) == pytest.approx(1 / 90)
-
-
-def test_device_time_s_counts_each_operation_as_often_as_it_runs():
-    trace = a_trace(
-        an_op("gemm", count=2, flops=1e12),
-        an_op("copy", count=0.5, moved_bytes=8e9),
-        an_op("gemm", flops=1e12, precision="fp32"),
+    calibration = a_calibration(
+        passes={"turn": pass_numbers(start_s=1.0)}, products={"forward_16": product_numbers()}
     )
-    # 2 x 0.02 + 0.5 x 0.01 + 0.2
-    assert device_time_s(trace, a_gpu(), a_calibration()) == pytest.approx(0.245)
+    assert len(kernels_of(op, tensor_cores=True)) == 4
+    assert one_op_s(op, calibration) == pytest.approx(3.0, rel=1e-3)
+    # Pascal has no tensor cores, so nothing is turned
+    assert one_op_s(op, calibration, architecture="Pascal") < 0.01
+
+
+def test_device_time_counts_each_operation_as_often_as_it_runs():
+    # 2 x 65.536 us + 0.5 x 10 ms + 655.36 us in fp32
+    found = device(a_matmul(count=2), a_copy(count=0.5), a_matmul(precision="fp32"))
+    assert found.total_s == pytest.approx(2 * WAVE_S + 0.005 + 10 * WAVE_S)
 
 
 def test_device_time_by_kind_is_the_same_time_largest_first():
-    trace = a_trace(
-        an_op("copy", moved_bytes=8e9),
-        an_op("gemm", count=2, flops=1e12),
-        an_op("gemm", flops=1e12),
+    found = device(a_matmul(count=2), a_copy(), a_matmul())
+    assert list(found.by_kind_s) == ["copy", "gemm"]
+    assert found.by_kind_s["copy"] == pytest.approx(0.01)
+    assert found.by_kind_s["gemm"] == pytest.approx(3 * WAVE_S)
+    assert found.total_s == pytest.approx(sum(found.by_kind_s.values()))
+
+
+def test_arithmetic_is_what_products_do_beyond_moving_their_bytes():
+    # at peak 32.768 us, as long as 32.768 MB take
+    inside, outside = a_matmul(moved_bytes=32e6), a_matmul(moved_bytes=33e6)
+    assert device(inside, a_copy()).arithmetic_s == pytest.approx(WAVE_S)
+    assert device(outside, a_copy()).arithmetic_s == 0
+
+
+def test_nothing_to_do():
+    found = device()
+    assert (found.total_s, found.arithmetic_s, found.doubt) == (0, 0, 0)
+    assert found.by_kind_s == {}
+
+
+# --- doubt ---
+
+
+def doubted(*ops):
+    calibration = a_calibration(
+        doubt_unknown=0.6, doubts={"gemm_16": 0.4, "gemm_fp32": 0.1, "alike": 0.3}
     )
-    times = device_time_by_kind_s(trace, a_gpu(), a_calibration())
-    # gemm 3 x 0.02, copy 0.01
-    assert list(times) == ["gemm", "copy"]
-    assert times["gemm"] == pytest.approx(0.06)
-    assert times["copy"] == pytest.approx(0.01)
+    return device(*ops, calibration=calibration).doubt
 
 
-def test_host_time_s_is_by_operation():
-    # 300 x 10 us
-    assert host_time_s(a_trace(issued_ops=300), a_calibration()) == pytest.approx(0.003)
+def test_doubt_of_one_family_is_its_own():
+    assert doubted(a_copy()) == pytest.approx(0.3)
+    assert doubted(a_matmul(), a_matmul(count=3)) == pytest.approx(0.4)
 
 
-kinds = st.sampled_from(["gemm", "conv", "attention", "norm", "copy", "optimizer", "other"])
+def test_doubt_of_a_kernel_nobody_measured_is_large():
+    assert doubted(a_copy(name="aten.roll")) == pytest.approx(0.6)
 
 
-@given(kinds, st.floats(0, 1e15), st.floats(0, 1e12), st.floats(1, 4))
+def test_doubts_of_different_families_partly_cancel():
+    # half of the time each: ((0.5 x 0.4)^2 + (0.5 x 0.3)^2)^(1/2)
+    copy = a_copy(moved_bytes=0.8e12 * WAVE_S)
+    assert doubted(a_matmul(), copy) == pytest.approx(0.25)
+
+
+def test_doubt_is_by_the_arithmetic_a_gpu_has():
+    # no bf16 units: as fp32
+    assert doubted(a_matmul(precision="bf16")) == pytest.approx(0.1)
+
+
+# --- properties, with the bundled numbers ---
+
+sizes = st.integers(1, 4096)
+
+
+@st.composite
+def operations(draw):
+    """A product, or a pass, of made-up sizes."""
+    precision = draw(st.sampled_from(["fp32", "tf32", "fp16", "bf16"]))
+    m, n, k = draw(sizes), draw(sizes), draw(sizes)
+    moved_bytes = float(2 * (m * n + n * k + m * k))
+    said = {"precision": precision, "moved_bytes": moved_bytes}
+    if draw(st.booleans()):
+        shapes = ((m, k), (k, n), (m, n))
+        return an_op("gemm", name="aten.mm", flops=2 * m * n * k, shapes=shapes, **said)
+    kind, name = draw(
+        st.sampled_from(
+            [
+                ("elementwise", "aten.add"),
+                ("elementwise", "aten.gelu"),
+                ("softmax", "aten._softmax"),
+                ("norm", "aten.native_layer_norm"),
+                ("reduction", "aten.sum"),
+                ("optimizer", "aten._foreach_add_"),
+                ("other", "mine.layer"),
+            ]
+        )
+    )
+    return an_op(kind, name=name, shapes=((m, n), (m, n)), **said)
+
+
+PEAKS = {"fp32": 20e12, "tf32": 100e12, "fp16": 200e12, "bf16": 200e12}
+
+
+@given(operations(), st.floats(1, 4))
 @settings(deadline=None)
-def test_a_faster_gpu_is_never_slower(kind, flops, moved_bytes, factor):
-    op = an_op(kind, flops=flops, moved_bytes=moved_bytes)
-    slow = a_gpu()
+def test_a_gpu_of_more_bandwidth_and_faster_arithmetic_is_never_slower(op, factor):
+    slow = a_gpu(peaks=PEAKS)
     fast = a_gpu(
-        bandwidth_gb_per_s=1000 * factor, peaks={"fp32": 10e12 * factor, "fp16": 100e12 * factor}
+        bandwidth_gb_per_s=1000 * factor,
+        peaks={kind: factor * peak for kind, peak in PEAKS.items()},
+        board_tdp_w=300 * factor,
     )
-    calibration = a_calibration()
-    assert op_time_s(op, fast, calibration) <= op_time_s(op, slow, calibration)
+    calibration = bundled()
+    fast_s = op_time_s(op, machine_of(fast, calibration), calibration)
+    assert fast_s <= op_time_s(op, machine_of(slow, calibration), calibration) * (1 + 1e-9)
+
+
+@given(operations(), st.sampled_from(["K80", "T4", "RTX 3090", "H100 SXM", "MI300X"]))
+@settings(deadline=None)
+def test_every_operation_takes_some_time_everywhere(op, name):
+    assert 0 < op_time_s(op, machine_of(gpus()[name], bundled()), bundled()) < 3600

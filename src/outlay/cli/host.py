@@ -28,9 +28,11 @@ def command(seconds: float, as_json: bool) -> None:
       outlay predict resnet50 --gpu H100 --batch-size 8 --host-speed 1.4
     """
     from outlay.pipeline import calibration
-    from outlay.predict.host_test import host_test
+    from outlay.predict.host import host_test_of
+    from outlay.trace.capture.host_test import step_times_s
 
-    found = host_test(calibration().number("host_test_step_s"), seconds, tell)
+    tell(f"Issuing a tiny step over and over, for {seconds:g} seconds ...")
+    found = host_test_of(step_times_s(seconds), calibration())
     if as_json:
         from outlay.report.json import host_document
 

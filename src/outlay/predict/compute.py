@@ -22,10 +22,12 @@ from outlay.predict.kernels import (
     pass_of,
     products_of,
     recurrent_of,
+    shapeless_of,
 )
 from outlay.predict.machine import Machine
 from outlay.predict.passing import pass_s
 from outlay.predict.product import product_s, recipe_of
+from outlay.predict.remember import Same
 from outlay.trace.trace import Kind, Op, Trace
 
 
@@ -35,7 +37,7 @@ def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     if op.launches <= 0 and op.moved_bytes <= 0 and op.flops <= 0:
         return ()
     if not op.shapes:
-        return pass_of(op)
+        return shapeless_of(op)
     if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
         return convolution_of(op, tensor_cores=tensor_cores)
     if op.kind == "gemm":
@@ -72,7 +74,7 @@ def kernel_s(kernel: Kernel, machine: Machine, calibration: Calibration) -> floa
 
 def op_time_s(op: Op, machine: Machine, calibration: Calibration) -> float:
     """Time of one operation on one GPU."""
-    kernels = kernels_of(op, tensor_cores=machine.arithmetic(op.precision) != "fp32")
+    kernels = kernels_of(op, tensor_cores=op.precision in machine.tensor_types)
     return sum(kernel_s(kernel, machine, calibration) for kernel in kernels)
 
 
@@ -81,17 +83,16 @@ def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> Dev
     kinds: dict[Kind, float] = {}
     families: dict[str, float] = {}
     arithmetic_s = 0.0
-    for op in trace.ops:
-        arithmetic = machine.arithmetic(op.precision)
-        for kernel in kernels_of(op, tensor_cores=arithmetic != "fp32"):
-            time_s = op.count * kernel_s(kernel, machine, calibration)
-            kinds[op.kind] = kinds.get(op.kind, 0.0) + time_s
-            family = kernel.family
-            if isinstance(kernel, Product):
-                family = recipe_of(kernel, arithmetic)
-                if _is_bound_by_arithmetic(kernel, machine, arithmetic):
-                    arithmetic_s += time_s
-            families[family] = families.get(family, 0.0) + time_s
+    for kind, kernel, count in _work(Same(trace), machine.tensor_types):
+        time_s = count * kernel_s(kernel, machine, calibration)
+        kinds[kind] = kinds.get(kind, 0.0) + time_s
+        family = kernel.family
+        if isinstance(kernel, Product):
+            arithmetic = machine.arithmetic(kernel.precision)
+            family = recipe_of(kernel, arithmetic)
+            if _is_bound_by_arithmetic(kernel, machine, arithmetic):
+                arithmetic_s += time_s
+        families[family] = families.get(family, 0.0) + time_s
     total_s = sum(kinds.values())
     return DeviceTime(
         total_s=total_s,
@@ -99,6 +100,18 @@ def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> Dev
         arithmetic_s=arithmetic_s,
         doubt=_doubt(families, total_s, calibration),
     )
+
+
+@lru_cache(maxsize=64)
+def _work(
+    trace: Same[Trace], tensor_types: frozenset[str]
+) -> tuple[tuple[Kind, Kernel, float], ...]:
+    """Every kernel of a step once, with how often it runs, on GPUs with these tensor types."""
+    counts: dict[tuple[Kind, Kernel], float] = {}
+    for op in trace.value.ops:
+        for kernel in kernels_of(op, tensor_cores=op.precision in tensor_types):
+            counts[op.kind, kernel] = counts.get((op.kind, kernel), 0.0) + op.count
+    return tuple((kind, kernel, count) for (kind, kernel), count in counts.items())
 
 
 def _is_bound_by_arithmetic(kernel: Product, machine: Machine, arithmetic: str) -> bool:

@@ -187,9 +187,10 @@ def _copied(op: Op, shape: Geometry, direction: str) -> Pass:
 def _turns(op: Op, shape: Geometry) -> list[Kernel]:
     """Each tensor once into channels last, or back."""
     size = bytes_of(op.precision)
-    kernels: list[Kernel] = []
-    for moved in _sides(op, shape):
-        kernels.append(Pass(family="turn", moved_bytes=2 * moved, elements=moved / size))
+    kernels: list[Kernel] = [
+        Pass(family="turn", moved_bytes=2 * moved, elements=moved / size)
+        for moved in _sides(op, shape)
+    ]
     if shape.taps == 1:  # a weight of one tap lies the same either way
         del kernels[2]
     return kernels

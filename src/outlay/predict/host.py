@@ -9,9 +9,12 @@ the one the costs were measured on.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.predict.calibration import Calibration
+from outlay.predict.kernels import recurrent_of
 from outlay.trace.trace import Op, Trace
 
 
@@ -26,10 +29,43 @@ class Host:
 REFERENCE_HOST = Host()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTest:
+    """What a test of a host found: a tiny step's time, and the speed against the reference."""
+
+    step_s: float
+    spread: float
+    """Half the distance between the 10th and the 90th percentile, over the median."""
+    speed: float
+    samples: int
+
+
+def host_test_of(step_times_s: Sequence[float], calibration: Calibration) -> HostTest:
+    """What the times of a tiny step say of the host they were taken on."""
+    taken = sorted(step_times_s)
+    median_s = statistics.median(taken)
+    low_s, high_s = taken[len(taken) // 10], taken[len(taken) * 9 // 10]
+    return HostTest(
+        step_s=median_s,
+        spread=(high_s - low_s) / 2 / median_s,
+        speed=calibration.number("host_test_step_s") / median_s,
+        samples=len(taken),
+    )
+
+
 def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_HOST) -> float:
     """Time the host needs to issue one step."""
-    issued_s = sum(op.count * calibration.number(f"host_{_sort(op)}_s") for op in trace.ops)
+    issued_s = sum(
+        op.count * _calls(op) * calibration.number(f"host_{_sort(op)}_s") for op in trace.ops
+    )
     return issued_s / host.speed
+
+
+def _calls(op: Op) -> float:
+    """Recurrent layers issue a product for each position and layer; other operators are one."""
+    if op.kind != "rnn" or op.flops <= 0 or len(op.shapes) < 2:
+        return 1.0
+    return float(recurrent_of(op)[1].repeats)
 
 
 def _sort(op: Op) -> str:
@@ -39,6 +75,6 @@ def _sort(op: Op) -> str:
         return "update"
     if op.kind == "conv":
         return "conv_backward" if op.phase == "backward" else "conv"
-    if op.kind == "norm":
-        return "norm"
+    if op.kind in ("norm", "rnn"):
+        return op.kind
     return "backward" if op.phase == "backward" else "forward"

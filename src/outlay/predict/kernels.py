@@ -55,6 +55,8 @@ class Pass:
 
 
 Kernel = Product | Pass
+_ORDINARY_DEPTH = 1024
+"""The summed dimension of a product of which only the FLOPs are known."""
 
 
 def bytes_of(precision: Precision) -> int:
@@ -139,7 +141,7 @@ def attention_of(op: Op) -> tuple[Kernel, ...]:
     return tuple(kernels)
 
 
-def recurrent_of(op: Op) -> tuple[Kernel, ...]:
+def recurrent_of(op: Op) -> tuple[Product, Product]:
     """cuDNN's recurrent layers: inputs in one product, states in one for each position in turn.
 
     The shapes are those of the input, then of the states: (layers and directions, batch, hidden).
@@ -171,6 +173,25 @@ def recurrent_of(op: Op) -> tuple[Kernel, ...]:
     return (inputs, states)
 
 
+def shapeless_of(op: Op) -> tuple[Kernel, ...]:
+    """Operations known only by their amounts: a product of ordinary depth, or a pass."""
+    if op.flops <= 0:
+        return pass_of(op)
+    side = math.sqrt(op.flops / (2 * _ORDINARY_DEPTH))
+    families = {"conv": "forward", "attention": "attention", "rnn": "recurrent"}
+    return (
+        Product(
+            family=families.get(op.kind, "gemm"),
+            batch=1,
+            m=side,
+            n=side,
+            k=_ORDINARY_DEPTH,
+            precision=op.precision,
+            moved_bytes=op.moved_bytes,
+        ),
+    )
+
+
 # Passes
 
 
@@ -184,17 +205,76 @@ def _plain_pass(op: Op, family: str) -> Pass:
 
 
 _PRICED_MATHS = frozenset(
-    "gelu gelu_backward tanh silu silu_backward sigmoid exp log pow softplus softplus_backward "
-    "mish mish_backward erf sin cos elu elu_backward log_sigmoid_forward log_sigmoid_backward "
-    "sigmoid_backward tanh_backward glu glu_backward atan2 expm1 log1p erfinv logit".split()
+    [
+        "gelu",
+        "gelu_backward",
+        "tanh",
+        "silu",
+        "silu_backward",
+        "sigmoid",
+        "exp",
+        "log",
+        "pow",
+        "softplus",
+        "softplus_backward",
+        "mish",
+        "mish_backward",
+        "erf",
+        "sin",
+        "cos",
+        "elu",
+        "elu_backward",
+        "log_sigmoid_forward",
+        "log_sigmoid_backward",
+        "sigmoid_backward",
+        "tanh_backward",
+        "glu",
+        "glu_backward",
+        "atan2",
+        "expm1",
+        "log1p",
+        "erfinv",
+        "logit",
+    ]
 )
 _RANDOM = frozenset(
-    "native_dropout _fused_dropout bernoulli bernoulli_ rand randn rand_like randn_like normal_ "
-    "uniform_ normal exponential_ random_ randint randperm rrelu_with_noise".split()
+    [
+        "native_dropout",
+        "_fused_dropout",
+        "bernoulli",
+        "bernoulli_",
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "normal_",
+        "uniform_",
+        "normal",
+        "exponential_",
+        "random_",
+        "randint",
+        "randperm",
+        "rrelu_with_noise",
+    ]
 )
 _FILLS = frozenset(
-    "zeros ones full zeros_like ones_like full_like zero fill new_zeros new_ones new_full arange "
-    "linspace scalar_tensor eye".split()
+    [
+        "zeros",
+        "ones",
+        "full",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "zero",
+        "fill",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "arange",
+        "linspace",
+        "scalar_tensor",
+        "eye",
+    ]
 )
 _FAMILIES: Mapping[str, str] = {
     **dict.fromkeys(_PRICED_MATHS, "math"),
@@ -251,10 +331,11 @@ def pass_of(op: Op) -> tuple[Kernel, ...]:
         family = op.layout
     elif family.startswith("max_pool") and op.layout == "channels_last":
         family = f"{family}_last"
-    elements: float = largest(op.shapes)
+    elements: float = largest(op.shapes) or op.moved_bytes / (2 * bytes_of(op.precision))
     units = math.inf
     if op.kind == "embedding" or family == "scatter":
         elements = op.moved_bytes / (2 * bytes_of(op.precision))
+        units = _rows_picked(op)
     elif family.startswith(("reduce", "softmax")):
         units = _rows(op)
     elif family == "upsample_linear":
@@ -304,6 +385,14 @@ def _rows(op: Op) -> float:
     return max(math.prod(op.shapes[-1]), 1)
 
 
+def _rows_picked(op: Op) -> float:
+    """Rows that an indexing operator picks or adds: one for each index."""
+    by_row = op.name.rpartition(".")[2].startswith(("index", "embedding", "_index_put"))
+    if not by_row or len(op.shapes) < 2:
+        return math.inf
+    return max(math.prod(op.shapes[1]), 1)
+
+
 def _positions(op: Op) -> float:
     """Positions of the larger image: threads share those, and go through samples and channels."""
     images = [shape for shape in op.shapes if len(shape) > 2]
@@ -312,8 +401,9 @@ def _positions(op: Op) -> float:
 
 # Normalisation
 
-_ROW_COST = 32
-"""Elements that the start of each image's row costs in a batch norm."""
+_ROW_COST = 12
+"""Elements that the start of each image costs in a batch norm."""
+_WIDEST_BLOCK = 512
 
 
 def norms_of(op: Op) -> tuple[Kernel, ...]:
@@ -330,7 +420,7 @@ def norms_of(op: Op) -> tuple[Kernel, ...]:
         family = f"batch_norm_{'last' if last else 'first'}{own}{suffix}"
         units: float = x[1] if len(x) > 1 else math.inf
         if not last:
-            elements += _ROW_COST * x[0] * units
+            elements = x[0] * units * (_whole_blocks(math.prod(x[2:])) + _ROW_COST)
     elif "group_norm" in name:
         family, units = f"group_norm{suffix}", _groups(op, x)
     else:
@@ -349,6 +439,14 @@ def norms_of(op: Op) -> tuple[Kernel, ...]:
         )
     )
     return tuple(kernels)
+
+
+def _whole_blocks(positions: int) -> int:
+    """Positions rounded up to what the block of threads that goes over an image takes at once."""
+    threads = 32
+    while threads < min(positions, _WIDEST_BLOCK):
+        threads *= 2
+    return math.ceil(positions / threads) * threads
 
 
 def _groups(op: Op, x: Shape) -> float:

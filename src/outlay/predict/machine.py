@@ -1,4 +1,4 @@
-"""What the time of a kernel depends on in a GPU: units, clock, rates under load, bandwidth, cache."""
+"""What a kernel's time depends on in a GPU: units, clock, rates, power, bandwidth, cache."""
 
 from __future__ import annotations
 
@@ -39,11 +39,16 @@ class Machine:
     sustained: Mapping[str, float]
     """FLOP/s that the power limit sustains."""
     weight: Mapping[str, float]
-    """FLOPs of one unit in one cycle, over the reference GPU's: light units are easily kept busy."""
+    """FLOPs of one unit in a cycle, over the reference GPU's: light units are easily kept busy."""
     older: bool = False
     """Whether it is of the years before Volta, whose libraries split no products."""
     plain_batches: bool = False
     """Whether batches of fp32 products come in two tiles only."""
+
+    @property
+    def tensor_types(self) -> frozenset[str]:
+        """The types that its tensor cores take."""
+        return frozenset(kind for kind in _TENSOR if kind in self.rates)
 
     @property
     def cycles_per_s(self) -> float:
@@ -110,7 +115,7 @@ def _class(kind: str) -> str:
 
 def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
     """Stacked memory delivers the largest share; old boards and checked GDDR less."""
-    stacked = gpu.facts["memory_type"].text.startswith("HBM")
+    stacked = (gpu.facts["memory_type"].text or "").startswith("HBM")
     if gpu.architecture in _SLOW_MEMORY:
         return calibration.number("memory_share_old")
     return 1.0 if stacked else calibration.number("memory_share_gddr")

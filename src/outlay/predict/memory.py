@@ -6,6 +6,7 @@ segments back when it reaches its limit; one without is estimated from what was 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,9 @@ at most a quarter apart, is then read between its points instead."""
 
 _SUMS_THREADS = 2048
 """Threads for which the partial sums of a reduction take a MiB (see `trace.workspace`)."""
+_SUMS_REFERENCE = 132
+_SUMS_STEP = 1.25
+"""Sizes of those sums that are told apart: the reference GPU's, and each a quarter larger."""
 _TENSOR_RATIO = 1.9
 """A peak this many times the fp32 one is that of tensor cores."""
 
@@ -95,8 +99,17 @@ def traits_of(gpu: Gpu) -> Traits:
         ),
         attention=frozenset(f"{backend} {precision}" for precision, backend in backends.items()),
         cublas_bytes=libraries.cublas_bytes,
-        sums_bytes=resident * MIB,
+        sums_bytes=_rounded_up(resident) * MIB,
     )
+
+
+def _rounded_up(resident: int) -> int:
+    """To the next size that is told apart: GPUs of nearly one size share a simulation.
+
+    Rounded up, so that what is said to fit does.
+    """
+    steps = math.ceil(math.log(max(resident, 1) / _SUMS_REFERENCE) / math.log(_SUMS_STEP) - 1e-9)
+    return round(_SUMS_REFERENCE * _SUMS_STEP**steps)
 
 
 def memory_need(

@@ -1,6 +1,7 @@
 """Time of a matrix product: tiles of the result, dealt out to the multiprocessors in waves.
 
-    time = start + min over tiles (tm x tn) and splits s of  max( arithmetic, power, memory ) + joining
+    time = start + min over tiles (tm x tn) and splits s of
+           max( arithmetic, power, memory ) + joining
 
     arithmetic = waves x 2 tm tn (k / s + lead) (1 + narrow (1/tm + 1/tn - 1/64)) / rate of one
                  multiprocessor;  waves = tiles x s / multiprocessors, rounded up
@@ -27,6 +28,9 @@ _UNSPLIT = (1,)
 _PARTIAL_BYTES = 4
 _SPAN_COST = 78.6
 _SPAN_BYTES = 189e6
+_NARROWEST = 64
+_SHORT = 64
+"""A part of k is no shorter than this."""
 _JOIN_S = 1.5e-6
 """Start of the kernel that adds partial results."""
 HIGHEST_SHARE = 0.97
@@ -47,7 +51,7 @@ def _tiles(*sizes: tuple[int, int]) -> tuple[_Tile, ...]:
 _SMALL = ((64, 64), (64, 32), (32, 64), (32, 32))
 _TENSOR_TILES = _tiles((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), *_SMALL)
 _PLAIN_TILES = _tiles((128, 128), (64, 128), (128, 64), (32, 128), (128, 32), *_SMALL)
-_BATCHED_TILES = _tiles((64, 128), (128, 128))
+_BATCHED_TILES = _tiles((128, 128), (64, 128))
 
 
 def product_s(kernel: Product, machine: Machine, calibration: Calibration) -> float:
@@ -88,6 +92,11 @@ def _fastest(
     results = batch * m * n
     best = math.inf
     for tile in tile_list:
+        wide = (tile.m >= 2 * m and tile.m > _NARROWEST) or (
+            tile.n >= 2 * n and tile.n > _NARROWEST
+        )
+        if wide and tile is not tile_list[-1]:
+            continue  # half of it would be empty
         tiles = batch * math.ceil(m / tile.m) * math.ceil(n / tile.n)
         flops = 2 * tile.m * tile.n * (1 + narrow * tile.operands)
         at_least = max(tiles * k * flops / sustained, memory)
@@ -98,7 +107,7 @@ def _fastest(
             if split > 1:
                 time += _JOIN_S + _PARTIAL_BYTES * (split + 1) * results / moved_rate
             best = min(best, time)
-            if tiles * split >= 4 * units:  # enough for everyone: more parts only cost
+            if tiles * split >= 4 * units or k < _SHORT * split:  # more parts would only cost
                 break
     return best
 
@@ -157,7 +166,7 @@ def _share_on(
 ) -> float:
     """The share reached here: more where a multiprocessor does less in a cycle."""
     exponent = calibration.number(f"lightness_{_sort(kernel, arithmetic)}")
-    reached = share * machine.weight[arithmetic] ** -exponent
+    reached = share * math.pow(machine.weight[arithmetic], -exponent)
     return min(reached, max(HIGHEST_SHARE, share))
 
 

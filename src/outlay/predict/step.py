@@ -28,6 +28,7 @@ from outlay.predict.memory import (
     memory_need,
     room_on,
 )
+from outlay.predict.remember import Same
 from outlay.trace.trace import Kind, Op, Precision, Profile, Trace
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
@@ -231,37 +232,22 @@ def _ideal_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
     return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
 
 
-class _Same:
-    """A value known by its identity, to remember what was computed from it."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-
 def trace_at(profile: Profile, batch_size: int, precision: Precision | None = None) -> Trace:
     """The step at a batch size; asked again for another GPU, the same."""
-    return _trace_at(_Same(profile), batch_size, precision)
+    return _trace_at(Same(profile), batch_size, precision)
 
 
 @lru_cache(maxsize=64)
-def _trace_at(profile: _Same, batch_size: int, precision: Precision | None) -> Trace:
-    assert isinstance(profile.value, Profile)
+def _trace_at(profile: Same[Profile], batch_size: int, precision: Precision | None) -> Trace:
     return with_precision(profile.value.at(batch_size), precision)
 
 
 def _machine(gpu: Gpu, calibration: Calibration) -> Machine:
-    return _machine_of(_Same(gpu), _Same(calibration))
+    return _machine_of(Same(gpu), Same(calibration))
 
 
 @lru_cache(maxsize=512)
-def _machine_of(gpu: _Same, calibration: _Same) -> Machine:
-    assert isinstance(gpu.value, Gpu) and isinstance(calibration.value, Calibration)
+def _machine_of(gpu: Same[Gpu], calibration: Same[Calibration]) -> Machine:
     return machine_of(gpu.value, calibration.value)
 
 
@@ -344,7 +330,9 @@ def _error_after(
     if gpu is correction.gpu:
         return repeat
     kept = calibration.number("doubt_kept") * device.doubt
-    return math.hypot(repeat, kept, _error_of(gpu, calibration), _error_of(correction.gpu, calibration))
+    return math.hypot(
+        repeat, kept, _error_of(gpu, calibration), _error_of(correction.gpu, calibration)
+    )
 
 
 def _host_range(host_s: float, conditions: Conditions, calibration: Calibration) -> Estimate:

@@ -16,7 +16,7 @@ from outlay.facts import Fact
 from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
 from outlay.plan import BreakEven, Option, Plan
-from outlay.predict.host_test import HostTest
+from outlay.predict.host import HostTest
 from outlay.predict.step import StepPrediction
 from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
 from outlay.trace.trace import Profile

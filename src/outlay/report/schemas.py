@@ -36,6 +36,7 @@ def schema(name: str) -> Schema:
         "offers": _offers,
         "gpus": _gpus,
         "predict": _predict,
+        "host": _host,
         "trace": _trace,
         "profiles": _profiles,
     }

@@ -11,7 +11,7 @@ from outlay.offers.offer import Offer
 from outlay.predict.step import StepPrediction
 from outlay.report.console import table
 from outlay.report.text import count, duration, gib, machine, tera, usd
-from outlay.trace.trace import Profile
+from outlay.trace.trace import Kind, Profile
 from outlay.units import GIB
 
 
@@ -138,7 +138,7 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
 
 def breakdown_table(predictions: Sequence[StepPrediction], width: int) -> Table:
     """The device's time by kind of operation, a row for each GPU; host and input beside it."""
-    totals: dict[str, float] = {}
+    totals: dict[Kind, float] = {}
     for one in predictions:
         for kind, time_s in one.by_kind_s.items():
             totals[kind] = totals.get(kind, 0.0) + time_s / one.device_time_s
@@ -152,7 +152,7 @@ def breakdown_table(predictions: Sequence[StepPrediction], width: int) -> Table:
         )
         for one in predictions
     ]
-    names = ("gpu", "device", "host", *kinds)
+    names: tuple[str, ...] = ("gpu", "device", "host", *kinds)
     return table(names, rows, width, right=names[1:], drop=tuple(reversed(kinds[3:])))
 
 

@@ -72,7 +72,7 @@ def _same_operator(one: Op, other: Op) -> bool:
 
 def _identity(op: Op) -> tuple[object, ...]:
     ranks = tuple(len(shape) for shape in op.shapes)
-    return op.name, op.kind, op.phase, op.precision, op.launches, op.layout, ranks
+    return op.name, op.kind, op.phase, op.precision, op.launches, ranks
 
 
 def fit_aligned(
@@ -109,7 +109,7 @@ def _row(ops: Sequence[Op], fitted: _Fit) -> ProfileOp:
         flops=fitted(op.flops for op in ops),
         moved_bytes=fitted(op.moved_bytes for op in ops),
         launches=first.launches,
-        layout=first.layout,
+        layout=ops[-1].layout,  # a batch of one sample can look like another layout
         shapes=tuple(
             tuple(fitted(sizes) for sizes in zip(*shapes, strict=True))
             for shapes in zip(*(op.shapes for op in ops), strict=True)

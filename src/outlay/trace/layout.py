@@ -66,7 +66,7 @@ def _image_layout(given: Sequence[Tensor]) -> Layout:
 
 
 def _row_layout(given: Sequence[Tensor]) -> Layout:
-    """Of what works on rows: whether they must be put in order first, and how far apart they lie."""
+    """Of what works on rows: whether they must be put in order, and how far apart they lie."""
     large = [one for one in given if len(one.shape) > 1]
     if all(map(is_contiguous, large)):
         return "plain"

@@ -28,7 +28,7 @@ class _Unlimited:
 
 def held(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
     """Peak bytes allocated and reserved where memory has no end."""
-    unlimited = _unlimited(history, batch_size, traits)
+    unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
     return Held(allocated_bytes=unlimited.allocated_bytes, reserved_bytes=unlimited.reserved_bytes)
 
 
@@ -54,14 +54,18 @@ def fits(
     """
     if expandable_segments:
         return _fits_expandable(history, batch_size, cap_bytes, traits)
+    unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
+    if cap_bytes >= unlimited.reserved_bytes:
+        return True
     rounded = 1 << (batch_size - 1).bit_length()
-    large_cap_bytes = cap_bytes - _small_reserved_bytes(history, rounded, traits)
+    alike = _alike(history, rounded, traits)
+    large_cap_bytes = cap_bytes - _small_reserved_bytes(history, rounded, alike)
     return _runs(_large(history, batch_size, traits), CachingAllocator(large_cap_bytes))
 
 
 def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) -> float:
     """The least cap under which the steps run, to within `NEED_TOLERANCE`, from above."""
-    unlimited = _unlimited(history, batch_size, traits)
+    unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
     high = float(unlimited.reserved_bytes)
     low = float(unlimited.small_reserved_bytes + _large_peak_bytes(unlimited.large))
     while high - low > NEED_TOLERANCE * high:
@@ -69,6 +73,27 @@ def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) 
         fine = fits(history, batch_size, middle, traits)
         low, high = (low, middle) if fine else (middle, high)
     return high
+
+
+@lru_cache(maxsize=4096)
+def _alike(history: History, batch_size: int, traits: Traits) -> Traits:
+    """The first traits asked about that take the very same workspaces: most GPUs share them."""
+    sizes = _sizes_bytes(history, batch_size, traits)
+    taken = tuple(sizes[place] for place in history.conditions)
+    first = _first_traits(history, batch_size, taken)
+    if not first:
+        first.append(traits)
+    return first[0]
+
+
+@lru_cache(maxsize=1024)
+def _first_traits(
+    history: History,  # noqa: ARG001  part of what the answer is remembered by
+    batch_size: int,  # noqa: ARG001
+    taken_bytes: tuple[int, ...],  # noqa: ARG001
+) -> list[Traits]:
+    """Whoever asked first, to be put in by the caller."""
+    return []
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,6 @@ import os
 
 import torch
 from torch.nn import functional
-
 from training import Step, allow_tf32, classify, step_of
 
 
