@@ -232,6 +232,66 @@ OPTIONS = {
         ["predict", "resnet50", "--gpu", "T4", "--memory-cap-mib", "x"],
         ["--memory-cap-mib", "'x'"],
     ),
+    "predict: measured without seconds": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64"],
+        ["--measured 'T4@64'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured seconds x": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=x"],
+        ["--measured 'T4@64=x'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured no GPU": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "=0.1"],
+        ["--measured '=0.1'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured no seconds": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64="],
+        ["--measured 'T4@64='", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured seconds 0": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=0"],
+        ["--measured 'T4@64=0'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured seconds -1": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=-1"],
+        ["--measured 'T4@64=-1'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured seconds nan": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=nan"],
+        ["--measured 'T4@64=nan'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured seconds inf": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=inf"],
+        ["--measured 'T4@64=inf'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured batch 0": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@0=0.1"],
+        ["--measured 'T4@0=0.1'", "RTX 3090@64=0.101"],
+    ),
+    "predict: measured at no batch": (
+        ["predict", "resnet50", "--gpu", "T4", "--measured", "T4=0.1"],
+        ["--measured 'T4=0.1'", "at which batch size", "T4@64=0.1"],
+    ),
+    "predict: measured on an unknown GPU": (
+        ["predict", "resnet50", "--gpu", "T4", "--measured", "RTX 3099@64=0.1"],
+        ["'RTX 3099'", '"RTX 3090"'],
+    ),
+    "predict: host speed 0": (
+        ["predict", "resnet50", "--gpu", "T4", "--host-speed", "0"],
+        ["--host-speed", "0"],
+    ),
+    "predict: host speed x": (
+        ["predict", "resnet50", "--gpu", "T4", "--host-speed", "x"],
+        ["--host-speed", "'x'"],
+    ),
+    "predict: input rate -1": (
+        ["predict", "resnet50", "--gpu", "T4", "--input-rate", "-1"],
+        ["--input-rate", "-1"],
+    ),
+    "predict: input rate x": (
+        ["predict", "resnet50", "--gpu", "T4", "--input-rate", "x"],
+        ["--input-rate", "'x'"],
+    ),
     "predict: unknown profile": (
         ["predict", "resnet5", "--gpu", "T4"],
         ["'resnet5'", '"resnet50"', "outlay profiles"],

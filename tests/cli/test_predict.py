@@ -16,6 +16,9 @@ KEYS = {
     "step_time_s": dict,
     "host_time_s": Real,
     "device_time_s": Real,
+    "device_time_by_kind_s": dict,
+    "input_time_s": Real,
+    "mfu": Real,
     "flops_per_step": Real,
     "parameters": int,
     "peak_allocated_bytes": dict,
@@ -101,6 +104,65 @@ def test_document_has_the_contract_s_keys(predicted):
         for key in ("step_time_s", "peak_allocated_bytes", "peak_reserved_bytes"):
             estimate = one[key]
             assert 0 < estimate["low"] <= estimate["likely"] <= estimate["high"]
+
+
+def test_device_time_is_the_sum_of_its_kinds_largest_first(predicted):
+    for one in predicted("--gpu", "T4,H100", "--batch-size", 64):
+        times_s = list(one["device_time_by_kind_s"].values())
+        assert sum(times_s) == pytest.approx(one["device_time_s"])
+        assert times_s == sorted(times_s, reverse=True)
+        assert {"conv", "norm", "optimizer"} <= set(one["device_time_by_kind_s"])
+
+
+def test_mfu_is_a_share_of_the_peak(predicted):
+    (one,) = predicted("--gpu", "A100 80GB SXM", "--batch-size", 64)
+    # all of it in bf16, at 312 TFLOP/s
+    ideal_s = one["flops_per_step"] / 312e12
+    assert one["mfu"] == pytest.approx(ideal_s / one["step_time_s"]["likely"], rel=0.01)
+
+
+def test_slow_input_bounds_the_step(predicted):
+    (free,) = predicted("--gpu", "H100 SXM", "--batch-size", 64)
+    (held,) = predicted("--gpu", "H100 SXM", "--batch-size", 64, "--input-rate", 100)
+    assert free["input_time_s"] == 0
+    # 64 samples at 100 a second
+    assert held["input_time_s"] == pytest.approx(0.64)
+    assert held["step_time_s"]["likely"] == pytest.approx(0.64)
+    assert held["samples_per_s"] == pytest.approx(100)
+    assert held["bound"] == "input"
+    assert held["device_time_s"] == free["device_time_s"]
+
+
+def test_host_speed_changes_the_host_alone(predicted):
+    (usual,) = predicted("--gpu", "H100 SXM", "--batch-size", 8)
+    (fast,) = predicted("--gpu", "H100 SXM", "--batch-size", 8, "--host-speed", 2)
+    assert fast["host_time_s"] == pytest.approx(usual["host_time_s"] / 2)
+    assert fast["device_time_s"] == usual["device_time_s"]
+    # eight images keep an H100 waiting for its host
+    assert usual["bound"] == "host"
+    assert width(fast) < width(usual)
+
+
+def width(one):
+    return one["step_time_s"]["high"] / one["step_time_s"]["low"]
+
+
+@pytest.mark.parametrize("measured", ["T4@64=1.5", "Tesla T4=1.5", "t4 @64=1.5"])
+def test_a_measured_step_corrects_every_gpu_and_narrows_its_range(predicted, measured):
+    arguments = ["--gpu", "T4,V100 SXM2 16GB", "--batch-size", 64]
+    here, there = predicted(*arguments, "--measured", measured)
+    here_before, there_before = predicted(*arguments)
+    assert here["step_time_s"]["likely"] == pytest.approx(1.5)
+    factor = 1.5 / here_before["step_time_s"]["likely"]
+    assert there["device_time_s"] == pytest.approx(factor * there_before["device_time_s"])
+    assert width(here) < width(there)
+    assert width(here) < width(here_before)
+
+
+def test_a_step_measured_at_another_batch(predicted):
+    (one,) = predicted("--gpu", "T4", "--batch-size", 32, "--measured", "T4@64=1.5")
+    # about half the work, and not more than that of 64
+    assert 0.65 < one["step_time_s"]["likely"] < 0.85
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,8 +84,10 @@ def test_an_operation_is_all_of_its_kernels():
     )
     assert len(kernels_of(op, tensor_cores=True)) == 4
     assert one_op_s(op, calibration) == pytest.approx(3.0, rel=1e-3)
-    # Pascal has no tensor cores, so nothing is turned
+    # neither Pascal nor fp64 has tensor cores, so nothing is turned
     assert one_op_s(op, calibration, architecture="Pascal") < 0.01
+    double = replace(op, precision="fp64")
+    assert one_op_s(double, calibration, peaks={"fp64": 5e12, "fp32": 10e12}) < 0.01
 
 
 def test_device_time_counts_each_operation_as_often_as_it_runs():

@@ -133,3 +133,9 @@ def test_every_gpu_of_the_table_is_a_machine(name):
     assert machine.cache_bytes > 0
     assert set(machine.rates) == set(machine.sustained) == set(machine.weight) >= {"fp32"}
     assert all(rate > 0 for rate in machine.sustained.values())
+
+
+def test_tensor_types_are_those_it_has_a_rate_for():
+    assert a_machine(peaks=ALL_PEAKS).tensor_types == {"fp16", "bf16", "tf32"}
+    assert a_machine().tensor_types == {"fp16"}
+    assert a_machine(architecture="Pascal").tensor_types == frozenset()

@@ -1,44 +1,237 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
 
-from outlay.predict.step import Placement, on_gpus, predict_step, spanning, with_precision
+from outlay.predict.host import Host
+from outlay.predict.step import (
+    Conditions,
+    Placement,
+    correction_from,
+    on_gpus,
+    predict_step,
+    spanning,
+    with_precision,
+)
 from outlay.trace.trace import ProfileOp
 from outlay.units import GIB
 
 
-def predicted(batch_size=4, *, profile=None, gpu=None, precision=None, **placement):
+def predicted(
+    batch_size=4,
+    *,
+    profile=None,
+    gpu=None,
+    precision=None,
+    calibration=None,
+    conditions=None,
+    **placement,
+):
     return predict_step(
         profile or a_profile(),
         Placement(gpu=gpu or a_gpu(), **placement),
         batch_size,
-        a_calibration(),
+        calibration or a_calibration(),
         precision,
+        conditions=conditions or Conditions(),
     )
 
 
-def test_a_step_bound_by_the_device():
+def a_copy(moved_bytes):
+    """A pass over so many bytes at 800 GB/s."""
+    return ProfileOp(
+        name="aten.clone",
+        kind="copy",
+        phase="forward",
+        precision="fp16",
+        count=1,
+        flops=(0.0,),
+        moved_bytes=(moved_bytes,),
+    )
+
+
+def around(time_s, error):
+    """The 10th and the 90th percentile lie 1.2816 standard deviations from the middle."""
+    spread = math.exp(1.2816 * error)
+    return pytest.approx((time_s / spread, time_s, time_s * spread))
+
+
+def bounds(estimate):
+    return (estimate.low, estimate.likely, estimate.high)
+
+
+# --- what bounds a step ---
+
+
+def test_a_step_bound_by_arithmetic():
     step = predicted()
     # 4 x 1 TFLOP / (100 TFLOP/s x 0.5) = 80 ms; the host needs 1000 x 10 us = 10 ms
     assert step.device_time_s == pytest.approx(0.08)
     assert step.host_time_s == pytest.approx(0.01)
-    assert step.bound == "device"
-    # 0.5, 1 and 2 times the device's
-    assert step.step_time_s.low == pytest.approx(0.04)
-    assert step.step_time_s.likely == pytest.approx(0.08)
-    assert step.step_time_s.high == pytest.approx(0.16)
+    assert step.bound == "arithmetic"
+    # (0.3^2 + 0.4^2)^(1/2): that of any prediction, and of a GPU nobody measured
+    assert bounds(step.step_time_s) == around(0.08, 0.5)
     assert step.flops == pytest.approx(4e12)
     assert step.exchange_s == exactly(0.0)
+    assert step.input_s == 0
+
+
+def test_a_step_bound_by_memory():
+    # 0.1 s of copies beside 0.08 s of products
+    step = predicted(profile=a_profile(ops=(a_copy(80e9), *a_profile().ops)))
+    assert step.bound == "memory"
+    assert step.device_time_s == pytest.approx(0.18)
+    assert list(step.by_kind_s) == ["copy", "gemm"]
+    assert step.by_kind_s["copy"] == pytest.approx(0.1)
+    assert step.by_kind_s["gemm"] == pytest.approx(0.08)
 
 
 def test_a_step_bound_by_the_host():
     step = predicted(profile=a_profile(issued_ops=100_000))
-    # 100,000 x 10 us = 1 s x 0.8, 1, 1.25
+    # 100,000 x 10 us = 1 s
     assert step.bound == "host"
-    assert step.step_time_s.low == pytest.approx(0.8)
-    assert step.step_time_s.likely == pytest.approx(1.0)
-    assert step.step_time_s.high == pytest.approx(1.25)
+    assert bounds(step.step_time_s) == around(1.0, 0.4)
+
+
+def test_a_step_bound_by_its_input():
+    step = predicted(conditions=Conditions(input_samples_per_s=10))
+    # 4 samples at 10 a second; the device's 80 ms lie below it even at their highest
+    assert step.bound == "input"
+    assert step.input_s == pytest.approx(0.4)
+    assert bounds(step.step_time_s) == pytest.approx((0.4, 0.4, 0.4))
+
+
+def test_input_that_comes_in_time_changes_nothing_but_is_shown():
+    step = predicted(conditions=Conditions(input_samples_per_s=1000))
+    assert step.bound == "arithmetic"
+    assert step.input_s == pytest.approx(0.004)
+    assert step.step_time_s == predicted().step_time_s
+
+
+def test_mfu_is_the_peak_s_time_over_the_step_s():
+    step = predicted()
+    # 4 TFLOP at 100 TFLOP/s are 40 ms of 80
+    assert step.ideal_s == pytest.approx(0.04)
+    assert step.mfu == pytest.approx(0.5)
+    # with the host's 1 s
+    assert predicted(profile=a_profile(issued_ops=100_000)).mfu == pytest.approx(0.04)
+
+
+def test_mfu_is_of_the_arithmetic_that_is_used():
+    # no bf16 units: 4 TFLOP at 10 TFLOP/s in fp32
+    assert predicted(precision="bf16").ideal_s == pytest.approx(0.4)
+
+
+# --- ranges ---
+
+
+def width(step):
+    return step.step_time_s.high / step.step_time_s.low
+
+
+def test_the_range_is_wider_for_kernels_nobody_measured():
+    profile = a_profile(ops=(a_copy(80e9),))
+    known = predicted(profile=profile, calibration=a_calibration(doubts={"alike": 0.0}))
+    unknown = predicted(profile=profile, calibration=a_calibration(doubt_unknown=1.2))
+    assert bounds(known.step_time_s) == around(0.1, 0.5)
+    # (0.5^2 + 1.2^2)^(1/2)
+    assert bounds(unknown.step_time_s) == around(0.1, 1.3)
+
+
+def test_the_range_is_wider_for_a_kind_of_gpu_nobody_measured():
+    calibration = a_calibration(error_on_Hopper=0.0)
+    known = predicted(calibration=calibration)
+    unknown = predicted(calibration=calibration, gpu=a_gpu(architecture="Ada"))
+    assert bounds(known.step_time_s) == around(0.08, 0.3)
+    assert bounds(unknown.step_time_s) == around(0.08, 0.5)
+
+
+def test_the_range_is_narrower_for_a_host_that_was_measured():
+    slow = a_profile(issued_ops=100_000)
+    measured = Conditions(host=Host(speed=2.0, measured=True))
+    step = predicted(profile=slow, conditions=measured)
+    # 1 s at twice the speed
+    assert bounds(step.step_time_s) == around(0.5, 0.2)
+
+
+def test_the_slower_of_device_and_host_is_so_at_each_end():
+    # the device's 80 ms with an error of 0.5, the host's 79 ms with one of 0.4
+    step = predicted(profile=a_profile(issued_ops=7900))
+    assert step.step_time_s.low == pytest.approx(0.079 / math.exp(1.2816 * 0.4))
+    assert step.step_time_s.likely == pytest.approx(0.08)
+    assert step.step_time_s.high == pytest.approx(0.08 * math.exp(1.2816 * 0.5))
+
+
+# --- a measured step ---
+
+
+def corrected(measured_s, *, gpu, profile=None, calibration=None, conditions=None):
+    profile, calibration = profile or a_profile(), calibration or a_calibration()
+    conditions = conditions or Conditions()
+    found = correction_from(profile, gpu, 4, measured_s, calibration, conditions)
+    return Conditions(host=conditions.host, correction=found)
+
+
+def test_on_the_measured_gpu_a_step_takes_what_was_measured():
+    gpu = a_gpu()
+    step = predicted(gpu=gpu, conditions=corrected(0.2, gpu=gpu))
+    # and steps repeat within 0.1
+    assert bounds(step.step_time_s) == around(0.2, 0.1)
+    assert step.device_time_s == pytest.approx(0.2)
+    assert sum(step.by_kind_s.values()) == pytest.approx(0.2)
+    # at twice the batch it takes twice that
+    twice = predicted(8, gpu=gpu, conditions=corrected(0.2, gpu=gpu))
+    assert twice.step_time_s.likely == pytest.approx(0.4)
+
+
+def test_another_gpu_is_corrected_by_as_much_and_its_range_is_narrower():
+    gpu = a_gpu()
+    calibration = a_calibration(error_on_Hopper=0.0, error_on_Ada=0.0, doubts={"gemm_16": 1.2})
+    fast = a_gpu("Fast", architecture="Ada", peaks={"fp32": 20e12, "fp16": 200e12})
+    conditions = corrected(0.2, gpu=gpu, calibration=calibration)
+    step = predicted(gpu=fast, conditions=conditions, calibration=calibration)
+    # 40 ms, times 0.2 / 0.08; (0.1^2 + (0.5 x 1.2)^2)^(1/2)
+    assert bounds(step.step_time_s) == around(0.1, math.hypot(0.1, 0.6))
+    assert width(step) < width(predicted(gpu=fast, calibration=calibration))
+
+
+def test_what_is_not_known_of_two_gpus_adds_to_the_range_between_them():
+    gpu = a_gpu()
+    calibration = a_calibration(error_of_repeats=0.0, error_on_Hopper=0.3, error_on_Ada=0.4)
+    conditions = corrected(0.08, gpu=gpu, calibration=calibration)
+    step = predicted(gpu=a_gpu(architecture="Ada"), conditions=conditions, calibration=calibration)
+    assert bounds(step.step_time_s) == around(0.08, 0.5)
+
+
+def test_a_step_that_waited_for_the_host_corrects_only_the_host():
+    gpu, slow = a_gpu(), a_profile(issued_ops=100_000)
+    conditions = corrected(1.5, gpu=gpu, profile=slow)
+    step = predicted(gpu=gpu, profile=slow, conditions=conditions)
+    assert bounds(step.step_time_s) == around(1.5, 0.2)
+    assert step.host_time_s == pytest.approx(1.5)
+    assert step.device_time_s == pytest.approx(0.08)
+    # a step bound by the device is as before, with its whole range
+    assert predicted(gpu=gpu, conditions=conditions).step_time_s == predicted().step_time_s
+
+
+def test_a_measured_step_is_compared_at_the_speed_of_its_host():
+    gpu, slow = a_gpu(), a_profile(issued_ops=100_000)
+    twice = Conditions(host=Host(speed=2.0, measured=True))
+    # 1 s at twice the speed is 0.5 s, as measured
+    found = correction_from(slow, gpu, 4, 0.5, a_calibration(), twice)
+    assert found.of_host
+    assert found.host == pytest.approx(1.0)
+
+
+def test_a_measurement_in_another_precision_is_compared_in_it():
+    # 4 TFLOP / (10 TFLOP/s x 0.5) = 0.8 s in fp32
+    found = correction_from(a_profile(), a_gpu(), 4, 0.4, a_calibration(), precision="fp32")
+    assert found.device == pytest.approx(0.5)
+
+
+# --- batches, shares, precision ---
 
 
 def test_samples_per_second_over_all_gpus():
@@ -84,6 +277,8 @@ def test_half_a_gpu_is_half_as_fast_and_half_as_large():
     step = predicted(gpu_share=0.5)
     # 80 ms / 0.5
     assert step.device_time_s == pytest.approx(0.16)
+    assert step.by_kind_s["gemm"] == pytest.approx(0.16)
+    assert step.mfu == pytest.approx(0.5)
     assert step.memory.available_bytes == 5 * GIB - 100e6
 
 
@@ -106,7 +301,11 @@ def test_precision_leaves_everything_else_as_traced():
     )
     profile = a_profile(ops=(norm, *a_profile().ops))
     trace = with_precision(profile.at(4), "fp32")
-    assert [op.precision for op in trace.ops] == ["fp16", "fp32"]
+    assert {op.name: op.precision for op in trace.ops} == {
+        "norm": "fp16",
+        "aten.mm": "fp32",
+        "aten.view": "fp16",
+    }
     assert trace.moved_bytes == 8e9
     assert with_precision(profile.at(4), None) == profile.at(4)
 
@@ -119,7 +318,7 @@ def test_several_gpus_exchange_gradients():
     assert step.exchange_s.likely == pytest.approx(0.0507614 - 0.04, rel=1e-3)
     assert step.step_time_s.likely == pytest.approx(0.0907614, rel=1e-3)
     assert step.global_batch_size == 8
-    assert step.bound == "device"
+    assert step.bound == "arithmetic"
 
 
 def test_a_step_bound_by_the_network():

@@ -6,7 +6,7 @@ import click
 
 from outlay.cli.options import print_document
 
-NAMES = ("workload", "plan", "offers", "gpus", "predict", "trace", "profiles")
+NAMES = ("workload", "plan", "offers", "gpus", "predict", "host", "trace", "profiles")
 
 
 @click.command("schema", no_args_is_help=True)

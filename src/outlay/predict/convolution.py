@@ -114,9 +114,10 @@ def _bias(op: Op, shape: Geometry, family: str) -> Pass:
     narrow = not shape.transposed
     channels = shape.narrow if narrow else shape.wide
     elements = shape.samples * channels * (shape.small if narrow else shape.large)
-    passes = 2 if family == "unlike" else 1
-    moved = passes * elements * bytes_of(op.precision)
-    return Pass(family=family, moved_bytes=moved, elements=elements, units=channels)
+    size = bytes_of(op.precision)
+    if family == "unlike":  # added: read and written
+        return Pass(family=family, moved_bytes=2 * elements * size, elements=elements)
+    return Pass(family=family, moved_bytes=elements * size, elements=elements, units=channels)
 
 
 def _one(op: Op, shape: Geometry, direction: str, *, tensor_cores: bool) -> list[Kernel]:

@@ -120,3 +120,47 @@ def backward(x: Tensor, weights: Sequence[Tensor], *args: Tensor | None) -> tupl
     grads = [part.view(tensor.shape) for part, tensor in zip(parts, weights, strict=True)]
     no_cell = x.new_empty(0) if cell is None else torch.empty_like(cell)
     return torch.empty_like(x), torch.empty_like(state), no_cell, grads
+
+
+# Single cells (`nn.GRUCell`, `nn.LSTMCell`): one fused kernel after the two products.
+# Source: aten/src/ATen/native/cuda/RNN.cu
+
+
+def gru_cell(
+    input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *_: object
+) -> tuple[Tensor, Tensor]:
+    """The new state, and what backward needs: five values of the state's size."""
+    del input_gates, hidden_gates
+    return torch.empty_like(hx), hx.new_empty((hx.shape[0], 5 * hx.shape[1]))
+
+
+def gru_cell_backward(
+    grad_hy: Tensor, workspace: Tensor, has_bias: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of both products, of the state and of the biases."""
+    gates = 3 * workspace.shape[1] // 5
+    grads = [grad_hy.new_empty((workspace.shape[0], gates)) for _ in range(2)]
+    biases = [grad_hy.new_empty((gates,)) if has_bias else None for _ in range(2)]
+    return grads[0], grads[1], torch.empty_like(grad_hy), biases[0], biases[1]
+
+
+def lstm_cell(
+    input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The new state, the new cell, and what backward needs: the gates."""
+    del hidden_gates
+    return torch.empty_like(cx), torch.empty_like(cx), torch.empty_like(input_gates)
+
+
+def lstm_cell_backward(
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    cx: Tensor,
+    cy: Tensor,
+    workspace: Tensor,
+    has_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of the gates, of the cell and of the bias."""
+    del grad_hy, grad_cy, cy
+    bias = workspace.new_empty((workspace.shape[1],)) if has_bias else None
+    return torch.empty_like(workspace), torch.empty_like(cx), bias

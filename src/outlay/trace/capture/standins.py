@@ -199,6 +199,10 @@ _SIMPLE: dict[OpOverload, Callable[..., object]] = {
     _aten._ctc_loss_backward.Tensor: speech.ctc_loss_backward,
     _aten._cudnn_rnn.default: recurrent.forward,
     _aten._cudnn_rnn_backward.default: recurrent.backward,
+    _aten._thnn_fused_gru_cell.default: recurrent.gru_cell,
+    _aten._thnn_fused_gru_cell_backward.default: recurrent.gru_cell_backward,
+    _aten._thnn_fused_lstm_cell.default: recurrent.lstm_cell,
+    _aten._thnn_fused_lstm_cell_backward_impl.default: recurrent.lstm_cell_backward,
 }
 _SELECTING: dict[OpOverload, Callable[..., object]] = {
     _aten._ctc_loss.default: speech.ctc_loss,
