@@ -131,8 +131,8 @@ CALIBRATION = {
     "error_base": 0.3,
     "error_on_others": 0.4,
     "error_of_repeats": 0.1,
-    "error_host": 0.4,
-    "error_host_measured": 0.2,
+    "host_range": (0.5, 1, 2),
+    "host_range_measured": (0.8, 1, 1.25),
 }
 
 

@@ -1,8 +1,9 @@
 """Time the commands people wait for, as ratios to a bare Python start: `make bench`.
 
 Bounds: --help within 10 times `python -c pass`; the bundled plan within 3 s; all offers as JSON
-within 1.5 s. Where torch is installed: a trace of ResNet-50 within 6 s and (with transformers) of a
-step of a 7B Llama within 25 s, both under 1.5 GB of resident memory. Exits with 1 if one is missed.
+within 1.5 s; a traced step predicted on every GPU (time, memory, range) within 1 s. Where torch is
+installed: a trace of ResNet-50 within 6 s and (with transformers) of a step of a 7B Llama within
+25 s, both under 1.5 GB of resident memory. Exits with 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 OUTLAY = [sys.executable, "-m", "outlay.cli.main"]
-HELP_RATIO, PLAN_S, OFFERS_S = 10.0, 3.0, 1.5
+HELP_RATIO, PLAN_S, OFFERS_S, EVERY_GPU_S = 10.0, 3.0, 1.5, 1.0
 RESNET_S, LLAMA_S, RESIDENT_BYTES = 6.0, 25.0, 1.5e9
 
 LLAMA_7B = """
@@ -80,6 +81,25 @@ def traces() -> list[tuple[str, float, float]]:
     return rows
 
 
+def predictions() -> list[tuple[str, float, float]]:
+    """Bundled steps predicted on every GPU at one batch size, in this process."""
+    from outlay.hardware import gpus
+    from outlay.pipeline import calibration
+    from outlay.predict.step import Placement, predict_step
+    from outlay.trace.bundled import find_profile
+
+    rows = []
+    numbers, every = calibration(), list(gpus().values())
+    for name in ("resnet50", "llama-1b", "stylenat"):
+        profile = find_profile(name)
+        started = time.perf_counter()
+        for gpu in every:
+            predict_step(profile, Placement(gpu=gpu), 8, numbers, largest=8)
+        taken_s = time.perf_counter() - started
+        rows.append((f"{name} on {len(every)} GPUs", taken_s, EVERY_GPU_S))
+    return rows
+
+
 def main() -> int:
     """Print the table; 1 if a bound is missed."""
     bare_s = seconds([sys.executable, "-c", "pass"], runs=15)
@@ -88,6 +108,7 @@ def main() -> int:
         ("outlay plan examples/stylenat.toml",
          seconds([*OUTLAY, "plan", "examples/stylenat.toml"], 3), PLAN_S),
         ("outlay offers --json", seconds([*OUTLAY, "offers", "--json"], 3), OFFERS_S),
+        *predictions(),
         *traces(),
     ]  # fmt: skip
     print(f"{'python -c pass':36} {bare_s:6.3f} s")

@@ -17,10 +17,10 @@ from outlay.cli.options import json_option, print_document, tell
 )
 @json_option
 def command(seconds: float, as_json: bool) -> None:
-    """Measure how fast this machine issues operations to a GPU; no GPU is needed.
+    """Measure how fast this machine issues operations to a GPU.
 
     Eager steps at small batches wait for the host, not for the GPU. Run this where the training
-    will run, and give the speed to `outlay predict --host-speed`. Needs torch.
+    will run, and give the speed to `outlay predict --host-speed`. Needs torch, but no GPU.
 
     \b
     Example:

@@ -337,10 +337,9 @@ def _error_after(
 
 def _host_range(host_s: float, conditions: Conditions, calibration: Calibration) -> Estimate:
     """Hosts differ; one that was measured, by a test or by a step, much less."""
-    known = conditions.host.measured
-    if conditions.correction is not None and conditions.correction.of_host:
-        known = True
-    return _around(host_s, calibration.number("error_host_measured" if known else "error_host"))
+    corrected = conditions.correction is not None and conditions.correction.of_host
+    known = conditions.host.measured or corrected
+    return calibration.estimate("host_range_measured" if known else "host_range").scaled(host_s)
 
 
 def _around(time_s: float, error: float) -> Estimate:
