@@ -128,6 +128,7 @@ CALIBRATION = {
     "host_test_step_s": 1e-3,
     "doubt_unknown": 0.6,
     "doubt_kept": 0.5,
+    "ratio_kept": 0.5,
     "error_base": 0.3,
     "error_on_others": 0.4,
     "error_of_repeats": 0.1,

@@ -155,6 +155,7 @@ def command(
     out = Page()
     steps = [predicted for _, predicted, _ in predictions]
     out.print(predictions_table(steps, out.width))
+    out.print()
     out.print(breakdown_table(steps, out.width))
     for note in dict.fromkeys(note for _, _, notes in predictions for note in notes):
         out.print(muted(note))

@@ -325,13 +325,15 @@ def _error_of(gpu: Gpu, calibration: Calibration) -> float:
 def _error_after(
     correction: Correction, device: DeviceTime, gpu: Gpu, calibration: Calibration
 ) -> float:
-    """What is left once a step was measured: on the same GPU how steps repeat, else the GPUs."""
+    """What is left once a step was measured: on the same GPU how steps repeat, else the ratio."""
     repeat = calibration.number("error_of_repeats")
     if gpu is correction.gpu:
         return repeat
-    kept = calibration.number("doubt_kept") * device.doubt
+    between = max(_error_of(gpu, calibration), _error_of(correction.gpu, calibration))
     return math.hypot(
-        repeat, kept, _error_of(gpu, calibration), _error_of(correction.gpu, calibration)
+        repeat,
+        calibration.number("doubt_kept") * device.doubt,
+        calibration.number("ratio_kept") * between,
     )
 
 
