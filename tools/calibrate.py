@@ -254,6 +254,12 @@ def with_fitted(base: Calibration, passes: list[Fitted], products: list[Fitted])
     )
 
 
+def others(passes: list[Fitted], base: Calibration) -> Fitted:
+    """What nobody measured: taken as elements one by one, and doubted."""
+    unlike = next(one for one in passes if one.family == "unlike")
+    return replace(unlike, family="other", mean_error=base.number("doubt_unknown"))
+
+
 def base_calibration() -> Calibration:
     """The single numbers."""
     return calibration_of(rows_of("calibration.csv"))
@@ -269,7 +275,7 @@ def main() -> None:
     steps = [step for path in arguments.data for step in steps_in(path)]
     measured = {id(step): operations_of(step) for step in steps}
     passes, products = fit_all([one for ops in measured.values() for one in ops], base)
-    passes.append(replace(next(one for one in passes if one.family == "unlike"), family="other"))
+    passes.append(others(passes, base))
     for one in passes + products:
         numbers = {
             f.name: float(f"{getattr(one.numbers, f.name):.4g}") for f in fields(one.numbers)

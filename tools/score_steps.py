@@ -26,10 +26,10 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, with_fitted
+from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, with_fitted
 from measured import operations_of, steps_in
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu, gpus
@@ -197,7 +197,7 @@ def _fitted_without(pattern: str) -> Calibration:
     steps = [step for path in FILES for step in steps_in(path)]
     kept = [step for step in steps if not re.search(pattern, step["workload"])]
     passes, products = fit_all([one for step in kept for one in operations_of(step)], base)
-    passes.append(replace(next(one for one in passes if one.family == "unlike"), family="other"))
+    passes.append(others(passes, base))
     return with_fitted(base, passes, products)
 
 

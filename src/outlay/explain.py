@@ -41,7 +41,7 @@ def plan_assumptions(
     prices = f"the bundled snapshot of {snapshot_date()}{_age(today)}"
     said = [
         f"Prices: {prices}, newer list prices where there are any, and your own quotes.",
-        "Step times: kernels as an H200 runs them, carried to other GPUs: 10 to 20 % off; see the range.",
+        "Step times: kernels as an H200 runs them, carried to other GPUs: trust the range first.",
         "The input pipeline keeps up with the GPU; evaluation is not counted.",
     ]
     if workload.step.precision is not None:

@@ -236,6 +236,18 @@ OPTIONS = {
         ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64"],
         ["--measured 'T4@64'", "RTX 3090@64=0.101"],
     ),
+    "predict: measured at batch x": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@x=0.1"],
+        ["--measured 'T4@x=0.1'", "RTX 3090@64=0.101"],
+    ),
+    "predict: host speed nan": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--host-speed", "nan"],
+        ["--host-speed nan", "--host-speed 1.4"],
+    ),
+    "predict: input rate inf": (
+        ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--input-rate", "inf"],
+        ["--input-rate inf", "--input-rate 1.4"],
+    ),
     "predict: measured seconds x": (
         ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=x"],
         ["--measured 'T4@64=x'", "RTX 3090@64=0.101"],

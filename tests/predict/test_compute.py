@@ -199,3 +199,27 @@ def test_a_gpu_of_more_bandwidth_and_faster_arithmetic_is_never_slower(op, facto
 @settings(deadline=None)
 def test_every_operation_takes_some_time_everywhere(op, name):
     assert 0 < op_time_s(op, machine_of(gpus()[name], bundled()), bundled()) < 3600
+
+
+@pytest.mark.parametrize(("kind", "name"), [("other", "mine.block"), ("conv", "mine.conv")])
+def test_flops_count_whatever_the_operator_is_called(kind, name):
+    op = an_op(kind, name=name, flops=2e12, moved_bytes=1e6, shapes=((64, 64), (64, 64)))
+    (kernel,) = kernels_of(op, tensor_cores=True)
+    assert kernel.flops == pytest.approx(2e12)
+
+
+def test_attention_over_images_keeps_its_width():
+    # queries of 4 heads of width 32 at 16 x 16 positions, each looking at 49 others
+    query = (2, 16, 16, 4, 32)
+    flops = 2 * 2 * 2 * 16 * 16 * 4 * 49 * 32
+    op = an_op("attention", name="mine.attention", flops=flops, shapes=(query, query, query))
+    (kernel,) = kernels_of(op, tensor_cores=True)
+    assert (kernel.m, kernel.n, kernel.k) == (2 * 16 * 16 * 4, 64, 49)
+    assert kernel.flops == flops
+
+
+def test_a_linear_layer_is_one_product_whatever_its_batch():
+    op = an_op("gemm", name="aten.linear", flops=2 * 4 * 10 * 16 * 32,
+               shapes=((4, 10, 16), (32, 16), (4, 10, 32)))  # fmt: skip
+    (kernel,) = kernels_of(op, tensor_cores=True)
+    assert (kernel.family, kernel.batch, kernel.m, kernel.n, kernel.k) == ("gemm", 1, 40, 32, 16)

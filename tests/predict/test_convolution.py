@@ -45,6 +45,12 @@ def test_a_transposed_convolution_runs_from_the_small_side_to_the_large(channels
     assert shape.groups == 1
 
 
+def test_padding_alone_does_not_make_a_transposed_convolution():
+    shape = geometry((2, 64, 8, 8), (64, 64, 3, 3), (2, 64, 10, 10))
+    assert not shape.transposed
+    assert (shape.large, shape.small) == (64, 100)
+
+
 def test_geometry_of_a_grouped_convolution():
     shape = geometry((2, 64, 8, 8), (128, 16, 3, 3), (2, 128, 8, 8))
     assert shape.groups == 4

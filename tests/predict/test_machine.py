@@ -51,7 +51,7 @@ def test_arithmetic_is_what_is_asked_for_where_there_is_such(precision):
     assert a_machine(peaks=ALL_PEAKS).arithmetic(precision) == precision
 
 
-@pytest.mark.parametrize("name", ["RTX 3090", "RTX 2080 Ti", "GTX 1080", "TITAN V"])
+@pytest.mark.parametrize("name", ["RTX 3090", "RTX 2080 Ti", "RTX 5090", "TITAN V"])
 def test_geforce_boards_run_faster_than_their_boost_clock(name):
     machine = a_machine(name, a_calibration(clock_geforce=1.25))
     assert machine.clock_hz == 1.25e9
@@ -60,9 +60,21 @@ def test_geforce_boards_run_faster_than_their_boost_clock(name):
     assert machine.weight["fp16"] == 1
 
 
-@pytest.mark.parametrize("name", ["RTX A6000", "L40S", "H100 SXM", "Quadro RTX 8000"])
+@pytest.mark.parametrize(
+    "name", ["RTX A6000", "RTX 6000 Ada", "RTX 4000 Ada", "L40S", "H100 SXM", "Quadro RTX 8000"]
+)
 def test_other_boards_are_held_to_their_boost_clock(name):
     assert a_machine(name, a_calibration(clock_geforce=1.25)).clock_hz == 1e9
+
+
+def test_laptops_are_held_to_their_boost_clock():
+    calibration = a_calibration(clock_geforce=1.25)
+    assert a_machine("RTX 4090 Laptop", calibration, form="laptop").clock_hz == 1e9
+
+
+def test_the_gtx_boards_of_turing_have_no_tensor_cores():
+    assert a_machine("GTX 1660 SUPER", architecture="Turing").tensor_types == frozenset()
+    assert a_machine("RTX 2060", architecture="Turing").tensor_types == {"fp16"}
 
 
 def test_power_sustains_so_many_flops():

@@ -217,6 +217,15 @@ def test_a_step_that_waited_for_the_host_corrects_only_the_host():
     assert predicted(gpu=gpu, conditions=conditions).step_time_s == predicted().step_time_s
 
 
+@pytest.mark.parametrize("issued_ops", [7_900, 100_000])
+def test_nothing_takes_longer_than_the_step_that_was_measured(issued_ops):
+    # 80 ms on the device, and as much or more on the host
+    gpu, profile = a_gpu(), a_profile(issued_ops=issued_ops)
+    step = predicted(gpu=gpu, profile=profile, conditions=corrected(0.05, gpu=gpu, profile=profile))
+    assert step.step_time_s.likely == pytest.approx(0.05)
+    assert max(step.device_time_s, step.host_time_s) == pytest.approx(0.05)
+
+
 def test_a_measured_step_is_compared_at_the_speed_of_its_host():
     gpu, slow = a_gpu(), a_profile(issued_ops=100_000)
     twice = Conditions(host=Host(speed=2.0, measured=True))

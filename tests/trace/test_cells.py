@@ -8,7 +8,7 @@ from outlay.trace.profile import profile_of
 
 pytestmark = pytest.mark.torch
 
-CODE = '''
+CODE = """
 import torch
 from torch import nn
 
@@ -40,7 +40,7 @@ def gru(batch_size):
 def lstm(batch_size):
     state = torch.zeros(batch_size, 32)
     return step_of(nn.LSTMCell(16, 32), (state, state.clone()))
-'''
+"""
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,6 @@ def test_each_position_runs_one_fused_cell_forward_and_backward(
     assert counts == {forward: 6, backward: 6}
     # The two products of a cell, forward: 2 * batch * (16 + 32) * gates * 32 FLOPs, six times.
     gates = 3 if function == "gru" else 4
-    forward_flops = sum(
-        op.count * op.flops for op in profile.at(8).ops if op.phase == "forward"
-    )
+    forward_flops = sum(op.count * op.flops for op in profile.at(8).ops if op.phase == "forward")
     head = 2 * 8 * 32 * 4
     assert forward_flops == 6 * 2 * 8 * (16 + 32) * gates * 32 + head

@@ -120,6 +120,9 @@ def command(
             calibration(),
             partial(histories_of, step.target, selected=selected),
         )
+    for option, number in (("--host-speed", host_speed), ("--input-rate", input_rate)):
+        if number is not None and not math.isfinite(number):
+            raise InputError(f"{option} {number} is no number.", fix=f"Write {option} 1.4, say.")
     host = Host() if host_speed is None else Host(speed=host_speed, measured=True)
     conditions = Conditions(host=host, input_samples_per_s=input_rate)
     if measured is not None:
@@ -168,12 +171,12 @@ def _measurement(text: str, batch: int | None) -> tuple[Gpu, int, float]:
 
     where, _, seconds = text.rpartition("=")
     name, _, size = where.partition("@")
-    at = int(size) if size.isdecimal() else batch
+    at = int(size) if size.isdecimal() else 0 if size else batch
     try:
         measured_s = float(seconds)
     except ValueError:
         measured_s = 0.0
-    if not name or measured_s <= 0 or not math.isfinite(measured_s) or (size and not at):
+    if not name or not 0 < measured_s < math.inf or at == 0:
         raise InputError(
             f"--measured {text!r} is not a measured step.",
             why="It takes a GPU, perhaps a batch size per GPU, and the seconds of one step.",

@@ -48,7 +48,7 @@ def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
         return recurrent_of(op)
     if op.kind == "norm":
         return norms_of(op)
-    return pass_of(op)
+    return shapeless_of(op) if op.flops > 0 else pass_of(op)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ REGULAR = 32
 """Channels must be multiples of this for the newest kernels."""
 OUTPUT_TAPS = 12
 """Taps that an output costs beside those of its kernel, in a depthwise convolution."""
+GROWTH = 1.8
+"""Positions out over positions in, above which a convolution is a transposed one, not padded."""
 MANY = 32
 """Samples and channels from which torch leaves a depthwise convolution to cuDNN."""
 LARGE_TAPS = 25
@@ -60,7 +62,7 @@ class Geometry:
 
 def geometry(x: Shape, weight: Shape, y: Shape) -> Geometry:
     """From the shapes of input, weight and output."""
-    grows = math.prod(y[2:]) > math.prod(x[2:])
+    grows = math.prod(y[2:]) > GROWTH * math.prod(x[2:])
     fits_plain = y[1] == weight[0] and x[1] % max(weight[1], 1) == 0
     transposed = x[1] == weight[0] and (grows or not fits_plain)
     big, little = (y, x) if transposed else (x, y)

@@ -89,10 +89,11 @@ def products_of(op: Op) -> tuple[Kernel, ...]:
     if len(matrices) < 2 or op.flops <= 0:
         return (_plain_pass(op, "row"),)
     out = matrices[-1]
-    batch = math.prod(out[:-2])
-    m, n = out[-2:]
+    batch, m, n = math.prod(out[:-2]), out[-2], out[-1]
+    if op.name.endswith(".linear"):  # every row meets one weight
+        batch, m = 1, batch * m
     k = op.flops / (2 * max(batch * m * n, 1))
-    one_batch = len(out) == 2
+    one_batch = len(out) == 2 or op.name.endswith(".linear")
     return (
         Product(
             family="gemm" if one_batch else "batched",
@@ -119,14 +120,16 @@ def attention_of(op: Op) -> tuple[Kernel, ...]:
     """Fused attention: its products, never written to memory; backward first sums per row."""
     backward = "backward" in op.name
     query = op.shapes[1] if backward else op.shapes[0]
-    batch, heads, rows, dim = (*query, 1, 1, 1, 1)[:4]
+    dim = query[-1] if query else 1
+    rows = query[2] if len(query) == 4 else math.prod(query[:-1])
+    heads = math.prod(query) / max(rows * dim, 1)
     products = 5 if backward else 2
-    columns = op.flops / max(2 * products * batch * heads * rows * dim, 1)
+    columns = op.flops / max(2 * products * heads * rows * dim, 1)
     family = "attention_backward" if backward else "attention"
     kernels: list[Kernel] = [
         Product(
             family=family,
-            batch=batch * heads,
+            batch=heads,
             m=rows,
             n=dim * products,
             k=columns,

@@ -18,7 +18,7 @@ _WITH_TENSOR_CORES = frozenset(
     {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"}
     | {"CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA3"}
 )
-_GEFORCE = re.compile(r"(GTX|RTX [2-9]0[0-9]0|TITAN)")
+_GEFORCE = re.compile(r"(GTX|RTX [2-5]0[5-9]0|TITAN)")
 _SLOW_MEMORY = frozenset({"Kepler", "Maxwell", "Pascal"})
 _PLAIN_BATCHES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
 
@@ -84,15 +84,19 @@ def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
 
 
 def _peaks(gpu: Gpu) -> list[tuple[str, float]]:
-    """Dense peaks of the arithmetic that training uses; no tensor types without tensor cores."""
-    tensor = gpu.architecture in _WITH_TENSOR_CORES
+    """Dense peaks of the arithmetic that training uses; no tensor types without tensor cores.
+
+    The GTX boards of Turing have none.
+    """
+    tensor = gpu.architecture in _WITH_TENSOR_CORES and not gpu.name.startswith("GTX")
     kinds = ("fp64", "fp32", *(_TENSOR if tensor else ()))
     return [(kind, gpu.peak_flops_per_s[kind]) for kind in kinds if kind in gpu.peak_flops_per_s]
 
 
 def _clock_over_boost(gpu: Gpu, calibration: Calibration) -> float:
     """GeForce boards run faster than the boost clock on their box; others are held to it."""
-    return calibration.number("clock_geforce") if _GEFORCE.match(gpu.name) else 1.0
+    geforce = _GEFORCE.match(gpu.name) and gpu.form != "laptop"
+    return calibration.number("clock_geforce") if geforce else 1.0
 
 
 def _power_limit(gpu: Gpu, kind: str, calibration: Calibration) -> float:

@@ -158,13 +158,17 @@ def correction_from(
     conditions: Conditions = ORDINARY,
     precision: Precision | None = None,
 ) -> Correction:
-    """What one measured step time says: it corrects the device or the host, the slower one."""
+    """What one measured step time says: it corrects the device or the host, the slower one.
+
+    The other cannot have taken longer than the step did, and is held to that.
+    """
     trace = trace_at(profile, batch_size, precision)
     device_s = device_time(trace, _machine(gpu, calibration), calibration).total_s
     host_s = host_time_s(trace, calibration, conditions.host)
+    device, host = measured_s / device_s, measured_s / host_s
     if host_s > device_s:
-        return Correction(gpu=gpu, host=measured_s / host_s, of_host=True)
-    return Correction(gpu=gpu, device=measured_s / device_s)
+        return Correction(gpu=gpu, device=min(device, 1.0), host=host, of_host=True)
+    return Correction(gpu=gpu, device=device, host=min(host, 1.0))
 
 
 def _step_alone(
