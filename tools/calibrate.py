@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from measured import Measured, operations_of, steps_in
@@ -301,6 +303,12 @@ def main() -> None:
         write("kernel_products.csv", products, arguments.data)
 
 
+def _date_in(name: str) -> str:
+    """The day in a file's name, or today."""
+    found = re.search(r"\d{4}-\d\d-\d\d", name)
+    return found.group() if found else datetime.now(UTC).date().isoformat()
+
+
 def write(name: str, fitted: list[Fitted], sources: Sequence[Path]) -> None:
     """Replace a table of fitted numbers."""
     source = " and ".join(path.name for path in sources)
@@ -312,7 +320,7 @@ def write(name: str, fitted: list[Fitted], sources: Sequence[Path]) -> None:
             "measured_s": f"{one.total_s:.4g}",
             "mean_error": f"{one.mean_error:.3f}",
             "source": source,
-            "as_of": sources[0].name[-18:-8],
+            "as_of": _date_in(sources[0].name),
         }
         for one in fitted
     ]
