@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.builders import a_calibration, a_fact, a_gpu
 
@@ -80,24 +82,41 @@ def test_the_gtx_boards_of_turing_have_no_tensor_cores():
 def test_power_sustains_so_many_flops():
     calibration = a_calibration(power_at_rest=100, power_tensor=2e11, power_fp32=1e10)
     sustained = a_machine(calibration=calibration, peaks=ALL_PEAKS, board_tdp_w=300).sustained
-    # (300 - 100) W x 200 GFLOP/s for each
-    assert sustained["fp16"] == sustained["bf16"] == 40e12
-    # an operation of twice the width takes twice the energy
-    assert sustained["tf32"] == 20e12
+    # (300 - 100) W x 10 GFLOP/s for each
     assert sustained["fp32"] == 2e12
+    # at the peak of 100 TFLOP/s it would take 100e12 / 200e9 = 500 W; with 200 W the clock is
+    # (200 / 500)^(1/2) of its highest
+    assert sustained["fp16"] == pytest.approx(100e12 * math.sqrt(200 / 500))
+    assert sustained["bf16"] == pytest.approx(
+        ALL_PEAKS["bf16"] * math.sqrt(200e12 * 0.2 / ALL_PEAKS["bf16"])
+    )
+    # an operation of twice the width takes twice the energy
+    assert sustained["tf32"] == pytest.approx(math.sqrt(ALL_PEAKS["tf32"] * 1e11 * 200))
+
+
+def test_geforce_boards_have_power_to_spare_for_tensor_cores():
+    assert a_machine("RTX 4090", a_calibration(power_tensor=1)).sustained["fp16"] == math.inf
 
 
 def test_power_of_a_kind_of_gpu_goes_before_the_general():
-    calibration = a_calibration(power_tensor=1e11, power_tensor_Ada=3e11)
-    assert a_machine(calibration=calibration, architecture="Ada").sustained["fp16"] == 90e12
-    assert a_machine(calibration=calibration).sustained["fp16"] == 30e12
+    calibration = a_calibration(power_tensor=1e11, power_tensor_Ada=3e11, power_tensor_Ada_HBM=5e11)
+    # the root of 100e12 x (FLOPs a watt) x 300 W
+    ada = a_machine(
+        calibration=calibration, architecture="Ada", facts={"memory_type": a_fact("GDDR6")}
+    )
+    assert ada.sustained["fp16"] == pytest.approx(math.sqrt(100e12 * 3e11 * 300))
+    stacked = a_machine(calibration=calibration, architecture="Ada")
+    assert stacked.sustained["fp16"] == pytest.approx(math.sqrt(100e12 * 5e11 * 300))
+    assert a_machine(calibration=calibration).sustained["fp16"] == pytest.approx(
+        math.sqrt(100e12 * 1e11 * 300)
+    )
 
 
 def test_two_devices_share_the_power_of_their_board():
     calibration = a_calibration(power_tensor=1e11)
     one = a_machine(calibration=calibration, devices_per_board=2, board_tdp_w=300)
-    # 150 W x 100 GFLOP/s
-    assert one.sustained["fp16"] == 15e12
+    # 150 W: the root of 100e12 x 100e9 x 150
+    assert one.sustained["fp16"] == pytest.approx(math.sqrt(100e12 * 1e11 * 150))
 
 
 def test_weight_is_what_one_unit_does_in_a_cycle_over_the_reference():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,7 +74,9 @@ def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
         bytes_per_s=gpu.memory_bytes_per_s * _memory_share(gpu, calibration),
         cache_bytes=gpu.l2_bytes or REFERENCE_CACHE_BYTES,
         rates=peaks,
-        sustained={kind: _power_limit(gpu, kind, calibration) for kind in peaks},
+        sustained={
+            kind: _power_limit(gpu, kind, peak, calibration) for kind, peak in _peaks(gpu)
+        },
         weight={
             kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
             for kind, peak in _peaks(gpu)
@@ -95,31 +98,46 @@ def _peaks(gpu: Gpu) -> list[tuple[str, float]]:
 
 def _clock_over_boost(gpu: Gpu, calibration: Calibration) -> float:
     """GeForce boards run faster than the boost clock on their box; others are held to it."""
-    geforce = _GEFORCE.match(gpu.name) and gpu.form != "laptop"
-    return calibration.number("clock_geforce") if geforce else 1.0
+    return calibration.number("clock_geforce") if _is_geforce(gpu) else 1.0
 
 
-def _power_limit(gpu: Gpu, kind: str, calibration: Calibration) -> float:
-    """FLOP/s that the board's power sustains: an energy for each, beside what it draws at rest."""
+def _is_geforce(gpu: Gpu) -> bool:
+    return bool(_GEFORCE.match(gpu.name)) and gpu.form != "laptop"
+
+
+def _power_limit(gpu: Gpu, kind: str, peak: float, calibration: Calibration) -> float:
+    """FLOP/s that the board's power sustains, beside what it draws at rest.
+
+    Tensor cores: power goes with the square of the clock, so the rate with the root of the power.
+    Plain fp32: so many FLOPs a watt. GeForce boards have power to spare for their tensor cores,
+    which add in fp32 at half the rate.
+    """
+    watts = max(gpu.tdp_w - calibration.number("power_at_rest"), 1.0)
+    if kind not in _TENSOR:
+        return watts * calibration.first(f"power_fp32_{gpu.architecture}", "power_fp32")
+    if _is_geforce(gpu):
+        return math.inf
+    memory = "HBM" if _is_stacked(gpu) else "GDDR"
     per_watt = calibration.first(
-        f"power_{_class(kind)}_{gpu.architecture}", f"power_{_class(kind)}"
+        f"power_tensor_{gpu.architecture}_{memory}",
+        f"power_tensor_{gpu.architecture}",
+        "power_tensor",
     )
     if kind == "tf32":
         per_watt /= 2
-    return per_watt * max(gpu.tdp_w - calibration.number("power_at_rest"), 1.0)
+    return math.sqrt(peak * per_watt * watts)
 
 
 def _is_older(gpu: Gpu) -> bool:
     return gpu.architecture in _SLOW_MEMORY
 
 
-def _class(kind: str) -> str:
-    return "tensor" if kind in _TENSOR else "fp32"
-
-
 def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
     """Stacked memory delivers the largest share; old boards and checked GDDR less."""
-    stacked = (gpu.facts["memory_type"].text or "").startswith("HBM")
     if gpu.architecture in _SLOW_MEMORY:
         return calibration.number("memory_share_old")
-    return 1.0 if stacked else calibration.number("memory_share_gddr")
+    return 1.0 if _is_stacked(gpu) else calibration.number("memory_share_gddr")
+
+
+def _is_stacked(gpu: Gpu) -> bool:
+    return (gpu.facts["memory_type"].text or "").startswith("HBM")

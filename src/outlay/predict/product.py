@@ -166,6 +166,8 @@ def _share_on(
 ) -> float:
     """The share reached here: more where a multiprocessor does less in a cycle."""
     exponent = calibration.number(f"lightness_{_sort(kernel, arithmetic)}")
+    if recipe_of(kernel, arithmetic).endswith(("_odd", "_single")):
+        exponent = 1.0  # held up by loading, whatever the arithmetic could do
     reached = share * math.pow(machine.weight[arithmetic], -exponent)
     return min(reached, max(HIGHEST_SHARE, share))
 
