@@ -74,9 +74,7 @@ def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
         bytes_per_s=gpu.memory_bytes_per_s * _memory_share(gpu, calibration),
         cache_bytes=gpu.l2_bytes or REFERENCE_CACHE_BYTES,
         rates=peaks,
-        sustained={
-            kind: _power_limit(gpu, kind, peak, calibration) for kind, peak in _peaks(gpu)
-        },
+        sustained={kind: _power_limit(gpu, kind, peak, calibration) for kind, peak in _peaks(gpu)},
         weight={
             kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
             for kind, peak in _peaks(gpu)

@@ -118,7 +118,9 @@ def memory_need(
     """Peak memory of a step at a batch size."""
     allocated, reserved = _taken(profile, batch_size, room, calibration)
     reserved = _at_least(reserved, allocated.low)
-    fits = _fits(profile, batch_size, room, calibration)
+    fits = _has_plenty(profile, batch_size, room, calibration) or _fits(
+        profile, batch_size, room, calibration
+    )
     available = room.available_bytes
     return MemoryNeed(
         allocated_bytes=_at_most(allocated, available) if fits else allocated,
@@ -180,6 +182,13 @@ def _at_most(estimate: Estimate, most: float) -> Estimate:
         likely=min(estimate.likely, most),
         high=min(estimate.high, most),
     )
+
+
+def _has_plenty(profile: Profile, batch_size: int, room: Room, calibration: Calibration) -> bool:
+    """Whether the allocator stays below the limit even where it need not."""
+    limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
+    held = _held(profile, batch_size, room)
+    return profile.history is not None and held is not None and held.reserved_bytes <= limit
 
 
 def _fits(profile: Profile, batch_size: int, room: Room, calibration: Calibration) -> bool:

@@ -54,13 +54,16 @@ def fits(
     """
     if expandable_segments:
         return _fits_expandable(history, batch_size, cap_bytes, traits)
-    unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
-    if cap_bytes >= unlimited.reserved_bytes:
-        return True
     rounded = 1 << (batch_size - 1).bit_length()
     alike = _alike(history, rounded, traits)
     large_cap_bytes = cap_bytes - _small_reserved_bytes(history, rounded, alike)
-    return _runs(_large(history, batch_size, traits), CachingAllocator(large_cap_bytes))
+    return _large_runs(history, batch_size, large_cap_bytes, _alike(history, batch_size, traits))
+
+
+@lru_cache(maxsize=4096)
+def _large_runs(history: History, batch_size: int, cap_bytes: float, traits: Traits) -> bool:
+    """Whether the pool of large blocks gets through under a cap."""
+    return _runs(_large(history, batch_size, traits), CachingAllocator(cap_bytes))
 
 
 def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) -> float:
