@@ -291,12 +291,16 @@ def test_a_reduction_runs_over_rows_or_columns(out, family, units):
     assert (kernel.family, kernel.units, kernel.elements) == (family, units, 64_000)
 
 
-def test_upsampling_shares_positions_and_its_gradient_those_of_the_small_image():
+def test_upsampling_shares_positions_and_its_gradient_crowds_into_few_places():
     small, large = (8, 16, 32, 32), (8, 16, 64, 64)
     forward = one_kernel("elementwise", "aten.upsample_bilinear2d", (small, large))
     assert forward.units == 64 * 64
-    backward = one_kernel("elementwise", "aten.upsample_bilinear2d_backward", (large, small))
-    assert backward.units == 8 * 16 * 32 * 32
+    name = "aten.upsample_bilinear2d_backward"
+    backward = one_kernel("elementwise", name, (large, small))
+    assert backward.family == "upsample_linear_backward"
+    # 64 x 64 additions into each of the places
+    crowded = one_kernel("elementwise", name, (large, (8, 16, 1, 1)))
+    assert crowded.family == "upsample_linear_backward_crowded"
 
 
 # --- normalisation ---

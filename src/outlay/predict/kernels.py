@@ -321,6 +321,8 @@ _FAMILIES: Mapping[str, str] = {
     "_embedding_bag_dense_backward": "scatter",
     "_embedding_bag_backward": "scatter",
 }
+_CROWDED = 256
+"""Additions into one place, from which they wait for each other: an image from one pixel."""
 _SHORT_ROW = 2048
 """Elements of a row, up to which softmax keeps it in registers and reads it once."""
 
@@ -343,8 +345,8 @@ def pass_of(op: Op) -> tuple[Kernel, ...]:
         units = _rows(op)
     elif family == "upsample_linear":
         units = _positions(op)
-    elif family == "upsample_linear_backward":
-        units = min((math.prod(shape) for shape in op.shapes if len(shape) > 2), default=1)
+    elif family == "upsample_linear_backward" and elements > _CROWDED * _smallest(op):
+        family = "upsample_linear_backward_crowded"
     passed = Pass(
         family=family,
         moved_bytes=op.moved_bytes,
@@ -394,6 +396,11 @@ def _rows_picked(op: Op) -> float:
     if not by_row or len(op.shapes) < 2:
         return math.inf
     return max(math.prod(op.shapes[1]), 1)
+
+
+def _smallest(op: Op) -> int:
+    """Elements of the smallest image."""
+    return min((math.prod(shape) for shape in op.shapes if len(shape) > 2), default=1)
 
 
 def _positions(op: Op) -> float:
