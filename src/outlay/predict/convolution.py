@@ -199,6 +199,18 @@ def _turns(op: Op, shape: Geometry) -> list[Kernel]:
     return kernels
 
 
+def _product_sizes(
+    shape: Geometry, direction: str, wide: float, narrow: float
+) -> tuple[float, float, float]:
+    """m, n and k of one group's product, with so many channels on its two sides."""
+    taken = shape.samples * shape.small
+    if direction == "forward":
+        return taken, narrow, wide * shape.taps
+    if direction == "weight":
+        return narrow, wide * shape.taps, taken
+    return shape.samples * shape.large, wide, narrow * shape.taps * shape.small / shape.large
+
+
 def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
     """The product of a convolution whose rows are gathered as they are needed."""
     wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
@@ -208,15 +220,7 @@ def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
     together = shape.groups > 1 and max(wide, narrow) <= GROUPED_TOGETHER
     repeats = 1 if together else shape.groups
     batch = shape.groups if together else 1
-    m, n, k = {
-        "forward": (shape.samples * shape.small, padded_narrow, padded_wide * shape.taps),
-        "input": (
-            shape.samples * shape.large,
-            padded_wide,
-            padded_narrow * shape.taps * shape.small / shape.large,
-        ),
-        "weight": (padded_narrow, padded_wide * shape.taps, shape.samples * shape.small),
-    }[direction]
+    m, n, k = _product_sizes(shape, direction, padded_wide, padded_narrow)
     family = direction
     if colours:
         family = f"{direction}_colours"
@@ -241,15 +245,7 @@ def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
 def _direct(op: Op, shape: Geometry, direction: str) -> Product:
     """Without tensor cores: the images as they are; backward of 3x3 by a transform that saves."""
     wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
-    m, n, k = {
-        "forward": (shape.samples * shape.small, narrow, wide * shape.taps),
-        "input": (
-            shape.samples * shape.large,
-            wide,
-            narrow * shape.taps * shape.small / shape.large,
-        ),
-        "weight": (narrow, wide * shape.taps, shape.samples * shape.small),
-    }[direction]
+    m, n, k = _product_sizes(shape, direction, wide, narrow)
     transformed = shape.taps == TRANSFORMED_TAPS and not shape.strided and min(wide, narrow) >= 32
     backward = "backward" in op.name
     family = "direct_backward" if backward else "direct"
