@@ -28,7 +28,9 @@ _UNSPLIT = (1,)
 _PARTIAL_BYTES = 4
 _SPAN_COST = 78.6
 _SPAN_BYTES = 189e6
+"""How rows that lie far apart slow a product down on GPUs before Volta, and from which span on."""
 _NARROWEST = 64
+"""Tiles no wider than this are tried whatever the product's size."""
 _SHORT = 64
 """A part of k is no shorter than this."""
 _JOIN_S = 1.5e-6
