@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +21,9 @@ from pathlib import Path
 
 from measured import Measured, operations_of, steps_in
 from outlay.facts import DATA, rows_of
+from outlay.files import write_whole
 from outlay.hardware import gpus
+from outlay.pipeline import calibration as bundled
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
 from outlay.predict.compute import kernels_of, op_time_s
 from outlay.predict.kernels import Kernel, Pass, Product
@@ -29,6 +32,8 @@ from outlay.predict.passing import pass_s
 from outlay.predict.product import product_s, recipe_of
 
 REFERENCE = "H200"
+MEASURED_ON = "NVIDIA H200"
+"""The reference GPU, as CUDA calls it."""
 MEASUREMENTS = Path(__file__).parent.parent / "tests" / "reference" / "data"
 FILES = (
     MEASUREMENTS / "h200_operations_2026-11-15.json.gz",
@@ -246,15 +251,16 @@ def fit_all(measured: Iterable[Measured], base: Calibration) -> tuple[list[Fitte
 
 
 def with_fitted(base: Calibration, passes: list[Fitted], products: list[Fitted]) -> Calibration:
-    """The calibration with these numbers; what nobody measured goes as an unlike element."""
+    """The calibration with these numbers in the place of those it has of the same families."""
     of_passes = {one.family: one.numbers for one in passes if isinstance(one.numbers, PassNumbers)}
     return replace(
         base,
-        passes=of_passes,
+        passes={**base.passes, **of_passes},
         products={
-            one.family: one.numbers for one in products if isinstance(one.numbers, ProductNumbers)
+            **base.products,
+            **{o.family: o.numbers for o in products if isinstance(o.numbers, ProductNumbers)},
         },
-        doubts={one.family: one.mean_error for one in passes + products},
+        doubts={**base.doubts, **{one.family: one.mean_error for one in passes + products}},
     )
 
 
@@ -276,10 +282,21 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="replace the tables")
     arguments = parser.parse_args()
     base = base_calibration()
-    steps = [step for path in arguments.data for step in steps_in(path)]
+    for path in arguments.data:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
+    try:
+        steps = [step for path in arguments.data for step in steps_in(path)]
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"these are not measured operations (.json.gz): {error}")
+    if not steps:
+        parser.error("no measured step is in these files: tools/measure_operations.py writes them")
+    if {step["gpu"] for step in steps} != {MEASURED_ON}:
+        parser.error(f"the numbers are those of an {MEASURED_ON}; measure there")
     measured = {id(step): operations_of(step) for step in steps}
     passes, products = fit_all([one for ops in measured.values() for one in ops], base)
-    passes.append(others(passes, base))
+    if any(one.family == "unlike" for one in passes):
+        passes.append(others(passes, base))
     for one in passes + products:
         numbers = {
             f.name: float(f"{getattr(one.numbers, f.name):.4g}") for f in fields(one.numbers)
@@ -288,7 +305,7 @@ def main() -> None:
             f"{one.family:34} {one.operations:5} operations {one.total_s * 1e3:8.1f} ms, "
             f"error {one.mean_error:6.1%}, predicted/measured {one.bias:.2f}  {numbers}"
         )
-    calibration = with_fitted(base, passes, products)
+    calibration = with_fitted(bundled(), passes, products)
     machine = machine_of(gpus()[REFERENCE], calibration)
     for step in steps:
         ops = measured[id(step)]
@@ -312,13 +329,13 @@ def _date_in(name: str) -> str:
 
 
 def write(name: str, fitted: list[Fitted], sources: Sequence[Path]) -> None:
-    """Replace a table of fitted numbers."""
+    """Replace a table of fitted numbers; with other data, only the families it speaks of."""
     source = " and ".join(path.name for path in sources)
     rows = [
         {
             "family": one.family,
             **{f.name: f"{getattr(one.numbers, f.name):.4g}" for f in fields(one.numbers)},
-            "operations": one.operations,
+            "operations": str(one.operations),
             "measured_s": f"{one.total_s:.4g}",
             "mean_error": f"{one.mean_error:.3f}",
             "source": source,
@@ -326,10 +343,14 @@ def write(name: str, fitted: list[Fitted], sources: Sequence[Path]) -> None:
         }
         for one in fitted
     ]
-    with (DATA / name).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    whole = tuple(sources) == FILES
+    kept = {} if whole else {row["family"]: row for row in rows_of(name)}
+    kept |= {row["family"]: row for row in rows}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(next(iter(kept.values()))), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(kept[family] for family in sorted(kept))
+    write_whole(DATA / name, text.getvalue().encode())
 
 
 if __name__ == "__main__":

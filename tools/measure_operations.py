@@ -6,6 +6,7 @@
              kernels and their time; steps.csv: the step's wall time, kernel time, kernels
     sweeps   sweeps.json.gz: the same of single operations over many shapes
     hosts    hosts.csv: what the host needs to issue each step, at a batch where nothing waits
+             (`outlay host` says how fast the host is)
 
 A step runs twice under the profiler: once with every operator marked, which says whose kernel is
 whose, and once bare, which gives the kernels' times as they are in training. A kernel's time is
@@ -263,54 +264,6 @@ def issued(workload: str, batch_size: int) -> Row:
     }
 
 
-def cpu_step_us() -> Row:
-    """The host's own speed: one operation of a tiny training step on the CPU, in microseconds."""
-    import torch
-
-    torch.set_num_threads(1)
-    model = torch.nn.Sequential(
-        *[m for _ in range(16) for m in (torch.nn.Linear(8, 8), torch.nn.ReLU())]
-    )
-    update = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
-    x = torch.randn(4, 8)
-
-    def step() -> None:
-        model(x).sum().backward()
-        update.step()
-        update.zero_grad(set_to_none=True)
-
-    for _ in range(50):
-        step()
-    taken = []
-    for _ in range(40):
-        started = time.perf_counter()
-        for _ in range(10):
-            step()
-        taken.append((time.perf_counter() - started) / 10)
-    taken.sort()
-    started = time.perf_counter()
-    total = 0
-    for i in range(2_000_000):
-        total += i & 3
-    python_s = time.perf_counter() - started
-    model_name = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        "",
-    )
-    return {
-        "cpu_step_us": round(taken[20] * 1e6, 1),
-        "cpu_step_min_us": round(taken[0] * 1e6, 1),
-        "python_ns": round(python_s / 2e6 * 1e9, 2),
-        "cpu": model_name,
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-    }
-
-
 def dump(path: Path, jobs: list[Any], workers: int) -> None:
     """The rows of some measurements, written as they come."""
     count = 0
@@ -339,7 +292,6 @@ def main(arguments: list[str]) -> None:
             importlib.import_module(module)
     steps = {k: v for k, v in steps.items() if chosen.get("only", "") in k}
     if "hosts" in wanted:
-        print(*several([once(cpu_step_us)], 1), flush=True)
         small = [once(issued, name, max(min(batches) // 8, 1)) for name, batches in steps.items()]
         write(folder / "hosts.csv", several(small, 1))
     if "steps" in wanted:

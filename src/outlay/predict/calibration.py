@@ -7,7 +7,7 @@ the numbers of each family of kernels, every row with the measurements it was fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from outlay.estimate import Estimate
 
@@ -86,25 +86,19 @@ def calibration_of(
             low=float(row["low"]), likely=float(row["likely"]), high=float(row["high"])
         )
         sources[row["name"]] = f"{row['source']}, {row['as_of']}"
-    of_passes, of_products = {}, {}
+    of_passes: dict[str, PassNumbers] = {}
+    of_products: dict[str, ProductNumbers] = {}
     for row in passes:
-        of_passes[row["family"]] = PassNumbers(
-            start_s=float(row["start_s"]),
-            share=float(row["share"]),
-            cycles=float(row["cycles"]),
-            unit_cycles=float(row["unit_cycles"]),
-            serial_cycles=float(row["serial_cycles"]),
-        )
+        of_passes[row["family"]] = PassNumbers(**_numbers(row, PassNumbers))
         doubts[row["family"]] = float(row["mean_error"])
     for row in products:
-        of_products[row["family"]] = ProductNumbers(
-            start_s=float(row["start_s"]),
-            share=float(row["share"]),
-            narrow=float(row["narrow"]),
-            lead=float(row["lead"]),
-            memory_share=float(row["memory_share"]),
-        )
+        of_products[row["family"]] = ProductNumbers(**_numbers(row, ProductNumbers))
         doubts[row["family"]] = float(row["mean_error"])
     return Calibration(
         values=values, sources=sources, passes=of_passes, products=of_products, doubts=doubts
     )
+
+
+def _numbers(row: Row, kind: type[PassNumbers | ProductNumbers]) -> dict[str, float]:
+    """The columns that a kind of kernel has numbers in."""
+    return {one.name: float(row[one.name]) for one in fields(kind)}

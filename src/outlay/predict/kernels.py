@@ -70,11 +70,6 @@ def alignment(*lengths: float) -> int:
     return max(divisor, 1)
 
 
-def elements_of(shape: Shape) -> int:
-    """Elements of a tensor."""
-    return math.prod(shape)
-
-
 def largest(shapes: tuple[Shape, ...]) -> int:
     """Elements of the largest tensor."""
     return max(map(math.prod, shapes), default=0)

@@ -20,7 +20,7 @@ _WITH_TENSOR_CORES = frozenset(
     | {"CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA3"}
 )
 _GEFORCE = re.compile(r"(GTX|RTX [2-5]0[5-9]0|TITAN)")
-_SLOW_MEMORY = frozenset({"Kepler", "Maxwell", "Pascal"})
+_BEFORE_VOLTA = frozenset({"Kepler", "Maxwell", "Pascal"})
 _PLAIN_BATCHES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
 
 
@@ -79,7 +79,7 @@ def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
             kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
             for kind, peak in _peaks(gpu)
         },
-        older=_is_older(gpu),
+        older=gpu.architecture in _BEFORE_VOLTA,
         plain_batches=gpu.architecture in _PLAIN_BATCHES,
     )
 
@@ -126,13 +126,9 @@ def _power_limit(gpu: Gpu, kind: str, peak: float, calibration: Calibration) -> 
     return math.sqrt(peak * per_watt * watts)
 
 
-def _is_older(gpu: Gpu) -> bool:
-    return gpu.architecture in _SLOW_MEMORY
-
-
 def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
     """Stacked memory delivers the largest share; old boards and checked GDDR less."""
-    if gpu.architecture in _SLOW_MEMORY:
+    if gpu.architecture in _BEFORE_VOLTA:
         return calibration.number("memory_share_old")
     return 1.0 if _is_stacked(gpu) else calibration.number("memory_share_gddr")
 

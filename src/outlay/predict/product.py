@@ -62,32 +62,19 @@ def product_s(kernel: Product, machine: Machine, calibration: Calibration) -> fl
     recipe = recipe_of(kernel, arithmetic)
     numbers = calibration.of_product(recipe, _plain(recipe), f"gemm_{_class(arithmetic)}")
     share = _share_on(numbers.share, kernel, machine, arithmetic, calibration)
-    best_s = _fastest(
-        kernel,
-        machine.units,
-        machine.rates[arithmetic] * share,
-        machine.sustained[arithmetic],
-        machine.bytes_per_s * numbers.memory_share,
-        numbers,
-        _tiles_for(kernel, machine, arithmetic),
-        _UNSPLIT if machine.older else _SPLITS,
-        machine.older,
-    )
+    best_s = _fastest(kernel, machine, arithmetic, share, numbers)
     return kernel.repeats * (numbers.start_s + best_s)
 
 
 def _fastest(
-    kernel: Product,
-    units: int,
-    rate: float,
-    sustained: float,
-    moved_rate: float,
-    numbers: ProductNumbers,
-    tile_list: tuple[_Tile, ...],
-    splits: tuple[int, ...],
-    far: bool,
+    kernel: Product, machine: Machine, arithmetic: str, share: float, numbers: ProductNumbers
 ) -> float:
-    """The fastest tile and split."""
+    """Seconds with the fastest tile and split."""
+    units, far = machine.units, machine.older
+    rate, sustained = machine.rates[arithmetic] * share, machine.sustained[arithmetic]
+    moved_rate = machine.bytes_per_s * numbers.memory_share
+    tile_list = _tiles_for(kernel, machine, arithmetic)
+    splits = _UNSPLIT if machine.older else _SPLITS
     m, n, k, batch = kernel.m, kernel.n, kernel.k, kernel.batch
     narrow, lead = numbers.narrow, numbers.lead
     memory = kernel.moved_bytes / moved_rate
