@@ -202,120 +202,31 @@ def _plain_pass(op: Op, family: str) -> Pass:
     )
 
 
-_PRICED_MATHS = frozenset(
-    [
-        "gelu",
-        "gelu_backward",
-        "tanh",
-        "silu",
-        "silu_backward",
-        "sigmoid",
-        "exp",
-        "log",
-        "pow",
-        "softplus",
-        "softplus_backward",
-        "mish",
-        "mish_backward",
-        "erf",
-        "sin",
-        "cos",
-        "elu",
-        "elu_backward",
-        "log_sigmoid_forward",
-        "log_sigmoid_backward",
-        "sigmoid_backward",
-        "tanh_backward",
-        "glu",
-        "glu_backward",
-        "atan2",
-        "expm1",
-        "log1p",
-        "erfinv",
-        "logit",
-    ]
-)
-_RANDOM = frozenset(
-    [
-        "native_dropout",
-        "_fused_dropout",
-        "bernoulli",
-        "bernoulli_",
-        "rand",
-        "randn",
-        "rand_like",
-        "randn_like",
-        "normal_",
-        "uniform_",
-        "normal",
-        "exponential_",
-        "random_",
-        "randint",
-        "randperm",
-        "rrelu_with_noise",
-    ]
-)
-_FILLS = frozenset(
-    [
-        "zeros",
-        "ones",
-        "full",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "zero",
-        "fill",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "arange",
-        "linspace",
-        "scalar_tensor",
-        "eye",
-    ]
-)
-_FAMILIES: Mapping[str, str] = {
-    **dict.fromkeys(_PRICED_MATHS, "math"),
-    **dict.fromkeys(_RANDOM, "random"),
-    **dict.fromkeys(_FILLS, "alike"),
-    "select_backward": "alike",
-    "slice_backward": "alike",
-    "constant_pad_nd": "alike",
-    "max_pool2d_with_indices": "max_pool",
-    "max_pool3d_with_indices": "max_pool",
-    "max_pool2d_with_indices_backward": "max_pool_backward",
-    "max_pool3d_with_indices_backward": "max_pool_backward",
-    "avg_pool2d": "mean_pool",
-    "avg_pool3d": "mean_pool",
-    "avg_pool2d_backward": "mean_pool_backward",
-    "avg_pool3d_backward": "mean_pool_backward",
-    "_adaptive_avg_pool2d": "adaptive_pool",
-    "_adaptive_avg_pool3d": "adaptive_pool",
-    "adaptive_max_pool2d": "adaptive_pool",
-    "_adaptive_avg_pool2d_backward": "mean_pool_backward",
-    "_adaptive_avg_pool3d_backward": "mean_pool_backward",
+_NAMES: Mapping[str, str] = {
+    "elu expm1 cos glu_backward elu_backward tanh atan2 silu_backward logit sigmoid exp "
+    "mish_backward erfinv glu gelu log erf sigmoid_backward mish log_sigmoid_backward "
+    "softplus pow sin log_sigmoid_forward silu gelu_backward softplus_backward log1p "
+    "tanh_backward": "math",
+    "randint native_dropout bernoulli_ _fused_dropout rand_like uniform_ normal randn "
+    "random_ exponential_ rrelu_with_noise randn_like normal_ bernoulli rand randperm": "random",
+    "zeros new_zeros full_like scalar_tensor ones_like zero fill arange ones zeros_like "
+    "full eye new_full new_ones linspace select_backward slice_backward constant_pad_nd "
     "adaptive_max_pool2d_backward": "alike",
-    "roll": "remap",
-    "flip": "remap",
-    "im2col": "remap",
-    "col2im": "remap",
-    "reflection_pad1d": "remap",
-    "reflection_pad2d": "remap",
-    "replication_pad2d": "remap",
-    "reflection_pad1d_backward": "remap_backward",
-    "reflection_pad2d_backward": "remap_backward",
-    "replication_pad2d_backward": "remap_backward",
-    "cumsum": "scan",
-    "cumprod": "scan",
-    "sort": "sort",
-    "argsort": "sort",
-    "topk": "sort",
-    "_unique2": "sort",
+    "max_pool2d_with_indices max_pool3d_with_indices": "max_pool",
+    "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": "max_pool_backward",
+    "avg_pool2d avg_pool3d": "mean_pool",
+    "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward "
+    "_adaptive_avg_pool3d_backward": "mean_pool_backward",
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d": "adaptive_pool",
+    "roll flip im2col col2im reflection_pad1d reflection_pad2d replication_pad2d": "remap",
+    "reflection_pad1d_backward reflection_pad2d_backward replication_pad2d_backward": "remap_backward",
+    "cumsum cumprod": "scan",
+    "sort argsort topk _unique2": "sort",
     "_safe_softmax": "safe_softmax",
-    "embedding_dense_backward": "scatter",
-    "_embedding_bag_dense_backward": "scatter",
-    "_embedding_bag_backward": "scatter",
+    "embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward": "scatter",
 }
+"""Operators, and the family of their kernel, where the kind alone does not say it."""
+_FAMILIES = {name: family for names, family in _NAMES.items() for name in names.split()}
 _CROWDED = 256
 """Additions into one place, from which they wait for each other: an image from one pixel."""
 _SHORT_ROW = 2048
