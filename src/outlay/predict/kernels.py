@@ -203,14 +203,13 @@ def _plain_pass(op: Op, family: str) -> Pass:
 
 
 _NAMES: Mapping[str, str] = {
-    "elu expm1 cos glu_backward elu_backward tanh atan2 silu_backward logit sigmoid exp "
-    "mish_backward erfinv glu gelu log erf sigmoid_backward mish log_sigmoid_backward "
-    "softplus pow sin log_sigmoid_forward silu gelu_backward softplus_backward log1p "
-    "tanh_backward": "math",
-    "randint native_dropout bernoulli_ _fused_dropout rand_like uniform_ normal randn "
-    "random_ exponential_ rrelu_with_noise randn_like normal_ bernoulli rand randperm": "random",
-    "zeros new_zeros full_like scalar_tensor ones_like zero fill arange ones zeros_like "
-    "full eye new_full new_ones linspace select_backward slice_backward constant_pad_nd "
+    "gelu gelu_backward tanh tanh_backward silu silu_backward sigmoid sigmoid_backward exp expm1 "
+    "log log1p pow softplus softplus_backward mish mish_backward erf erfinv sin cos atan2 logit "
+    "elu elu_backward glu glu_backward log_sigmoid_forward log_sigmoid_backward": "math",
+    "native_dropout _fused_dropout bernoulli bernoulli_ rand rand_like randn randn_like randint "
+    "randperm random_ normal normal_ uniform_ exponential_ rrelu_with_noise": "random",
+    "zeros zeros_like zero new_zeros ones ones_like new_ones full full_like new_full fill arange "
+    "linspace scalar_tensor eye select_backward slice_backward constant_pad_nd "
     "adaptive_max_pool2d_backward": "alike",
     "max_pool2d_with_indices max_pool3d_with_indices": "max_pool",
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": "max_pool_backward",
@@ -219,7 +218,8 @@ _NAMES: Mapping[str, str] = {
     "_adaptive_avg_pool3d_backward": "mean_pool_backward",
     "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d": "adaptive_pool",
     "roll flip im2col col2im reflection_pad1d reflection_pad2d replication_pad2d": "remap",
-    "reflection_pad1d_backward reflection_pad2d_backward replication_pad2d_backward": "remap_backward",
+    "reflection_pad1d_backward reflection_pad2d_backward "
+    "replication_pad2d_backward": "remap_backward",
     "cumsum cumprod": "scan",
     "sort argsort topk _unique2": "sort",
     "_safe_softmax": "safe_softmax",
