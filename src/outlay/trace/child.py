@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError
 from outlay.trace.blame import blamed
+from outlay.trace.changes import changes_from_json
 from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
-from outlay.trace.fit import aligned, fit_aligned, fit_by_kind
+from outlay.trace.fit import aligned, fit_aligned, fit_by_kind, polynomial_through
 from outlay.trace.history import history_of, kept_places, storages_align
 from outlay.trace.simulate import held_and_needed
 from outlay.trace.step_store import report_to_json
 from outlay.trace.step_summary import Origin, step_report
 from outlay.trace.store import history_to_json, profile_to_json
+from outlay.trace.structure import readiness
 from outlay.trace.target import Target, load_function, parse_target
-from outlay.trace.trace import Held, History, Memory, Profile
+from outlay.trace.trace import Blocks, Held, History, Memory, Profile, Structure
 from outlay.units import GIB
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ def _profile(request: Mapping[str, Any]) -> Profile:
                     period=request["period"],
                     selected=request["selected"],
                     own_file=str(target.path),
+                    changes=changes_from_json(request.get("changes")),
                 )
             )
     description = request["description"] or (build.__doc__ or "").strip().partition("\n")[0]
@@ -155,6 +158,7 @@ def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
                 period=request["period"],
                 selected=request["selected"],
                 own_file=str(target.path),
+                changes=changes_from_json(request.get("changes")),
             )
         histories[str(batch_size)] = history_to_json(_own_history(capture))
     return histories
@@ -189,11 +193,39 @@ def _profile_from(
         held=_held(captures, history),
         history=history,
         issued_ops=len(last.ops) / last.period,
+        structure=_structure(captures),
         period=last.period,
         traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         versions=_versions(),
         unknown_ops={name: n / last.period for name, n in last.unknown_ops.items()},
         notes=tuple(dict.fromkeys([*last.notes, *notes, *_too_few(sizes), *_untried()])),
+    )
+
+
+def _structure(captures: Sequence[Capture]) -> Structure:
+    """Blocks and gradients; what blocks hand on at any batch size."""
+    last = captures[-1]
+    sizes = tuple(capture.batch_size for capture in captures)
+    alike = all(capture.blocks.keys() == last.blocks.keys() for capture in captures)
+    blocks = []
+    for key, outputs in last.blocks.items():
+        name, parameters, width = key
+        taken = captures if alike else captures[-1:]
+        means = tuple(sum(one.blocks[key]) / len(one.blocks[key]) for one in taken)
+        polynomial, _ = polynomial_through(sizes[-len(taken) :], means)
+        blocks.append(
+            Blocks(
+                name=name,
+                count=len(outputs),
+                parameters=parameters,
+                output_bytes=polynomial,
+                width=width,
+            )
+        )
+    return Structure(
+        blocks=tuple(blocks),
+        gradient_bytes=sum(size for _, size in last.gradients) / last.period,
+        ready=readiness(last.ops, last.gradients),
     )
 
 

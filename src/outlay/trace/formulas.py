@@ -473,6 +473,7 @@ _FORMULAS |= {
     f"bitsandbytes.optimizer_update_{name}": Formula(kind="optimizer", moved_bytes=update_bytes)
     for name in ("32bit", "8bit", "8bit_blockwise")
 }
+_FORMULAS["outlay.update_8bit"] = Formula(kind="optimizer", moved_bytes=update_bytes)
 _FORMULAS |= {
     "torchvision.nms": Formula(kind="reduction", launches=4),
     "torchvision.roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outlay.errors import InputError
+from outlay.trace.changes import UNCHANGED, Changes, changes_to_json
 from outlay.trace.process import answer_of
 from outlay.trace.store import history_from_json, profile_from_json
 from outlay.trace.target import parse_target
@@ -35,13 +36,14 @@ def profile_of(
     sample: str = "",
     period: int | None = None,
     selected: float = SELECTED,
+    changes: Changes = UNCHANGED,
     timeout_s: float | None = None,
 ) -> Profile:
     """Trace `path/to/file.py:function` and return its profile.
 
     Needs torch in this Python, but no GPU. `period` is how many consecutive steps to trace and
     average; the step may carry it as an attribute. `selected` is the share of elements that a
-    selection by unknown values keeps (docs/tracing.md). A crash of the step, of the whole
+    selection by unknown values keeps (docs/tracing.md); `changes` are made to the step. A crash of the step, of the whole
     tracing process, or a trace of over `timeout_s` seconds becomes a `TraceFailed`.
     """
     found = parse_target(target)
@@ -53,6 +55,7 @@ def profile_of(
         "sample": sample,
         "period": period,
         "selected": checked_share(selected),
+        "changes": changes_to_json(changes),
     }
     return profile_from_json(answer_of(request, timeout_s=timeout_s), source=target)
 
@@ -63,6 +66,7 @@ def histories_of(
     *,
     period: int | None = None,
     selected: float = SELECTED,
+    changes: Changes = UNCHANGED,
     timeout_s: float | None = None,
 ) -> dict[int, History]:
     """What a step allocates and frees at each batch size, from a trace at that very size."""
@@ -73,6 +77,7 @@ def histories_of(
         "batch_sizes": _checked_sizes(batch_sizes),
         "period": period,
         "selected": checked_share(selected),
+        "changes": changes_to_json(changes),
     }
     answer = answer_of(request, timeout_s=timeout_s)
     return {int(size): history_from_json(one) for size, one in answer["histories"].items()}

@@ -8,12 +8,14 @@
                                "needed_bytes": bytes}},
      "history": null or {"sizes": [...], "events": [...], "optional": [...],
                          "conditions": {"<place in sizes>": "..."}},
+     "structure": null or {"gradient_bytes": x, "ready": [...], "blocks": [{"name", "count",
+                           "parameters", "output_bytes", "width"}, ...]},
      "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
               "launches", "layout", "shapes"}, ...]}
 
 A polynomial in the batch size is a number if constant, else the list of its coefficients, constant
 first. Of the history's events, n >= 0 makes a storage of `sizes[n]` bytes and -n ends the n-th last
-made; profiles without `history` are read, too. Of an operation, `launches` 1, `layout` "plain" and
+made; profiles without `history` or `structure` are read, too. Of an operation, `launches` 1, `layout` "plain" and
 empty `shapes` are left out.
 """
 
@@ -31,6 +33,7 @@ from typing import Any, get_args
 from outlay.errors import InputError
 from outlay.files import write_whole
 from outlay.trace.trace import (
+    Blocks,
     Held,
     History,
     Kind,
@@ -39,6 +42,7 @@ from outlay.trace.trace import (
     Precision,
     Profile,
     ProfileOp,
+    Structure,
     value_at,
 )
 
@@ -91,6 +95,9 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
         "memory": _points_to_json(profile.memory),
         "held": _points_to_json(profile.held),
         "history": None if profile.history is None else history_to_json(profile.history),
+        "structure": None
+        if profile.structure is None
+        else _structure_to_json(profile.structure),
         "ops": [_op_to_json(op) for op in profile.ops],
     }
 
@@ -106,13 +113,14 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
         )
     try:
         plain = {name: content[name] for name in _PLAIN_FIELDS}
-        history = content.get("history")
+        history, structure = content.get("history"), content.get("structure")
         profile = Profile(
             **plain,
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
             held={int(n): Held(**held) for n, held in content.get("held", {}).items()},
             history=None if history is None else history_from_json(history),
+            structure=None if structure is None else _structure_from_json(structure),
             ops=tuple(map(_op_from_json, content["ops"])),
         )
         _check(profile)
@@ -194,6 +202,30 @@ def history_from_json(content: Mapping[str, Any]) -> History:
         events=tuple(content["events"]),
         optional=frozenset(content["optional"]),
         conditions={int(place): text for place, text in content.get("conditions", {}).items()},
+    )
+
+
+def _structure_to_json(structure: Structure) -> dict[str, object]:
+    blocks = [
+        {**asdict(one), "output_bytes": _polynomial_to_json(one.output_bytes)}
+        for one in structure.blocks
+    ]
+    return {
+        "gradient_bytes": _value(structure.gradient_bytes),
+        "ready": list(structure.ready),
+        "blocks": blocks,
+    }
+
+
+def _structure_from_json(content: Mapping[str, Any]) -> Structure:
+    blocks = [
+        Blocks(**{**one, "output_bytes": _polynomial_from_json(one["output_bytes"])})
+        for one in content["blocks"]
+    ]
+    return Structure(
+        blocks=tuple(blocks),
+        gradient_bytes=float(content["gradient_bytes"]),
+        ready=tuple(map(float, content["ready"])),
     )
 
 

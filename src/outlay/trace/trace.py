@@ -144,6 +144,31 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Blocks of one class and size in a model: encoder layers, bottlenecks."""
+
+    name: str
+    count: int
+    parameters: int
+    """Of one of them."""
+    output_bytes: Polynomial
+    """What one hands to the next."""
+    width: int
+    """The last dimension of that: the hidden size of a transformer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """What of a step matters for spreading it over GPUs."""
+
+    blocks: tuple[Blocks, ...]
+    gradient_bytes: float
+    """Gradients finished in a step: what data-parallel training exchanges."""
+    ready: tuple[float, ...]
+    """The share of backward that has passed when 1/16, 2/16 ... 16/16 of them are finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One training step at one batch size."""
 
@@ -218,6 +243,8 @@ class Profile:
     """What the allocator holds at some batch sizes, ascending; empty where it was not modelled."""
     history: History | None = None
     """What the allocator was modelled with; None where traces at two sizes did not line up."""
+    structure: Structure | None = None
+    """None in profiles that were written without it."""
     period: int = 1
     """Consecutive steps that were traced and averaged (16 where every 16th differs)."""
     traced_on: str = ""

@@ -33,6 +33,10 @@ class Patches:
         names.append(value)
         self._undo.append(lambda: names.remove(value))
 
+    def finally_do(self, undo: Callable[[], object]) -> None:
+        """Call this at `restore`, too."""
+        self._undo.append(lambda: (undo(), None)[1])
+
     def restore(self) -> None:
         """Undo everything, last first."""
         while self._undo:

@@ -27,11 +27,14 @@ from outlay.trace.capture import (
     torchvision_ops,
 )
 from outlay.trace.capture.callsites import CallSites
+from outlay.trace.capture.changed import changed
 from outlay.trace.capture.patches import Patches
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder, stored
 from outlay.trace.capture.selection import Selection
+from outlay.trace.capture.structure import Watched, watching
 from outlay.trace.capture.wrappers import patch_decorators
+from outlay.trace.changes import UNCHANGED, Changes
 from outlay.trace.profile import SELECTED
 
 if TYPE_CHECKING:
@@ -62,6 +65,10 @@ class Capture:
     parameters: int
     trainable_parameters: int
     unknown_ops: Mapping[str, int]
+    gradients: tuple[tuple[int, int], ...]
+    """Of each gradient in order: the operations before it was finished, and its bytes."""
+    blocks: Mapping[tuple[str, int, int], list[int]]
+    """Output bytes of every block that ran, by class, parameters and width."""
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation, where it was asked for."""
@@ -75,18 +82,21 @@ def capture_steps(
     selected: float = SELECTED,
     own_file: str | None = None,
     with_lines: bool = False,
+    changes: Changes = UNCHANGED,
 ) -> Capture:
     """What the step that `build(batch_size)` returns does once it runs evenly.
 
     `selected` is the share of elements that a selection by unknown values keeps. Notes name lines
     in `own_file`, the user's, or its folder; with `with_lines`, the line of each operation is
-    found too, and the ledger is marked at each.
+    found too, and the ledger is marked at each. `changes` are made to the step first.
 
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    watching = _Watching(own_file=own_file, with_lines=with_lines, selected=selected)
-    capture = partial(_capture, build, batch_size, period, watching)
+    manner = _Manner(
+        own_file=own_file, with_lines=with_lines, selected=selected, changes=changes
+    )
+    capture = partial(_capture, build, batch_size, period, manner)
     with contextlib.suppress(_MixedDevices):
         return capture(contextlib.nullcontext)
     try:
@@ -96,20 +106,21 @@ def capture_steps(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Watching:
-    """What to look for while a step runs."""
+class _Manner:
+    """How a step is to be run, and what to look for."""
 
     own_file: str | None
     with_lines: bool
     selected: float
+    changes: Changes
 
 
-def _recorder(batch_size: int, watching: _Watching) -> Recorder:
-    if watching.own_file is None:
-        return Recorder(Selection(batch_size, watching.selected), batch_size=batch_size)
-    callsites = CallSites(watching.own_file)
-    selection = Selection(batch_size, watching.selected, callsites.line_now)
-    return Recorder(selection, callsites, with_lines=watching.with_lines, batch_size=batch_size)
+def _recorder(batch_size: int, manner: _Manner) -> Recorder:
+    if manner.own_file is None:
+        return Recorder(Selection(batch_size, manner.selected), batch_size=batch_size)
+    callsites = CallSites(manner.own_file)
+    selection = Selection(batch_size, manner.selected, callsites.line_now)
+    return Recorder(selection, callsites, with_lines=manner.with_lines, batch_size=batch_size)
 
 
 _noted_at_import: set[str] = set()
@@ -147,7 +158,7 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
-    watching: _Watching,
+    manner: _Manner,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     fakecuda.install()
@@ -159,7 +170,7 @@ def _capture(
     speech.install()
     torchvision_ops.install()
     notes = set(_noted_at_import)
-    recorder = _recorder(batch_size, watching)
+    recorder = _recorder(batch_size, manner)
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _no_collection_by_chance(),
@@ -169,14 +180,15 @@ def _capture(
         recorder,
         _watched_optimizers(recorder),
         _watched_modules(recorder),
+        changed(build, manner.changes) as changed_build,
     ):
         patch_imported_libraries(patches)
         with torch.device("cuda"):
-            step = build(batch_size)
+            step = changed_build(batch_size)
         patch_imported_libraries(patches)
-        period = period or _period_of(step)
+        period = (period or 0) * manner.changes.accumulate or _period_of(step)
         with stepping(), _told_apart():
-            parameters = _record(step, recorder, period)
+            parameters, watched = _record(step, recorder, period)
     time.sleep(_LETTING_GO_S)
     return Capture(
         batch_size=batch_size,
@@ -186,6 +198,8 @@ def _capture(
         parameters=sum(p.numel() for p in parameters),
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
+        gradients=tuple(watched.gradients),
+        blocks=watched.blocks(),
         notes=(*sorted(notes), *recorder.selection.notes(), *_reads(recorder.host_reads, period)),
         sites=tuple(recorder.sites),
     )
@@ -231,8 +245,8 @@ def _period_of(step: Step) -> int:
     return period if isinstance(period, int) and period > 0 else 1
 
 
-def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
-    """Run the step until it is warm, then record it; returns all parameters."""
+def _record(step: Step, recorder: Recorder, period: int) -> tuple[list[Tensor], Watched]:
+    """Run the step until it is warm, then record it; returns all parameters, and what was seen."""
     for _ in range(WARM_UP_STEPS):
         recorder.start_step()
         step()
@@ -241,13 +255,15 @@ def _record(step: Step, recorder: Recorder, period: int) -> list[Tensor]:
     recorder.ledger.call("parameters", parameters)
     recorder.ledger.restart()
     recorder.recording = True
-    for _ in range(period):
-        recorder.start_step()
-        step()
+    with watching(parameters, lambda: len(recorder.ops)) as watched:
+        for _ in range(period):
+            recorder.start_step()
+            step()
     recorder.recording = False
     recorder.ledger.finish()
     known = {id(p) for p in parameters}
-    return [*parameters, *(p for key, p in recorder.optimized.items() if key not in known)]
+    rest = [p for key, p in recorder.optimized.items() if key not in known]
+    return [*parameters, *rest], watched
 
 
 def _parameters() -> Iterator[Tensor]:

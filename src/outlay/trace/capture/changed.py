@@ -1,0 +1,314 @@
+"""A user's step with changes made to it, as a few lines in their code would make them.
+
+The user's function is called as it is; what it builds is changed where torch lets one in: the
+default precision, autocast around forward, the forward of blocks, the optimizers it makes. Works
+on fake and on real tensors alike. Everything is undone when the `with` block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim import optimizer as optim
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from outlay.errors import TraceFailed
+from outlay.trace.capture.blocks import blocks_of, living_models
+from outlay.trace.capture.eight_bit import update_8bit
+from outlay.trace.capture.patches import Patches
+from outlay.trace.changes import Changes, Recompute
+
+Step = Callable[[], object]
+Build = Callable[[int], Step]
+
+_AUTOCAST = {"bf16 autocast": torch.bfloat16, "fp16 autocast": torch.float16}
+_FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+_aten = torch.ops.aten
+_KEPT = frozenset(
+    getattr(_aten, name)
+    for name in (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "convolution",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+    )
+)
+"""Operators whose results are kept when the rest of a block is computed again."""
+
+
+@contextlib.contextmanager
+def changed(build: Build, changes: Changes) -> Iterator[Build]:
+    """The function with the changes made to the step it returns."""
+    patches = Patches()
+    try:
+        yield partial(_build, build, changes, patches)
+    finally:
+        patches.restore()
+
+
+def _build(build: Build, changes: Changes, patches: Patches, batch_size: int) -> Step:
+    if changes.update == "fused":
+        _fuse(patches)
+    if changes.update in ("8-bit", "offloaded") or changes.lora_rank or changes.accumulate > 1:
+        _adopt_optimizers(patches, changes)
+    with _precision(changes):
+        step = build(batch_size)
+    period = getattr(step, "period", 1)
+    if changes.recompute is not None:
+        _recompute_blocks(patches, changes.recompute)
+    dtype = _AUTOCAST.get(changes.arithmetic or "")
+    if dtype is not None:
+        step = _autocast(step, dtype, patches)
+    return _carrying(step, period, changes)
+
+
+def _carrying(step: Step, period: int, changes: Changes) -> Step:
+    """The step in the right default precision; it repeats itself with each update."""
+
+    def run() -> object:
+        with _precision(changes):
+            return step()
+
+    run.period = period * changes.accumulate  # type: ignore[attr-defined]
+    return run
+
+
+@contextlib.contextmanager
+def _precision(changes: Changes) -> Iterator[None]:
+    """bf16 as the precision of whatever is made, where that is asked for."""
+    before = torch.get_default_dtype()
+    if changes.arithmetic == "bf16":
+        torch.set_default_dtype(torch.bfloat16)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# Autocast
+
+
+def _autocast(step: Step, dtype: torch.dtype, patches: Patches) -> Step:
+    """The step with its forward under autocast; in fp16 with a gradient scaler."""
+    scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
+
+    def outside(function: Callable[..., Any], *, scaled: bool) -> Callable[..., Any]:
+        def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+            torch.clear_autocast_cache()
+            if scaled and isinstance(first, Tensor):
+                first = scaler.scale(first)
+            with torch.autocast("cuda", enabled=False):
+                return function(first, *args, **kwargs)
+
+        return call
+
+    patches.set(Tensor, "backward", outside(Tensor.backward, scaled=True))
+    patches.set(torch.autograd, "grad", outside(torch.autograd.grad, scaled=False))
+
+    def before(optimizer: Optimizer, *_: object) -> None:
+        if scaler.is_enabled():
+            scaler.unscale_(optimizer)
+        leaving.enter_context(torch.autocast("cuda", enabled=False))
+
+    def after(*_: object) -> None:
+        leaving.close()
+        if scaler.is_enabled():
+            scaler.update()
+
+    leaving = contextlib.ExitStack()
+    handles = [
+        optim.register_optimizer_step_pre_hook(before),
+        optim.register_optimizer_step_post_hook(after),
+    ]
+    patches.finally_do(lambda: [handle.remove() for handle in handles])
+
+    def run() -> object:
+        with torch.autocast("cuda", dtype):
+            return step()
+
+    return run
+
+
+# Recomputing
+
+
+def _recompute_blocks(patches: Patches, how: Recompute) -> None:
+    """Let the blocks of every living model keep their input only, or their products too."""
+    blocks = [block for model in living_models() for block in blocks_of(model)]
+    if not blocks:
+        raise TraceFailed(
+            "No blocks to recompute were found.",
+            why="The model has no list of modules of one class.",
+            fix="Wrap a part of its forward in torch.utils.checkpoint.checkpoint yourself.",
+        )
+    options: dict[str, Any] = {"use_reentrant": False}
+    if how == "selective":
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+    for block in blocks:
+        patches.set(block, "forward", _recomputed(block, block.forward, options))
+
+
+def _recomputed(
+    block: nn.Module, forward: Callable[..., object], options: dict[str, Any]
+) -> Callable[..., object]:
+    def run(*args: object, **kwargs: object) -> object:
+        if not (block.training and torch.is_grad_enabled()):
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, **options, **kwargs)
+
+    return run
+
+
+def _policy(_context: object, operator: Any, *_: object, **__: object) -> CheckpointPolicy:
+    packet = getattr(operator, "overloadpacket", None)
+    return CheckpointPolicy.MUST_SAVE if packet in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# Optimizers
+
+
+def _fuse(patches: Patches) -> None:
+    for kind in _FUSED:
+        patches.set(kind, "__init__", _fused(kind.__init__))
+
+
+def _fused(initialise: Callable[..., None]) -> Callable[..., None]:
+    def made(optimizer: Optimizer, *args: object, **kwargs: Any) -> None:
+        kwargs.pop("foreach", None)
+        initialise(optimizer, *args, **{**kwargs, "fused": True})
+
+    return made
+
+
+def _adopt_optimizers(patches: Patches, changes: Changes) -> None:
+    """See to every optimizer as it is made: what it trains, and how and when it updates."""
+    initialise = Optimizer.__init__
+
+    def made(optimizer: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
+        if changes.lora_rank:
+            params = _adapters(_flat(params), changes.lora_rank, patches)
+        initialise(optimizer, params, defaults)
+        if changes.update == "8-bit":
+            optimizer.step = types.MethodType(optimizer.profile_hook_step(_update_8bit), optimizer)
+        elif changes.update == "offloaded":
+            optimizer.step = types.MethodType(
+                optimizer.profile_hook_step(_update_elsewhere), optimizer
+            )
+        if changes.accumulate > 1:
+            _gate(optimizer, changes.accumulate)
+
+    patches.set(Optimizer, "__init__", made)
+    if changes.accumulate > 1:
+        patches.set(nn.Module, "zero_grad", lambda _module, set_to_none=True: None)
+
+
+def _flat(params: Any) -> list[Tensor]:
+    """All parameters given to an optimizer, out of groups, names or plain."""
+    found: list[Tensor] = []
+    for one in params:
+        if isinstance(one, dict):
+            found += _flat(one["params"])
+        else:
+            found.append(one[1] if isinstance(one, tuple) else one)
+    return found
+
+
+def _gate(optimizer: Optimizer, accumulate: int) -> None:
+    """Let an optimizer update, and clear its gradients, every so many calls."""
+    update, clear = optimizer.step, optimizer.zero_grad
+    calls = 0
+
+    def step(_self: Optimizer, *args: Any, **kwargs: Any) -> object:
+        nonlocal calls
+        calls += 1
+        if calls % accumulate:
+            return None
+        result = update(*args, **kwargs)
+        clear(set_to_none=True)
+        return result
+
+    optimizer.step = types.MethodType(step, optimizer)
+    optimizer.zero_grad = types.MethodType(lambda _self, set_to_none=True: None, optimizer)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _update_8bit(optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+    """An update with 8-bit state: small parameters in 32 bits, as the libraries do."""
+    loss = closure() if closure is not None else None
+    moments = 1 if isinstance(optimizer, torch.optim.SGD) else 2
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                update_8bit(parameter, optimizer.state[parameter], moments)
+    return loss
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _update_elsewhere(_optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+    """An update on the host: nothing of it happens on the GPU but copies, counted apart."""
+    return closure() if closure is not None else None
+
+
+# LoRA
+
+
+def _adapters(params: Sequence[Tensor], rank: int, patches: Patches) -> list[nn.Parameter]:
+    """Freeze the models that own the parameters; train a low-rank pair beside each linear."""
+    wanted = {id(one) for one in params}
+    models = [m for m in living_models() if any(id(p) in wanted for p in m.parameters())]
+    linears = [
+        linear
+        for model in models
+        for block in blocks_of(model)
+        for linear in block.modules()
+        if _is_linear(linear)
+    ]
+    if not linears:
+        raise TraceFailed(
+            "No linear layers in blocks were found to put adapters beside.",
+            why="LoRA trains small matrices beside the linear layers of a transformer.",
+            fix="Leave LoRA out.",
+        )
+    for model in models:
+        model.requires_grad_(False)
+    return [one for linear in linears for one in _adapt(linear, rank, patches)]
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """nn.Linear, or what else holds one matrix and a bias at most (transformers' Conv1D)."""
+    if isinstance(module, nn.Linear):
+        return True
+    return type(module).__name__ == "Conv1D" and getattr(module, "weight", None) is not None
+
+
+def _adapt(linear: nn.Module, rank: int, patches: Patches) -> Iterable[nn.Parameter]:
+    weight = linear.weight
+    outs, ins = weight.shape if isinstance(linear, nn.Linear) else weight.shape[::-1]
+    down = nn.Parameter(torch.zeros(rank, ins, dtype=weight.dtype, device=weight.device))
+    up = nn.Parameter(torch.zeros(outs, rank, dtype=weight.dtype, device=weight.device))
+    forward = linear.forward
+
+    def run(x: Tensor, *args: object, **kwargs: object) -> Tensor:
+        beside = nn.functional.linear(nn.functional.linear(x, down), up)
+        result: Tensor = forward(x, *args, **kwargs) + beside * 2.0
+        return result
+
+    patches.set(linear, "forward", run)
+    linear.register_parameter("outlay_down", down)
+    linear.register_parameter("outlay_up", up)
+    return down, up
