@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
+from typing import Literal
 
 from outlay.errors import FactMissing
 from outlay.facts import NONE, Fact, fact_of, rows_of
@@ -75,6 +77,10 @@ class Gpu:
     compute_capability: str
     software: Software
     libraries: Libraries
+    peer_to_peer: bool | None
+    """Whether drivers let two of them copy over PCIe without the host's memory; None: unknown."""
+    nvlink_reach: Literal["all", "pair", "none"]
+    """NVLink or Infinity Fabric between all GPUs of a machine, between two by a bridge, or none."""
     facts: Mapping[str, Fact]
 
     @property
@@ -145,8 +151,27 @@ def _gpu(name: str, facts: Mapping[str, Fact]) -> Gpu:
         compute_capability=_text(facts["compute_capability"]),
         software=_software(name, _text(facts["vendor"]), _text(facts["compute_capability"])),
         libraries=_libraries(_text(facts["vendor"]), _text(facts["compute_capability"])),
+        peer_to_peer=_PEERS.get(_link(name, "peer_to_peer")),
+        nvlink_reach=_reach(_link(name, "nvlink_reach")),
         facts=facts,
     )
+
+
+_PEERS = {"yes": True, "no": False}
+
+
+def _link(name: str, parameter: str) -> str:
+    """What the first row that fits a GPU says about its links; empty where none does."""
+    for row in rows_of("gpu_links.csv"):
+        if row["parameter"] == parameter and fnmatchcase(name, row["gpu_pattern"]):
+            return row["value"]
+    return ""
+
+
+def _reach(value: str) -> Literal["all", "pair", "none"]:
+    if value == "all":
+        return "all"
+    return "pair" if value.isdecimal() and int(value) > 1 else "none"
 
 
 def _software(name: str, vendor: str, capability: str) -> Software:

@@ -3,7 +3,7 @@
     read_workload   what to train, for how long, within which limits      workload_file.py
     profile_for     one training step, operation by operation             trace/
     candidates      every offer worth a look, the user's own included     offers/
-    predict_step    its time and memory on a GPU                          predict/step.py
+    best_step       its time and memory on a machine's GPUs               predict/search.py
     run_of          the whole run: sessions, set-up, interruptions        predict/run.py
     rented_cost     what that costs, in the lines of a bill               cost.py
     rank_options    the order, the choice, and why each loser lost        plan.py
@@ -26,13 +26,17 @@ from outlay.hardware import Gpu
 from outlay.offers.agreed import terms_for, with_known_places
 from outlay.offers.candidates import candidates
 from outlay.offers.catalog import offer_gpus
+from outlay.offers.links import KnownLinks, links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
+from outlay.predict.links import Wiring, Within
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
-from outlay.predict.step import Placement, StepPrediction, on_gpus, predict_step, spanning
+from outlay.predict.search import Question, best_step
+from outlay.predict.step import Placement, StepPrediction, spanning
+from outlay.predict.strategy import wanted_of
 from outlay.trace.bundled import find_profile
 from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Precision, Profile
@@ -95,12 +99,12 @@ class _Planner:
     workload: Workload
     profile: Profile
     habits: Habits
-    predict: Callable[[tuple[Gpu, ...], int, float], StepPrediction]
+    predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
 
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
-        step = self.predict(offer_gpus(offer), offer.gpus, offer.gpu_share)
+        step = self.predict(offer)
         run = self._run(offer, tenancy, step) if step.fits else None
         return Option(
             offer=offer,
@@ -140,15 +144,22 @@ class _Planner:
 
 def _planner(workload: Workload, profile: Profile) -> _Planner:
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
+    wanted = wanted_of(workload.step.strategy or "auto")
 
     @cache
-    def alone(gpu: Gpu, gpu_share: float) -> StepPrediction:
-        placement = Placement(gpu=gpu, gpu_share=gpu_share)
-        return predict_step(profile, placement, workload.step.batch_size, calibration(), precision)
+    def predict_form(placement: Placement) -> StepPrediction:
+        question = Question(
+            profile=profile,
+            placement=placement,
+            batch_size=workload.step.batch_size,
+            global_batch_size=workload.step.global_batch_size,
+            precision=precision,
+            wanted=wanted,
+        )
+        return best_step(question, calibration())
 
-    @cache
-    def predict(forms: tuple[Gpu, ...], gpus: int, gpu_share: float) -> StepPrediction:
-        return spanning([on_gpus(alone(gpu, gpu_share), gpus, calibration()) for gpu in forms])
+    def predict(offer: Offer) -> StepPrediction:
+        return spanning([predict_form(one) for one in placements_of(offer, workload)])
 
     return _Planner(
         workload=workload,
@@ -157,6 +168,43 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         predict=predict,
         terms=terms_for(workload),
     )
+
+
+_WITHIN: dict[str, Within] = {
+    "nvswitch": "nvlink",
+    "nvlink mesh": "nvlink",
+    "nvlink bridge": "bridge",
+    "pcie": "pcie",
+}
+
+
+def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
+    """Where a step would run on an offer: one placement for each form its GPU may have."""
+    known = links_of(offer)
+    return [
+        Placement(
+            gpu=gpu,
+            gpus=offer.gpus,
+            nodes=workload.usage.machines,
+            gpu_share=offer.gpu_share,
+            power_limit_w=offer.power_limit_w,
+            vcpus=offer.vcpus if offer.gpus > 1 else None,
+            wiring=Wiring(
+                within=_within(gpu, known),
+                network_bytes_per_s=known.network_bytes_per_s,
+                network_kind=known.network_kind,
+            ),
+        )
+        for gpu in offer_gpus(offer)
+    ]
+
+
+def _within(gpu: Gpu, known: KnownLinks) -> Within | None:
+    """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
+    said = _WITHIN.get(known.gpu_link)
+    if said == "pcie" and gpu.peer_to_peer is False:
+        return "host"
+    return said
 
 
 def habits_assumed() -> Habits:
@@ -178,4 +226,4 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
     sessions = workload.usage.sessions_per_month or 1.0
     if given is not None:
         return given * sessions
-    return steps(workload, step) * step.global_batch_size * workload.usage.machines * sessions
+    return steps(workload, step) * step.global_batch_size * sessions

@@ -24,6 +24,10 @@ class Step:
     """Per GPU; None is the largest that fits."""
     precision: str | None = None
     """Arithmetic to use instead of the traced one."""
+    global_batch_size: int | None = None
+    """Samples of one update over all GPUs, where that is kept; None: it grows with the GPUs."""
+    strategy: str | None = None
+    """How to spread over GPUs (`ddp`, `fsdp,tensor=2` ...); None is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,8 @@ class Workstation:
     gpus: int
     vcpus: float | None = None
     ram_bytes: float | None = None
+    power_limit_w: float | None = None
+    """Of each GPU, where it is held to less than it was shipped with."""
     host_w: float | None = None
     electricity_usd_per_kwh: float | None = None
     purchase_usd: float | None = None

@@ -135,3 +135,15 @@ def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
 
 def _is_stacked(gpu: Gpu) -> bool:
     return (gpu.facts["memory_type"].text or "").startswith("HBM")
+
+
+def speed_at(limit: float, calibration: Calibration) -> float:
+    """Training speed under a power limit, over that at the limit a GPU was shipped with.
+
+    `limit` is the share of the shipped limit. One curve through published training under limits
+    on V100, Quadro RTX 6000, A40, A100 and RTX 3090: little is lost at first, then ever more.
+    """
+    if limit >= 1:
+        return 1.0
+    lost = calibration.number("power_loss") * (1 - limit) ** calibration.number("power_loss_bend")
+    return max(1 - lost, 0.1)

@@ -74,8 +74,7 @@ def steps(workload: Workload, step: StepPrediction) -> float:
     """Optimizer steps of the run at a machine's own batch."""
     samples = workload.samples()
     if samples is not None:
-        global_batch = step.global_batch_size * workload.usage.machines
-        return math.ceil(samples / max(global_batch, 1))
+        return math.ceil(samples / max(step.global_batch_size, 1))
     if workload.length.iterations is not None:
         return workload.length.iterations
     return (workload.length.training_s or 0.0) / step.step_time_s.likely

@@ -16,39 +16,53 @@ from typing import Literal
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.predict.communicate import exposed_s
 from outlay.predict.compute import DeviceTime, device_time
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
-from outlay.predict.machine import Machine, machine_of
+from outlay.predict.links import CASES, UNKNOWN_WIRING, Case, Fabric, Wiring, fabric_of
+from outlay.predict.machine import Machine, machine_of, speed_at
 from outlay.predict.memory import (
     COARSE,
+    LARGEST_BATCH,
     MemoryNeed,
     Room,
     largest_batch,
     memory_need,
     room_on,
 )
+from outlay.predict.phases import cut, phases_of
 from outlay.predict.remember import Same
+from outlay.predict.spread import Site, Spent, load_of, relief_bytes, spent, width_of
+from outlay.predict.strategy import ALONE, Strategy
 from outlay.trace.trace import Kind, Op, Precision, Profile, Trace
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
 PERCENTILE_90 = 1.2816
 """Standard deviations from the middle to the 10th and the 90th percentile."""
-GRADIENT_BYTES_PER_PARAMETER = 4
-# Assumes: gradients are exchanged in fp32, as DistributedDataParallel does for fp32 weights.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The GPUs a step runs on: which, how many in one machine, and what share of each."""
+    """The GPUs a step runs on: which, how many in how many machines, and what share of each."""
 
     gpu: Gpu
     gpus: int = 1
+    """In each machine."""
+    nodes: int = 1
+    wiring: Wiring = UNKNOWN_WIRING
+    vcpus: float | None = None
+    """Of each machine, where that is known."""
+    power_limit_w: float | None = None
+    """What each GPU is held to, where that is less than it was shipped with."""
     gpu_share: float = 1.0
     memory_cap_bytes: float | None = None
     """What the allocator may reserve, where the user caps it."""
     expandable_segments: bool = False
     """Whether the allocator is told to use expandable segments."""
+
+    @property
+    def site(self) -> Site:
+        """How many GPUs in how many machines."""
+        return Site(gpus=self.gpus, nodes=self.nodes)
 
     @property
     def room(self) -> Room:
@@ -79,6 +93,8 @@ class Conditions:
     host: Host = REFERENCE_HOST
     input_samples_per_s: float | None = None
     """What the input pipeline delivers to each GPU, where somebody knows."""
+    node_samples_per_s: float | None = None
+    """What it delivers to all GPUs of a machine together."""
     correction: Correction | None = None
 
 
@@ -90,8 +106,11 @@ class StepPrediction:
     """A step at a batch size: how long, how much memory, and the largest batch that fits."""
 
     placement: Placement
+    strategy: Strategy = ALONE
+    micro_batches: int = 1
+    """Passes over `batch_size` samples before each update (gradient accumulation)."""
     batch_size: int
-    """Per GPU. 0 where not even one sample fits."""
+    """Of one pass on a GPU (on the GPUs that share a model). 0 where not one sample fits."""
     max_batch_size: int
     step_time_s: Estimate
     device_time_s: float
@@ -101,6 +120,9 @@ class StepPrediction:
     input_s: float
     """What the input of one step takes to arrive; 0 where nothing was said of it."""
     exchange_s: Estimate
+    """What communication adds that nothing hides."""
+    waiting_s: float = 0.0
+    """For the slowest of many GPUs, or for other stages of a pipeline."""
     bound: Bound
     flops: float
     ideal_s: float
@@ -108,11 +130,13 @@ class StepPrediction:
     parameters: int
     gradient_bytes: float
     memory: MemoryNeed
+    notes: tuple[str, ...] = ()
+    """What was taken for granted of the GPUs' links and power."""
 
     @property
     def global_batch_size(self) -> int:
-        """Samples in one step over all GPUs of the machine."""
-        return self.batch_size * self.placement.gpus
+        """Samples in one update over all GPUs of all machines."""
+        return self.batch_size * self.strategy.data * self.micro_batches
 
     @property
     def samples_per_s(self) -> float:
@@ -128,25 +152,6 @@ class StepPrediction:
     def fits(self) -> bool:
         """Whether the step fits into memory at this batch size."""
         return self.batch_size > 0 and self.memory.fits
-
-
-def predict_step(
-    profile: Profile,
-    placement: Placement,
-    batch_size: int | None,
-    calibration: Calibration,
-    precision: Precision | None = None,
-    *,
-    largest: int | None = None,
-    conditions: Conditions = ORDINARY,
-) -> StepPrediction:
-    """The step on a placement at a batch size per GPU, or at the largest that fits (None).
-
-    `largest` is that batch size where it is known already; otherwise it is found coarsely.
-    """
-    alone = replace(placement, gpus=1)
-    step = _step_alone(profile, alone, batch_size, calibration, precision, largest, conditions)
-    return on_gpus(step, placement.gpus, calibration)
 
 
 def correction_from(
@@ -171,16 +176,21 @@ def correction_from(
     return Correction(gpu=gpu, device=device, host=min(host, 1.0))
 
 
-def _step_alone(
+def predict_step(
     profile: Profile,
     placement: Placement,
     batch_size: int | None,
     calibration: Calibration,
-    precision: Precision | None,
-    largest: int | None,
-    conditions: Conditions,
+    precision: Precision | None = None,
+    *,
+    largest: int | None = None,
+    conditions: Conditions = ORDINARY,
 ) -> StepPrediction:
-    """The step on one GPU."""
+    """The step on one GPU of a placement at a batch size, or at the largest that fits (None).
+
+    `largest` is that batch size where it is known already; otherwise it is found coarsely.
+    """
+    placement = replace(placement, gpus=1, nodes=1)
     room = placement.room
     if largest is None:
         largest = largest_batch(profile, room, calibration, COARSE)
@@ -189,18 +199,16 @@ def _step_alone(
     trace = trace_at(profile, shown, precision)
     machine = _machine(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
-    correction = conditions.correction or Correction(gpu=placement.gpu)
-    scale = correction.device / placement.gpu_share
+    scale, host_scale = _scales(placement, conditions, calibration)
     device_s = device.total_s * scale
-    host_s = host_time_s(trace, calibration, conditions.host) * correction.host
-    rate = conditions.input_samples_per_s
-    input_s = 0.0 if rate is None else shown / rate
+    host_s = host_time_s(trace, calibration, conditions.host) * host_scale
+    input_s = _input_s(shown, 1, conditions)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
         step_time_s=_step_time_s(
-            _device_range(device_s, device, placement.gpu, conditions.correction, calibration),
+            _device_range(device_s, device, placement, conditions.correction, calibration),
             _host_range(host_s, conditions, calibration),
             input_s,
         ),
@@ -213,9 +221,192 @@ def _step_alone(
         flops=trace.flops,
         ideal_s=_ideal_s(trace, placement.gpu, machine) / placement.gpu_share,
         parameters=profile.parameters,
-        gradient_bytes=GRADIENT_BYTES_PER_PARAMETER * profile.trainable_parameters,
+        gradient_bytes=load_of(profile, shown).gradient_bytes,
         memory=memory_need(profile, shown, room, calibration),
     )
+
+
+def _scales(
+    placement: Placement, conditions: Conditions, calibration: Calibration
+) -> tuple[float, float]:
+    """What the device's and the host's times are multiplied by: shares, limits, measurements."""
+    correction = conditions.correction or Correction(gpu=placement.gpu)
+    device = correction.device / placement.gpu_share
+    if placement.power_limit_w is not None:
+        device /= speed_at(placement.power_limit_w / placement.gpu.tdp_w, calibration)
+    return device, correction.host * _crowding(placement, calibration)
+
+
+def _crowding(placement: Placement, calibration: Calibration) -> float:
+    """How much longer the host takes where its GPUs' processes have too few CPU threads."""
+    if placement.vcpus is None:
+        return 1.0
+    return max(placement.gpus * calibration.number("host_threads") / placement.vcpus, 1.0)
+
+
+def _input_s(samples: int, gpus: int, conditions: Conditions) -> float:
+    """How long the samples of one pass take to arrive at each of a machine's GPUs."""
+    each, all_of_them = conditions.input_samples_per_s, conditions.node_samples_per_s
+    return max(
+        0.0 if each is None else samples / each,
+        0.0 if all_of_them is None else samples * gpus / all_of_them,
+    )
+
+
+# On several GPUs
+
+
+def spread_step(
+    profile: Profile,
+    placement: Placement,
+    strategy: Strategy,
+    batch_size: int,
+    calibration: Calibration,
+    precision: Precision | None = None,
+    *,
+    micro_batches: int = 1,
+    largest: int = 0,
+    conditions: Conditions = ORDINARY,
+) -> StepPrediction:
+    """The step on all GPUs of a placement by one strategy, at a batch size of one pass."""
+    site, shown = placement.site, max(batch_size, 1)
+    whole = trace_at(profile, shown, precision)
+    trace = cut(whole, strategy.tensor, width_of(profile))
+    machine = _machine(placement.gpu, calibration)
+    device = device_time(trace, machine, calibration)
+    phases = phases_of(trace, machine, calibration, conditions.host).scaled(
+        *_scales(placement, conditions, calibration)
+    )
+    load = load_of(profile, shown)
+    fabric = fabric_of(
+        placement.gpu, placement.gpus, placement.wiring, calibration, nodes=placement.nodes
+    )
+    stages = strategy.pipeline
+    device_s = micro_batches * (phases.forward_s + phases.backward_s) / stages + phases.update_s
+    host_s = micro_batches * phases.host_pass_s / stages + phases.host_update_s
+    feeding = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
+    input_s = micro_batches * _input_s(shown, max(feeding, 1), conditions)
+    errors = {
+        "device": _device_range(
+            1.0, device, placement, conditions.correction, calibration
+        ),
+        "host": _host_range(1.0, conditions, calibration),
+    }
+    taken: dict[Case, Spent] = {}
+    for case in CASES:
+        scaled = phases.scaled(_of(errors["device"], case), _of(errors["host"], case))
+        taken[case] = spent(
+            scaled, load, strategy, site, fabric, case, micro_batches, calibration
+        )
+    likely = taken["likely"]
+    return StepPrediction(
+        placement=placement,
+        strategy=strategy,
+        micro_batches=micro_batches,
+        batch_size=batch_size,
+        max_batch_size=largest,
+        step_time_s=_ordered(*(max(taken[case].total_s, input_s) for case in CASES)),
+        device_time_s=device_s,
+        host_time_s=host_s,
+        by_kind_s={
+            kind: time_s * device_s / max(device.total_s, 1e-12)
+            for kind, time_s in device.by_kind_s.items()
+        },
+        input_s=input_s,
+        exchange_s=_ordered(*(taken[case].exchange_s for case in CASES)),
+        waiting_s=likely.waiting_s,
+        bound="network"
+        if likely.exchange_s > max(likely.computing_s, input_s)
+        else _bound(device, device_s, host_s, input_s),
+        flops=micro_batches * trace.flops / stages,
+        ideal_s=micro_batches
+        * _ideal_s(trace, placement.gpu, machine)
+        / stages
+        / placement.gpu_share,
+        parameters=profile.parameters,
+        gradient_bytes=load.gradient_bytes,
+        memory=spread_memory(profile, shown, strategy, placement, calibration),
+        notes=_link_notes(placement, fabric, calibration),
+    )
+
+
+def _ordered(fast: float, likely: float, slow: float) -> Estimate:
+    return Estimate(low=min(fast, likely), likely=likely, high=max(slow, likely))
+
+
+def _of(estimate: Estimate, case: Case) -> float:
+    return {"fast": estimate.low, "likely": estimate.likely, "slow": estimate.high}[case]
+
+
+def _link_notes(
+    placement: Placement, fabric: Fabric, calibration: Calibration
+) -> tuple[str, ...]:
+    """What was taken for granted of the links."""
+    within = fabric.likely.within
+    notes = []
+    if placement.gpus > 1 and within == "host":
+        notes.append(
+            f"{placement.gpu.name}: no peer-to-peer between cards, so gradients pass through the "
+            "host's memory; hosts differ several times over."
+        )
+    if fabric.network_is_assumed:
+        rate = calibration.number("network_unknown_bytes_per_s") * 8 / 1e9
+        notes.append(
+            f"The network between machines is not known: {rate:.0f} Gbit/s were assumed. Give it "
+            "with --network."
+        )
+    return tuple(notes)
+
+
+def spread_memory(
+    profile: Profile,
+    batch_size: int,
+    strategy: Strategy,
+    placement: Placement,
+    calibration: Calibration,
+) -> MemoryNeed:
+    """What one GPU needs: as alone, less what it need not hold, and more for exchanging."""
+    relief = relief_bytes(profile, batch_size, strategy, placement.site)
+    room = placement.room
+    eased = replace(room, available_bytes=room.available_bytes + relief)
+    need = memory_need(profile, batch_size, eased, calibration)
+    return replace(
+        need,
+        allocated_bytes=_less(need.allocated_bytes, relief),
+        reserved_bytes=_less(need.reserved_bytes, relief),
+        available_bytes=room.available_bytes,
+        fits=need.fits and relief > -room.available_bytes,
+    )
+
+
+def _less(estimate: Estimate, relief: float) -> Estimate:
+    return Estimate(
+        low=max(estimate.low - relief, 0.0),
+        likely=max(estimate.likely - relief, 0.0),
+        high=max(estimate.high - relief, 0.0),
+    )
+
+
+def largest_spread(
+    profile: Profile, strategy: Strategy, placement: Placement, calibration: Calibration
+) -> int:
+    """The largest batch of one pass that fits by a strategy, 0 where not even one sample does."""
+    room = placement.room
+    if strategy.tensor == strategy.pipeline == 1:
+        relief = relief_bytes(profile, 1, strategy, placement.site)
+        eased = replace(room, available_bytes=room.available_bytes + relief)
+        return largest_batch(profile, eased, calibration, COARSE)
+
+    def fits(size: int) -> bool:
+        return spread_memory(profile, size, strategy, placement, calibration).fits
+
+    low, high = 0, 1
+    while high <= LARGEST_BATCH and fits(high):
+        low, high = high, 2 * high
+    while high - low > max(low // COARSE, 1):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def _bound(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
@@ -253,23 +444,6 @@ def _machine(gpu: Gpu, calibration: Calibration) -> Machine:
 @lru_cache(maxsize=512)
 def _machine_of(gpu: Same[Gpu], calibration: Same[Calibration]) -> Machine:
     return machine_of(gpu.value, calibration.value)
-
-
-def on_gpus(step: StepPrediction, gpus: int, calibration: Calibration) -> StepPrediction:
-    """A step on one GPU as it runs on several of one machine, each with the same batch."""
-    if gpus == 1:
-        return step
-    exchange = exposed_s(
-        step.gradient_bytes, gpus, step.placement.gpu, step.device_time_s, calibration
-    )
-    network = exchange.likely > step.step_time_s.likely
-    return replace(
-        step,
-        placement=replace(step.placement, gpus=gpus),
-        step_time_s=step.step_time_s.plus(exchange),
-        exchange_s=exchange,
-        bound="network" if network else step.bound,
-    )
 
 
 def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
@@ -310,14 +484,18 @@ def _step_time_s(device: Estimate, host: Estimate, input_s: float) -> Estimate:
 def _device_range(
     device_s: float,
     device: DeviceTime,
-    gpu: Gpu,
+    placement: Placement,
     correction: Correction | None,
     calibration: Calibration,
 ) -> Estimate:
-    """By the errors of the kernels it runs, and how well this kind of GPU is known."""
+    """By the errors of the kernels it runs, how well this kind of GPU is known, and its limit."""
+    gpu = placement.gpu
     error = math.hypot(calibration.number("error_base"), device.doubt, _error_of(gpu, calibration))
     if correction is not None and not correction.of_host:
         error = _error_after(correction, device, gpu, calibration)
+    if placement.power_limit_w is not None:
+        lost = 1 - speed_at(placement.power_limit_w / gpu.tdp_w, calibration)
+        error = math.hypot(error, calibration.number("power_loss_error") * lost)
     return _around(device_s, error)
 
 

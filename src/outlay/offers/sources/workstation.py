@@ -34,6 +34,7 @@ def workstation_offer(machine: Workstation) -> Offer:
         as_of="",
         source="the workload file",
         quoted=True,
+        power_limit_w=machine.power_limit_w,
         owned=Owned(
             electricity_usd_per_kwh=(
                 assumed("electricity_usd_per_kwh") if kwh_usd is None else kwh_usd

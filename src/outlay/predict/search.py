@@ -1,0 +1,199 @@
+"""The best way to run a step on given GPUs: which strategy, which batch, how many passes.
+
+Every strategy of `predict.strategy` is tried with the batches of one pass that are powers of two,
+and with the largest that fits; with a global batch, with its divisors instead. The best trains most
+samples a second, less a little for each complication, which has to earn its keep. What a strategy
+could reach at most (computing alone) rules it out where that is not enough: the answer is that of
+trying everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from outlay.predict.calibration import Calibration
+from outlay.predict.spread import heads_of
+from outlay.predict.step import (
+    ORDINARY,
+    Conditions,
+    Placement,
+    StepPrediction,
+    largest_spread,
+    predict_step,
+    spread_step,
+)
+from outlay.predict.strategy import ALONE, ANY, Strategy, Wanted, strategies
+from outlay.trace.trace import Precision, Profile
+
+_COMPLICATION = 0.02
+# Assumes: a more complicated way is worth it from 2 % a step of complication on (a guess).
+_MOST_MICRO_BATCHES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to run where, and what of it is fixed."""
+
+    profile: Profile
+    placement: Placement
+    batch_size: int | None = None
+    """Of one pass; None is chosen."""
+    global_batch_size: int | None = None
+    """Samples of one update over all GPUs, where that is to be kept."""
+    precision: Precision | None = None
+    wanted: Wanted = ANY
+    conditions: Conditions = ORDINARY
+
+
+def complication(strategy: Strategy) -> int:
+    """How much more than one process a strategy asks of the user."""
+    steps = {"none": 0, "zero1": 1, "zero2": 1, "zero3": 1}[strategy.sharding]
+    return (
+        steps
+        + strategy.within_node
+        + 2 * (strategy.tensor > 1)
+        + 3 * (strategy.pipeline > 1)
+    )
+
+
+def merit(step: StepPrediction) -> float:
+    """What is maximised: samples a second, less for complications."""
+    return step.samples_per_s / (1 + _COMPLICATION * complication(step.strategy))
+
+
+def best_step(
+    question: Question, calibration: Calibration, *, largest: int | None = None
+) -> StepPrediction:
+    """The best way that fits; where none does, the one that comes nearest.
+
+    `largest` is the largest batch on one GPU alone, where it is known already.
+    """
+    placement = question.placement
+    if placement.site.total == 1:
+        return _alone(question, calibration, largest)
+    best: StepPrediction | None = None
+    nearest: StepPrediction | None = None
+    for strategy in _strategies(question):
+        limit = largest_spread(question.profile, strategy, placement, calibration)
+        if question.batch_size is not None and question.batch_size > limit:
+            limit = 0
+        for size, passes in _batches(question, strategy, limit):
+            step = spread_step(
+                question.profile,
+                placement,
+                strategy,
+                size,
+                calibration,
+                question.precision,
+                micro_batches=passes,
+                largest=limit,
+                conditions=question.conditions,
+            )
+            if best is None or merit(step) > merit(best):
+                best = step
+        if limit == 0 and best is None:
+            nearest = _nearer(nearest, question, strategy, calibration)
+    if best is not None:
+        return best
+    return nearest or _alone(question, calibration, largest)
+
+
+def _alone(
+    question: Question, calibration: Calibration, largest: int | None
+) -> StepPrediction:
+    step = predict_step(
+        question.profile,
+        question.placement,
+        question.batch_size,
+        calibration,
+        question.precision,
+        largest=largest,
+        conditions=question.conditions,
+    )
+    if question.global_batch_size is None:
+        return step
+    limit = step.max_batch_size if question.batch_size is None else step.batch_size
+    sizes = list(_batches(question, ALONE, limit)) if step.fits else []
+    found = [
+        spread_step(
+            question.profile,
+            question.placement,
+            ALONE,
+            size,
+            calibration,
+            question.precision,
+            micro_batches=passes,
+            largest=step.max_batch_size,
+            conditions=question.conditions,
+        )
+        for size, passes in sizes
+    ]
+    return max(found, key=merit, default=step)
+
+
+def _strategies(question: Question) -> list[Strategy]:
+    profile, placement = question.profile, question.placement
+    structure = profile.structure
+    found = strategies(
+        placement.gpus,
+        placement.nodes,
+        blocks=sum(one.count for one in structure.blocks) if structure is not None else 0,
+        heads=heads_of(profile),
+    )
+    return [one for one in found if question.wanted.allows(one)]
+
+
+def _batches(
+    question: Question, strategy: Strategy, limit: int
+) -> Iterator[tuple[int, int]]:
+    """Batches of one pass to try, each with the number of passes in one update."""
+    if limit == 0:
+        return
+    if question.global_batch_size is not None:
+        share, rest = divmod(question.global_batch_size, strategy.data)
+        if rest or not share:
+            return
+        sizes = [question.batch_size] if question.batch_size else range(1, min(share, limit) + 1)
+        for size in sizes:
+            if share % size == 0 and share // size <= _MOST_MICRO_BATCHES:
+                yield size, share // size
+        return
+    passes = _usual_passes(strategy)
+    if question.batch_size is not None:
+        yield question.batch_size, passes
+        return
+    size = 1
+    while size < limit:
+        yield size, passes
+        size *= 2
+    yield limit, passes
+
+
+def _usual_passes(strategy: Strategy) -> int:
+    """One, or as many as keep a pipeline three quarters full."""
+    return 1 if strategy.pipeline == 1 else 4 * strategy.pipeline
+
+
+def _nearer(
+    nearest: StepPrediction | None,
+    question: Question,
+    strategy: Strategy,
+    calibration: Calibration,
+) -> StepPrediction:
+    """Of ways that do not fit, the one that needs least memory."""
+    size = question.batch_size or 0
+    step = spread_step(
+        question.profile,
+        question.placement,
+        strategy,
+        size,
+        calibration,
+        question.precision,
+        conditions=question.conditions,
+    )
+    step = replace(step, memory=replace(step.memory, fits=False))
+    if nearest is None:
+        return step
+    less = step.memory.reserved_bytes.likely < nearest.memory.reserved_bytes.likely
+    return step if less else nearest

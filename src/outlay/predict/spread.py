@@ -1,0 +1,389 @@
+"""A step spread over GPUs: its time and what each GPU holds, by strategy.
+
+Equations and sources: docs/models/scaling.md. All times are of one update of the parameters, which
+takes `micro_batches` passes over `batch_size` samples in each data-parallel group.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from outlay.predict.calibration import Calibration
+from outlay.predict.communicate import (
+    Group,
+    all_reduce_s,
+    exposed_s,
+    gather_s,
+    pass_on_s,
+)
+from outlay.predict.links import Case, Fabric, Links
+from outlay.predict.phases import Phases
+from outlay.predict.strategy import Strategy
+from outlay.trace.trace import Memory, Profile, Structure, value_at
+
+_LATE = (1.0,) * 16
+_SHARED_ACTIVATIONS = 24 / 34
+# Source: Korthikanti et al. 2022 (arXiv 2205.05198), equation 2: of 34 bytes a position and
+# width, 24 are cut by tensor parallelism; attention that keeps no scores.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a step runs: machines of so many GPUs, and what joins them."""
+
+    gpus: int
+    nodes: int = 1
+
+    @property
+    def total(self) -> int:
+        """All GPUs."""
+        return self.gpus * self.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What of a profile's step is sent between GPUs, at a batch size, in bytes."""
+
+    gradient_bytes: float
+    """What data-parallel training sums."""
+    sent_bytes: float
+    """All parameters in the precision they are gathered in."""
+    blocks: int
+    block_bytes: float
+    """Parameters of the largest block, as gathered."""
+    rest_bytes: float
+    """Parameters outside of blocks, as gathered."""
+    handed_bytes: float
+    """What a block hands to the next."""
+    ready: tuple[float, ...]
+
+
+def load_of(profile: Profile, batch_size: int) -> Load:
+    """What a step sends; without a recorded structure, as one block whose gradients come last."""
+    structure = profile.structure or Structure(
+        blocks=(), gradient_bytes=4.0 * profile.trainable_parameters, ready=_LATE
+    )
+    width = sent_bytes_per_parameter(profile)
+    inside = sum(one.count * one.parameters for one in structure.blocks)
+    count = sum(one.count for one in structure.blocks)
+    handed = sum(one.count * value_at(one.output_bytes, batch_size) for one in structure.blocks)
+    return Load(
+        gradient_bytes=structure.gradient_bytes,
+        sent_bytes=width * profile.parameters,
+        blocks=count,
+        block_bytes=width * max((one.parameters for one in structure.blocks), default=0),
+        rest_bytes=width * max(profile.parameters - inside, 0),
+        handed_bytes=handed / max(count, 1),
+        ready=structure.ready or _LATE,
+    )
+
+
+def sent_bytes_per_parameter(profile: Profile) -> float:
+    """Bytes of a parameter when it is gathered: as the products take it, 2 where they are mixed.
+
+    # Assumes: sharded training is set up with a mixed-precision policy that casts before it sends.
+    """
+    held = profile.memory_at(1).parameters / max(profile.parameters, 1)
+    return min(held, 2.0) if computes_in_16_bits(profile) else max(held, 1.0)
+
+
+def computes_in_16_bits(profile: Profile) -> bool:
+    """Whether most matrix arithmetic is in fp16 or bf16."""
+    flops: dict[bool, float] = {True: 0.0, False: 0.0}
+    for op in profile.ops:
+        flops[op.precision in ("fp16", "bf16")] += op.count * value_at(op.flops, 8)
+    return flops[True] > flops[False]
+
+
+# Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Seconds of one update on every GPU: computing, and what communication adds to it."""
+
+    computing_s: float
+    exchange_s: float
+    """What sums of gradients, gathering and handing on add that nothing hides."""
+    waiting_s: float
+    """A pipeline's stages that stand idle, and waiting for the slowest of many GPUs."""
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return self.computing_s + self.exchange_s + self.waiting_s
+
+
+def spent(
+    phases: Phases,
+    load: Load,
+    strategy: Strategy,
+    site: Site,
+    fabric: Fabric,
+    case: Case,
+    micro_batches: int,
+    calibration: Calibration,
+) -> Spent:
+    """The time of one update in one case; `phases` are of one GPU's part of a micro-batch."""
+    links, habits = fabric.case(case), _habits(case, calibration)
+    shares = _stage_shares(load.blocks, strategy.pipeline)
+    pass_s = max(phases.forward_s + phases.backward_s, phases.host_pass_s) * shares
+    forward_s = pass_s * phases.forward_s / max(phases.forward_s + phases.backward_s, 1e-12)
+    backward_s = pass_s - forward_s
+    update_s = _update_s(phases, strategy, site)
+    tensor_s = _tensor_s(load, strategy, links) * shares
+    passes = micro_batches + strategy.pipeline - 1
+    bubble_s = (strategy.pipeline - 1) * (pass_s + tensor_s)
+    handed_s = _handed_s(load, strategy, site, links) * passes
+    one_pass = _Pass(forward_s=forward_s, backward_s=backward_s)
+    data_s = _data_s(one_pass, load, strategy, site, links, micro_batches, habits)
+    computing_s = micro_batches * pass_s + update_s
+    straggling = habits.straggling * math.log2(site.total)
+    return Spent(
+        computing_s=computing_s,
+        exchange_s=data_s + micro_batches * tensor_s + handed_s,
+        waiting_s=bubble_s + straggling * computing_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Habits:
+    """How code and machines differ: what of an exchange is hidden, what GPUs wait for others."""
+
+    overlap: float
+    straggling: float
+
+
+def _habits(case: Case, calibration: Calibration) -> _Habits:
+    overlap = calibration.estimate("overlap_reached")
+    straggling = calibration.estimate("straggling")
+    return {
+        "slow": _Habits(overlap=overlap.low, straggling=straggling.high),
+        "likely": _Habits(overlap=overlap.likely, straggling=straggling.likely),
+        "fast": _Habits(overlap=overlap.high, straggling=straggling.low),
+    }[case]
+
+
+def _stage_shares(blocks: int, stages: int) -> float:
+    """The share of a pass that the fullest stage has."""
+    return 1.0 if stages == 1 else math.ceil(max(blocks, 1) / stages) / max(blocks, 1)
+
+
+def _update_s(phases: Phases, strategy: Strategy, site: Site) -> float:
+    """The optimizer's time; each GPU updates what it holds of the state."""
+    device_s = phases.update_s / strategy.pipeline
+    if strategy.sharding != "none":
+        device_s /= shards(strategy, site)
+    return max(device_s, phases.host_update_s / strategy.pipeline)
+
+
+def _tensor_s(load: Load, strategy: Strategy, links: Links) -> float:
+    """Two sums of what blocks hand on in forward and two in backward, in the way of the rest."""
+    if strategy.tensor == 1:
+        return 0.0
+    group = Group(within=strategy.tensor)
+    return 4 * load.blocks * all_reduce_s(load.handed_bytes, group, links)
+
+
+def _handed_s(load: Load, strategy: Strategy, site: Site, links: Links) -> float:
+    """What passing one micro-batch to the next stage and its gradient back takes."""
+    if strategy.pipeline == 1:
+        return 0.0
+    between = site.nodes > 1
+    sharing = site.gpus if between else 1
+    # Every GPU of a machine hands on at once, each its own part of the samples or of the width.
+    size_bytes = load.handed_bytes * (sharing / strategy.tensor if between else 1.0)
+    return 2 * pass_on_s(size_bytes, links, between_nodes=between)
+
+
+def shards(strategy: Strategy, site: Site) -> int:
+    """Over how many GPUs what is sharded is spread."""
+    if strategy.sharding == "none":
+        return 1
+    if not strategy.within_node:
+        return strategy.data
+    return max(site.gpus // (strategy.tensor * strategy.pipeline), 1)
+
+
+def data_group(strategy: Strategy, site: Site) -> Group:
+    """The GPUs that sum gradients: one of each tensor-parallel set, of one stage."""
+    per_model = strategy.tensor * strategy.pipeline
+    if per_model >= site.gpus:
+        return Group(within=1, nodes=strategy.data, sharing=site.gpus)
+    within = site.gpus // per_model
+    return Group(within=within, nodes=strategy.data // within, sharing=per_model)
+
+
+def _data_s(
+    one_pass: _Pass,
+    load: Load,
+    strategy: Strategy,
+    site: Site,
+    links: Links,
+    micro_batches: int,
+    habits: _Habits,
+) -> float:
+    """What exchanging gradients and parameters adds to one update."""
+    if strategy.data == 1:
+        return 0.0
+    parts = strategy.tensor * strategy.pipeline
+    group = data_group(strategy, site)
+    hidden = habits.overlap
+    if strategy.sharding == "none":
+        late_s = exposed_s(
+            load.gradient_bytes / parts, one_pass.backward_s, load.ready, group, links
+        )
+        whole_s = exposed_s(load.gradient_bytes / parts, 0.0, load.ready, group, links)
+        return hidden * late_s + (1 - hidden) * whole_s
+    if strategy.sharding in ("zero1", "zero2"):
+        # Gradients are scattered while backward runs, parameters gathered after the update.
+        late_s = exposed_s(
+            load.gradient_bytes / parts / 2, one_pass.backward_s, load.ready, group, links
+        )
+        return late_s + gather_s(load.sent_bytes / parts, group, links)
+    return _sharded_s(one_pass, load, strategy, site, links, micro_batches)
+
+
+def _sharded_s(
+    one_pass: _Pass,
+    load: Load,
+    strategy: Strategy,
+    site: Site,
+    links: Links,
+    micro_batches: int,
+) -> float:
+    """Fully sharded: a block's parameters are gathered while the one before computes.
+
+    Forward gathers each block once, backward again, and scatters its gradients; what lies outside
+    of blocks is gathered at the start and scattered at the end. Hybrid sharding gathers within a
+    machine and then sums gradients between machines.
+    """
+    parts = strategy.tensor
+    everywhere = data_group(strategy, site)
+    near = Group(within=shards(strategy, site)) if strategy.within_node else everywhere
+    blocks = max(load.blocks, 1)
+    inside = load.sent_bytes - load.rest_bytes if load.blocks else load.sent_bytes
+    rest_bytes = (load.rest_bytes if load.blocks else 0.0) / parts
+    gather = gather_s(inside / blocks / parts, near, links)
+    rest = gather_s(rest_bytes, near, links)
+    across = 0.0
+    if strategy.within_node and everywhere.nodes > 1:
+        far = Group(within=1, nodes=everywhere.nodes, sharing=site.gpus)
+        across = all_reduce_s(load.sent_bytes / parts / near.members, far, links) / blocks
+    forward, backward = one_pass.forward_s / blocks, one_pass.backward_s / blocks
+    ahead = (blocks - 1) * max(gather - forward, 0.0) + rest + gather
+    behind = blocks * max(2 * gather + across - backward, 0.0) + rest + gather
+    return micro_batches * (ahead + behind)
+
+
+# Memory
+
+
+def width_of(profile: Profile) -> int:
+    """The width of the blocks: of most parameters, the last dimension of what they hand on."""
+    blocks = profile.structure.blocks if profile.structure is not None else ()
+    return max(blocks, key=lambda one: one.count * one.parameters).width if blocks else 0
+
+
+def heads_of(profile: Profile) -> int | None:
+    """Heads of the attention, or None where no fused attention was traced."""
+    heads = [
+        round(value_at(op.shapes[0][1], 1))
+        for op in profile.ops
+        if op.kind == "attention" and op.shapes and len(op.shapes[0]) == 4
+    ]
+    return math.gcd(*heads) if heads else None
+
+
+def relief_bytes(profile: Profile, batch_size: int, strategy: Strategy, site: Site) -> float:
+    """What one GPU need not hold compared with one that does it all, less what exchanging takes.
+
+    The higher of two moments counts: the traced peak, and the end of forward with all
+    activations, which comes first once state is spread.
+    """
+    alone = profile.memory_at(batch_size)
+    held = max(
+        _held_bytes(profile, moment, batch_size, strategy, site)
+        for moment in (alone, _end_of_forward(profile, alone, batch_size))
+    )
+    return alone.peak_bytes - held
+
+
+def _end_of_forward(profile: Profile, alone: Memory, batch_size: int) -> Memory:
+    """Memory when forward has ended: activations as they grow with the batch, no gradients."""
+    largest = max(profile.memory)
+    per_sample = profile.memory[largest].activations / largest
+    activations = min(max(per_sample * batch_size, alone.activations), alone.peak_bytes)
+    return Memory(
+        parameters=alone.parameters,
+        gradients=0.0,
+        optimizer_state=alone.optimizer_state,
+        inputs=alone.inputs,
+        activations=activations,
+        temporaries=0.0,
+        workspace=alone.workspace,
+    )
+
+
+def _held_bytes(
+    profile: Profile, one: Memory, batch_size: int, strategy: Strategy, site: Site
+) -> float:
+    """What one GPU holds at one moment, with the buffers that exchanging takes.
+
+    Ignores that stages of a pipeline differ: embeddings are taken to be spread like the rest.
+    A stage has 1/p of the blocks, and the first of p holds p micro-batches at once.
+    """
+    load = load_of(profile, batch_size)
+    parts, ways = strategy.tensor * strategy.pipeline, shards(strategy, site)
+    of_parameters = ways if strategy.sharding == "zero3" else 1
+    of_gradients = ways if strategy.sharding in ("zero2", "zero3") else 1
+    updating = one.gradients > _MOST * load.gradient_bytes > 0
+    temporaries = one.temporaries / (parts * ways if updating else strategy.tensor)
+    activations = max(one.activations - _casts_bytes(profile, one, strategy), 0.0)
+    shared = 1 - _SHARED_ACTIVATIONS + _SHARED_ACTIVATIONS / strategy.tensor
+    return (
+        one.parameters / parts / of_parameters
+        + one.gradients / parts / of_gradients
+        + one.optimizer_state / parts / ways
+        + one.inputs
+        + activations * shared
+        + temporaries
+        + one.workspace
+        + _buffers_bytes(load, strategy)
+    )
+
+
+_MOST = 0.9
+"""A moment with more of the gradients than this is that of the update."""
+_ZERO_BUCKET_BYTES = 5e8
+# Source: DeepSpeed, configuration of ZeRO: reduce_bucket_size.
+
+
+def _buffers_bytes(load: Load, strategy: Strategy) -> float:
+    """What exchanging takes beside the model: buckets of gradients, gathered blocks."""
+    if strategy.data == 1:
+        return 0.0
+    parts = strategy.tensor * strategy.pipeline
+    if strategy.sharding == "none":
+        return load.gradient_bytes / parts
+    if strategy.sharding in ("zero1", "zero2"):
+        return min(load.gradient_bytes, 2 * _ZERO_BUCKET_BYTES) / parts
+    if not load.blocks:
+        return 2 * load.sent_bytes / parts
+    # The block at work and the next one, the gradients of one, and what lies outside of blocks.
+    return (load.rest_bytes + 3 * load.block_bytes) / parts
+
+
+def _casts_bytes(profile: Profile, one: Memory, strategy: Strategy) -> float:
+    """Copies of the weights that autocast keeps and a sharded model's own casting does not."""
+    held = one.parameters / max(profile.parameters, 1)
+    if strategy.sharding != "zero3" or strategy.data == 1 or held < 3:
+        return 0.0
+    return 2.0 * profile.parameters if computes_in_16_bits(profile) else 0.0

@@ -1,0 +1,160 @@
+"""How a step is spread over GPUs: data, sharded, tensor and pipeline parallel, and their product.
+
+    data      every group of GPUs has its own samples; gradients are summed over all groups
+    sharding  groups share what they would each hold: optimizer state (ZeRO-1), gradients too
+              (ZeRO-2), parameters too (ZeRO-3, FSDP); over all groups or over those of a machine
+    tensor    the matrices of each block are cut over GPUs that work on the same samples
+    pipeline  blocks are dealt out in stages; samples pass through in micro-batches
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from outlay.errors import InputError
+
+Sharding = Literal["none", "zero1", "zero2", "zero3"]
+SHARDINGS: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
+_NAMES = {"none": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "FSDP"}
+_WORDS: dict[str, Sharding] = {
+    "ddp": "none",
+    "zero1": "zero1",
+    "zero2": "zero2",
+    "zero3": "zero3",
+    "fsdp": "zero3",
+}
+_PART = re.compile(r"(?P<word>[a-z]+)\s*[=:]?\s*(?P<count>\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One way to spread a step over `gpus` GPUs."""
+
+    data: int = 1
+    """Groups that have samples of their own."""
+    sharding: Sharding = "none"
+    within_node: bool = False
+    """Whether shards are spread over the groups of one machine only (hybrid sharding)."""
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs it takes."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def name(self) -> str:
+        """As people call it: `DDP`, `FSDP`, `FSDP x tensor 8`."""
+        parts = [self._data_name] if self.data > 1 else []
+        parts += [f"tensor {self.tensor}"] if self.tensor > 1 else []
+        parts += [f"pipeline {self.pipeline}"] if self.pipeline > 1 else []
+        return " x ".join(parts) or "one GPU"
+
+    @property
+    def _data_name(self) -> str:
+        shape = f"{_NAMES[self.sharding]}{' in each machine' if self.within_node else ''}"
+        return shape if self.tensor == self.pipeline == 1 else f"{shape} {self.data}"
+
+
+ALONE = Strategy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a user asks for: parts left open are chosen."""
+
+    sharding: Sharding | None = None
+    within_node: bool | None = None
+    tensor: int | None = None
+    pipeline: int | None = None
+
+    def allows(self, strategy: Strategy) -> bool:
+        """Whether a strategy is one of those asked for."""
+        return (
+            (self.sharding is None or strategy.data == 1 or strategy.sharding == self.sharding)
+            and (self.within_node is None or strategy.within_node == self.within_node)
+            and (self.tensor is None or strategy.tensor == self.tensor)
+            and (self.pipeline is None or strategy.pipeline == self.pipeline)
+        )
+
+
+ANY = Wanted()
+
+
+def wanted_of(text: str) -> Wanted:
+    """The strategies a text asks for: `auto`, `ddp`, `fsdp`, `zero2`, `fsdp,tensor=8`, `hybrid`."""
+    if text.strip().lower() in ("", "auto"):
+        return ANY
+    sharding: Sharding | None = None
+    within_node = False
+    counts = {"tensor": 1, "pipeline": 1}
+    for word in re.split(r"[,+\s]+(?![=:]|\d)", text.strip().lower().replace("zero-", "zero")):
+        part = _PART.fullmatch(word)
+        if word in _WORDS:
+            sharding = _WORDS[word]
+        elif word in ("hybrid", "hsdp"):
+            sharding, within_node = "zero3", True
+        elif part is not None and _axis(part["word"]) and int(part["count"]) > 0:
+            counts[_axis(part["word"])] = int(part["count"])
+        else:
+            raise InputError(
+                f"{text!r} is no strategy: {word!r} is not known.",
+                fix="Write auto, ddp, zero1, zero2, fsdp, hybrid, and tensor=8 or pipeline=4, "
+                "joined by commas.",
+            )
+    return Wanted(sharding=sharding, within_node=within_node, **counts)
+
+
+def _axis(word: str) -> str:
+    return {"tensor": "tensor", "tp": "tensor", "pipeline": "pipeline", "pp": "pipeline"}.get(
+        word, ""
+    )
+
+
+def strategies(
+    gpus: int, nodes: int, *, blocks: int, heads: int | None, tensor: bool = True
+) -> list[Strategy]:
+    """Every way to spread a step over `nodes` machines with `gpus` GPUs each.
+
+    Tensor parallel stays within a machine and divides the heads of attention; a pipeline has no
+    more stages than there are blocks.
+    """
+    total = gpus * nodes
+    found = []
+    for cut in _divisors(gpus) if tensor and heads else [1]:
+        if heads is not None and heads % cut:
+            continue
+        for stages in _divisors(total // cut):
+            if stages > max(blocks, 1):
+                continue
+            data = total // (cut * stages)
+            shapes = [Strategy(data=data, tensor=cut, pipeline=stages)]
+            if data > 1:
+                shapes += _sharded(data, cut, stages)
+                if nodes > 1 and cut * stages < gpus and gpus % (cut * stages) == 0:
+                    shapes.append(
+                        Strategy(
+                            data=data,
+                            sharding="zero3",
+                            within_node=True,
+                            tensor=cut,
+                            pipeline=stages,
+                        )
+                    )
+            found += shapes
+    return found
+
+
+def _sharded(data: int, tensor: int, pipeline: int) -> list[Strategy]:
+    """The sharded ways; with a pipeline only state is, as parameters pass with every micro-batch."""
+    kinds: tuple[Sharding, ...] = ("zero1",) if pipeline > 1 else ("zero1", "zero2", "zero3")
+    return [
+        Strategy(data=data, sharding=kind, tensor=tensor, pipeline=pipeline) for kind in kinds
+    ]
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
