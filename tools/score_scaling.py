@@ -108,7 +108,7 @@ def _score(row: dict[str, str]) -> Score:
 def _gpu(row: dict[str, str]) -> Gpu:
     """Of several forms, the one with NVLink where the row says so."""
     forms = find_gpu(row["gpu"]).candidates
-    joined = [gpu for gpu in forms if gpu.nvlink_reach == "all"] if row["nvlink"] == "yes" else []
+    joined = [gpu for gpu in forms if gpu.nvlink_reach in ("all", "mesh")] if row["nvlink"] == "yes" else []
     return (*joined, *forms)[0]
 
 

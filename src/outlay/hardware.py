@@ -55,6 +55,14 @@ class Libraries:
     threads_per_sm: int
 
 
+Reach = Literal[
+    "all",  # NVLink or Infinity Fabric between all GPUs of a machine, by switches
+    "mesh",  # the same by direct links, so that few GPUs use few of them
+    "pair",  # between two cards, by a bridge
+    "none",
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpu:
     """One GPU device: what it holds, how fast it computes and reads, what it draws."""
@@ -79,8 +87,7 @@ class Gpu:
     libraries: Libraries
     peer_to_peer: bool | None
     """Whether drivers let two of them copy over PCIe without the host's memory; None: unknown."""
-    nvlink_reach: Literal["all", "pair", "none"]
-    """NVLink or Infinity Fabric between all GPUs of a machine, between two by a bridge, or none."""
+    nvlink_reach: Reach
     facts: Mapping[str, Fact]
 
     @property
@@ -152,7 +159,7 @@ def _gpu(name: str, facts: Mapping[str, Fact]) -> Gpu:
         software=_software(name, _text(facts["vendor"]), _text(facts["compute_capability"])),
         libraries=_libraries(_text(facts["vendor"]), _text(facts["compute_capability"])),
         peer_to_peer=_PEERS.get(_link(name, "peer_to_peer")),
-        nvlink_reach=_reach(_link(name, "nvlink_reach")),
+        nvlink_reach=_reach(_link(name, "nvlink_reach"), _link(name, "nvlink_topology")),
         facts=facts,
     )
 
@@ -168,9 +175,9 @@ def _link(name: str, parameter: str) -> str:
     return ""
 
 
-def _reach(value: str) -> Literal["all", "pair", "none"]:
+def _reach(value: str, topology: str) -> Reach:
     if value == "all":
-        return "all"
+        return "mesh" if "mesh" in topology else "all"
     return "pair" if value.isdecimal() and int(value) > 1 else "none"
 
 

@@ -172,7 +172,7 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
 
 _WITHIN: dict[str, Within] = {
     "nvswitch": "nvlink",
-    "nvlink mesh": "nvlink",
+    "nvlink mesh": "mesh",
     "nvlink bridge": "bridge",
     "pcie": "pcie",
 }

@@ -71,12 +71,40 @@ def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:
     return [find_gpu(_one(name)) for texts in names for name in texts.split(",")]
 
 
+def machines_asked(names: Iterable[str], gpus: int) -> list[tuple[list[GpuMatch], int]]:
+    """Machines that options name: `A100`, `A100:8`, or `RTX 3090 + RTX 2080 Ti` in one box.
+
+    Each is its GPUs (more than one where they differ) and how many there are in all; `gpus` is
+    how many where the name does not say.
+    """
+    from outlay.gpu_names import find_gpu
+
+    asked = []
+    for name in (part.strip() for texts in names for part in texts.split(",")):
+        parts = [_counted(part, name) for part in name.split("+")]
+        matches = [find_gpu(spelling) for spelling, _ in parts]
+        total = sum(count or 1 for _, count in parts) if len(parts) > 1 else parts[0][1] or gpus
+        asked.append((matches, total))
+    return asked
+
+
+def _counted(part: str, name: str) -> tuple[str, int | None]:
+    """`A100:8` as its name and count."""
+    spelling, colon, count = part.strip().partition(":")
+    if colon and (not count.strip().isdecimal() or int(count) < 1):
+        raise InputError(
+            f"{name!r} has no usable number of GPUs after the colon.",
+            fix=f'Write for example --gpu "{spelling}:8".',
+        )
+    return spelling.strip(), int(count) if colon else None
+
+
 def _one(name: str) -> str:
     spelling, colon, _ = name.strip().partition(":")
     if colon:
         raise InputError(
-            f"{name.strip()!r} asks for several GPUs; a step is predicted on one.",
-            fix=f'Write --gpu "{spelling}"; `outlay plan` counts several GPUs.',
+            f"{name.strip()!r} asks for several GPUs; this is about one.",
+            fix=f'Write --gpu "{spelling}"; `outlay predict` and `outlay plan` count several.',
         )
     return spelling
 

@@ -10,8 +10,8 @@ import click
 from outlay.cli.options import (
     batch_size_of,
     expandable_option,
-    gpu_matches,
     json_option,
+    machines_asked,
     memory_cap_option,
     print_document,
     selected_option,
@@ -20,7 +20,10 @@ from outlay.cli.options import (
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
+    from outlay.gpu_names import GpuMatch
     from outlay.hardware import Gpu
+    from outlay.predict.step import Conditions, Placement, StepPrediction
+    from outlay.trace.trace import Profile
 
 
 @click.command("predict", no_args_is_help=True)
@@ -30,17 +33,54 @@ if TYPE_CHECKING:
     "gpu_names",
     multiple=True,
     required=True,
-    metavar="NAME[,NAME...]",
-    help="GPUs to predict.",
+    metavar="NAME[:COUNT][,...]",
+    help="GPUs to predict; A100:8 is eight in one machine, A + B two unlike ones.",
 )
 @click.option("--batch-size", default="max", show_default=True, help="Per GPU, a number or max.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="GPUs in each machine.",
+)
+@click.option(
+    "--nodes", type=click.IntRange(1, 4096), default=1, show_default=True, help="Machines."
+)
+@click.option(
+    "--strategy",
+    default="auto",
+    show_default=True,
+    help="ddp, zero1, zero2, fsdp, hybrid, with tensor=N, pipeline=N; auto takes the best.",
+)
+@click.option(
+    "--global-batch", type=click.IntRange(1), help="Samples of one update over all GPUs, kept."
+)
+@click.option(
+    "--link",
+    type=click.Choice(["nvlink", "mesh", "bridge", "pcie", "host"]),
+    help="What joins the GPUs of a machine; host: PCIe without peer-to-peer.",
+)
+@click.option(
+    "--network",
+    type=click.FloatRange(0, min_open=True),
+    metavar="GBIT/S",
+    help="Network of each machine; with --tcp, without RDMA.",
+)
+@click.option("--tcp", is_flag=True, help="The network has no RDMA (ordinary Ethernet).")
+@click.option(
+    "--power-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="W",
+    help="What each GPU is held to (nvidia-smi -pl).",
+)
 @memory_cap_option
 @expandable_option
 @selected_option
 @click.option(
     "--measured",
     metavar="GPU[@BATCH]=SECONDS",
-    help="A step time you measured: it corrects every GPU and narrows the ranges.",
+    help="A step time you measured on one GPU: it corrects every GPU and narrows the ranges.",
 )
 @click.option(
     "--host-speed",
@@ -52,17 +92,31 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, min_open=True),
     help="Samples a second that the input pipeline delivers to a GPU.",
 )
+@click.option(
+    "--node-input-rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Samples a second that it delivers to all GPUs of a machine together.",
+)
 @json_option
 def command(
     target: str,
     gpu_names: tuple[str, ...],
     batch_size: str,
+    gpus: int,
+    nodes: int,
+    strategy: str,
+    global_batch: int | None,
+    link: str | None,
+    network: float | None,
+    tcp: bool,
+    power_limit: float | None,
     memory_cap_mib: int | None,
     expandable_segments: bool,
     selected: float,
     measured: str | None,
     host_speed: float | None,
     input_rate: float | None,
+    node_input_rate: float | None,
     as_json: bool,
 ) -> int:
     """Predict step time and memory of a training step on GPUs.
@@ -73,79 +127,86 @@ def command(
     Example:
       outlay predict resnet50 --gpu "RTX 3090,A100-80GB" --batch-size 64
       outlay predict train.py:training_step --gpu T4 --batch-size max
+      outlay predict bert-large --gpu "RTX 3090:8,H100 SXM:8" --batch-size 8
+      outlay predict llama-1b --gpu "A100-80GB SXM" --gpus 8 --nodes 4 --network 1600
       outlay predict resnet50 --gpu "H100,L4" --batch-size 64 --measured "RTX 3090@64=0.101"
 
-    A step is bound by the GPU's arithmetic or memory, by the host that issues its operations, or
-    by its input. Exits with 3 when it fits on none of them.
+    A step is bound by the GPU's arithmetic or memory, by the host that issues its operations, by
+    its input, or by the network. Exits with 3 when it fits on none of them.
     """
     from dataclasses import replace
-    from functools import partial
 
-    from outlay.batch import verified_batches
     from outlay.pipeline import calibration, profile_for
     from outlay.predict.host import Host
-    from outlay.predict.memory import largest_batch
-    from outlay.predict.step import (
-        Conditions,
-        Placement,
-        correction_from,
-        predict_step,
-        spanning,
-    )
-    from outlay.trace.profile import histories_of
+    from outlay.predict.links import Wiring
+    from outlay.predict.step import Conditions, Placement, correction_from
+    from outlay.predict.strategy import wanted_of
     from outlay.units import MIB
     from outlay.workload import Step
 
     batch = batch_size_of(batch_size)
-    matches = gpu_matches(gpu_names)
+    asked = machines_asked(gpu_names, gpus)
+    wanted = wanted_of(strategy)
+    numbers = {
+        "--host-speed": host_speed,
+        "--input-rate": input_rate,
+        "--node-input-rate": node_input_rate,
+        "--network": network,
+        "--power-limit": power_limit,
+    }
+    for option, number in numbers.items():
+        if number is not None and not math.isfinite(number):
+            raise InputError(f"{option} {number} is no number.", fix=f"Write {option} 1.4, say.")
     step = Step(target=target) if _is_code(target) else Step(profile=target)
     if step.target is not None:
         tell(f"Tracing {target} ...")
     profile = profile_for(step, selected)
-    cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
-    placements = [
-        [
-            Placement(gpu=gpu, memory_cap_bytes=cap_bytes, expandable_segments=expandable_segments)
-            for gpu in match.candidates
-        ]
-        for match in matches
-    ]
-    every = [one for forms in placements for one in forms]
-    largest = {one: largest_batch(profile, one.room, calibration()) for one in every}
-    if step.target is not None and (batch is None or profile.history is None):
-        tell("Verifying the largest batch ...")
-        largest = verified_batches(
-            profile,
-            every,
-            calibration(),
-            partial(histories_of, step.target, selected=selected),
-        )
-    for option, number in (("--host-speed", host_speed), ("--input-rate", input_rate)):
-        if number is not None and not math.isfinite(number):
-            raise InputError(f"{option} {number} is no number.", fix=f"Write {option} 1.4, say.")
     host = Host() if host_speed is None else Host(speed=host_speed, measured=True)
-    conditions = Conditions(host=host, input_samples_per_s=input_rate)
+    conditions = Conditions(
+        host=host, input_samples_per_s=input_rate, node_samples_per_s=node_input_rate
+    )
     if measured is not None:
         gpu, at, measured_s = _measurement(measured, batch)
         correction = correction_from(profile, gpu, at, measured_s, calibration(), conditions)
         conditions = replace(conditions, correction=correction)
-    predictions = []
-    for match, forms in zip(matches, placements, strict=True):
-        predicted = spanning(
-            [
-                predict_step(
-                    profile,
-                    one,
-                    batch,
-                    calibration(),
-                    largest=largest[one],
-                    conditions=conditions,
-                )
-                for one in forms
-            ]
+    cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
+    wiring = Wiring(
+        within=link,  # type: ignore[arg-type]
+        network_bytes_per_s=None if network is None else network * 1e9 / 8,
+        network_kind="TCP" if tcp else "",
+    )
+
+    def placement(gpu: Gpu, count: int) -> Placement:
+        return Placement(
+            gpu=gpu,
+            gpus=count,
+            nodes=nodes,
+            wiring=wiring,
+            power_limit_w=_checked_limit(power_limit, gpu),
+            memory_cap_bytes=cap_bytes,
+            expandable_segments=expandable_segments,
         )
-        notes = ((match.note,) if match.note else ()) + profile.notes
-        predictions.append((match.spelling, predicted, notes))
+
+    machines = [
+        [[placement(gpu, count) for gpu in match.candidates] for match in matches]
+        for matches, count in asked
+    ]
+    ask = _Asking(
+        profile=profile,
+        target=step.target,
+        batch_size=batch,
+        global_batch_size=global_batch,
+        wanted=wanted,
+        conditions=conditions,
+        selected=selected,
+    )
+    largest = ask.largest([one for parts in machines for forms in parts for one in forms])
+    predictions = []
+    for (matches, _), parts in zip(asked, machines, strict=True):
+        predicted, said = ask.predict(matches, parts, largest)
+        notes = (*(match.note for match in matches if match.note), *said, *profile.notes)
+        spelling = " + ".join(match.spelling for match in matches)
+        predictions.append((spelling, predicted, notes))
     status = 0 if any(predicted.fits for _, predicted, _ in predictions) else 3
     if as_json:
         from outlay.report.json import predictions_document
@@ -163,6 +224,108 @@ def command(
     for note in dict.fromkeys(note for _, _, notes in predictions for note in notes):
         out.print(muted(note))
     return status
+
+
+class _Asking:
+    """One step asked about on several machines."""
+
+    def __init__(
+        self,
+        *,
+        profile: Profile,
+        target: str | None,
+        batch_size: int | None,
+        global_batch_size: int | None,
+        wanted: object,
+        conditions: Conditions,
+        selected: float,
+    ) -> None:
+        self._profile = profile
+        self._target = target
+        self._batch_size = batch_size
+        self._global_batch_size = global_batch_size
+        self._wanted = wanted
+        self._conditions = conditions
+        self._selected = selected
+
+    def largest(self, placements: list[Placement]) -> dict[Placement, int]:
+        """The largest batch on one GPU of each; of the user's own code, verified by a trace."""
+        from functools import partial
+
+        from outlay.batch import verified_batches
+        from outlay.pipeline import calibration
+        from outlay.predict.memory import largest_batch
+        from outlay.trace.profile import histories_of
+
+        alone = [one for one in placements if one.site.total == 1]
+        profile, target = self._profile, self._target
+        if alone and target is not None and (self._batch_size is None or profile.history is None):
+            tell("Verifying the largest batch ...")
+            tracer = partial(histories_of, target, selected=self._selected)
+            return verified_batches(profile, alone, calibration(), tracer)
+        return {one: largest_batch(profile, one.room, calibration()) for one in alone}
+
+    def predict(
+        self,
+        matches: list[GpuMatch],
+        parts: list[list[Placement]],
+        largest: dict[Placement, int],
+    ) -> tuple[StepPrediction, tuple[str, ...]]:
+        """The step on one machine, whose GPUs may differ; and what to know about it."""
+        from outlay.pipeline import calibration
+        from outlay.predict.search import Question, best_step, slowest
+        from outlay.predict.step import spanning
+
+        def question(placement: Placement, batch_size: int | None) -> Question:
+            return Question(
+                profile=self._profile,
+                placement=placement,
+                batch_size=batch_size,
+                global_batch_size=self._global_batch_size,
+                wanted=self._wanted,  # type: ignore[arg-type]
+                conditions=self._conditions,
+            )
+
+        def on(forms: list[Placement], batch_size: int | None) -> StepPrediction:
+            return spanning(
+                [
+                    best_step(question(one, batch_size), calibration(), largest=largest.get(one))
+                    for one in forms
+                ]
+            )
+
+        steps = [on(forms, self._batch_size) for forms in parts]
+        if len(parts) == 1:
+            return steps[0], steps[0].notes
+        common = min(step.batch_size for step in steps)
+        if common:
+            steps = [on(forms, common) for forms in parts]
+        found = slowest(steps)
+        return found, (*found.notes, _unlike(matches, found))
+
+
+def _unlike(matches: list[GpuMatch], found: StepPrediction) -> str:
+    names = " and ".join(match.gpu.name for match in matches)
+    return (
+        f"{names} in one machine: every step waits for the {found.placement.gpu.name}, and the "
+        "smallest memory sets the batch. Two jobs, one on each kind, use them better."
+    )
+
+
+_LEAST_POWER = 0.3
+
+
+def _checked_limit(limit_w: float | None, gpu: Gpu) -> float | None:
+    """A power limit that a driver would take."""
+    if limit_w is None or limit_w >= gpu.tdp_w:
+        return None
+    if limit_w < _LEAST_POWER * gpu.tdp_w:
+        raise InputError(
+            f"--power-limit {limit_w:g} is too low for {gpu.name}.",
+            why=f"It was shipped with {gpu.tdp_w:g} W, and drivers take no less than about a third.",
+            fix=f"Give {_LEAST_POWER * gpu.tdp_w:.0f} W or more.",
+        )
+    return limit_w
 
 
 def _measurement(text: str, batch: int | None) -> tuple[Gpu, int, float]:

@@ -16,7 +16,8 @@ from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 
 Within = Literal[
-    "nvlink",  # NVLink, NVSwitch or Infinity Fabric between all GPUs of the machine
+    "nvlink",  # NVLink between all GPUs of the machine, by switches
+    "mesh",  # NVLink or Infinity Fabric by direct links
     "bridge",  # NVLink between pairs
     "pcie",  # PCIe, from GPU to GPU
     "host",  # PCIe, through the memory of the host: no peer-to-peer, as with GeForce drivers
@@ -69,8 +70,8 @@ class Fabric:
 
 def usual_within(gpu: Gpu, gpus: int) -> Within:
     """What machines with so many of this GPU usually join them with."""
-    if gpu.nvlink_bytes_per_s is not None and gpu.nvlink_reach == "all":
-        return "nvlink"
+    if gpu.nvlink_bytes_per_s is not None and gpu.nvlink_reach in ("all", "mesh"):
+        return "mesh" if gpu.nvlink_reach == "mesh" else "nvlink"
     return "pcie" if gpu.peer_to_peer is not False or gpus == 1 else "host"
 
 
@@ -105,7 +106,7 @@ def within_bytes_per_s(gpu: Gpu, gpus: int, within: Within, calibration: Calibra
 
     Over PCIe the rate falls with the number of GPUs, which share switches, sockets and memory.
     """
-    if within in ("nvlink", "bridge"):
+    if within in ("nvlink", "mesh", "bridge"):
         both_ways = gpu.nvlink_bytes_per_s
         if both_ways is None or (within == "bridge" and gpus > 2):
             return within_bytes_per_s(gpu, gpus, _without_nvlink(gpu), calibration)

@@ -131,6 +131,36 @@ def memory_need(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNeed:
+    """Peak memory as a profile's table has it, without any simulation."""
+
+    allocated_bytes: Estimate
+    reserved_bytes: Estimate
+    needed_bytes: float
+    """The least the allocator must be allowed to reserve."""
+
+
+def table_need(profile: Profile, batch_size: int, calibration: Calibration) -> TableNeed:
+    """Peak memory at a batch size on the reference GPU, read off the profile's table."""
+    held = profile.held_at(batch_size)
+    over_traced = calibration.estimate("allocated_over_traced")
+    if held is None or held.needed_bytes is None:
+        allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes)
+        reserved = calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
+        reserved = _at_least(reserved, allocated.low)
+        return TableNeed(
+            allocated_bytes=allocated, reserved_bytes=reserved, needed_bytes=reserved.high
+        )
+    allocated = over_traced.scaled(held.allocated_bytes)
+    reserved = calibration.estimate("reserved_over_simulated").scaled(held.reserved_bytes)
+    return TableNeed(
+        allocated_bytes=allocated,
+        reserved_bytes=_at_least(reserved, allocated.low),
+        needed_bytes=held.needed_bytes,
+    )
+
+
 def _taken(
     profile: Profile, batch_size: int, room: Room, calibration: Calibration
 ) -> tuple[Estimate, Estimate]:

@@ -13,6 +13,9 @@ from outlay.predict.remember import Same
 from outlay.trace.trace import Op, Phase, Trace
 
 
+_PHASES: tuple[tuple[Phase, ...], ...] = (("forward",), ("backward", "recompute"), ("optimizer",))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
     """Seconds of one micro-batch's forward and backward, and of the update, with their issuing."""
@@ -37,9 +40,7 @@ class Phases:
 
 def phases_of(trace: Trace, machine: Machine, calibration: Calibration, host: Host) -> Phases:
     """The phases of a step."""
-    forward, backward, update = (
-        _part(Same(trace), phase) for phase in ("forward", "backward", "optimizer")
-    )
+    forward, backward, update = (_part(Same(trace), phases) for phases in _PHASES)
     return Phases(
         forward_s=_device(forward, machine, calibration).total_s,
         backward_s=_device(backward, machine, calibration).total_s,
@@ -55,9 +56,9 @@ def _device(trace: Trace, machine: Machine, calibration: Calibration) -> DeviceT
 
 
 @lru_cache(maxsize=256)
-def _part(trace: Same[Trace], phase: Phase) -> Trace:
+def _part(trace: Same[Trace], phases: tuple[Phase, ...]) -> Trace:
     whole = trace.value
-    return replace(whole, ops=tuple(op for op in whole.ops if op.phase == phase))
+    return replace(whole, ops=tuple(op for op in whole.ops if op.phase in phases))
 
 
 # Cut over GPUs

@@ -1,15 +1,13 @@
 """The best way to run a step on given GPUs: which strategy, which batch, how many passes.
 
-Every strategy of `predict.strategy` is tried with the batches of one pass that are powers of two,
-and with the largest that fits; with a global batch, with its divisors instead. The best trains most
-samples a second, less a little for each complication, which has to earn its keep. What a strategy
-could reach at most (computing alone) rules it out where that is not enough: the answer is that of
-trying everything.
+Every strategy of `predict.strategy` is tried with the largest batch of one pass that fits; with a
+global batch, with every divisor of a group's share instead. The best trains most samples a second,
+less a little for each complication, which has to earn its keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.predict.calibration import Calibration
@@ -28,6 +26,9 @@ from outlay.trace.trace import Precision, Profile
 
 _COMPLICATION = 0.02
 # Assumes: a more complicated way is worth it from 2 % a step of complication on (a guess).
+_WRAPPING = 3
+_REWRITING = 10
+# Assumes: cutting matrices and stages asks for another model, worth it from 20 % on (a guess).
 _MOST_MICRO_BATCHES = 4096
 
 
@@ -48,12 +49,11 @@ class Question:
 
 def complication(strategy: Strategy) -> int:
     """How much more than one process a strategy asks of the user."""
-    steps = {"none": 0, "zero1": 1, "zero2": 1, "zero3": 1}[strategy.sharding]
     return (
-        steps
+        _WRAPPING * (strategy.sharding != "none")
         + strategy.within_node
-        + 2 * (strategy.tensor > 1)
-        + 3 * (strategy.pipeline > 1)
+        + _REWRITING * (strategy.tensor > 1)
+        + _REWRITING * (strategy.pipeline > 1)
     )
 
 
@@ -97,6 +97,13 @@ def best_step(
     if best is not None:
         return best
     return nearest or _alone(question, calibration, largest)
+
+
+def slowest(steps: Sequence[StepPrediction]) -> StepPrediction:
+    """The step of unlike GPUs in one machine: all wait for the slowest, and the fullest fits."""
+    last = max(steps, key=lambda step: step.step_time_s.likely)
+    tightest = min(steps, key=lambda step: (step.fits, step.max_batch_size))
+    return replace(last, max_batch_size=tightest.max_batch_size, memory=tightest.memory)
 
 
 def _alone(
@@ -160,14 +167,7 @@ def _batches(
                 yield size, share // size
         return
     passes = _usual_passes(strategy)
-    if question.batch_size is not None:
-        yield question.batch_size, passes
-        return
-    size = 1
-    while size < limit:
-        yield size, passes
-        size *= 2
-    yield limit, passes
+    yield question.batch_size or limit, passes
 
 
 def _usual_passes(strategy: Strategy) -> int:

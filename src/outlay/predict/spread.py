@@ -17,7 +17,7 @@ from outlay.predict.communicate import (
     gather_s,
     pass_on_s,
 )
-from outlay.predict.links import Case, Fabric, Links
+from outlay.predict.links import Case, Fabric, Links, Within
 from outlay.predict.phases import Phases
 from outlay.predict.strategy import Strategy
 from outlay.trace.trace import Memory, Profile, Structure, value_at
@@ -126,9 +126,11 @@ def spent(
     calibration: Calibration,
 ) -> Spent:
     """The time of one update in one case; `phases` are of one GPU's part of a micro-batch."""
-    links, habits = fabric.case(case), _habits(case, calibration)
+    links, habits = fabric.case(case), _habits(fabric.likely.within, case, calibration)
     shares = _stage_shares(load.blocks, strategy.pipeline)
-    pass_s = max(phases.forward_s + phases.backward_s, phases.host_pass_s) * shares
+    host_s = phases.host_pass_s + _wrapping_s(load, strategy, calibration)
+    device_s = (phases.forward_s + phases.backward_s) * habits.sharded_work(strategy)
+    pass_s = max(device_s, host_s) * shares
     forward_s = pass_s * phases.forward_s / max(phases.forward_s + phases.backward_s, 1e-12)
     backward_s = pass_s - forward_s
     update_s = _update_s(phases, strategy, site)
@@ -159,16 +161,29 @@ class _Habits:
 
     overlap: float
     straggling: float
+    work: float
+    """Computing beside gathering and scattering, over computing alone."""
+
+    def sharded_work(self, strategy: Strategy) -> float:
+        """What computing is multiplied by."""
+        return self.work if strategy.sharding == "zero3" and strategy.data > 1 else 1.0
 
 
-def _habits(case: Case, calibration: Calibration) -> _Habits:
-    overlap = calibration.estimate("overlap_reached")
-    straggling = calibration.estimate("straggling")
-    return {
-        "slow": _Habits(overlap=overlap.low, straggling=straggling.high),
-        "likely": _Habits(overlap=overlap.likely, straggling=straggling.likely),
-        "fast": _Habits(overlap=overlap.high, straggling=straggling.low),
-    }[case]
+def _habits(within: Within, case: Case, calibration: Calibration) -> _Habits:
+    overlap = calibration.estimate(f"overlap_{within}")
+    straggling, work = calibration.estimate("straggling"), calibration.estimate("sharded_work")
+    if case == "slow":
+        return _Habits(overlap=overlap.low, straggling=straggling.high, work=work.high)
+    if case == "fast":
+        return _Habits(overlap=overlap.high, straggling=straggling.low, work=work.low)
+    return _Habits(overlap=overlap.likely, straggling=straggling.likely, work=work.likely)
+
+
+def _wrapping_s(load: Load, strategy: Strategy, calibration: Calibration) -> float:
+    """What gathering and freeing blocks costs the host in one pass."""
+    if strategy.sharding != "zero3" or strategy.data == 1:
+        return 0.0
+    return (load.blocks + 1) * calibration.number("host_shard_s")
 
 
 def _stage_shares(blocks: int, stages: int) -> float:
@@ -236,28 +251,26 @@ def _data_s(
     parts = strategy.tensor * strategy.pipeline
     group = data_group(strategy, site)
     hidden = habits.overlap
+    if strategy.sharding == "zero3":
+        late_s = _sharded_s(one_pass, load, strategy, site, links)
+        whole_s = _sharded_s(_Pass(forward_s=0.0, backward_s=0.0), load, strategy, site, links)
+        return micro_batches * (hidden * late_s + (1 - hidden) * whole_s)
+    size_bytes = load.gradient_bytes / parts
+    if strategy.sharding != "none":
+        size_bytes /= 2  # gradients are scattered while backward runs ...
+    late_s, whole_s = (
+        exposed_s(size_bytes, time_s, load.ready, group, links)
+        for time_s in (one_pass.backward_s, 0.0)
+    )
+    exposed = hidden * late_s + (1 - hidden) * whole_s
     if strategy.sharding == "none":
-        late_s = exposed_s(
-            load.gradient_bytes / parts, one_pass.backward_s, load.ready, group, links
-        )
-        whole_s = exposed_s(load.gradient_bytes / parts, 0.0, load.ready, group, links)
-        return hidden * late_s + (1 - hidden) * whole_s
-    if strategy.sharding in ("zero1", "zero2"):
-        # Gradients are scattered while backward runs, parameters gathered after the update.
-        late_s = exposed_s(
-            load.gradient_bytes / parts / 2, one_pass.backward_s, load.ready, group, links
-        )
-        return late_s + gather_s(load.sent_bytes / parts, group, links)
-    return _sharded_s(one_pass, load, strategy, site, links, micro_batches)
+        return exposed
+    # ... and parameters gathered after the update.
+    return exposed + gather_s(load.sent_bytes / parts, group, links)
 
 
 def _sharded_s(
-    one_pass: _Pass,
-    load: Load,
-    strategy: Strategy,
-    site: Site,
-    links: Links,
-    micro_batches: int,
+    one_pass: _Pass, load: Load, strategy: Strategy, site: Site, links: Links
 ) -> float:
     """Fully sharded: a block's parameters are gathered while the one before computes.
 
@@ -280,7 +293,7 @@ def _sharded_s(
     forward, backward = one_pass.forward_s / blocks, one_pass.backward_s / blocks
     ahead = (blocks - 1) * max(gather - forward, 0.0) + rest + gather
     behind = blocks * max(2 * gather + across - backward, 0.0) + rest + gather
-    return micro_batches * (ahead + behind)
+    return ahead + behind
 
 
 # Memory

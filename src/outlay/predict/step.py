@@ -28,6 +28,7 @@ from outlay.predict.memory import (
     largest_batch,
     memory_need,
     room_on,
+    table_need,
 )
 from outlay.predict.phases import cut, phases_of
 from outlay.predict.remember import Same
@@ -365,17 +366,20 @@ def spread_memory(
     placement: Placement,
     calibration: Calibration,
 ) -> MemoryNeed:
-    """What one GPU needs: as alone, less what it need not hold, and more for exchanging."""
+    """What one GPU needs: as alone, less what it need not hold, and more for exchanging.
+
+    Alone it is as the profile's table has it, which is of the reference GPU.
+    """
     relief = relief_bytes(profile, batch_size, strategy, placement.site)
+    alone = table_need(profile, batch_size, calibration)
     room = placement.room
-    eased = replace(room, available_bytes=room.available_bytes + relief)
-    need = memory_need(profile, batch_size, eased, calibration)
-    return replace(
-        need,
-        allocated_bytes=_less(need.allocated_bytes, relief),
-        reserved_bytes=_less(need.reserved_bytes, relief),
+    margin = calibration.number("memory_margin_fraction")
+    return MemoryNeed(
+        allocated_bytes=_less(alone.allocated_bytes, relief),
+        reserved_bytes=_less(alone.reserved_bytes, relief),
         available_bytes=room.available_bytes,
-        fits=need.fits and relief > -room.available_bytes,
+        context_bytes=room.context_bytes,
+        fits=alone.needed_bytes - relief <= room.available_bytes * (1 - margin),
     )
 
 
@@ -391,11 +395,6 @@ def largest_spread(
     profile: Profile, strategy: Strategy, placement: Placement, calibration: Calibration
 ) -> int:
     """The largest batch of one pass that fits by a strategy, 0 where not even one sample does."""
-    room = placement.room
-    if strategy.tensor == strategy.pipeline == 1:
-        relief = relief_bytes(profile, 1, strategy, placement.site)
-        eased = replace(room, available_bytes=room.available_bytes + relief)
-        return largest_batch(profile, eased, calibration, COARSE)
 
     def fits(size: int) -> bool:
         return spread_memory(profile, size, strategy, placement, calibration).fits

@@ -61,7 +61,7 @@ def option_document(option: Option) -> Document:
         "provider": offer.provider,
         "instance": offer.instance,
         "gpu": offer.gpu,
-        "gpus": offer.gpus,
+        **_spread_document(step),
         "tenancy": option.tenancy,
         "region": offer.region,
         "price_usd_per_hour": offer.hourly_usd(option.tenancy),
@@ -189,12 +189,16 @@ def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, 
     return {
         "gpu": step.placement.gpu.name,
         "asked": spelling,
+        **_spread_document(step),
         "batch_size": step.batch_size,
+        "global_batch_size": step.global_batch_size,
         "step_time_s": estimate_document(step.step_time_s),
         "host_time_s": step.host_time_s,
         "device_time_s": step.device_time_s,
         "device_time_by_kind_s": dict(step.by_kind_s),
         "input_time_s": step.input_s,
+        "exchange_time_s": estimate_document(step.exchange_s),
+        "waiting_time_s": step.waiting_s,
         "samples_per_s": step.samples_per_s if step.batch_size else None,
         "bound": step.bound,
         "mfu": step.mfu,
@@ -207,6 +211,25 @@ def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, 
         "fits": step.fits,
         "max_batch_size": step.max_batch_size,
         "notes": list(notes),
+    }
+
+
+def _spread_document(step: StepPrediction) -> Document:
+    """How a step is spread over GPUs."""
+    strategy, placement = step.strategy, step.placement
+    return {
+        "gpus": placement.gpus,
+        "nodes": placement.nodes,
+        "strategy": {
+            "name": strategy.name,
+            "data": strategy.data,
+            "sharding": strategy.sharding,
+            "within_node": strategy.within_node,
+            "tensor": strategy.tensor,
+            "pipeline": strategy.pipeline,
+        },
+        "micro_batches": step.micro_batches,
+        "power_limit_w": placement.power_limit_w,
     }
 
 

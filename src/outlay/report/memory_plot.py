@@ -16,6 +16,7 @@ from outlay.errors import ExtraMissing, InputError
 from outlay.files import check_folder, write_whole
 from outlay.report.text import count, size
 from outlay.trace.step_report import MemoryPoint, MemoryTimeline
+from outlay.trace.trace import Phase
 from outlay.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -108,11 +109,16 @@ def edges(timeline: MemoryTimeline) -> list[float]:
     return [0.0, *(float(number) for number in numbers[:-1]), float(timeline.operations)]
 
 
+def _drawn(phase: Phase) -> Phase:
+    """Recomputing alternates with backward block by block, and is drawn as a part of it."""
+    return "backward" if phase == "recompute" else phase
+
+
 def stretches(timeline: MemoryTimeline) -> Iterator[tuple[Phase, float, float]]:
     """Consecutive operations of one phase: the phase, and where it begins and ends."""
     marks = list(pairwise(edges(timeline)))
     pairs = zip(timeline.points, marks, strict=True)
-    for phase, group in groupby(pairs, key=lambda pair: pair[0].phase):
+    for phase, group in groupby(pairs, key=lambda pair: _drawn(pair[0].phase)):
         spans = [span for _, span in group]
         yield phase, spans[0][0], spans[-1][1]
 

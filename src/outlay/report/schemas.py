@@ -36,6 +36,7 @@ def schema(name: str) -> Schema:
         "offers": _offers,
         "gpus": _gpus,
         "predict": _predict,
+        "fit": _fit,
         "host": _host,
         "trace": _trace,
         "profiles": _profiles,
@@ -64,6 +65,24 @@ def _list_of(item: Schema) -> Schema:
     return {"type": "array", "items": item}
 
 
+def _spread() -> dict[str, Schema]:
+    strategy = _object(
+        name=_TEXT,
+        data=_COUNT,
+        sharding={"enum": ["none", "zero1", "zero2", "zero3"]},
+        within_node=_FLAG,
+        tensor=_COUNT,
+        pipeline=_COUNT,
+    )
+    return {
+        "gpus": _COUNT,
+        "nodes": _COUNT,
+        "strategy": strategy,
+        "micro_batches": _COUNT,
+        "power_limit_w": _or_null(_NUMBER),
+    }
+
+
 def _plan() -> Schema:
     line = _object(name=_TEXT, usd=_NUMBER, low=_NUMBER, high=_NUMBER, basis=_TEXT, source=_TEXT)
     option = _object(
@@ -71,7 +90,7 @@ def _plan() -> Schema:
         provider=_TEXT,
         instance=_TEXT,
         gpu=_TEXT,
-        gpus=_COUNT,
+        **_spread(),
         tenancy={"enum": ["on-demand", "spot", "reserved", "owned"]},
         region=_TEXT,
         price_usd_per_hour=_or_null(_NUMBER),
@@ -164,12 +183,16 @@ def _predict() -> Schema:
     prediction = _object(
         gpu=_TEXT,
         asked=_TEXT,
+        **_spread(),
         batch_size=_COUNT,
+        global_batch_size=_COUNT,
         step_time_s=_ESTIMATE,
         host_time_s=_NUMBER,
         device_time_s=_NUMBER,
         device_time_by_kind_s={"type": "object", "additionalProperties": _NUMBER},
         input_time_s=_NUMBER,
+        exchange_time_s=_ESTIMATE,
+        waiting_time_s=_NUMBER,
         samples_per_s=_or_null(_NUMBER),
         bound={"enum": ["arithmetic", "memory", "host", "input", "network"]},
         mfu=_NUMBER,
@@ -184,6 +207,56 @@ def _predict() -> Schema:
         notes=_TEXTS,
     )
     return _document(target=_TEXT, predictions=_list_of(prediction))
+
+
+def _fit() -> Schema:
+    offer = _object(
+        provider=_TEXT,
+        instance=_TEXT,
+        region=_TEXT,
+        price_usd_per_hour=_or_null(_NUMBER),
+        as_of=_TEXT,
+        source=_TEXT,
+    )
+    changes = _object(
+        arithmetic=_or_null({"enum": ["bf16 autocast", "fp16 autocast", "bf16"]}),
+        recompute=_or_null({"enum": ["blocks", "selective"]}),
+        update=_or_null({"enum": ["fused", "8-bit", "offloaded"]}),
+        lora_rank=_COUNT,
+        accumulate=_COUNT,
+    )
+    way = _object(
+        name=_TEXT,
+        changes=changes,
+        kinds=_TEXTS,
+        gpu=_TEXT,
+        gpus=_COUNT,
+        strategy=_TEXT,
+        fits=_FLAG,
+        batch_size=_COUNT,
+        micro_batches=_COUNT,
+        global_batch_size=_COUNT,
+        max_batch_size=_COUNT,
+        step_time_s=_ESTIMATE,
+        peak_allocated_bytes=_ESTIMATE,
+        peak_reserved_bytes=_ESTIMATE,
+        available_bytes=_NUMBER,
+        saved_bytes=_or_null(_NUMBER),
+        time_ratio=_or_null(_NUMBER),
+        usd_per_million_samples=_or_null(_NUMBER),
+        offer=_or_null(offer),
+        lines=_TEXTS,
+    )
+    return _document(
+        target=_TEXT,
+        gpu=_TEXT,
+        batch_size=_or_null(_COUNT),
+        answer=_TEXTS,
+        unchanged=way,
+        ways=_list_of(way),
+        left_out={"type": "object", "additionalProperties": _TEXT},
+        bigger_gpu=_or_null(way),
+    )
 
 
 def _host() -> Schema:
@@ -221,7 +294,9 @@ def _trace() -> Schema:
     on_gpu = _object(
         gpu=_TEXT,
         asked=_TEXT,
+        **_spread(),
         batch_size=_COUNT,
+        global_batch_size=_COUNT,
         peak_allocated_bytes=_ESTIMATE,
         peak_reserved_bytes=_ESTIMATE,
         context_bytes=_NUMBER,

@@ -112,8 +112,9 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
     """One row per GPU."""
     rows = [
         (
-            one.placement.gpu.name,
-            str(one.batch_size),
+            _where(one),
+            one.strategy.name,
+            _batch(one),
             str(one.max_batch_size),
             duration(one.step_time_s.likely),
             f"{duration(one.step_time_s.low)} - {duration(one.step_time_s.high)}",
@@ -127,13 +128,29 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
         for one in predictions
     ]
     return table(
-        ("gpu", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu", "reserves",
+        ("gpu", "strategy", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu", "reserves",
          "has", "fits"),
         rows,
         width,
         right=("batch", "max batch", "step", "samples/s", "mfu", "reserves", "has"),
-        drop=("mfu", "samples/s", "has", "bound", "reserves"),
+        drop=(
+            *(() if any(one.placement.site.total > 1 for one in predictions) else ("strategy",)),
+            "mfu", "has", "samples/s", "bound", "reserves",
+        ),
     )  # fmt: skip
+
+
+def _where(one: StepPrediction) -> str:
+    """`RTX 3090`, `8x RTX 3090`, `4 x 8x H100 SXM`."""
+    placement = one.placement
+    count = f"{placement.gpus}x " if placement.gpus > 1 else ""
+    nodes = f"{placement.nodes} x " if placement.nodes > 1 else ""
+    return f"{nodes}{count}{placement.gpu.name}"
+
+
+def _batch(one: StepPrediction) -> str:
+    """Of one pass, with the number of passes in an update."""
+    return str(one.batch_size) + (f" x{one.micro_batches}" if one.micro_batches > 1 else "")
 
 
 def breakdown_table(predictions: Sequence[StepPrediction], width: int) -> Table:
@@ -143,16 +160,19 @@ def breakdown_table(predictions: Sequence[StepPrediction], width: int) -> Table:
         for kind, time_s in one.by_kind_s.items():
             totals[kind] = totals.get(kind, 0.0) + time_s / one.device_time_s
     kinds = sorted(totals, key=lambda kind: -totals[kind])
+    several = any(one.placement.site.total > 1 for one in predictions)
+    exchange = ("exchange",) if several else ()
     rows = [
         (
-            one.placement.gpu.name,
+            _where(one),
             duration(one.device_time_s),
             duration(one.host_time_s),
+            *((duration(one.exchange_s.likely),) if several else ()),
             *(f"{one.by_kind_s.get(kind, 0.0) / one.device_time_s:.0%}" for kind in kinds),
         )
         for one in predictions
     ]
-    names: tuple[str, ...] = ("gpu", "device", "host", *kinds)
+    names: tuple[str, ...] = ("gpu", "device", "host", *exchange, *kinds)
     return table(names, rows, width, right=names[1:], drop=tuple(reversed(kinds[3:])))
 
 

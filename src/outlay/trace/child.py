@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 _GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
 """Batch sizes at which the allocator is modelled: each up to 8, then four to each doubling."""
-_MOST_RESERVED_BYTES = 512 * GIB
+_MOST_GROWN_BYTES = 512 * GIB
+"""Beyond what one sample takes: models too large for any one GPU are spread over many."""
 _LIBRARIES = (
     "torch",
     "torchvision",
@@ -269,7 +270,8 @@ def _held(captures: Sequence[Capture], history: History | None) -> dict[int, Hel
     points: dict[int, Held] = {}
     for batch_size in _GRID:
         points[batch_size] = held_and_needed(history, batch_size)
-        if points[batch_size].reserved_bytes > _MOST_RESERVED_BYTES:
+        grown_bytes = points[batch_size].reserved_bytes - points[_GRID[0]].reserved_bytes
+        if grown_bytes > _MOST_GROWN_BYTES:
             break
     return points
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from outlay.trace.trace import Kind, Phase, Precision
 
-PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+PHASES: tuple[Phase, ...] = ("forward", "backward", "recompute", "optimizer")
 CATEGORIES = tuple(one.name for one in fields(Memory))
 """The categories of memory, in the order of `Memory`."""
 

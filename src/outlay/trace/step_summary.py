@@ -59,6 +59,8 @@ def _phases(capture: Capture) -> tuple[PhaseTotal, ...]:
     totals = []
     for phase in PHASES:
         ops = [op for op in capture.ops if op.phase == phase]
+        if phase == "recompute" and not ops:
+            continue
         totals.append(
             PhaseTotal(
                 phase=phase,

@@ -39,7 +39,7 @@ def readiness(ops: Sequence[Op], finished: Sequence[tuple[int, int]]) -> tuple[f
 
 def _time_s(op: Op) -> float:
     """A rough time of an operation of backward; none for others."""
-    if op.phase != "backward":
+    if op.phase not in ("backward", "recompute"):
         return 0.0
     rate = _PLAIN_FLOPS_PER_S if op.precision in ("fp32", "fp64") else _TENSOR_FLOPS_PER_S
     return max(op.flops / rate, op.moved_bytes / _BYTES_PER_S) + _LAUNCH_S * (op.launches > 0)

@@ -27,7 +27,12 @@ Kind = Literal[
     "rnn",
     "other",  # an operator outlay has no formula for
 ]
-Phase = Literal["forward", "backward", "optimizer"]
+Phase = Literal[
+    "forward",
+    "backward",
+    "recompute",  # forward again within backward, as activation checkpointing does
+    "optimizer",
+]
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int"]
 """The arithmetic the code asks for. `tf32` is fp32 tensors with TF32 allowed; what a GPU makes of
 it (fp32 where it has no TF32) is decided when predicting."""

@@ -79,6 +79,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.optimizer_task = -1
         """The backward pass that called the optimizer from a hook, if one did."""
         self.modules_running = 0
+        self.recomputing = 0
+        """Whether torch's checkpoint runs a forward again: how deep."""
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
         self._after_backward = False
@@ -112,10 +114,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_answer = True
         on_gpu = [t for t in stored(out) if _is_on_gpu(t)]
-        with self.ledger.holding(self._first_taken(func, args, kwargs, out), phase):
+        during: Phase = "backward" if phase == "recompute" else phase
+        with self.ledger.holding(self._first_taken(func, args, kwargs, out), during):
             for tensor in on_gpu:
-                self.ledger.made(tensor, phase)
-        self._take_workspace(func, phase, args, kwargs, out)
+                self.ledger.made(tensor, during)
+        self._take_workspace(func, during, args, kwargs, out)
         if isinstance(out, bool):  # a question, answered on the host
             return out
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
@@ -133,8 +136,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         task = torch._C._current_graph_task_id()
         if task != -1:
             self._after_backward = True
-            in_hook = self.in_optimizer and task == self.optimizer_task
-            return "optimizer" if in_hook else "backward"
+            if self.in_optimizer and task == self.optimizer_task:
+                return "optimizer"
+            again = self.recomputing or (self.modules_running and torch.is_grad_enabled())
+            return "recompute" if again else "backward"
         if self.modules_running:
             return "forward"
         if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):

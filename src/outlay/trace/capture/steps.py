@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
+from torch.utils import checkpoint
 
 from outlay.trace.capture import (
     attention,
@@ -180,6 +181,7 @@ def _capture(
         recorder,
         _watched_optimizers(recorder),
         _watched_modules(recorder),
+        _watched_recomputing(recorder),
         changed(build, manner.changes) as changed_build,
     ):
         patch_imported_libraries(patches)
@@ -317,6 +319,28 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def _watched_recomputing(recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder while torch's checkpoint runs a forward again."""
+    patches = Patches()
+    hook = getattr(checkpoint, "_recomputation_hook", None)
+
+    def entering(original: Callable[..., object], change: int) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            recorder.recomputing += change
+            return original(*args)
+
+        return call
+
+    if hook is not None:
+        patches.set(hook, "__enter__", entering(hook.__enter__, 1))
+        patches.set(hook, "__exit__", entering(hook.__exit__, -1))
+    try:
+        yield
+    finally:
+        patches.restore()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,170 @@
+"""What to write for each change that `outlay fit` names, at the user's own lines where found."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The lines that make a change, and what to mind."""
+
+    lines: tuple[str, ...]
+    caution: str = ""
+
+
+_MODEL = "model"
+ADVICE: dict[str, Advice] = {
+    "bf16 autocast": Advice(
+        lines=(
+            'with torch.autocast("cuda", torch.bfloat16):',
+            "    loss = ...          # forward and loss; backward stays outside",
+        ),
+    ),
+    "fp16 autocast": Advice(
+        lines=(
+            'scaler = torch.amp.GradScaler("cuda")',
+            'with torch.autocast("cuda", torch.float16):',
+            "    loss = ...",
+            "scaler.scale(loss).backward()",
+            "scaler.step(optimizer); scaler.update()",
+        ),
+        caution="Gradients that overflow skip a step now and then.",
+    ),
+    "pure bf16": Advice(
+        lines=("model = model.to(torch.bfloat16)  # and floating-point inputs",),
+        caution="Updates smaller than 1/256 of a weight are lost: check that the loss still falls.",
+    ),
+    "recompute blocks": Advice(
+        lines=(
+            "from torch.utils.checkpoint import checkpoint",
+            "x = checkpoint(block, x, use_reentrant=False)  # instead of x = block(x)",
+            "# transformers: model.gradient_checkpointing_enable()",
+        ),
+    ),
+    "recompute cheap operations": Advice(
+        lines=(
+            "from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts",
+            "keep = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, ...]",
+            "contexts = partial(create_selective_checkpoint_contexts, keep)",
+            "x = checkpoint(block, x, use_reentrant=False, context_fn=contexts)",
+        ),
+        caution="Costs the host much: every operation of a block passes through Python.",
+    ),
+    "fused optimizer": Advice(lines=("torch.optim.AdamW(..., fused=True)",)),
+    "8-bit optimizer": Advice(
+        lines=("import bitsandbytes as bnb", "optimizer = bnb.optim.AdamW8bit(...)"),
+        caution="pip install bitsandbytes. State is kept in 8 bits; results differ a little.",
+    ),
+    "paged 8-bit optimizer": Advice(
+        lines=("import bitsandbytes as bnb", "optimizer = bnb.optim.PagedAdamW8bit(...)"),
+        caution="pip install bitsandbytes. State moves to the host's memory when there is no room.",
+    ),
+    "optimizer on the host": Advice(
+        lines=(
+            "# deepspeed: zero_optimization.offload_optimizer.device = cpu",
+            "# or copies of the parameters in pinned memory, updated there:",
+            "master.grad.copy_(p.grad, non_blocking=True); ...; p.copy_(master)",
+        ),
+        caution="The host needs memory for parameters, gradients and state; fused=True there, too.",
+    ),
+    "smaller passes": Advice(
+        lines=(
+            "for part in batch.chunk(passes):",
+            "    (loss_of(part) / passes).backward()",
+            "optimizer.step(); optimizer.zero_grad()",
+        ),
+        caution="Batch norm sees the smaller batch.",
+    ),
+    "DDP": Advice(
+        lines=("model = DistributedDataParallel(model)  # torchrun --nproc-per-node N train.py",)
+    ),
+    "ZeRO-2": Advice(lines=("# deepspeed: zero_optimization.stage = 2",)),
+    "FSDP": Advice(
+        lines=(
+            "from torch.distributed.fsdp import fully_shard",
+            "for block in model.blocks: fully_shard(block)",
+            "fully_shard(model)      # torchrun --nproc-per-node N train.py",
+        )
+    ),
+    "tensor parallel": Advice(
+        lines=("# torch.distributed.tensor.parallel.parallelize_module(block, mesh, plan)",),
+        caution="Asks for a plan for every block; wants NVLink.",
+    ),
+    "pipeline parallel": Advice(
+        lines=("# torch.distributed.pipelining: pipeline(model, ...), ScheduleInterleaved1F1B",),
+        caution="Asks for a model that can be cut into stages.",
+    ),
+}
+_LORA = Advice(
+    lines=(
+        "from peft import LoraConfig, get_peft_model",
+        'model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))',
+    ),
+    caution="Trains small matrices beside a frozen model: for fine-tuning, not from scratch.",
+)
+
+
+def advice_for(kind: str) -> Advice:
+    """What to write for one kind of change."""
+    return _LORA if kind.startswith("LoRA") else ADVICE[kind]
+
+
+# The user's own lines
+
+_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Adafactor", "NAdam", "RAdam", "Lion")
+
+
+@dataclass(slots=True)
+class _Finder(ast.NodeVisitor):
+    optimizer: int | None = None
+    backward: int | None = None
+    forward: int | None = None
+    found: list[int] = field(default_factory=list)
+
+    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
+        """Look at one call."""
+        name = _name(node.func)
+        if name in _OPTIMIZERS and self.optimizer is None:
+            self.optimizer = node.lineno
+        if name == "backward" and self.backward is None:
+            self.backward = node.lineno
+        self.generic_visit(node)
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def places_in(path: Path) -> dict[str, str]:
+    """Where a file makes its optimizer and calls backward: `train.py:31  loss.backward()`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    finder = _Finder()
+    finder.visit(tree)
+    lines = text.splitlines()
+    places = {"optimizer": finder.optimizer, "backward": finder.backward}
+    return {
+        what: f"{path.name}:{line}  {lines[line - 1].strip()}"
+        for what, line in places.items()
+        if line is not None
+    }
+
+
+PLACE_OF = {
+    "bf16 autocast": "backward",
+    "fp16 autocast": "backward",
+    "smaller passes": "backward",
+    "fused optimizer": "optimizer",
+    "8-bit optimizer": "optimizer",
+    "paged 8-bit optimizer": "optimizer",
+    "optimizer on the host": "optimizer",
+}
+"""The place in the user's file that a change is about."""

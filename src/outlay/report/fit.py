@@ -1,0 +1,182 @@
+"""What `outlay fit` found: a sentence, a table, the lines to write; and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from outlay.fit_advice import PLACE_OF, advice_for
+from outlay.fitting import Fit, Way
+from outlay.report.console import Page, muted, table
+from outlay.report.json import SCHEMA, Document, estimate_document
+from outlay.report.text import duration, gib, usd
+
+_SHOWN = 12
+_WITH_LINES = 3
+
+
+def print_fit(
+    out: Page,
+    target: str,
+    found: Fit,
+    places: Mapping[str, str],
+    *,
+    show_all: bool = False,
+    notes: Sequence[str] = (),
+) -> None:
+    """The answer in words, the ways as a table, and the lines of the best of them."""
+    for sentence in answer(target, found):
+        out.print(sentence)
+    fitting = [way for way in found.ways if way.step.fits]
+    shown = list(found.ways) if show_all else fitting[:_SHOWN] or list(found.ways)[:_SHOWN]
+    out.print()
+    out.print(_table([found.unchanged, *shown], out.width))
+    if len(fitting) > len(shown):
+        out.print(muted(f"{len(fitting) - len(shown)} more fit: --all shows them."))
+    for way in fitting[:_WITH_LINES]:
+        out.print()
+        out.print(f"{way.name}:")
+        for line in lines_of(way, places):
+            out.print(f"  {line}")
+    if found.left_out:
+        out.print()
+    for name, reason in found.left_out.items():
+        out.print(muted(f"{name}: left out, {reason}."))
+    for note in notes:
+        out.print(muted(note))
+
+
+def answer(target: str, found: Fit) -> list[str]:
+    """Three sentences at most: does it fit, what is cheapest, and what a bigger GPU would cost."""
+    gpu, alone = found.gpu.name, found.unchanged.step
+    size = f" at batch {found.batch_size}" if found.batch_size else ""
+    if alone.fits:
+        said = [f"{target} fits on {gpu} as it is{size}: its largest batch is {alone.max_batch_size}."]
+    else:
+        said = [
+            f"{target} does not fit on {gpu}{size}: it would reserve "
+            f"{gib(alone.memory.reserved_bytes.likely)} of {gib(alone.memory.available_bytes)}"
+            + (f" (its largest batch is {alone.max_batch_size})." if alone.max_batch_size else ".")
+        ]
+    best = next((way for way in found.ways if way.step.fits and way.kinds), None)
+    if best is None:
+        said.append("Nothing that was tried makes it fit.")
+    else:
+        said.append(f"Cheapest change: {best.name}{_priced(best)}.")
+    if found.bigger is not None and not alone.fits:
+        bigger = found.bigger
+        said.append(f"Unchanged, it runs cheapest on {bigger.name}{_priced(bigger)}.{_verdict(best, bigger)}")
+    return said
+
+
+def _priced(way: Way) -> str:
+    cost = way.usd_per_million_samples
+    if cost is None or way.offer is None:
+        return ", for which no price is known" if way.step.fits else ""
+    return f", {usd(cost)} for a million samples ({way.offer.provider} {way.offer.instance})"
+
+
+def _verdict(best: Way | None, bigger: Way) -> str:
+    if best is None:
+        return ""
+    mine, theirs = best.usd_per_million_samples, bigger.usd_per_million_samples
+    if mine is None or theirs is None:
+        return ""
+    if mine <= theirs:
+        return f" It needs no bigger GPU: the change saves {usd(theirs - mine)} a million samples."
+    return f" The bigger GPU is cheaper by {usd(mine - theirs)} a million samples."
+
+
+def _table(ways: Sequence[Way], width: int) -> object:
+    rows = [
+        (
+            way.name,
+            "yes" if way.step.fits else "no",
+            _batch(way),
+            str(way.step.max_batch_size),
+            gib(way.step.memory.reserved_bytes.likely) if way.step.batch_size else "-",
+            "-" if way.saved_bytes is None else gib(way.saved_bytes),
+            duration(way.step.step_time_s.likely) if way.step.batch_size else "-",
+            "-" if way.time_ratio is None else f"{way.time_ratio:.2f}x",
+            "-" if way.usd_per_million_samples is None else usd(way.usd_per_million_samples),
+        )
+        for way in ways
+    ]
+    return table(
+        ("change", "fits", "batch", "max batch", "reserves", "saves", "step", "per sample",
+         "$/M samples"),
+        rows,
+        width,
+        right=("batch", "max batch", "reserves", "saves", "step", "per sample", "$/M samples"),
+        drop=("step", "max batch", "saves"),
+        wrap="change",
+    )  # fmt: skip
+
+
+def _batch(way: Way) -> str:
+    passes = f" x{way.step.micro_batches}" if way.step.micro_batches > 1 else ""
+    return f"{way.step.batch_size}{passes}"
+
+
+def lines_of(way: Way, places: Mapping[str, str]) -> list[str]:
+    """What to write for a way, at the user's own lines where they were found."""
+    lines: list[str] = []
+    for kind in way.kinds:
+        advice = advice_for(kind)
+        place = places.get(PLACE_OF.get(kind, ""))
+        if place:
+            lines.append(f"# at {place}")
+        lines += advice.lines
+        if advice.caution:
+            lines.append(f"# {advice.caution}")
+    return lines
+
+
+def fit_document(target: str, found: Fit, places: Mapping[str, str]) -> Document:
+    """`outlay fit --json`."""
+    return {
+        "schema": SCHEMA,
+        "target": target,
+        "gpu": found.gpu.name,
+        "batch_size": found.batch_size,
+        "answer": answer(target, found),
+        "unchanged": _way_document(found.unchanged, places),
+        "ways": [_way_document(way, places) for way in found.ways],
+        "left_out": dict(found.left_out),
+        "bigger_gpu": None if found.bigger is None else _way_document(found.bigger, places),
+    }
+
+
+def _way_document(way: Way, places: Mapping[str, str]) -> Document:
+    step, offer = way.step, way.offer
+    return {
+        "name": way.name,
+        "changes": asdict(way.changes),
+        "kinds": list(way.kinds),
+        "gpu": step.placement.gpu.name,
+        "gpus": step.placement.gpus,
+        "strategy": step.strategy.name,
+        "fits": step.fits,
+        "batch_size": step.batch_size,
+        "micro_batches": step.micro_batches,
+        "global_batch_size": step.global_batch_size,
+        "max_batch_size": step.max_batch_size,
+        "step_time_s": estimate_document(step.step_time_s),
+        "peak_allocated_bytes": estimate_document(step.memory.allocated_bytes),
+        "peak_reserved_bytes": estimate_document(step.memory.reserved_bytes),
+        "available_bytes": step.memory.available_bytes,
+        "saved_bytes": way.saved_bytes,
+        "time_ratio": way.time_ratio,
+        "usd_per_million_samples": way.usd_per_million_samples,
+        "offer": None
+        if offer is None
+        else {
+            "provider": offer.provider,
+            "instance": offer.instance,
+            "region": offer.region,
+            "price_usd_per_hour": offer.price_usd_per_hour,
+            "as_of": offer.as_of,
+            "source": offer.source,
+        },
+        "lines": lines_of(way, places),
+    }
