@@ -100,15 +100,17 @@ def _score(row: dict[str, str]) -> Score:
         ).total_s
         for case in ("likely", "slow", "fast")
     )
-    return Score(
-        row=row, measured=float(row["efficiency"]), low=slow, likely=likely, high=fast
-    )
+    return Score(row=row, measured=float(row["efficiency"]), low=slow, likely=likely, high=fast)
 
 
 def _gpu(row: dict[str, str]) -> Gpu:
     """Of several forms, the one with NVLink where the row says so."""
     forms = find_gpu(row["gpu"]).candidates
-    joined = [gpu for gpu in forms if gpu.nvlink_reach in ("all", "mesh")] if row["nvlink"] == "yes" else []
+    joined = (
+        [gpu for gpu in forms if gpu.nvlink_reach in ("all", "mesh")]
+        if row["nvlink"] == "yes"
+        else []
+    )
     return (*joined, *forms)[0]
 
 

@@ -105,7 +105,9 @@ ACCUMULATE = "smaller passes"
 def _names_of(changes: Changes) -> tuple[str, ...]:
     """The single changes that a combination is made of."""
     return tuple(
-        name for name, single in _SINGLE.items() if single.joined(UNCHANGED) and _has(changes, single)
+        name
+        for name, single in _SINGLE.items()
+        if single.joined(UNCHANGED) and _has(changes, single)
     )
 
 
@@ -289,6 +291,8 @@ def way_of(profile: Profile, changes: Changes, wish: Wish, calibration: Calibrat
             largest=largest,
             conditions=wish.conditions,
         )
+    if changes.recompute == "selective":
+        step = _through_python(step, calibration)
     if changes.update == "offloaded":
         step = _updated_elsewhere(step, profile, wish.moments, calibration)
     kinds = (*_names_of(changes), *((ACCUMULATE,) if passes > 1 else ()))
@@ -299,6 +303,23 @@ def way_of(profile: Profile, changes: Changes, wish: Wish, calibration: Calibrat
         kinds=kinds,
         step=step,
         offer=cheapest_offer(wish.gpu, 1),
+    )
+
+
+def _through_python(step: StepPrediction, calibration: Calibration) -> StepPrediction:
+    """The step where every operation of a block is looked at in Python: the host takes longer."""
+    slower = calibration.estimate("host_selective")
+    host_s = step.host_time_s * slower.likely
+    time_s = step.step_time_s
+    return replace(
+        step,
+        host_time_s=host_s,
+        step_time_s=Estimate(
+            low=max(time_s.low, step.host_time_s * slower.low * time_s.low / time_s.likely),
+            likely=max(time_s.likely, host_s),
+            high=max(time_s.high, step.host_time_s * slower.high),
+        ),
+        bound="host" if host_s > step.device_time_s else step.bound,
     )
 
 
@@ -421,9 +442,7 @@ def _paged(
             continue
         size = wish.batch_size or largest_batch(profile, placement.room, calibration) or 1
         state_bytes = profile.memory_at(size).optimizer_state
-        room = replace(
-            placement.room, available_bytes=placement.room.available_bytes + state_bytes
-        )
+        room = replace(placement.room, available_bytes=placement.room.available_bytes + state_bytes)
         step = predict_step(profile, placement, size, calibration, conditions=wish.conditions)
         need = memory_need(profile, size, room, calibration)
         if step.fits or not need.fits:

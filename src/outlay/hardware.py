@@ -169,10 +169,15 @@ _PEERS = {"yes": True, "no": False}
 
 def _link(name: str, parameter: str) -> str:
     """What the first row that fits a GPU says about its links; empty where none does."""
-    for row in rows_of("gpu_links.csv"):
+    for row in _link_rows():
         if row["parameter"] == parameter and fnmatchcase(name, row["gpu_pattern"]):
             return row["value"]
     return ""
+
+
+@cache
+def _link_rows() -> list[dict[str, str]]:
+    return rows_of("gpu_links.csv")
 
 
 def _reach(value: str, topology: str) -> Reach:

@@ -156,7 +156,7 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
             precision=precision,
             wanted=wanted,
         )
-        return best_step(question, calibration())
+        return best_step(question, calibration(), thorough=False)
 
     def predict(offer: Offer) -> StepPrediction:
         return spanning([predict_form(one) for one in placements_of(offer, workload)])

@@ -31,7 +31,7 @@ def links_of(offer: Offer) -> KnownLinks:
 @cache
 def _links(provider: str, instance: str) -> KnownLinks:
     found: dict[str, str] = {}
-    for row in rows_of("instance_links.csv"):
+    for row in _rows():
         if row["provider"] == provider and fnmatchcase(instance, row["instance_pattern"]):
             found.setdefault(row["parameter"], row["value"])
     network = found.get("network")
@@ -40,3 +40,8 @@ def _links(provider: str, instance: str) -> KnownLinks:
         network_bytes_per_s=None if network is None else float(network) * GBIT_BYTES_PER_S,
         network_kind=found.get("network_kind", ""),
     )
+
+
+@cache
+def _rows() -> list[dict[str, str]]:
+    return rows_of("instance_links.csv")

@@ -28,7 +28,7 @@ from outlay.predict.machine import Machine
 from outlay.predict.passing import pass_s
 from outlay.predict.product import product_s, recipe_of
 from outlay.predict.remember import Same
-from outlay.trace.trace import Kind, Op, Trace
+from outlay.trace.trace import Kind, Op, Phase, Trace
 
 
 @lru_cache(maxsize=65_536)
@@ -58,6 +58,7 @@ class DeviceTime:
     total_s: float
     by_kind_s: Mapping[Kind, float]
     """By kind of operation, largest first."""
+    by_phase_s: Mapping[Phase, float]
     arithmetic_s: float
     """In matrix products that wait for arithmetic rather than for memory."""
     doubt: float
@@ -80,11 +81,23 @@ def op_time_s(op: Op, machine: Machine, calibration: Calibration) -> float:
 
 def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> DeviceTime:
     """The time the device is busy in one step."""
+    return _device_time(Same(trace), Same(machine), Same(calibration))
+
+
+@lru_cache(maxsize=1024)
+def _device_time(
+    trace: Same[Trace], gpu: Same[Machine], numbers: Same[Calibration]
+) -> DeviceTime:
+    machine, calibration = gpu.value, numbers.value
     kinds: dict[Kind, float] = {}
+    phases: dict[Phase, float] = {}
     families: dict[str, float] = {}
     arithmetic_s = 0.0
-    for kind, kernel, count in _work(Same(trace), machine.tensor_types):
-        time_s = count * kernel_s(kernel, machine, calibration)
+    for kind, kernel, counts in _work(trace, machine.tensor_types):
+        once_s = kernel_s(kernel, machine, calibration)
+        for phase, count in counts:
+            phases[phase] = phases.get(phase, 0.0) + count * once_s
+        time_s = sum(count for _, count in counts) * once_s
         kinds[kind] = kinds.get(kind, 0.0) + time_s
         family = kernel.family
         if isinstance(kernel, Product):
@@ -97,6 +110,7 @@ def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> Dev
     return DeviceTime(
         total_s=total_s,
         by_kind_s=dict(sorted(kinds.items(), key=lambda item: -item[1])),
+        by_phase_s=phases,
         arithmetic_s=arithmetic_s,
         doubt=_doubt(families, total_s, calibration),
     )
@@ -105,13 +119,16 @@ def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> Dev
 @lru_cache(maxsize=64)
 def _work(
     trace: Same[Trace], tensor_types: frozenset[str]
-) -> tuple[tuple[Kind, Kernel, float], ...]:
-    """Every kernel of a step once, with how often it runs, on GPUs with these tensor types."""
-    counts: dict[tuple[Kind, Kernel], float] = {}
+) -> tuple[tuple[Kind, Kernel, tuple[tuple[Phase, float], ...]], ...]:
+    """Every kernel of a step once, with how often it runs in each phase, by tensor types."""
+    counts: dict[tuple[Kind, Kernel], dict[Phase, float]] = {}
     for op in trace.value.ops:
         for kernel in kernels_of(op, tensor_cores=op.precision in tensor_types):
-            counts[op.kind, kernel] = counts.get((op.kind, kernel), 0.0) + op.count
-    return tuple((kind, kernel, count) for (kind, kernel), count in counts.items())
+            phases = counts.setdefault((op.kind, kernel), {})
+            phases[op.phase] = phases.get(op.phase, 0.0) + op.count
+    return tuple(
+        (kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items()
+    )
 
 
 def _is_bound_by_arithmetic(kernel: Product, machine: Machine, arithmetic: str) -> bool:

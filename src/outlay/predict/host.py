@@ -12,9 +12,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from outlay.predict.calibration import Calibration
 from outlay.predict.kernels import recurrent_of
+from outlay.predict.remember import Same
 from outlay.trace.trace import Op, Trace
 
 
@@ -55,10 +57,15 @@ def host_test_of(step_times_s: Sequence[float], calibration: Calibration) -> Hos
 
 def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_HOST) -> float:
     """Time the host needs to issue one step."""
-    issued_s = sum(
-        op.count * _calls(op) * calibration.number(f"host_{_sort(op)}_s") for op in trace.ops
+    return _issued_s(Same(trace), Same(calibration)) / host.speed
+
+
+@lru_cache(maxsize=1024)
+def _issued_s(trace: Same[Trace], numbers: Same[Calibration]) -> float:
+    calibration = numbers.value
+    return sum(
+        op.count * _calls(op) * calibration.number(f"host_{_sort(op)}_s") for op in trace.value.ops
     )
-    return issued_s / host.speed
 
 
 def _calls(op: Op) -> float:

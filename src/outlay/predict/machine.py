@@ -145,5 +145,6 @@ def speed_at(limit: float, calibration: Calibration) -> float:
     """
     if limit >= 1:
         return 1.0
-    lost = calibration.number("power_loss") * (1 - limit) ** calibration.number("power_loss_bend")
+    bend = calibration.number("power_loss_bend")
+    lost: float = calibration.number("power_loss") * (1 - limit) ** bend
     return max(1 - lost, 0.1)

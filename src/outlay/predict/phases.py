@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from outlay.predict.calibration import Calibration
-from outlay.predict.compute import DeviceTime, device_time
+from outlay.predict.compute import device_time
 from outlay.predict.host import Host, host_time_s
 from outlay.predict.machine import Machine
 from outlay.predict.remember import Same
-from outlay.trace.trace import Op, Phase, Trace
-
-
-_PHASES: tuple[tuple[Phase, ...], ...] = (("forward",), ("backward", "recompute"), ("optimizer",))
+from outlay.trace.trace import Op, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,26 +36,24 @@ class Phases:
 
 
 def phases_of(trace: Trace, machine: Machine, calibration: Calibration, host: Host) -> Phases:
-    """The phases of a step."""
-    forward, backward, update = (_part(Same(trace), phases) for phases in _PHASES)
+    """The phases of a step; what is computed again belongs to backward."""
+    by_phase = device_time(trace, machine, calibration).by_phase_s
+    update = _updating(Same(trace))
+    host_s = host_time_s(trace, calibration, host)
+    host_update_s = host_time_s(update, calibration, host)
     return Phases(
-        forward_s=_device(forward, machine, calibration).total_s,
-        backward_s=_device(backward, machine, calibration).total_s,
-        update_s=_device(update, machine, calibration).total_s,
-        host_pass_s=host_time_s(forward, calibration, host)
-        + host_time_s(backward, calibration, host),
-        host_update_s=host_time_s(update, calibration, host),
+        forward_s=by_phase.get("forward", 0.0),
+        backward_s=by_phase.get("backward", 0.0) + by_phase.get("recompute", 0.0),
+        update_s=by_phase.get("optimizer", 0.0),
+        host_pass_s=max(host_s - host_update_s, 0.0),
+        host_update_s=host_update_s,
     )
 
 
-def _device(trace: Trace, machine: Machine, calibration: Calibration) -> DeviceTime:
-    return device_time(trace, machine, calibration)
-
-
 @lru_cache(maxsize=256)
-def _part(trace: Same[Trace], phases: tuple[Phase, ...]) -> Trace:
+def _updating(trace: Same[Trace]) -> Trace:
     whole = trace.value
-    return replace(whole, ops=tuple(op for op in whole.ops if op.phase in phases))
+    return replace(whole, ops=tuple(op for op in whole.ops if op.phase == "optimizer"))
 
 
 # Cut over GPUs

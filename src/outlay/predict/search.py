@@ -19,6 +19,7 @@ from outlay.predict.step import (
     StepPrediction,
     largest_spread,
     predict_step,
+    spread_memory,
     spread_step,
 )
 from outlay.predict.strategy import ALONE, ANY, Strategy, Wanted, strategies
@@ -63,25 +64,53 @@ def merit(step: StepPrediction) -> float:
 
 
 def best_step(
-    question: Question, calibration: Calibration, *, largest: int | None = None
+    question: Question,
+    calibration: Calibration,
+    *,
+    largest: int | None = None,
+    thorough: bool = True,
 ) -> StepPrediction:
     """The best way that fits; where none does, the one that comes nearest.
 
-    `largest` is the largest batch on one GPU alone, where it is known already.
+    `largest` is the largest batch on one GPU alone, where it is known already. Without
+    `thorough`, plain data parallel is taken where no other way could be worth its complication,
+    and ways that ask for another model are tried only where no other fits.
     """
     placement = question.placement
     if placement.site.total == 1:
         return _alone(question, calibration, largest)
+    ways = _strategies(question)
+    if thorough:
+        groups = [ways]
+    else:
+        simple = [one for one in ways if one.tensor == one.pipeline == 1]
+        plain = [one for one in simple if one.sharding == "none"]
+        groups = [plain, [one for one in simple if one not in plain]]
+        groups.append([one for one in ways if one not in simple])
     best: StepPrediction | None = None
-    nearest: StepPrediction | None = None
-    for strategy in _strategies(question):
-        limit = largest_spread(question.profile, strategy, placement, calibration)
+    for number, group in enumerate(groups):
+        for step in _tried(question, group, calibration):
+            if best is None or merit(step) > merit(best):
+                best = step
+        if best is not None and (number > 0 or _is_good_enough(best)):
+            return best
+    if best is not None:
+        return best
+    return _nearest(question, ways, calibration) or _alone(question, calibration, largest)
+
+
+def _tried(
+    question: Question, ways: Sequence[Strategy], calibration: Calibration
+) -> Iterator[StepPrediction]:
+    """Every way that fits, at every batch worth a try."""
+    for strategy in ways:
+        limit = largest_spread(question.profile, strategy, question.placement, calibration)
         if question.batch_size is not None and question.batch_size > limit:
-            limit = 0
+            continue
         for size, passes in _batches(question, strategy, limit):
-            step = spread_step(
+            yield spread_step(
                 question.profile,
-                placement,
+                question.placement,
                 strategy,
                 size,
                 calibration,
@@ -90,13 +119,12 @@ def best_step(
                 largest=limit,
                 conditions=question.conditions,
             )
-            if best is None or merit(step) > merit(best):
-                best = step
-        if limit == 0 and best is None:
-            nearest = _nearer(nearest, question, strategy, calibration)
-    if best is not None:
-        return best
-    return nearest or _alone(question, calibration, largest)
+
+
+def _is_good_enough(step: StepPrediction) -> bool:
+    """Whether communication costs so little that no complication could win it back."""
+    lost = step.exchange_s.likely / step.step_time_s.likely
+    return lost < _COMPLICATION * _WRAPPING
 
 
 def slowest(steps: Sequence[StepPrediction]) -> StepPrediction:
@@ -106,9 +134,7 @@ def slowest(steps: Sequence[StepPrediction]) -> StepPrediction:
     return replace(last, max_batch_size=tightest.max_batch_size, memory=tightest.memory)
 
 
-def _alone(
-    question: Question, calibration: Calibration, largest: int | None
-) -> StepPrediction:
+def _alone(question: Question, calibration: Calibration, largest: int | None) -> StepPrediction:
     step = predict_step(
         question.profile,
         question.placement,
@@ -151,9 +177,7 @@ def _strategies(question: Question) -> list[Strategy]:
     return [one for one in found if question.wanted.allows(one)]
 
 
-def _batches(
-    question: Question, strategy: Strategy, limit: int
-) -> Iterator[tuple[int, int]]:
+def _batches(question: Question, strategy: Strategy, limit: int) -> Iterator[tuple[int, int]]:
     """Batches of one pass to try, each with the number of passes in one update."""
     if limit == 0:
         return
@@ -175,25 +199,25 @@ def _usual_passes(strategy: Strategy) -> int:
     return 1 if strategy.pipeline == 1 else 4 * strategy.pipeline
 
 
-def _nearer(
-    nearest: StepPrediction | None,
-    question: Question,
-    strategy: Strategy,
-    calibration: Calibration,
-) -> StepPrediction:
+def _nearest(
+    question: Question, ways: Sequence[Strategy], calibration: Calibration
+) -> StepPrediction | None:
     """Of ways that do not fit, the one that needs least memory."""
-    size = question.batch_size or 0
+    size = question.batch_size or 1
+    needs = [
+        (spread_memory(question.profile, size, one, question.placement, calibration), one)
+        for one in ways
+    ]
+    if not needs:
+        return None
+    _, least = min(needs, key=lambda pair: pair[0].reserved_bytes.likely)
     step = spread_step(
         question.profile,
         question.placement,
-        strategy,
-        size,
+        least,
+        question.batch_size or 0,
         calibration,
         question.precision,
         conditions=question.conditions,
     )
-    step = replace(step, memory=replace(step.memory, fits=False))
-    if nearest is None:
-        return step
-    less = step.memory.reserved_bytes.likely < nearest.memory.reserved_bytes.likely
-    return step if less else nearest
+    return replace(step, memory=replace(step.memory, fits=False))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from outlay.predict.calibration import Calibration
 from outlay.predict.communicate import (
@@ -19,6 +20,7 @@ from outlay.predict.communicate import (
 )
 from outlay.predict.links import Case, Fabric, Links, Within
 from outlay.predict.phases import Phases
+from outlay.predict.remember import Same
 from outlay.predict.strategy import Strategy
 from outlay.trace.trace import Memory, Profile, Structure, value_at
 
@@ -61,6 +63,12 @@ class Load:
 
 def load_of(profile: Profile, batch_size: int) -> Load:
     """What a step sends; without a recorded structure, as one block whose gradients come last."""
+    return _load_of(Same(profile), batch_size)
+
+
+@lru_cache(maxsize=4096)
+def _load_of(of: Same[Profile], batch_size: int) -> Load:
+    profile = of.value
     structure = profile.structure or Structure(
         blocks=(), gradient_bytes=4.0 * profile.trainable_parameters, ready=_LATE
     )
@@ -90,6 +98,12 @@ def sent_bytes_per_parameter(profile: Profile) -> float:
 
 def computes_in_16_bits(profile: Profile) -> bool:
     """Whether most matrix arithmetic is in fp16 or bf16."""
+    return _computes_in_16_bits(Same(profile))
+
+
+@lru_cache(maxsize=64)
+def _computes_in_16_bits(of: Same[Profile]) -> bool:
+    profile = of.value
     flops: dict[bool, float] = {True: 0.0, False: 0.0}
     for op in profile.ops:
         flops[op.precision in ("fp16", "bf16")] += op.count * value_at(op.flops, 8)
@@ -269,9 +283,7 @@ def _data_s(
     return exposed + gather_s(load.sent_bytes / parts, group, links)
 
 
-def _sharded_s(
-    one_pass: _Pass, load: Load, strategy: Strategy, site: Site, links: Links
-) -> float:
+def _sharded_s(one_pass: _Pass, load: Load, strategy: Strategy, site: Site, links: Links) -> float:
     """Fully sharded: a block's parameters are gathered while the one before computes.
 
     Forward gathers each block once, backward again, and scatters its gradients; what lies outside

@@ -288,17 +288,13 @@ def spread_step(
     feeding = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
     input_s = micro_batches * _input_s(shown, max(feeding, 1), conditions)
     errors = {
-        "device": _device_range(
-            1.0, device, placement, conditions.correction, calibration
-        ),
+        "device": _device_range(1.0, device, placement, conditions.correction, calibration),
         "host": _host_range(1.0, conditions, calibration),
     }
     taken: dict[Case, Spent] = {}
     for case in CASES:
         scaled = phases.scaled(_of(errors["device"], case), _of(errors["host"], case))
-        taken[case] = spent(
-            scaled, load, strategy, site, fabric, case, micro_batches, calibration
-        )
+        taken[case] = spent(scaled, load, strategy, site, fabric, case, micro_batches, calibration)
     likely = taken["likely"]
     return StepPrediction(
         placement=placement,
@@ -339,9 +335,7 @@ def _of(estimate: Estimate, case: Case) -> float:
     return {"fast": estimate.low, "likely": estimate.likely, "slow": estimate.high}[case]
 
 
-def _link_notes(
-    placement: Placement, fabric: Fabric, calibration: Calibration
-) -> tuple[str, ...]:
+def _link_notes(placement: Placement, fabric: Fabric, calibration: Calibration) -> tuple[str, ...]:
     """What was taken for granted of the links."""
     within = fabric.likely.within
     notes = []
@@ -431,7 +425,7 @@ def trace_at(profile: Profile, batch_size: int, precision: Precision | None = No
     return _trace_at(Same(profile), batch_size, precision)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _trace_at(profile: Same[Profile], batch_size: int, precision: Precision | None) -> Trace:
     return with_precision(profile.value.at(batch_size), precision)
 

@@ -1,10 +1,10 @@
 """How a step is spread over GPUs: data, sharded, tensor and pipeline parallel, and their product.
 
-    data      every group of GPUs has its own samples; gradients are summed over all groups
-    sharding  groups share what they would each hold: optimizer state (ZeRO-1), gradients too
-              (ZeRO-2), parameters too (ZeRO-3, FSDP); over all groups or over those of a machine
-    tensor    the matrices of each block are cut over GPUs that work on the same samples
-    pipeline  blocks are dealt out in stages; samples pass through in micro-batches
+data      every group of GPUs has its own samples; gradients are summed over all groups
+sharding  groups share what they would each hold: optimizer state (ZeRO-1), gradients too
+          (ZeRO-2), parameters too (ZeRO-3, FSDP); over all groups or over those of a machine
+tensor    the matrices of each block are cut over GPUs that work on the same samples
+pipeline  blocks are dealt out in stages; samples pass through in micro-batches
 """
 
 from __future__ import annotations
@@ -151,9 +151,7 @@ def strategies(
 def _sharded(data: int, tensor: int, pipeline: int) -> list[Strategy]:
     """The sharded ways; with a pipeline only state is, as parameters pass with every micro-batch."""
     kinds: tuple[Sharding, ...] = ("zero1",) if pipeline > 1 else ("zero1", "zero2", "zero3")
-    return [
-        Strategy(data=data, sharding=kind, tensor=tensor, pipeline=pipeline) for kind in kinds
-    ]
+    return [Strategy(data=data, sharding=kind, tensor=tensor, pipeline=pipeline) for kind in kinds]
 
 
 def _divisors(number: int) -> list[int]:

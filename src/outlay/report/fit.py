@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from rich.table import Table
+
 from outlay.fit_advice import PLACE_OF, advice_for
 from outlay.fitting import Fit, Way
 from outlay.report.console import Page, muted, table
@@ -51,7 +53,9 @@ def answer(target: str, found: Fit) -> list[str]:
     gpu, alone = found.gpu.name, found.unchanged.step
     size = f" at batch {found.batch_size}" if found.batch_size else ""
     if alone.fits:
-        said = [f"{target} fits on {gpu} as it is{size}: its largest batch is {alone.max_batch_size}."]
+        said = [
+            f"{target} fits on {gpu} as it is{size}: its largest batch is {alone.max_batch_size}."
+        ]
     else:
         said = [
             f"{target} does not fit on {gpu}{size}: it would reserve "
@@ -65,7 +69,9 @@ def answer(target: str, found: Fit) -> list[str]:
         said.append(f"Cheapest change: {best.name}{_priced(best)}.")
     if found.bigger is not None and not alone.fits:
         bigger = found.bigger
-        said.append(f"Unchanged, it runs cheapest on {bigger.name}{_priced(bigger)}.{_verdict(best, bigger)}")
+        said.append(
+            f"Unchanged, it runs cheapest on {bigger.name}{_priced(bigger)}.{_verdict(best, bigger)}"
+        )
     return said
 
 
@@ -87,7 +93,7 @@ def _verdict(best: Way | None, bigger: Way) -> str:
     return f" The bigger GPU is cheaper by {usd(mine - theirs)} a million samples."
 
 
-def _table(ways: Sequence[Way], width: int) -> object:
+def _table(ways: Sequence[Way], width: int) -> Table:
     rows = [
         (
             way.name,

@@ -95,9 +95,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
         "memory": _points_to_json(profile.memory),
         "held": _points_to_json(profile.held),
         "history": None if profile.history is None else history_to_json(profile.history),
-        "structure": None
-        if profile.structure is None
-        else _structure_to_json(profile.structure),
+        "structure": None if profile.structure is None else _structure_to_json(profile.structure),
         "ops": [_op_to_json(op) for op in profile.ops],
     }
 

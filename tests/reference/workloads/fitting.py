@@ -193,7 +193,9 @@ def llama_400m(batch_size: int, changes: str = "") -> Step:
 class _Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.GroupNorm(32, width), nn.SiLU(), nn.Conv2d(width, width, 3, 1, 1))
+        self.first = nn.Sequential(
+            nn.GroupNorm(32, width), nn.SiLU(), nn.Conv2d(width, width, 3, 1, 1)
+        )
         self.second = nn.Sequential(
             nn.GroupNorm(32, width), nn.SiLU(), nn.Dropout(0.1), nn.Conv2d(width, width, 3, 1, 1)
         )

@@ -94,9 +94,7 @@ def capture_steps(
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    manner = _Manner(
-        own_file=own_file, with_lines=with_lines, selected=selected, changes=changes
-    )
+    manner = _Manner(own_file=own_file, with_lines=with_lines, selected=selected, changes=changes)
     capture = partial(_capture, build, batch_size, period, manner)
     with contextlib.suppress(_MixedDevices):
         return capture(contextlib.nullcontext)
