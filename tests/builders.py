@@ -13,7 +13,8 @@ from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
 from outlay.predict.run import Habits, Run
 from outlay.predict.step import Placement, StepPrediction
-from outlay.trace.trace import Memory, Op, Profile, ProfileOp
+from outlay.predict.strategy import Strategy
+from outlay.trace.trace import Blocks, Memory, Op, Profile, ProfileOp, Structure
 from outlay.units import GB, GIB, MIB
 from outlay.workload import Length, Limits, Step, Workload
 
@@ -43,6 +44,8 @@ def a_gpu(
     bandwidth_gb_per_s=1000,
     peaks=PEAKS_FLOPS_PER_S,
     nvlink_gb_per_s=None,
+    nvlink_reach="none",
+    peer_to_peer=True,
     pcie=(4, 16),
     devices_per_board=1,
     board_tdp_w=300,
@@ -78,6 +81,8 @@ def a_gpu(
             attention_bf16="flash",
             threads_per_sm=2048,
         ),
+        peer_to_peer=peer_to_peer,
+        nvlink_reach=nvlink_reach,
         facts={
             "l2_size": a_fact(4),
             "memory_type": a_fact("HBM3"),
@@ -94,11 +99,32 @@ CALIBRATION = {
     "allocated_over_traced": (0.9, 1, 1.1),
     "reserved_over_allocated": (1, 1.1, 1.25),
     "reserved_over_simulated": (0.9, 1, 1.2),
-    "nvlink_fraction": (0.4, 0.5, 0.8),
-    "pcie_fraction": (0.2, 0.25, 0.5),
+    "link_nvlink": (0.4, 0.5, 0.8),
+    "link_mesh": (0.1, 0.4, 0.8),
+    "link_bridge": (0.2, 0.3, 0.8),
+    "link_pcie": (0.2, 0.25, 0.5),
+    "link_pcie_falloff": 0,
+    "link_host": (0.05, 0.1, 0.2),
+    "link_host_falloff": 0.5,
+    "link_spread": 0,
     "pcie_unknown_bytes_per_s": 8e9,
-    "overlap_fraction": 0.5,
-    "least_exposed_fraction": 0.1,
+    **{f"link_start_{kind}_s": 0 for kind in ("nvlink", "mesh", "bridge", "pcie", "host")},
+    **{f"link_half_{kind}_bytes": 0 for kind in ("nvlink", "mesh", "bridge", "pcie", "host")},
+    **{f"overlap_{kind}": 1 for kind in ("nvlink", "mesh", "bridge", "pcie", "host")},
+    "network_rdma": (0.5, 0.8, 1),
+    "network_tcp": (0.2, 0.4, 0.8),
+    "network_unknown_bytes_per_s": (1e8, 1e9, 1e10),
+    "network_start_s": 0,
+    "straggling": 0,
+    "sharded_work": 1,
+    "host_shard_s": 0,
+    "host_threads": 2,
+    "host_optimizer_s": 3e-9,
+    "host_copy_fraction": 0.5,
+    "host_selective": 2,
+    "power_loss": 2,
+    "power_loss_bend": 2,
+    "power_loss_error": 0.5,
     "kernel_pause_s": 0,
     "cache_fill": 0.5,
     "cache_gain": 2,
@@ -214,6 +240,7 @@ def a_profile(
     trainable_parameters=100_000_000,
     held=None,
     history=None,
+    structure=None,
 ):
     """A step of one fp16 matrix product: 1 TFLOP and 0.5 GB a sample, and 0.5 GB besides.
 
@@ -255,14 +282,70 @@ def a_profile(
         issued_ops=issued_ops,
         held=held or {},
         history=history,
+        structure=structure,
     )
 
 
-def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, fits=True, gpu=None):
+def a_transformer(*, blocks=4, parameters=25_000_000, rest=100_000_000, heads=8):
+    """A step in phases: blocks of equal size and a rest, Adam, a tenth of a GB a sample.
+
+    Forward takes 1 TFLOP a sample, backward two; parameters and gradients are in fp32.
+    """
+    from dataclasses import replace as changed
+
+    product = a_profile().ops[0]
+    attention = ProfileOp(
+        name="aten._scaled_dot_product_flash_attention",
+        kind="attention",
+        phase="forward",
+        precision="fp16",
+        count=blocks,
+        flops=(0.0, 1e6),
+        moved_bytes=(0.0, 1e3),
+        shapes=tuple(((0.0, 1.0), (float(heads),), (64.0,), (64.0,)) for _ in range(4)),
+    )
+    total = blocks * parameters + rest
+    return Profile(
+        name="made up",
+        description="",
+        sample="sequence",
+        parameters=total,
+        trainable_parameters=total,
+        ops=(product, attention, *(changed(product, phase="backward") for _ in range(2))),
+        memory={
+            size: Memory(
+                parameters=4.0 * total,
+                gradients=0.0,
+                optimizer_state=8.0 * total,
+                inputs=0.0,
+                activations=1e8 * size,
+                temporaries=0.0,
+            )
+            for size in (1, 64)
+        },
+        issued_ops=100,
+        structure=Structure(
+            blocks=(
+                Blocks(
+                    name="Block",
+                    count=blocks,
+                    parameters=parameters,
+                    output_bytes=(0.0, 1e6),
+                    width=1280,
+                ),
+            ),
+            gradient_bytes=4.0 * total,
+            ready=tuple((i + 1) / 16 for i in range(16)),
+        ),
+    )
+
+
+def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, nodes=1, fits=True, gpu=None):
     """A step that takes a second for 10 samples on each GPU."""
     need = exactly(1 * GIB)
     return StepPrediction(
-        placement=Placement(gpu=gpu or a_gpu(), gpus=gpus),
+        placement=Placement(gpu=gpu or a_gpu(), gpus=gpus, nodes=nodes),
+        strategy=Strategy(data=gpus * nodes),
         batch_size=batch_size,
         max_batch_size=batch_size,
         step_time_s=step_time_s if isinstance(step_time_s, Estimate) else exactly(step_time_s),

@@ -1,92 +1,101 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import a_calibration, a_gpu, exactly, span
 
-from outlay.predict.communicate import all_reduce_s, exposed_s, has_fast_links, link_bytes_per_s
-
-
-@pytest.mark.parametrize(
-    ("form", "nvlink", "fast"),
-    [
-        ("SXM5", 900, True),
-        ("OAM", 800, True),
-        ("superchip", 900, True),
-        ("SXM2", None, False),
-        ("PCIe", 600, False),  # a bridge joins two cards, not all
-        ("PCIe", None, False),
-    ],
+from outlay.predict.communicate import (
+    BUCKET_BYTES,
+    Group,
+    all_reduce_s,
+    exposed_s,
+    gather_s,
+    pass_on_s,
 )
-def test_has_fast_links(form, nvlink, fast):
-    assert has_fast_links(a_gpu(form=form, nvlink_gb_per_s=nvlink)) is fast
+from outlay.predict.links import Links
 
-
-def test_link_over_nvlink_is_a_share_of_one_direction():
-    link = link_bytes_per_s(a_gpu(form="SXM4", nvlink_gb_per_s=600), a_calibration())
-    # 600 / 2 = 300 GB/s x 0.4, 0.5, 0.8
-    assert link.low == pytest.approx(120e9)
-    assert link.likely == pytest.approx(150e9)
-    assert link.high == pytest.approx(240e9)
-
-
-def test_link_over_pcie():
-    link = link_bytes_per_s(a_gpu(pcie=(4, 16)), a_calibration())
-    # 0.985 x 2 x 16 = 31.52 GB/s x 0.25
-    assert link.likely == pytest.approx(7.88e9)
-
-
-def test_link_unknown():
-    link = link_bytes_per_s(a_gpu(pcie=(None, None)), a_calibration())
-    # 8 GB/s x 0.25
-    assert link.likely == pytest.approx(2e9)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "moved_bytes"),
-    [
-        (2, 1e9),  # 2 x 1/2
-        (4, 1.5e9),  # 2 x 3/4
-        (8, 1.75e9),  # 2 x 7/8
-        (1, 0.0),
-    ],
+LINKS = Links(
+    within="nvlink",
+    bytes_per_s=100e9,
+    start_s=0.0,
+    half_bytes=0.0,
+    network_bytes_per_s=10e9,
+    network_start_s=0.0,
 )
-def test_all_reduce_moves_twice_the_others_share(gpus, moved_bytes):
-    time = all_reduce_s(1e9, gpus, span(1e9, 2e9, 4e9))
-    assert time.low == pytest.approx(moved_bytes / 4e9)
-    assert time.likely == pytest.approx(moved_bytes / 2e9)
-    assert time.high == pytest.approx(moved_bytes / 1e9)
+LATE = (1.0,) * 16
 
 
-LINKED = a_gpu(form="SXM4", nvlink_gb_per_s=600)
+def links(**changes):
+    from dataclasses import replace
+
+    return replace(LINKS, **changes)
 
 
-def test_exposed_is_what_backward_does_not_hide():
-    exposed = exposed_s(1e9, 8, LINKED, 0.01, a_calibration())
-    # 1.75 GB / 150 GB/s = 11.667 ms, less 0.5 x 10 ms
-    assert exposed.likely == pytest.approx(0.0116667 - 0.005, rel=1e-4)
-    # 1.75 / 240 = 7.292 ms less 5 ms; and all of 1.75 / 120 = 14.583 ms
-    assert exposed.low == pytest.approx(0.0022917, rel=1e-4)
-    assert exposed.high == pytest.approx(0.0145833, rel=1e-4)
+def test_a_ring_moves_all_but_its_own_part():
+    # 3/4 of 1 GB / 100 GB/s
+    assert gather_s(1e9, Group(within=4), LINKS) == pytest.approx(7.5e-3)
+    assert all_reduce_s(1e9, Group(within=4), LINKS) == pytest.approx(15e-3)
 
 
-def test_a_tenth_of_the_exchange_is_never_hidden():
-    exposed = exposed_s(1e9, 8, LINKED, 10.0, a_calibration())
-    # 11.667 ms / 10
-    assert exposed.likely == pytest.approx(0.00116667, rel=1e-4)
-    assert exposed.low == 0.0
+def test_nothing_to_exchange():
+    assert all_reduce_s(1e9, Group(within=1), LINKS) == 0
+    assert gather_s(0, Group(within=8), LINKS) == 0
 
 
-def test_one_gpu_has_nobody_to_talk_to():
-    assert exposed_s(1e9, 1, LINKED, 0.01, a_calibration()) == exactly(0.0)
+def test_between_machines_the_network_counts():
+    # 15/16 of 1 GB / 10 GB/s
+    assert gather_s(1e9, Group(within=8, nodes=2), LINKS) == pytest.approx(93.75e-3)
 
 
-@given(st.floats(0, 1e12), st.integers(2, 16), st.floats(0, 100))
-@settings(deadline=None)
-def test_exposed_is_in_order_and_at_most_the_exchange(gradient_bytes, gpus, device_s):
-    link = link_bytes_per_s(LINKED, a_calibration())
-    exchange = all_reduce_s(gradient_bytes, gpus, link)
-    exposed = exposed_s(gradient_bytes, gpus, LINKED, device_s, a_calibration())
-    assert 0 <= exposed.low <= exposed.likely <= exchange.likely
-    assert exposed.likely <= exposed.high == exchange.high
+def test_groups_of_one_machine_share_its_network():
+    alone = gather_s(1e9, Group(within=1, nodes=4, sharing=1), LINKS)
+    shared = gather_s(1e9, Group(within=1, nodes=4, sharing=8), LINKS)
+    assert shared == pytest.approx(8 * alone)
+
+
+def test_short_messages_take_longer():
+    slow = links(half_bytes=1e6, start_s=1e-5)
+    # a message of half_bytes at half the rate, and three rounds of a ring of four
+    assert gather_s(1e6, Group(within=4), slow) == pytest.approx(2 * 7.5e-6 + 3e-5)
+
+
+def test_handing_on():
+    assert pass_on_s(1e9, links(start_s=1e-3), between_nodes=False) == pytest.approx(11e-3)
+    assert pass_on_s(1e9, links(network_start_s=1e-3), between_nodes=True) == pytest.approx(0.101)
+
+
+def test_gradients_that_come_at_the_end_are_exposed():
+    whole = all_reduce_s(1.6e9, Group(within=8), LINKS)
+    assert exposed_s(1.6e9, 1.0, LATE, Group(within=8), LINKS) == pytest.approx(whole)
+
+
+def test_gradients_that_come_early_are_hidden_but_for_the_last():
+    early = tuple((i + 1) / 16 for i in range(16))
+    last = all_reduce_s(0.1e9, Group(within=8), LINKS)
+    # each sixteenth is sent long before the next is there: 62.5 ms against 1.75 ms
+    assert exposed_s(1.6e9, 1.0, early, Group(within=8), LINKS) == pytest.approx(last)
+
+
+def test_an_exchange_longer_than_backward_is_exposed_by_the_difference():
+    early = tuple((i + 1) / 16 for i in range(16))
+    slow = links(bytes_per_s=1e9)
+    # 16 x 0.175 s one after another from 1/16 s on, less 1 s
+    expected = 1 / 16 + 16 * 0.175 - 1
+    assert exposed_s(1.6e9, 1.0, early, Group(within=8), slow) == pytest.approx(expected)
+
+
+@given(
+    st.floats(1e6, 1e11),
+    st.integers(1, 64),
+    st.floats(0.0, 10.0),
+    st.lists(st.floats(0.0, 1.0), min_size=16, max_size=16),
+)
+def test_what_is_exposed_is_at_most_the_whole(size_bytes, gpus, backward_s, ready):
+    group = Group(within=gpus)
+    exposed = exposed_s(size_bytes, backward_s, sorted(ready), group, LINKS)
+    whole = exposed_s(size_bytes, 0.0, sorted(ready), group, LINKS)
+    assert 0 <= exposed <= whole * (1 + 1e-9) + 1e-12
+
+
+def test_buckets_are_those_of_torch():
+    assert BUCKET_BYTES == 25 * 2**20  # bucket_cap_mb of DistributedDataParallel

@@ -28,7 +28,7 @@ def test_steps_of_samples_are_rounded_up():
 def test_steps_share_samples_between_gpus_and_machines():
     workload = a_workload(length=Length(samples=1000), usage=Usage(machines=2))
     # 1000 / (30 x 4 x 2) = 4.2
-    assert steps(workload, a_step(batch_size=30, gpus=4)) == 5
+    assert steps(workload, a_step(batch_size=30, gpus=4, nodes=2)) == 5
 
 
 def test_steps_of_epochs():

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from outlay.errors import InputError
+from outlay.predict.strategy import ANY, Strategy, strategies, wanted_of
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
+        (Strategy(), "one GPU"),
+        (Strategy(data=8), "DDP"),
+        (Strategy(data=8, sharding="zero1"), "ZeRO-1"),
+        (Strategy(data=8, sharding="zero3"), "FSDP"),
+        (Strategy(data=16, sharding="zero3", within_node=True), "FSDP in each machine"),
+        (Strategy(data=4, sharding="zero3", tensor=2), "FSDP 4 x tensor 2"),
+        (Strategy(tensor=8, pipeline=4), "tensor 8 x pipeline 4"),
+    ],
+)
+def test_names(strategy, name):
+    assert strategy.name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "not_allowed"),
+    [
+        ("ddp", Strategy(data=8), Strategy(data=8, sharding="zero3")),
+        ("FSDP", Strategy(data=8, sharding="zero3"), Strategy(data=4, sharding="zero3", tensor=2)),
+        ("zero-2", Strategy(data=8, sharding="zero2"), Strategy(data=8)),
+        (
+            "fsdp,tensor=2",
+            Strategy(data=4, sharding="zero3", tensor=2),
+            Strategy(data=8, sharding="zero3"),
+        ),
+        ("tp=8", Strategy(tensor=8), Strategy(data=8)),
+        ("ddp + pp=2", Strategy(data=4, pipeline=2), Strategy(data=8)),
+        (
+            "hybrid",
+            Strategy(data=16, sharding="zero3", within_node=True),
+            Strategy(data=16, sharding="zero3"),
+        ),
+    ],
+)
+def test_what_a_text_asks_for(text, allowed, not_allowed):
+    wanted = wanted_of(text)
+    assert wanted.allows(allowed)
+    assert not wanted.allows(not_allowed)
+
+
+def test_auto_is_anything():
+    assert wanted_of("auto") == ANY
+    assert ANY.allows(Strategy(data=2, sharding="zero2"))
+
+
+@pytest.mark.parametrize("text", ["dpp", "tensor", "tensor=0", "fsdp,tensro=2", "8"])
+def test_a_strategy_nobody_knows(text):
+    with pytest.raises(InputError, match="is no strategy"):
+        wanted_of(text)
+
+
+def test_every_strategy_takes_all_gpus():
+    found = strategies(8, 4, blocks=12, heads=16)
+    assert found
+    assert {one.gpus for one in found} == {32}
+    assert len(found) == len(set(found))
+
+
+def test_tensors_divide_the_heads_and_stay_in_a_machine():
+    cuts = {one.tensor for one in strategies(8, 4, blocks=12, heads=12)}
+    assert cuts == {1, 2, 4}  # 8 does not divide 12 heads
+
+
+def test_a_pipeline_has_no_more_stages_than_blocks():
+    assert max(one.pipeline for one in strategies(8, 1, blocks=3, heads=None)) == 2
+    assert {one.pipeline for one in strategies(8, 1, blocks=0, heads=None)} == {1}
+
+
+def test_without_attention_nothing_is_cut():
+    assert {one.tensor for one in strategies(8, 1, blocks=12, heads=None)} == {1}
+
+
+def test_hybrid_sharding_wants_several_machines():
+    assert not any(one.within_node for one in strategies(8, 1, blocks=4, heads=4))
+    assert any(one.within_node for one in strategies(8, 2, blocks=4, heads=4))
