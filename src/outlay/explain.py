@@ -10,11 +10,15 @@ from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
 from outlay.predict.run import Habits
+from outlay.predict.search import unlike_note
+from outlay.predict.step import StepPrediction
 from outlay.trace.trace import Profile
 from outlay.workload import Workload
 
 
-def option_notes(offer: Offer, tenancy: Tenancy, profile: Profile) -> tuple[str, ...]:
+def option_notes(
+    offer: Offer, tenancy: Tenancy, profile: Profile, step: StepPrediction
+) -> tuple[str, ...]:
     """What one should know about an option before taking it."""
     notes = [f"price: {doubt.word}" for doubt in offer.doubts]
     gpus = offer_gpus(offer)
@@ -26,7 +30,25 @@ def option_notes(offer: Offer, tenancy: Tenancy, profile: Profile) -> tuple[str,
         notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
     if tenancy == "spot" and spot_risk(offer).is_assumption:
         notes.append("interruption rate assumed")
-    return tuple(notes)
+    return (*notes, *_spread_notes(offer, step))
+
+
+def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
+    """How the step is spread over the GPUs, and what that rests on."""
+    notes = []
+    if step.placement.site.total > 1 and step.batch_size:
+        notes.append(f"{step.strategy.name}: {_efficiency(step)}")
+    if step.micro_batches > 1:
+        notes.append(f"{step.micro_batches} passes of {step.batch_size} before each update")
+    if offer.other_gpus:
+        names = (offer.gpu, *offer.other_gpus)
+        notes.append(unlike_note(names, step.placement.gpu.name))
+    return [*notes, *step.notes]
+
+
+def _efficiency(step: StepPrediction) -> str:
+    lost = (step.exchange_s.likely + step.waiting_s) / step.step_time_s.likely
+    return f"{lost:.0%} of the step goes to communication and waiting"
 
 
 def _uses_bf16(profile: Profile) -> bool:
@@ -49,8 +71,6 @@ def plan_assumptions(
             f"Matrix arithmetic in {workload.step.precision} instead of what was traced; memory "
             "and traffic stay as traced."
         )
-    if usage.machines > 1:
-        said.append("Between machines the run is taken to scale perfectly, which it will not.")
     if usage.setup_s is None:
         said.append(
             f"Each session starts with {habits.provisioning_s / 60:.0f} min to get a machine and "
@@ -62,9 +82,13 @@ def plan_assumptions(
     said.append(
         f"Spot machines without a published rate are interrupted {rate.text} times a month (guess)."
     )
-    if any(offer.gpus > 1 for offer in offers):
+    machines = max(usage.machines_tried or (usage.machines,))
+    if any(offer.gpus > 1 for offer in offers) or machines > 1:
+        kept = workload.step.global_batch_size
+        batch = f"stays {kept:,}" if kept else "grows with the GPUs"
         said.append(
-            "Several GPUs: data parallel in fp32 gradients, the global batch grows with the GPUs."
+            f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
+            f"{batch}."
         )
     return tuple(said + list(profile.notes))
 

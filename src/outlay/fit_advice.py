@@ -124,7 +124,7 @@ class _Finder(ast.NodeVisitor):
     forward: int | None = None
     found: list[int] = field(default_factory=list)
 
-    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> None:
         """Look at one call."""
         name = _name(node.func)
         if name in _OPTIMIZERS and self.optimizer is None:

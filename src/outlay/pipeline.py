@@ -13,9 +13,9 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from outlay.cost import Bill, Cost, owned_cost, rented_cost
 from outlay.errors import InputError
@@ -33,8 +33,9 @@ from outlay.offers.terms import Terms
 from outlay.plan import Option, Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.links import Wiring, Within
+from outlay.predict.machine import checked_limit_w
 from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
-from outlay.predict.search import Question, best_step
+from outlay.predict.search import Question, best_step, on_unlike
 from outlay.predict.step import Placement, StepPrediction, spanning
 from outlay.predict.strategy import wanted_of
 from outlay.trace.bundled import find_profile
@@ -50,14 +51,11 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
     """
     workload = with_known_places(workload)
     profile = profile or profile_for(workload.step)
-    planner = _planner(workload, profile)
     offers = candidates(workload, today)
     options = [
-        planner.option(offer, tenancy)
-        for offer in offers
-        for tenancy in offer.tenancies
-        if not workload.consider.tenancies or tenancy in workload.consider.tenancies
-        if tenancy not in workload.leave_out.tenancies
+        option
+        for machines in workload.usage.machines_tried or (workload.usage.machines,)
+        for option in _options(_with_machines(workload, machines), profile, offers)
     ]
     if not options:
         raise InputError(
@@ -70,8 +68,24 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
         options=ranked,
         chosen=choose(ranked),
         break_even=break_evens(ranked),
-        assumptions=plan_assumptions(workload, profile, planner.habits, offers, today),
+        assumptions=plan_assumptions(workload, profile, habits_assumed(), offers, today),
     )
+
+
+def _with_machines(workload: Workload, machines: int) -> Workload:
+    return replace(workload, usage=replace(workload.usage, machines=machines))
+
+
+def _options(workload: Workload, profile: Profile, offers: Sequence[Offer]) -> list[Option]:
+    """Every offer in every tenancy that the workload allows."""
+    planner = _planner(workload, profile)
+    return [
+        planner.option(offer, tenancy)
+        for offer in offers
+        for tenancy in offer.tenancies
+        if not workload.consider.tenancies or tenancy in workload.consider.tenancies
+        if tenancy not in workload.leave_out.tenancies
+    ]
 
 
 def profile_for(step: Step, selected: float = SELECTED) -> Profile:
@@ -114,7 +128,7 @@ class _Planner:
             run=run,
             cost=None if run is None else self._cost(offer, tenancy, run, step),
             limits=self.workload.limits,
-            notes=option_notes(offer, tenancy, self.profile),
+            notes=option_notes(offer, tenancy, self.profile, step),
         )
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run:
@@ -126,7 +140,7 @@ class _Planner:
 
     def _cost(self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction) -> Cost | None:
         hourly_usd = offer.hourly_usd(tenancy)
-        gpu_w = step.placement.gpu.tdp_w * offer.gpus
+        gpu_w = (step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus
         bill = Bill(
             run=run,
             offer=offer,
@@ -147,11 +161,11 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
     wanted = wanted_of(workload.step.strategy or "auto")
 
     @cache
-    def predict_form(placement: Placement) -> StepPrediction:
+    def predict_form(placement: Placement, batch_size: int | None = None) -> StepPrediction:
         question = Question(
             profile=profile,
             placement=placement,
-            batch_size=workload.step.batch_size,
+            batch_size=batch_size or workload.step.batch_size,
             global_batch_size=workload.step.global_batch_size,
             precision=precision,
             wanted=wanted,
@@ -159,7 +173,17 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         return best_step(question, calibration(), thorough=False)
 
     def predict(offer: Offer) -> StepPrediction:
+        if offer.other_gpus:
+            return on_unlike(partial(unlike, offer), workload.step.batch_size)
         return spanning([predict_form(one) for one in placements_of(offer, workload)])
+
+    def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
+        names = (offer.gpu, *offer.other_gpus)
+        parts = [replace(offer, gpu=name, other_gpus=()) for name in names]
+        return [
+            spanning([predict_form(one, batch_size) for one in placements_of(part, workload)])
+            for part in parts
+        ]
 
     return _Planner(
         workload=workload,
@@ -187,7 +211,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
             gpus=offer.gpus,
             nodes=workload.usage.machines,
             gpu_share=offer.gpu_share,
-            power_limit_w=offer.power_limit_w,
+            power_limit_w=checked_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
                 within=_within(gpu, known),

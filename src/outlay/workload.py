@@ -84,6 +84,9 @@ class Usage:
     sessions_per_month: float | None = None
     hours_per_day: float | None = None
     machines: int = 1
+    """Machines that train together."""
+    machines_tried: tuple[int, ...] = ()
+    """Numbers of machines to compare; empty: only `machines`."""
     setup_s: float | None = None
     """Environment set-up at the start of each session; None takes the assumption."""
     storage_s: float | None = None
@@ -137,6 +140,8 @@ class Workstation:
     name: str
     gpu: str
     gpus: int
+    other_gpus: tuple[str, ...] = ()
+    """Further GPUs of another kind in the same machine."""
     vcpus: float | None = None
     ram_bytes: float | None = None
     power_limit_w: float | None = None

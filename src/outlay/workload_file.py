@@ -70,6 +70,8 @@ def parse_workload(text: str, where: str = "workload", folder: Path | None = Non
 
 def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
     usd = _usd_per_unit(file.currency)
+    tried = file.usage.machines
+    machines = (tried,) if isinstance(tried, int) else tuple(dict.fromkeys(tried)) or (1,)
     return Workload(
         name=file.name,
         step=_step(file.step, folder),
@@ -90,7 +92,8 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
         usage=Usage(
             sessions_per_month=file.usage.sessions_per_month,
             hours_per_day=file.usage.hours_per_day,
-            machines=file.usage.machines,
+            machines=machines[0],
+            machines_tried=machines if len(machines) > 1 else (),
             setup_s=file.usage.setup,
             storage_s=file.usage.keep_data,
         ),
@@ -137,6 +140,8 @@ def _step(table: StepTable, folder: Path | None) -> Step:
         target=target,
         batch_size=None if table.batch_size == "max" else table.batch_size,
         precision=None if table.precision == "as traced" else table.precision,
+        global_batch_size=table.global_batch_size,
+        strategy=table.strategy,
     )
 
 
@@ -197,10 +202,13 @@ def _quote(table: OfferTable, number: int, usd: float) -> Quote:
 
 
 def _workstation(table: MachineTable, usd: float) -> Workstation:
+    first, *others = (table.gpu,) if isinstance(table.gpu, str) else table.gpu
     return Workstation(
         name=table.name,
-        gpu=table.gpu,
-        gpus=table.gpus,
+        gpu=first,
+        gpus=table.gpus if isinstance(table.gpu, str) else len(table.gpu),
+        other_gpus=tuple(name for name in others if name != first),
+        power_limit_w=table.power_limit_watts,
         vcpus=table.vcpus,
         ram_bytes=table.ram,
         host_w=table.host_watts,

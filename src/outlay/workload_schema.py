@@ -81,6 +81,16 @@ class StepTable(_Table):
         "max", description="Samples per GPU and step, or max: the largest that fits."
     )
     precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
+    global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+        None,
+        description="Samples of one update over all GPUs, kept on every machine (in several passes "
+        "where they do not fit); without it the batch grows with the GPUs.",
+    )
+    strategy: Name | None = Field(
+        None,
+        description="How several GPUs share the step: auto, ddp, zero1, zero2, fsdp, hybrid, and "
+        "tensor=N or pipeline=N, joined by commas.",
+    )
 
     @model_validator(mode="after")
     def _one_step(self) -> Self:
@@ -158,7 +168,9 @@ class UsageTable(_Table):
 
     sessions_per_month: Annotated[float, Field(strict=True, gt=0, le=10_000)] | None = None
     hours_per_day: Annotated[float, Field(strict=True, gt=0, le=24)] | None = None
-    machines: Count = 1
+    machines: Count | tuple[Count, ...] = Field(
+        1, description="Machines that train together, or a list of numbers to try."
+    )
     setup: Duration | None = Field(None, description="Environment set-up in each session.")
     keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
 
@@ -214,8 +226,11 @@ class MachineTable(_Table):
     """A machine of your own; with `purchase`, one to be bought."""
 
     name: Name
-    gpu: Name
+    gpu: Name | tuple[Name, ...] = Field(description="One name, or a list where its GPUs differ.")
     gpus: Count = 1
+    power_limit_watts: Annotated[float, Field(strict=True, gt=0, le=5000)] | None = Field(
+        None, description="What each GPU is held to (nvidia-smi -pl)."
+    )
     vcpus: Amount | None = None
     ram: Size | None = None
     host_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = None
@@ -230,6 +245,10 @@ class MachineTable(_Table):
 
     @model_validator(mode="after")
     def _bought(self) -> Self:
+        if isinstance(self.gpu, tuple) and not self.gpu:
+            raise ValueError("gpu is an empty list")
+        if isinstance(self.gpu, tuple) and self.gpus not in (1, len(self.gpu)):
+            raise ValueError("gpus and the list of gpu do not agree; leave gpus out")
         if self.purchase is not None and self.use is None:
             raise ValueError("a machine to be bought needs use: the hours it will be used")
         if self.purchase is not None and self.resale > self.purchase:

@@ -30,9 +30,7 @@ def product(out, *, layout="nt", name="aten.mm", inner=WIDTH):
 
 def cut_op(op, ways=4):
     base = a_transformer().at(1)
-    trace = Trace(
-        batch_size=1, ops=(op,), memory=base.memory, parameters=1, issued_ops=1
-    )
+    trace = Trace(batch_size=1, ops=(op,), memory=base.memory, parameters=1, issued_ops=1)
     return cut(trace, ways, WIDTH).ops[0]
 
 

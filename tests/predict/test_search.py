@@ -139,9 +139,7 @@ def test_complications_have_to_earn_their_keep():
 
 
 def test_unlike_gpus_wait_for_the_slowest_and_fit_the_smallest():
-    fast = predict_step(
-        a_profile(), Placement(gpu=a_gpu("fast", memory_gib=4)), 4, a_calibration()
-    )
+    fast = predict_step(a_profile(), Placement(gpu=a_gpu("fast", memory_gib=4)), 4, a_calibration())
     slow_gpu = a_gpu("slow", memory_gib=10, peaks={"fp32": 5e12, "fp16": 50e12})
     slow = predict_step(a_profile(), Placement(gpu=slow_gpu), 4, a_calibration())
     found = slowest([fast, slow])

@@ -21,9 +21,7 @@ from outlay.predict.spread import (
 )
 from outlay.predict.strategy import Strategy
 
-PHASES = Phases(
-    forward_s=1.0, backward_s=2.0, update_s=0.4, host_pass_s=0.1, host_update_s=0.01
-)
+PHASES = Phases(forward_s=1.0, backward_s=2.0, update_s=0.4, host_pass_s=0.1, host_update_s=0.01)
 LOAD = Load(
     gradient_bytes=16e9,
     sent_bytes=8e9,
@@ -212,8 +210,6 @@ def test_tensors_and_stages_share_the_model():
 
 
 def test_hybrid_shards_over_one_machine():
-    near = held(
-        Strategy(data=16, sharding="zero3", within_node=True), site=Site(gpus=8, nodes=2)
-    )
+    near = held(Strategy(data=16, sharding="zero3", within_node=True), site=Site(gpus=8, nodes=2))
     far = held(Strategy(data=16, sharding="zero3"), site=Site(gpus=8, nodes=2))
     assert near - far == pytest.approx(2.4e9 / 8 - 2.4e9 / 16)

@@ -346,9 +346,7 @@ def test_several_gpus_exchange_gradients():
 
 
 def test_a_step_bound_by_the_network():
-    step = spread(
-        Strategy(data=2), gpus=2, profile=a_profile(trainable_parameters=10_000_000_000)
-    )
+    step = spread(Strategy(data=2), gpus=2, profile=a_profile(trainable_parameters=10_000_000_000))
     # 40 GB / 7.88 GB/s = 5.08 s against 80 ms
     assert step.bound == "network"
 

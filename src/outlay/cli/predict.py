@@ -139,6 +139,7 @@ def command(
     from outlay.pipeline import calibration, profile_for
     from outlay.predict.host import Host
     from outlay.predict.links import Wiring
+    from outlay.predict.machine import checked_limit_w
     from outlay.predict.step import Conditions, Placement, correction_from
     from outlay.predict.strategy import wanted_of
     from outlay.units import MIB
@@ -182,7 +183,7 @@ def command(
             gpus=count,
             nodes=nodes,
             wiring=wiring,
-            power_limit_w=_checked_limit(power_limit, gpu),
+            power_limit_w=checked_limit_w(power_limit, gpu),
             memory_cap_bytes=cap_bytes,
             expandable_segments=expandable_segments,
         )
@@ -273,7 +274,7 @@ class _Asking:
     ) -> tuple[StepPrediction, tuple[str, ...]]:
         """The step on one machine, whose GPUs may differ; and what to know about it."""
         from outlay.pipeline import calibration
-        from outlay.predict.search import Question, best_step, slowest
+        from outlay.predict.search import Question, best_step, on_unlike, unlike_note
         from outlay.predict.step import spanning
 
         def question(placement: Placement, batch_size: int | None) -> Question:
@@ -294,38 +295,14 @@ class _Asking:
                 ]
             )
 
-        steps = [on(forms, self._batch_size) for forms in parts]
         if len(parts) == 1:
-            return steps[0], steps[0].notes
-        common = min(step.batch_size for step in steps)
-        if common:
-            steps = [on(forms, common) for forms in parts]
-        found = slowest(steps)
-        return found, (*found.notes, _unlike(matches, found))
-
-
-def _unlike(matches: list[GpuMatch], found: StepPrediction) -> str:
-    names = " and ".join(match.gpu.name for match in matches)
-    return (
-        f"{names} in one machine: every step waits for the {found.placement.gpu.name}, and the "
-        "smallest memory sets the batch. Two jobs, one on each kind, use them better."
-    )
-
-
-_LEAST_POWER = 0.3
-
-
-def _checked_limit(limit_w: float | None, gpu: Gpu) -> float | None:
-    """A power limit that a driver would take."""
-    if limit_w is None or limit_w >= gpu.tdp_w:
-        return None
-    if limit_w < _LEAST_POWER * gpu.tdp_w:
-        raise InputError(
-            f"--power-limit {limit_w:g} is too low for {gpu.name}.",
-            why=f"It was shipped with {gpu.tdp_w:g} W, and drivers take no less than about a third.",
-            fix=f"Give {_LEAST_POWER * gpu.tdp_w:.0f} W or more.",
+            step = on(parts[0], self._batch_size)
+            return step, step.notes
+        found = on_unlike(
+            lambda batch_size: [on(forms, batch_size) for forms in parts], self._batch_size
         )
-    return limit_w
+        names = [match.gpu.name for match in matches]
+        return found, (*found.notes, unlike_note(names, found.placement.gpu.name))
 
 
 def _measurement(text: str, batch: int | None) -> tuple[Gpu, int, float]:

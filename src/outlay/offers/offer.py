@@ -66,6 +66,8 @@ class Offer:
     ram_bytes: float | None = None
     local_disk_bytes: float | None = None
     zones: int = 1
+    other_gpus: tuple[str, ...] = ()
+    """GPUs of another kind in the same machine; `gpus` counts them, too."""
     power_limit_w: float | None = None
     """Of each GPU, where it is held to less than it was shipped with."""
     owned: Owned | None = None

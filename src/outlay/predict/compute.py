@@ -85,9 +85,7 @@ def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> Dev
 
 
 @lru_cache(maxsize=1024)
-def _device_time(
-    trace: Same[Trace], gpu: Same[Machine], numbers: Same[Calibration]
-) -> DeviceTime:
+def _device_time(trace: Same[Trace], gpu: Same[Machine], numbers: Same[Calibration]) -> DeviceTime:
     machine, calibration = gpu.value, numbers.value
     kinds: dict[Kind, float] = {}
     phases: dict[Phase, float] = {}
@@ -126,9 +124,7 @@ def _work(
         for kernel in kernels_of(op, tensor_cores=op.precision in tensor_types):
             phases = counts.setdefault((op.kind, kernel), {})
             phases[op.phase] = phases.get(op.phase, 0.0) + op.count
-    return tuple(
-        (kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items()
-    )
+    return tuple((kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items())
 
 
 def _is_bound_by_arithmetic(kernel: Product, machine: Machine, arithmetic: str) -> bool:

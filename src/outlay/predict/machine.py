@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from outlay.errors import InputError
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.trace.trace import Precision
@@ -148,3 +149,21 @@ def speed_at(limit: float, calibration: Calibration) -> float:
     bend = calibration.number("power_loss_bend")
     lost: float = calibration.number("power_loss") * (1 - limit) ** bend
     return max(1 - lost, 0.1)
+
+
+_LEAST_POWER = 0.3
+# Assumes: drivers take no limit below about a third of the one a board was shipped with (a guess).
+
+
+def checked_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
+    """A power limit that a driver would take; None where it is none."""
+    if limit_w is None or limit_w >= gpu.tdp_w:
+        return None
+    least_w = _LEAST_POWER * gpu.tdp_w
+    if limit_w < least_w:
+        raise InputError(
+            f"A power limit of {limit_w:g} W is too low for {gpu.name}.",
+            why=f"It was shipped with {gpu.tdp_w:g} W; drivers take no less than about a third.",
+            fix=f"Give {least_w:.0f} W or more.",
+        )
+    return limit_w

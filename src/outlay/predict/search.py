@@ -7,7 +7,7 @@ less a little for each complication, which has to earn its keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.predict.calibration import Calibration
@@ -132,6 +132,24 @@ def slowest(steps: Sequence[StepPrediction]) -> StepPrediction:
     last = max(steps, key=lambda step: step.step_time_s.likely)
     tightest = min(steps, key=lambda step: (step.fits, step.max_batch_size))
     return replace(last, max_batch_size=tightest.max_batch_size, memory=tightest.memory)
+
+
+def unlike_note(names: Sequence[str], slowest_name: str) -> str:
+    """A warning about unlike GPUs in one machine."""
+    return (
+        f"{' and '.join(dict.fromkeys(names))} in one machine: every step waits for the "
+        f"{slowest_name}, and the smallest memory sets the batch. Two jobs, one on each kind, use "
+        "them better."
+    )
+
+
+def on_unlike(
+    steps_at: Callable[[int | None], Sequence[StepPrediction]], batch_size: int | None
+) -> StepPrediction:
+    """The step on unlike GPUs, all at the batch that the smallest of them takes."""
+    steps = steps_at(batch_size)
+    common = min(step.batch_size for step in steps)
+    return slowest(steps_at(common) if common else steps)
 
 
 def _alone(question: Question, calibration: Calibration, largest: int | None) -> StepPrediction:

@@ -149,7 +149,7 @@ def strategies(
 
 
 def _sharded(data: int, tensor: int, pipeline: int) -> list[Strategy]:
-    """The sharded ways; with a pipeline only state is, as parameters pass with every micro-batch."""
+    """The sharded ways; with a pipeline only state, as parameters pass with every micro-batch."""
     kinds: tuple[Sharding, ...] = ("zero1",) if pipeline > 1 else ("zero1", "zero2", "zero3")
     return [Strategy(data=data, sharding=kind, tensor=tensor, pipeline=pipeline) for kind in kinds]
 

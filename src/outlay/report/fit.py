@@ -69,9 +69,8 @@ def answer(target: str, found: Fit) -> list[str]:
         said.append(f"Cheapest change: {best.name}{_priced(best)}.")
     if found.bigger is not None and not alone.fits:
         bigger = found.bigger
-        said.append(
-            f"Unchanged, it runs cheapest on {bigger.name}{_priced(bigger)}.{_verdict(best, bigger)}"
-        )
+        said.append(f"Unchanged, it runs cheapest on {bigger.name}{_priced(bigger)}.")
+        said += _verdict(best, bigger)
     return said
 
 
@@ -82,15 +81,15 @@ def _priced(way: Way) -> str:
     return f", {usd(cost)} for a million samples ({way.offer.provider} {way.offer.instance})"
 
 
-def _verdict(best: Way | None, bigger: Way) -> str:
-    if best is None:
-        return ""
-    mine, theirs = best.usd_per_million_samples, bigger.usd_per_million_samples
+def _verdict(best: Way | None, bigger: Way) -> list[str]:
+    """Whether a bigger GPU is worth it, in money."""
+    mine = None if best is None else best.usd_per_million_samples
+    theirs = bigger.usd_per_million_samples
     if mine is None or theirs is None:
-        return ""
+        return []
     if mine <= theirs:
-        return f" It needs no bigger GPU: the change saves {usd(theirs - mine)} a million samples."
-    return f" The bigger GPU is cheaper by {usd(mine - theirs)} a million samples."
+        return [f"It needs no bigger GPU: the change saves {usd(theirs - mine)} a million samples."]
+    return [f"The bigger GPU is cheaper by {usd(mine - theirs)} a million samples."]
 
 
 def _table(ways: Sequence[Way], width: int) -> Table:

@@ -128,8 +128,8 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
         for one in predictions
     ]
     return table(
-        ("gpu", "strategy", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu", "reserves",
-         "has", "fits"),
+        ("gpu", "strategy", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu",
+         "reserves", "has", "fits"),
         rows,
         width,
         right=("batch", "max batch", "step", "samples/s", "mfu", "reserves", "has"),

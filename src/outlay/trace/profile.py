@@ -43,8 +43,9 @@ def profile_of(
 
     Needs torch in this Python, but no GPU. `period` is how many consecutive steps to trace and
     average; the step may carry it as an attribute. `selected` is the share of elements that a
-    selection by unknown values keeps (docs/tracing.md); `changes` are made to the step. A crash of the step, of the whole
-    tracing process, or a trace of over `timeout_s` seconds becomes a `TraceFailed`.
+    selection by unknown values keeps (docs/tracing.md); `changes` are made to the step. A crash of
+    the step, of the whole tracing process, or a trace of over `timeout_s` seconds becomes a
+    `TraceFailed`.
     """
     found = parse_target(target)
     request = {

@@ -15,8 +15,8 @@
 
 A polynomial in the batch size is a number if constant, else the list of its coefficients, constant
 first. Of the history's events, n >= 0 makes a storage of `sizes[n]` bytes and -n ends the n-th last
-made; profiles without `history` or `structure` are read, too. Of an operation, `launches` 1, `layout` "plain" and
-empty `shapes` are left out.
+made; profiles without `history` or `structure` are read, too. Of an operation, `launches` 1,
+`layout` "plain" and empty `shapes` are left out.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -211,12 +212,8 @@ class _Denoiser(nn.Module):
         super().__init__()
         self.inlet = nn.Conv2d(3, widths[0], 3, 1, 1)
         self.down = nn.ModuleList(_Residual(w) for w in widths for _ in range(2))
-        self.shrink = nn.ModuleList(
-            nn.Conv2d(a, b, 3, 2, 1) for a, b in zip(widths, widths[1:], strict=False)
-        )
-        self.grow = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.shrink = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in pairwise(widths))
+        self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths))
         self.up = nn.ModuleList(_Residual(w) for w in widths[:-1] for _ in range(2))
         self.outlet = nn.Conv2d(widths[0], 3, 3, 1, 1)
 

@@ -34,6 +34,7 @@ def workstation_offer(machine: Workstation) -> Offer:
         as_of="",
         source="the workload file",
         quoted=True,
+        other_gpus=tuple(find_gpu(name).meaning for name in machine.other_gpus),
         power_limit_w=machine.power_limit_w,
         owned=Owned(
             electricity_usd_per_kwh=(

@@ -214,7 +214,7 @@ def _adopt_optimizers(patches: Patches, changes: Changes) -> None:
 
     patches.set(Optimizer, "__init__", made)
     if changes.accumulate > 1:
-        patches.set(nn.Module, "zero_grad", lambda _module, set_to_none=True: None)
+        patches.set(nn.Module, "zero_grad", lambda *_, **__: None)
 
 
 def _flat(params: Any) -> list[Tensor]:
@@ -243,7 +243,7 @@ def _gate(optimizer: Optimizer, accumulate: int) -> None:
         return result
 
     optimizer.step = types.MethodType(step, optimizer)
-    optimizer.zero_grad = types.MethodType(lambda _self, set_to_none=True: None, optimizer)
+    optimizer.zero_grad = types.MethodType(lambda *_, **__: None, optimizer)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

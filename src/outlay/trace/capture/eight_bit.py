@@ -17,10 +17,10 @@ _SMALLEST = 4096
 
 @torch.library.custom_op("outlay::update_8bit", mutates_args=("parameter", "states"))  # type: ignore[untyped-decorator]
 def _update(
-    name: str,  # noqa: ARG001
-    gradient: Tensor,  # noqa: ARG001
-    parameter: Tensor,  # noqa: ARG001
-    states: list[Tensor],  # noqa: ARG001
+    name: str,
+    gradient: Tensor,
+    parameter: Tensor,
+    states: list[Tensor],
 ) -> None:
     """What the update computes is of no interest here, only what it touches."""
 
