@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from outlay.errors import OutlayError
 from outlay.estimate import Estimate
+from outlay.facts import assumed
 from outlay.hardware import Gpu
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer
@@ -51,18 +52,27 @@ class Way:
     """The changes one by one, as `fit_advice` knows them."""
     step: StepPrediction
     offer: Offer | None
-    """The cheapest offer of these GPUs, None where nobody sells them with a price."""
+    """The cheapest offer of these GPUs, None where nobody rents them out with a price."""
     saved_bytes: float | None = None
     """Less reserved than unchanged, at the same batch."""
     time_ratio: float | None = None
     """Time of a sample over unchanged; None where unchanged does not fit at any batch."""
 
     @property
+    def usd_per_hour(self) -> float:
+        """Of the cheapest offer; of GPUs nobody rents out, the electricity of one's own machine."""
+        if self.offer is not None and self.offer.price_usd_per_hour is not None:
+            return self.offer.price_usd_per_hour
+        placement = self.step.placement
+        watts = placement.gpus * placement.gpu.tdp_w + assumed("desktop_host_power_w")
+        return watts / 1000 * assumed("electricity_usd_per_kwh")
+
+    @property
     def usd_per_million_samples(self) -> float | None:
-        """On the cheapest offer."""
-        if self.offer is None or self.offer.price_usd_per_hour is None or not self.step.fits:
+        """At that price; None where it does not fit."""
+        if not self.step.fits:
             return None
-        return self.offer.price_usd_per_hour / HOUR_S / self.step.samples_per_s * MILLION
+        return self.usd_per_hour / HOUR_S / self.step.samples_per_s * MILLION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,14 +491,12 @@ _SPREAD = {
 def _more_gpus(
     traced: Sequence[tuple[str, Changes, Profile]], wish: Wish, calibration: Calibration
 ) -> Iterator[Way]:
-    """The step on the fewest such GPUs that take it, by each way to spread it."""
-    if wish.memory_cap_bytes is not None:
-        return
+    """Where one GPU is too small: the fewest of them that take it, by each way to spread it."""
     name, changes, profile = traced[0]
     alone = memory_need(profile, wish.batch_size or 1, wish.placement().room, calibration)
+    if wish.memory_cap_bytes is not None or alone.fits:
+        return
     for kind, wanted in _SPREAD.items():
-        if kind == "DDP" and not (wish.batch_size and not alone.fits):
-            continue
         for gpus in (2, 4, _MOST_GPUS):
             exact = replace(
                 wanted,
@@ -540,10 +548,9 @@ def _against(way: Way, unchanged: Way, profile: Profile, calibration: Calibratio
 
 def _order(way: Way) -> tuple[bool, float, float]:
     cost = way.usd_per_million_samples
-    time_s = 1 / way.step.samples_per_s if way.step.batch_size else float("inf")
     return (
         not way.step.fits,
-        cost if cost is not None else time_s * MILLION,
+        cost if cost is not None else 0.0,
         way.step.memory.reserved_bytes.likely,
     )
 
@@ -589,8 +596,6 @@ def _bigger(profile: Profile, wish: Wish, calibration: Calibration) -> Way | Non
             step=step,
             offer=cheapest_offer(gpu, 1),
         )
-        if best is None or (way.usd_per_million_samples or 1e30) < (
-            best.usd_per_million_samples or 1e30
-        ):
+        if best is None or _order(way) < _order(best):
             best = way
     return best

@@ -76,9 +76,11 @@ def answer(target: str, found: Fit) -> list[str]:
 
 def _priced(way: Way) -> str:
     cost = way.usd_per_million_samples
-    if cost is None or way.offer is None:
-        return ", for which no price is known" if way.step.fits else ""
-    return f", {usd(cost)} for a million samples ({way.offer.provider} {way.offer.instance})"
+    if cost is None:
+        return ""
+    offer = way.offer
+    where = f"{offer.provider} {offer.instance}" if offer else "electricity of your own machine"
+    return f", {usd(cost)} for a million samples ({where})"
 
 
 def _verdict(best: Way | None, bigger: Way) -> list[str]:
@@ -172,6 +174,7 @@ def _way_document(way: Way, places: Mapping[str, str]) -> Document:
         "available_bytes": step.memory.available_bytes,
         "saved_bytes": way.saved_bytes,
         "time_ratio": way.time_ratio,
+        "usd_per_hour": way.usd_per_hour,
         "usd_per_million_samples": way.usd_per_million_samples,
         "offer": None
         if offer is None

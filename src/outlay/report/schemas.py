@@ -243,6 +243,7 @@ def _fit() -> Schema:
         available_bytes=_NUMBER,
         saved_bytes=_or_null(_NUMBER),
         time_ratio=_or_null(_NUMBER),
+        usd_per_hour=_NUMBER,
         usd_per_million_samples=_or_null(_NUMBER),
         offer=_or_null(offer),
         lines=_TEXTS,
