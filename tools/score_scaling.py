@@ -1,10 +1,10 @@
 """Score predicted scaling against published training on several GPUs.
 
-    python tools/score_scaling.py --published DIR [--traces DIR]
+    python tools/score_scaling.py [--rows] [later]
 
-DIR has Lambda's `lambda_scaling.csv` (github.com/lambdal/deeplearning-benchmark as efficiencies,
-throughput of n GPUs over n times that of one). The time of one GPU is the published one, so that
-scaling alone is scored; gradients are those of the code that was run.
+The rows are Lambda's (github.com/lambdal/deeplearning-benchmark) as efficiencies, throughput of n
+GPUs over n times that of one; `later` are those that nothing was chosen on. The time of one GPU is
+the published one, so that scaling alone is scored; gradients are those of the code that was run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from outlay.predict.phases import Phases
 from outlay.predict.spread import Load, Site, spent
 from outlay.predict.strategy import Strategy
 
+PUBLISHED = (
+    Path(__file__).parent.parent / "tests" / "reference" / "data" / "published_efficiency.csv"
+)
 PARAMETERS = {
     "resnet50": 25_557_032,
     "bert_base_squad": 108_893_186,
@@ -67,15 +70,16 @@ class Score:
         return self.low <= self.measured <= self.high
 
 
-def scores(path: Path) -> Iterator[Score]:
-    """Every clean row, predicted."""
-    with path.open() as file:
+def scores(*, later: bool) -> Iterator[Score]:
+    """Every row, predicted."""
+    with PUBLISHED.open(newline="") as file:
         for row in csv.DictReader(file):
-            if not row["flag"]:
-                yield _score(row)
+            if row["host"].startswith("later") is later:
+                yield score(row)
 
 
-def _score(row: dict[str, str]) -> Score:
+def score(row: dict[str, str]) -> Score:
+    """One row, predicted."""
     gpus, task = int(row["num_gpus"]), row["task"]
     size = float(row["batch_per_gpu_1"]) * SAMPLES.get(task, 1.0)
     step_s = size / float(row["throughput_1"])
@@ -134,8 +138,7 @@ def _load(row: dict[str, str]) -> Load:
 
 def main(arguments: list[str]) -> None:
     """Print the errors by task and by GPU."""
-    folder = Path(arguments[arguments.index("--published") + 1])
-    found = list(scores(folder / "lambda_scaling.csv"))
+    found = list(scores(later="later" in arguments))
     for name in ("task", "gpu", "num_gpus"):
         groups: dict[str, list[Score]] = defaultdict(list)
         for one in found:
@@ -147,7 +150,7 @@ def main(arguments: list[str]) -> None:
         for one in sorted(found, key=lambda one: -abs(one.error)):
             row = one.row
             print(
-                f"{row['source_row']:28} {row['task']:16} {row['precision']:9} measured "
+                f"{row['host']:28} {row['task']:16} {row['precision']:9} measured "
                 f"{one.measured:.2f} predicted {one.low:.2f} {one.likely:.2f} {one.high:.2f}"
             )
 

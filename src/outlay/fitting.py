@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from outlay.errors import OutlayError
 from outlay.estimate import Estimate
@@ -32,7 +33,7 @@ from outlay.predict.step import (
 )
 from outlay.predict.strategy import ALONE, Wanted
 from outlay.trace.changes import LORA_RANK, UNCHANGED, Changes
-from outlay.trace.trace import Profile
+from outlay.trace.trace import Memory, Profile
 from outlay.units import HOUR_S
 
 MILLION = 1_000_000
@@ -405,25 +406,25 @@ def _smaller_passes(
 def _gradients_kept(profile: Profile, batch_size: int) -> float:
     """What gradients that stay while the next pass runs add to the peak.
 
-    The higher of two moments counts: the peak as it was, and the one that is highest at large
-    batches, which has no gradients yet where the peak is the update's.
+    The highest of several moments counts: the peak as it was, and those that are the peak at
+    other batch sizes and have fewer gradients, each followed along its line.
     """
     gradients = load_of(profile, batch_size).gradient_bytes
     peak = profile.memory_at(batch_size)
-    first, last = _last_two(profile)
-    share = (batch_size - first) / (last - first) if last > first else 0.0
-    low, high = profile.memory[first], profile.memory[last]
-    later = low.peak_bytes + (high.peak_bytes - low.peak_bytes) * share
-    moments = (
-        peak.peak_bytes + max(gradients - peak.gradients, 0.0),
-        later + max(gradients - high.gradients, 0.0),
-    )
-    return max(moments) - peak.peak_bytes
+    highest = peak.peak_bytes + max(gradients - peak.gradients, 0.0)
+    for low, high in pairwise(sorted(profile.memory)):
+        first, second = profile.memory[low], profile.memory[high]
+        if _is_one_moment(first, second):
+            slope = (second.peak_bytes - first.peak_bytes) / (high - low)
+            there = first.peak_bytes + slope * (batch_size - low)
+            highest = max(highest, there + max(gradients - second.gradients, 0.0))
+    return highest - peak.peak_bytes
 
 
-def _last_two(profile: Profile) -> tuple[int, int]:
-    sizes = sorted(profile.memory)
-    return (sizes[-2], sizes[-1]) if len(sizes) > 1 else (sizes[-1], sizes[-1])
+def _is_one_moment(first: Memory, second: Memory) -> bool:
+    """Whether two peaks are the same moment of a step at two batch sizes."""
+    same_gradients = abs(first.gradients - second.gradients) <= 0.01 * first.parameters
+    return same_gradients and (first.temporaries > 0) == (second.temporaries > 0)
 
 
 def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryNeed:

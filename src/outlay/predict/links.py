@@ -80,6 +80,8 @@ def fabric_of(
 ) -> Fabric:
     """The links of `nodes` machines with `gpus` GPUs each."""
     within = wiring.within or usual_within(gpu, gpus)
+    if within == "bridge" and gpus > 2:
+        within = _without_nvlink(gpu)
     rate = within_bytes_per_s(gpu, gpus, within, calibration)
     network = _network_bytes_per_s(wiring, calibration)
 

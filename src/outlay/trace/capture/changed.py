@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 from torch.utils.checkpoint import (
@@ -106,31 +107,32 @@ def _precision(changes: Changes) -> Iterator[None]:
 def _autocast(step: Step, dtype: torch.dtype, patches: Patches) -> Step:
     """The step with its forward under autocast; in fp16 with a gradient scaler."""
     scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
+    off = _Off()
 
     def outside(function: Callable[..., Any], *, scaled: bool) -> Callable[..., Any]:
         def call(first: Any, *args: Any, **kwargs: Any) -> Any:
             torch.clear_autocast_cache()
             if scaled and isinstance(first, Tensor):
                 first = scaler.scale(first)
-            with torch.autocast("cuda", enabled=False):
+            with off:
                 return function(first, *args, **kwargs)
 
         return call
 
     patches.set(Tensor, "backward", outside(Tensor.backward, scaled=True))
     patches.set(torch.autograd, "grad", outside(torch.autograd.grad, scaled=False))
+    _switch_on(patches, dtype, off)
 
     def before(optimizer: Optimizer, *_: object) -> None:
         if scaler.is_enabled():
             scaler.unscale_(optimizer)
-        leaving.enter_context(torch.autocast("cuda", enabled=False))
+        off.__enter__()
 
     def after(*_: object) -> None:
-        leaving.close()
+        off.__exit__(None, None, None)
         if scaler.is_enabled():
             scaler.update()
 
-    leaving = contextlib.ExitStack()
     handles = [
         optim.register_optimizer_step_pre_hook(before),
         optim.register_optimizer_step_post_hook(after),
@@ -142,6 +144,59 @@ def _autocast(step: Step, dtype: torch.dtype, patches: Patches) -> Step:
             return step()
 
     return run
+
+
+class _Off:
+    """Autocast turned off for a while, as deep as it is entered."""
+
+    def __init__(self) -> None:
+        self._contexts: list[Any] = []
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether it is off now."""
+        return bool(self._contexts)
+
+    def __enter__(self) -> None:
+        context = torch.autocast("cuda", enabled=False)
+        self._contexts.append(context)
+        context.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        self._contexts[-1].__exit__(None, None, None)
+        self._contexts.pop()
+
+
+def _switch_on(patches: Patches, dtype: torch.dtype, off: _Off) -> None:
+    """Take autocast that the user's loop has switched off as the switch to turn on.
+
+    Only around modules: one within a module's forward keeps a part of it in fp32 on purpose.
+    """
+    running = 0
+
+    def before(*_: object) -> None:
+        nonlocal running
+        running += 1
+
+    def after(*_: object) -> None:
+        nonlocal running
+        running -= 1
+
+    handles = [
+        module.register_module_forward_pre_hook(before),
+        module.register_module_forward_hook(after, always_call=True),
+    ]
+    patches.finally_do(lambda: [handle.remove() for handle in handles])
+    kind = torch.amp.autocast_mode.autocast
+    enter = kind.__enter__
+
+    def entered(context: Any) -> Any:
+        is_switch = not context._enabled and context.device == "cuda"
+        if is_switch and not running and not off.is_entered:
+            context._enabled, context.fast_dtype = True, dtype
+        return enter(context)
+
+    patches.set(kind, "__enter__", entered)
 
 
 # Recomputing
