@@ -54,8 +54,12 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
     offers = candidates(workload, today)
     options = [
         option
-        for machines in workload.usage.machines_tried or (workload.usage.machines,)
-        for option in _options(_with_machines(workload, machines), profile, offers)
+        for number, machines in enumerate(_machines_tried(workload))
+        for option in _options(
+            _with_machines(workload, machines),
+            profile,
+            [offer for offer in offers if offer.owned is None or number == 0],
+        )
     ]
     if not options:
         raise InputError(
@@ -70,6 +74,11 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
         break_even=break_evens(ranked),
         assumptions=plan_assumptions(workload, profile, habits_assumed(), offers, today),
     )
+
+
+def _machines_tried(workload: Workload) -> list[int]:
+    """Numbers of machines to compare, fewest first: of one's own machines there are no more."""
+    return sorted(workload.usage.machines_tried) or [workload.usage.machines]
 
 
 def _with_machines(workload: Workload, machines: int) -> Workload:

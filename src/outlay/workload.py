@@ -129,6 +129,7 @@ class Quote:
     vcpus: float | None = None
     ram_bytes: float | None = None
     local_disk_bytes: float | None = None
+    network_bytes_per_s: float | None = None
     as_of: str = ""
     note: str = ""
 
@@ -146,6 +147,7 @@ class Workstation:
     ram_bytes: float | None = None
     power_limit_w: float | None = None
     """Of each GPU, where it is held to less than it was shipped with."""
+    network_bytes_per_s: float | None = None
     host_w: float | None = None
     electricity_usd_per_kwh: float | None = None
     purchase_usd: float | None = None

@@ -124,6 +124,10 @@ def _usd_per_unit(currency: str) -> float:
     return fact.number
 
 
+def _gbit(amount: float | None) -> float | None:
+    return None if amount is None else amount * 1e9 / 8
+
+
 def _money(amount: float | None, usd: float) -> float | None:
     return None if amount is None else amount * usd
 
@@ -196,6 +200,7 @@ def _quote(table: OfferTable, number: int, usd: float) -> Quote:
         vcpus=table.vcpus,
         ram_bytes=table.ram,
         local_disk_bytes=table.local_disk,
+        network_bytes_per_s=_gbit(table.network_gbit),
         as_of=table.as_of or "",
         note=table.note,
     )
@@ -209,6 +214,7 @@ def _workstation(table: MachineTable, usd: float) -> Workstation:
         gpus=table.gpus if isinstance(table.gpu, str) else len(table.gpu),
         other_gpus=tuple(name for name in others if name != first),
         power_limit_w=table.power_limit_watts,
+        network_bytes_per_s=_gbit(table.network_gbit),
         vcpus=table.vcpus,
         ram_bytes=table.ram,
         host_w=table.host_watts,

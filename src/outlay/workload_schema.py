@@ -218,6 +218,9 @@ class OfferTable(_Table):
     vcpus: Amount | None = None
     ram: Size | None = None
     local_disk: Size | None = None
+    network_gbit: Amount | None = Field(
+        None, description="Gbit/s of the machine, between several of them."
+    )
     as_of: Day | None = None
     note: str = ""
 
@@ -233,6 +236,9 @@ class MachineTable(_Table):
     )
     vcpus: Amount | None = None
     ram: Size | None = None
+    network_gbit: Amount | None = Field(
+        None, description="Gbit/s of the machine, between several of them."
+    )
     host_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = None
     electricity_per_kwh: Annotated[float, Field(strict=True, ge=0, le=1e5)] | None = None
     purchase: Money | None = None

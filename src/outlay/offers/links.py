@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -24,8 +24,11 @@ class KnownLinks:
 
 
 def links_of(offer: Offer) -> KnownLinks:
-    """What is known of an offer's links; the first row that fits counts."""
-    return _links(offer.provider, offer.instance)
+    """What is known of an offer's links: the user's word, then the first row that fits."""
+    known = _links(offer.provider, offer.instance)
+    if offer.network_bytes_per_s is None:
+        return known
+    return replace(known, network_bytes_per_s=offer.network_bytes_per_s)
 
 
 @cache

@@ -65,6 +65,8 @@ class Offer:
     vcpus: float | None = None
     ram_bytes: float | None = None
     local_disk_bytes: float | None = None
+    network_bytes_per_s: float | None = None
+    """Between machines, as the user stated it; of bundled offers see `offers.links`."""
     zones: int = 1
     other_gpus: tuple[str, ...] = ()
     """GPUs of another kind in the same machine; `gpus` counts them, too."""

@@ -347,8 +347,8 @@ def _link_notes(placement: Placement, fabric: Fabric, calibration: Calibration) 
     if fabric.network_is_assumed:
         rate = calibration.number("network_unknown_bytes_per_s") * 8 / 1e9
         notes.append(
-            f"The network between machines is not known: {rate:.0f} Gbit/s were assumed. Give it "
-            "with --network."
+            f"The network between machines is not known: {rate:.0f} Gbit/s were assumed (state it: "
+            "--network, or network_gbit of an offer)."
         )
     return tuple(notes)
 

@@ -119,7 +119,7 @@ def _answer(plan: Plan, workload: Workload) -> Text:
     head = "Cheapest" if plan.ranked_by == "cost" else "Best value"
     text = Text(f"{head}: ", style="bold green")
     text.append(
-        f"{machine(chosen.offer)} at {_place(chosen)}, {chosen.tenancy}: "
+        f"{_machine(chosen)} at {_place(chosen)}, {chosen.tenancy}: "
         f"{_money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
         f"{duration(run.likely)}{_bracketed(duration_range(run))}{_calendar(chosen)}."
     )
@@ -127,6 +127,11 @@ def _answer(plan: Plan, workload: Workload) -> Text:
     if budget_usd is not None and cost.high > budget_usd:
         text.append(" May pass the budget in the worst tenth of cases.", style="yellow")
     return text
+
+
+def _machine(option: Option) -> str:
+    """The machine of an option, and how many of them."""
+    return machine(option.offer, option.step.placement.nodes)
 
 
 def _bracketed(text: str) -> str:
@@ -138,7 +143,7 @@ def _no_answer(plan: Plan) -> Text:
     nearest = next((one for one in plan.options if one.cost is not None), None)
     if nearest is not None and nearest.cost is not None:
         text.append(
-            f" Nearest: {machine(nearest.offer)} at {_place(nearest)}, {nearest.tenancy}, "
+            f" Nearest: {_machine(nearest)} at {_place(nearest)}, {nearest.tenancy}, "
             f"{usd(nearest.cost.usd.likely)}: {nearest.why_not}."
         )
     return text
@@ -201,7 +206,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 str(option.rank),
                 option.offer.provider,
                 option.offer.region,
-                machine(option.offer),
+                _machine(option),
                 option.tenancy,
                 "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
                 str(option.step.batch_size),
@@ -257,7 +262,7 @@ def _frontier(options: Sequence[Option], width: int) -> Table:
         (
             duration(option.run.busy_s.likely),
             usd(option.cost.usd.likely),
-            machine(option.offer),
+            _machine(option),
             option.offer.provider,
             option.tenancy,
         )
@@ -289,7 +294,7 @@ def _doubtful(options: Sequence[Option], width: int) -> Table:
     rows = [
         (
             usd(_cost_usd(option)),
-            machine(option.offer),
+            _machine(option),
             option.offer.provider,
             option.tenancy,
             f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
@@ -312,7 +317,7 @@ def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> T
         tie_usd = tie_usd_per_hour(option, chosen)
         rows.append(
             (
-                machine(option.offer),
+                _machine(option),
                 option.offer.provider,
                 str(option.step.batch_size),
                 duration(option.step.step_time_s.likely),
@@ -345,9 +350,7 @@ def _ruled_out(options: Sequence[Option], width: int) -> Table:
 
 
 def _example(option: Option) -> str:
-    return (
-        f"{machine(option.offer)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
-    )
+    return f"{_machine(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
 
 
 def _reason(option: Option) -> str:

@@ -102,8 +102,10 @@ def tera(amount: float | None) -> str:
     return "-" if amount is None else f"{amount / 1e12:,.4g}"
 
 
-def machine(offer: Offer) -> str:
-    """`8x H100 SXM`, or a share of one: `1/8 of one L4`."""
-    if offer.gpu_share == 1:
-        return f"{offer.gpus}x {offer.gpu}"
-    return f"{offer.gpu_share:.3g} of one {offer.gpu}"
+def machine(offer: Offer, nodes: int = 1) -> str:
+    """`8x H100 SXM`, `4 x 8x H100 SXM` of several machines, or a share: `0.125 of one L4`."""
+    if offer.gpu_share != 1:
+        return f"{offer.gpu_share:.3g} of one {offer.gpu}"
+    unlike = " + ".join((offer.gpu, *offer.other_gpus))
+    one = unlike if offer.other_gpus else f"{offer.gpus}x {offer.gpu}"
+    return f"{nodes} x {one}" if nodes > 1 else one

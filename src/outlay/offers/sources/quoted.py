@@ -33,6 +33,7 @@ def _offer(quote: Quote) -> Offer:
         vcpus=quote.vcpus,
         ram_bytes=quote.ram_bytes,
         local_disk_bytes=quote.local_disk_bytes,
+        network_bytes_per_s=quote.network_bytes_per_s,
         as_of=quote.as_of,
         source=SOURCE + (f": {quote.note}" if quote.note else ""),
         quoted=True,

@@ -36,6 +36,7 @@ def workstation_offer(machine: Workstation) -> Offer:
         quoted=True,
         other_gpus=tuple(find_gpu(name).meaning for name in machine.other_gpus),
         power_limit_w=machine.power_limit_w,
+        network_bytes_per_s=machine.network_bytes_per_s,
         owned=Owned(
             electricity_usd_per_kwh=(
                 assumed("electricity_usd_per_kwh") if kwh_usd is None else kwh_usd
