@@ -165,6 +165,13 @@ def test_without_code_only_what_needs_no_trace():
     assert "needs the code" in found.left_out["recompute blocks"]
 
 
+def test_a_change_that_changes_nothing_is_left_out():
+    profile = in_fp32(a_transformer())
+    found = fit_step(profile, wish(10, 32), a_calibration(), lambda _: profile)
+    assert found.left_out["recompute blocks"] == "changes nothing here"
+    assert not [way for way in found.ways if way.kinds]
+
+
 def test_more_gpus_where_one_is_too_small():
     found = fit_step(a_transformer(), wish(4, 64), a_calibration(), None)
     spread = [way for way in found.ways if way.step.placement.gpus > 1]

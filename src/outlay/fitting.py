@@ -34,7 +34,7 @@ from outlay.predict.step import (
 from outlay.predict.strategy import ALONE, Wanted
 from outlay.trace.changes import LORA_RANK, UNCHANGED, Changes
 from outlay.trace.trace import Memory, Profile
-from outlay.units import HOUR_S
+from outlay.units import HOUR_S, MIB
 
 MILLION = 1_000_000
 _MOST_GPUS = 8
@@ -229,6 +229,9 @@ def fit_step(
     else:
         profiles, failed = _traced(wanted, trace, tell)
         left_out.update(failed)
+        for name in [name for name, (_, one) in profiles.items() if _is_same(one, profile)]:
+            left_out[name] = "changes nothing here"
+            del profiles[name]
         done = [changes for changes, _ in profiles.values()]
         together = {" + ".join(_names_of(one)): one for one in combinations(done)}
         more, _ = _traced(together, trace, tell)
@@ -246,6 +249,19 @@ def fit_step(
         ways=tuple(sorted(compared, key=_order)),
         left_out=left_out,
         bigger=_bigger(profile, wish, calibration),
+    )
+
+
+def _is_same(changed: Profile, profile: Profile) -> bool:
+    """Whether a change left the step as it was: it did so already, or has no such part."""
+    size = max(TRACED_SIZES)
+    mine, theirs = changed.at(size), profile.at(size)
+    return (
+        sum(op.count * op.launches for op in mine.ops)
+        == sum(op.count * op.launches for op in theirs.ops)
+        and mine.flops == theirs.flops
+        and mine.moved_bytes == theirs.moved_bytes
+        and abs(mine.memory.peak_bytes - theirs.memory.peak_bytes) < MIB
     )
 
 
@@ -268,8 +284,11 @@ def _traced(
             return error
 
     workers = min(max((os.cpu_count() or 2) // 2, 2), _MOST_WORKERS)
-    with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(workers)
+    try:
         answers = list(pool.map(one, wanted, wanted.values()))
+    finally:  # an interrupted caller does not wait for the rest
+        pool.shutdown(wait=False, cancel_futures=True)
     found: dict[str, tuple[Changes, Profile]] = {}
     failed: dict[str, str] = {}
     for (name, changes), answer in zip(wanted.items(), answers, strict=True):

@@ -62,12 +62,12 @@ def command(
     Ways are listed cheapest first, with the memory each saves, the time it costs, and money on the
     cheapest offer. Exits with 3 when nothing makes it fit.
     """
-    from functools import partial
     from pathlib import Path
 
     from outlay.fit_advice import places_in
     from outlay.fitting import TRACED_SIZES, Wish, fit_step
     from outlay.pipeline import calibration, profile_for
+    from outlay.trace.process import end_running
     from outlay.trace.profile import profile_of
     from outlay.units import MIB
     from outlay.workload import Step
@@ -95,7 +95,10 @@ def command(
         memory_cap_bytes=None if memory_cap_mib is None else float(memory_cap_mib * MIB),
         expandable_segments=expandable_segments,
     )
-    found = fit_step(profile, wish, calibration(), trace if is_code else None, tell)
+    try:
+        found = fit_step(profile, wish, calibration(), trace if is_code else None, tell)
+    finally:
+        end_running()
     places = places_in(Path(path)) if is_code else {}
     status = 0 if found.unchanged.step.fits or any(way.step.fits for way in found.ways) else 3
     if as_json:
@@ -107,5 +110,5 @@ def command(
     from outlay.report.fit import print_fit
 
     notes = (matches[0].note,) if matches[0].note else ()
-    partial(print_fit, Page(), target, found, places)(show_all=show_all, notes=notes)
+    print_fit(Page(), target, found, places, show_all=show_all, notes=notes)
     return status

@@ -205,7 +205,12 @@ def command(
     predictions = []
     for (matches, _), parts in zip(asked, machines, strict=True):
         predicted, said = ask.predict(matches, parts, largest)
-        notes = (*(match.note for match in matches if match.note), *said, *profile.notes)
+        notes = (
+            *(match.note for match in matches if match.note),
+            *_batch_note(predicted, global_batch),
+            *said,
+            *profile.notes,
+        )
         spelling = " + ".join(match.spelling for match in matches)
         predictions.append((spelling, predicted, notes))
     status = 0 if any(predicted.fits for _, predicted, _ in predictions) else 3
@@ -225,6 +230,14 @@ def command(
     for note in dict.fromkeys(note for _, _, notes in predictions for note in notes):
         out.print(muted(note))
     return status
+
+
+def _batch_note(step: StepPrediction, kept: int | None) -> list[str]:
+    """Whether the global batch stays or grows with the GPUs."""
+    if step.placement.site.total == 1 or not step.batch_size:
+        return []
+    how = "as asked" if kept else "grows with the GPUs; --global-batch keeps it"
+    return [f"{step.placement.site.total} GPUs: global batch {step.global_batch_size:,}, {how}."]
 
 
 class _Asking:

@@ -58,6 +58,7 @@ def _run(command: list[str], log: int, timeout_s: float | None) -> int:
         stderr=log,
         start_new_session=True,
     )
+    _running.add(child)
     try:
         return child.wait(timeout_s)
     except subprocess.TimeoutExpired as error:
@@ -67,6 +68,16 @@ def _run(command: list[str], log: int, timeout_s: float | None) -> int:
             fix="Give it longer (--timeout), or trace a step that runs one iteration alone.",
         ) from error
     finally:
+        _running.discard(child)
+        _end(child)
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def end_running() -> None:
+    """End every trace that other threads of this process are waiting for."""
+    for child in list(_running):
         _end(child)
 
 
