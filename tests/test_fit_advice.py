@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay import fitting
+from outlay import ways
 from outlay.fit_advice import ADVICE, PLACE_OF, advice_for, places_in
 
 SCRIPT = """
@@ -21,12 +21,12 @@ def step(batch_size):
 """
 
 
-@pytest.mark.parametrize("kind", [*fitting._SINGLE, fitting.PAGED, fitting.ACCUMULATE])
+@pytest.mark.parametrize("kind", [*ways.SINGLE, ways.PAGED, ways.ACCUMULATE])
 def test_every_change_says_what_to_write(kind):
     assert advice_for(kind).lines
 
 
-@pytest.mark.parametrize("kind", list(fitting._SPREAD))
+@pytest.mark.parametrize("kind", list(ways.SPREAD))
 def test_every_way_to_spread_says_what_to_write(kind):
     assert advice_for(kind).lines
 

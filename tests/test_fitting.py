@@ -6,17 +6,10 @@ import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_transformer
 
 from outlay.errors import TraceFailed
-from outlay.fitting import (
-    Wish,
-    cheapest_offer,
-    combinations,
-    fit_step,
-    moments_of,
-    singles,
-    way_of,
-)
+from outlay.fitting import combinations, fit_step, moments_of, singles
 from outlay.gpu_names import find_gpu
 from outlay.trace.changes import UNCHANGED, Changes, changes_from_json, changes_to_json
+from outlay.ways import Wish, cheapest_offer, way_of
 
 BF16 = {"fp32": 10e12, "fp16": 100e12, "bf16": 100e12}
 

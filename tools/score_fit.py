@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outlay.estimate import Estimate
-from outlay.fitting import Wish, moments_of, way_of
+from outlay.fitting import moments_of
 from outlay.gpu_names import find_gpu
 from outlay.pipeline import calibration
 from outlay.trace.changes import UNCHANGED, Changes
@@ -26,6 +26,7 @@ from outlay.trace.profile import profile_of
 from outlay.trace.store import read_profile, write_profile
 from outlay.trace.trace import Profile
 from outlay.units import MIB
+from outlay.ways import Wish, way_of
 
 REFERENCE = Path(__file__).parent.parent / "tests" / "reference"
 MEASURED = REFERENCE / "data" / "h200_fit_2026-11-15.csv"

@@ -7,7 +7,8 @@ from tests.builders import a_calibration, a_gpu, a_profile, a_transformer
 
 from outlay.predict.links import Wiring
 from outlay.predict.search import Question, best_step, complication, merit, slowest
-from outlay.predict.step import Placement, largest_spread, predict_step, spread_step
+from outlay.predict.several import largest_spread, spread_step
+from outlay.predict.step import Placement, predict_step
 from outlay.predict.strategy import Strategy, wanted_of
 
 LINKED = {"nvlink_gb_per_s": 400, "nvlink_reach": "all"}

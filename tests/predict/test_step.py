@@ -10,14 +10,10 @@ from outlay.predict.step import (
     Conditions,
     Placement,
     correction_from,
-    largest_spread,
     predict_step,
     spanning,
-    spread_memory,
-    spread_step,
     with_precision,
 )
-from outlay.predict.strategy import Strategy
 from outlay.trace.trace import ProfileOp
 from outlay.units import GIB
 
@@ -323,85 +319,12 @@ def test_precision_leaves_everything_else_as_traced():
     assert with_precision(profile.at(4), None) == profile.at(4)
 
 
-def spread(strategy, batch_size=4, *, profile=None, gpu=None, micro_batches=1, **placement):
-    return spread_step(
-        profile or a_profile(),
-        Placement(gpu=gpu or a_gpu(), **placement),
-        strategy,
-        batch_size,
-        a_calibration(),
-        micro_batches=micro_batches,
-    )
-
-
-def test_several_gpus_exchange_gradients():
-    step = spread(Strategy(data=2), gpus=2)
-    # 1e8 parameters x 4 B = 0.4 GB, all of it moved between two: / 7.88 GB/s = 50.8 ms. Without a
-    # recorded structure gradients come at the end of backward, and nothing is hidden.
-    assert step.gradient_bytes == 4e8
-    assert step.exchange_s.likely == pytest.approx(0.0507614, rel=1e-3)
-    assert step.step_time_s.likely == pytest.approx(0.1307614, rel=1e-3)
-    assert step.global_batch_size == 8
-    assert step.bound == "arithmetic"
-
-
-def test_a_step_bound_by_the_network():
-    step = spread(Strategy(data=2), gpus=2, profile=a_profile(trainable_parameters=10_000_000_000))
-    # 40 GB / 7.88 GB/s = 5.08 s against 80 ms
-    assert step.bound == "network"
-
-
-def test_passes_before_an_update_multiply_the_step_and_the_global_batch():
-    step = spread(Strategy(), micro_batches=3)
-    assert step.step_time_s.likely == pytest.approx(3 * 0.08)
-    assert step.global_batch_size == 12
-    assert step.mfu == pytest.approx(predicted().mfu)
-
-
-def test_buckets_of_gradients_take_memory_beside_them():
-    one, two = predicted(), spread(Strategy(data=2), gpus=2)
-    more = two.memory.allocated_bytes.likely - one.memory.allocated_bytes.likely
-    assert more == pytest.approx(4e8)
-    assert two.max_batch_size == 0  # nobody asked
-
-
-def test_the_largest_batch_by_a_strategy_fits_and_the_next_does_not():
-    placement = Placement(gpu=a_gpu(), gpus=2)
-    strategy = Strategy(data=2, sharding="zero3")
-    largest = largest_spread(a_profile(), strategy, placement, a_calibration())
-    assert largest > 0
-    for size, fits in ((largest, True), (largest + max(largest // 8, 1) + 1, False)):
-        need = spread_memory(a_profile(), size, strategy, placement, a_calibration())
-        assert need.fits is fits
-
-
 def test_a_power_limit_slows_the_device_and_widens_the_range():
     step = predicted(power_limit_w=240)
     # 80 % of 300 W: 1 - 2 x 0.2 ^ 2 = 0.92 of the speed
     assert step.device_time_s == pytest.approx(0.08 / 0.92)
     full = predicted().step_time_s
     assert step.step_time_s.high / step.step_time_s.likely > full.high / full.likely
-
-
-def test_too_few_threads_slow_the_host():
-    # 8 processes that keep 2 threads busy each, on 8 threads: twice the time
-    crowded = spread(Strategy(data=8), gpus=8, vcpus=8).host_time_s
-    assert crowded == pytest.approx(2 * spread(Strategy(data=8), gpus=8).host_time_s)
-
-
-def test_input_of_a_machine_is_shared_by_its_gpus():
-    conditions = Conditions(node_samples_per_s=16)
-    step = spread_step(
-        a_profile(),
-        Placement(gpu=a_gpu(), gpus=8),
-        Strategy(data=8),
-        4,
-        a_calibration(),
-        conditions=conditions,
-    )
-    assert step.input_s == pytest.approx(2.0)  # 8 x 4 samples at 16 a second
-    assert step.step_time_s.likely == pytest.approx(2.0)
-    assert step.bound == "input"
 
 
 def test_spanning_one_form_is_that_form():

@@ -21,7 +21,8 @@ from outlay.pipeline import calibration
 from outlay.predict.links import Wiring
 from outlay.predict.machine import speed_at
 from outlay.predict.search import Question, best_step
-from outlay.predict.step import Placement, spread_step
+from outlay.predict.several import spread_step
+from outlay.predict.step import Placement
 from outlay.predict.strategy import Strategy
 from outlay.trace.bundled import find_profile
 from outlay.trace.store import read_profile

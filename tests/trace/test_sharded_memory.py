@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlay.predict.spread import Site, relief_bytes
+from outlay.predict.holding import relief_bytes
+from outlay.predict.spread import Site
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import profile_of
 

@@ -65,11 +65,12 @@ def command(
     from pathlib import Path
 
     from outlay.fit_advice import places_in
-    from outlay.fitting import TRACED_SIZES, Wish, fit_step
+    from outlay.fitting import TRACED_SIZES, fit_step
     from outlay.pipeline import calibration, profile_for
     from outlay.trace.process import end_running
     from outlay.trace.profile import profile_of
     from outlay.units import MIB
+    from outlay.ways import Wish
     from outlay.workload import Step
 
     batch = batch_size_of(batch_size)

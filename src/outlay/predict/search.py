@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.predict.calibration import Calibration
+from outlay.predict.several import largest_spread, spread_memory, spread_step
 from outlay.predict.spread import heads_of
 from outlay.predict.step import (
     ORDINARY,
     Conditions,
     Placement,
     StepPrediction,
-    largest_spread,
     predict_step,
-    spread_memory,
-    spread_step,
 )
 from outlay.predict.strategy import ALONE, ANY, Strategy, Wanted, strategies
 from outlay.trace.trace import Precision, Profile

@@ -18,21 +18,18 @@ from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.compute import DeviceTime, device_time
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
-from outlay.predict.links import CASES, UNKNOWN_WIRING, Case, Fabric, Wiring, fabric_of
+from outlay.predict.links import UNKNOWN_WIRING, Wiring
 from outlay.predict.machine import Machine, machine_of, speed_at
 from outlay.predict.memory import (
     COARSE,
-    LARGEST_BATCH,
     MemoryNeed,
     Room,
     largest_batch,
     memory_need,
     room_on,
-    table_need,
 )
-from outlay.predict.phases import cut, phases_of
 from outlay.predict.remember import Same
-from outlay.predict.spread import Site, Spent, load_of, relief_bytes, spent, width_of
+from outlay.predict.spread import Site, load_of
 from outlay.predict.strategy import ALONE, Strategy
 from outlay.trace.trace import Kind, Op, Precision, Profile, Trace
 
@@ -169,7 +166,7 @@ def correction_from(
     The other cannot have taken longer than the step did, and is held to that.
     """
     trace = trace_at(profile, batch_size, precision)
-    device_s = device_time(trace, _machine(gpu, calibration), calibration).total_s
+    device_s = device_time(trace, machine_at(gpu, calibration), calibration).total_s
     host_s = host_time_s(trace, calibration, conditions.host)
     device, host = measured_s / device_s, measured_s / host_s
     if host_s > device_s:
@@ -198,19 +195,19 @@ def predict_step(
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
     trace = trace_at(profile, shown, precision)
-    machine = _machine(placement.gpu, calibration)
+    machine = machine_at(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
-    scale, host_scale = _scales(placement, conditions, calibration)
+    scale, host_scale = scales(placement, conditions, calibration)
     device_s = device.total_s * scale
     host_s = host_time_s(trace, calibration, conditions.host) * host_scale
-    input_s = _input_s(shown, 1, conditions)
+    input_s = input_time_s(shown, 1, conditions)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
         step_time_s=_step_time_s(
-            _device_range(device_s, device, placement, conditions.correction, calibration),
-            _host_range(host_s, conditions, calibration),
+            device_range(device_s, device, placement, conditions.correction, calibration),
+            host_range(host_s, conditions, calibration),
             input_s,
         ),
         device_time_s=device_s,
@@ -218,16 +215,16 @@ def predict_step(
         by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
         input_s=input_s,
         exchange_s=Estimate.exactly(0.0),
-        bound=_bound(device, device_s, host_s, input_s),
+        bound=bound_of(device, device_s, host_s, input_s),
         flops=trace.flops,
-        ideal_s=_ideal_s(trace, placement.gpu, machine) / placement.gpu_share,
+        ideal_s=ideal_time_s(trace, placement.gpu, machine) / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load_of(profile, shown).gradient_bytes,
         memory=memory_need(profile, shown, room, calibration),
     )
 
 
-def _scales(
+def scales(
     placement: Placement, conditions: Conditions, calibration: Calibration
 ) -> tuple[float, float]:
     """What the device's and the host's times are multiplied by: shares, limits, measurements."""
@@ -245,7 +242,7 @@ def _crowding(placement: Placement, calibration: Calibration) -> float:
     return max(placement.gpus * calibration.number("host_threads") / placement.vcpus, 1.0)
 
 
-def _input_s(samples: int, gpus: int, conditions: Conditions) -> float:
+def input_time_s(samples: int, gpus: int, conditions: Conditions) -> float:
     """How long the samples of one pass take to arrive at each of a machine's GPUs."""
     each, all_of_them = conditions.input_samples_per_s, conditions.node_samples_per_s
     return max(
@@ -254,155 +251,8 @@ def _input_s(samples: int, gpus: int, conditions: Conditions) -> float:
     )
 
 
-# On several GPUs
-
-
-def spread_step(
-    profile: Profile,
-    placement: Placement,
-    strategy: Strategy,
-    batch_size: int,
-    calibration: Calibration,
-    precision: Precision | None = None,
-    *,
-    micro_batches: int = 1,
-    largest: int = 0,
-    conditions: Conditions = ORDINARY,
-) -> StepPrediction:
-    """The step on all GPUs of a placement by one strategy, at a batch size of one pass."""
-    site, shown = placement.site, max(batch_size, 1)
-    whole = trace_at(profile, shown, precision)
-    trace = cut(whole, strategy.tensor, width_of(profile))
-    machine = _machine(placement.gpu, calibration)
-    device = device_time(trace, machine, calibration)
-    phases = phases_of(trace, machine, calibration, conditions.host).scaled(
-        *_scales(placement, conditions, calibration)
-    )
-    load = load_of(profile, shown)
-    fabric = fabric_of(
-        placement.gpu, placement.gpus, placement.wiring, calibration, nodes=placement.nodes
-    )
-    stages = strategy.pipeline
-    device_s = micro_batches * (phases.forward_s + phases.backward_s) / stages + phases.update_s
-    host_s = micro_batches * phases.host_pass_s / stages + phases.host_update_s
-    feeding = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
-    input_s = micro_batches * _input_s(shown, max(feeding, 1), conditions)
-    errors = {
-        "device": _device_range(1.0, device, placement, conditions.correction, calibration),
-        "host": _host_range(1.0, conditions, calibration),
-    }
-    taken: dict[Case, Spent] = {}
-    for case in CASES:
-        scaled = phases.scaled(_of(errors["device"], case), _of(errors["host"], case))
-        taken[case] = spent(scaled, load, strategy, site, fabric, case, micro_batches, calibration)
-    likely = taken["likely"]
-    return StepPrediction(
-        placement=placement,
-        strategy=strategy,
-        micro_batches=micro_batches,
-        batch_size=batch_size,
-        max_batch_size=largest,
-        step_time_s=_ordered(*(max(taken[case].total_s, input_s) for case in CASES)),
-        device_time_s=device_s,
-        host_time_s=host_s,
-        by_kind_s={
-            kind: time_s * device_s / max(device.total_s, 1e-12)
-            for kind, time_s in device.by_kind_s.items()
-        },
-        input_s=input_s,
-        exchange_s=_ordered(*(taken[case].exchange_s for case in CASES)),
-        waiting_s=likely.waiting_s,
-        bound="network"
-        if likely.exchange_s > max(likely.computing_s, input_s)
-        else _bound(device, device_s, host_s, input_s),
-        flops=micro_batches * trace.flops / stages,
-        ideal_s=micro_batches
-        * _ideal_s(trace, placement.gpu, machine)
-        / stages
-        / placement.gpu_share,
-        parameters=profile.parameters,
-        gradient_bytes=load.gradient_bytes,
-        memory=spread_memory(profile, shown, strategy, placement, calibration),
-        notes=_link_notes(placement, fabric, calibration),
-    )
-
-
-def _ordered(fast: float, likely: float, slow: float) -> Estimate:
-    return Estimate(low=min(fast, likely), likely=likely, high=max(slow, likely))
-
-
-def _of(estimate: Estimate, case: Case) -> float:
-    return {"fast": estimate.low, "likely": estimate.likely, "slow": estimate.high}[case]
-
-
-def _link_notes(placement: Placement, fabric: Fabric, calibration: Calibration) -> tuple[str, ...]:
-    """What was taken for granted of the links."""
-    within = fabric.likely.within
-    notes = []
-    if placement.gpus > 1 and within == "host":
-        notes.append(
-            f"{placement.gpu.name}: no peer-to-peer between cards, so gradients pass through the "
-            "host's memory; hosts differ several times over."
-        )
-    if fabric.network_is_assumed:
-        rate = calibration.number("network_unknown_bytes_per_s") * 8 / 1e9
-        notes.append(
-            f"The network between machines is not known: {rate:.0f} Gbit/s were assumed (state it: "
-            "--network, or network_gbit of an offer)."
-        )
-    return tuple(notes)
-
-
-def spread_memory(
-    profile: Profile,
-    batch_size: int,
-    strategy: Strategy,
-    placement: Placement,
-    calibration: Calibration,
-) -> MemoryNeed:
-    """What one GPU needs: as alone, less what it need not hold, and more for exchanging.
-
-    Alone it is as the profile's table has it, which is of the reference GPU.
-    """
-    relief = relief_bytes(profile, batch_size, strategy, placement.site)
-    alone = table_need(profile, batch_size, calibration)
-    room = placement.room
-    margin = calibration.number("memory_margin_fraction")
-    return MemoryNeed(
-        allocated_bytes=_less(alone.allocated_bytes, relief),
-        reserved_bytes=_less(alone.reserved_bytes, relief),
-        available_bytes=room.available_bytes,
-        context_bytes=room.context_bytes,
-        fits=alone.needed_bytes - relief <= room.available_bytes * (1 - margin),
-    )
-
-
-def _less(estimate: Estimate, relief: float) -> Estimate:
-    return Estimate(
-        low=max(estimate.low - relief, 0.0),
-        likely=max(estimate.likely - relief, 0.0),
-        high=max(estimate.high - relief, 0.0),
-    )
-
-
-def largest_spread(
-    profile: Profile, strategy: Strategy, placement: Placement, calibration: Calibration
-) -> int:
-    """The largest batch of one pass that fits by a strategy, 0 where not even one sample does."""
-
-    def fits(size: int) -> bool:
-        return spread_memory(profile, size, strategy, placement, calibration).fits
-
-    low, high = 0, 1
-    while high <= LARGEST_BATCH and fits(high):
-        low, high = high, 2 * high
-    while high - low > max(low // COARSE, 1):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def _bound(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
+def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
+    """What a step waits for."""
     if input_s > max(device_s, host_s):
         return "input"
     if host_s > device_s:
@@ -410,7 +260,7 @@ def _bound(device: DeviceTime, device_s: float, host_s: float, input_s: float) -
     return "arithmetic" if device.arithmetic_s > device.total_s / 2 else "memory"
 
 
-def _ideal_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
+def ideal_time_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
     """The time of its FLOPs at the dense peaks of the arithmetic it runs in."""
     flops: dict[str, float] = {}
     for op in trace.ops:
@@ -430,7 +280,8 @@ def _trace_at(profile: Same[Profile], batch_size: int, precision: Precision | No
     return with_precision(profile.value.at(batch_size), precision)
 
 
-def _machine(gpu: Gpu, calibration: Calibration) -> Machine:
+def machine_at(gpu: Gpu, calibration: Calibration) -> Machine:
+    """A GPU as the model of time sees it; asked again, the same."""
     return _machine_of(Same(gpu), Same(calibration))
 
 
@@ -474,7 +325,7 @@ def _step_time_s(device: Estimate, host: Estimate, input_s: float) -> Estimate:
     )
 
 
-def _device_range(
+def device_range(
     device_s: float,
     device: DeviceTime,
     placement: Placement,
@@ -512,7 +363,7 @@ def _error_after(
     )
 
 
-def _host_range(host_s: float, conditions: Conditions, calibration: Calibration) -> Estimate:
+def host_range(host_s: float, conditions: Conditions, calibration: Calibration) -> Estimate:
     """Hosts differ; one that was measured, by a test or by a step, much less."""
     corrected = conditions.correction is not None and conditions.correction.of_host
     known = conditions.host.measured or corrected

@@ -8,10 +8,11 @@ from dataclasses import asdict
 from rich.table import Table
 
 from outlay.fit_advice import PLACE_OF, advice_for
-from outlay.fitting import Fit, Way
+from outlay.fitting import Fit
 from outlay.report.console import Page, muted, table
 from outlay.report.json import SCHEMA, Document, estimate_document
 from outlay.report.text import duration, gib, usd
+from outlay.ways import Way
 
 _SHOWN = 12
 _WITH_LINES = 3
