@@ -48,7 +48,12 @@ def brute_force(asked, calibration):
     """The best of every strategy at every batch that fits, by the same measure."""
     placement = asked.placement
     best = None
-    for strategy in every_strategy(placement.gpus, placement.nodes, 4, 8):
+    every = list(every_strategy(placement.gpus, placement.nodes, 4, 8))
+    if asked.global_batch_size is None:  # pipelines come last: their updates are larger
+        every.sort(key=lambda one: one.pipeline > 1)
+    for strategy in every:
+        if best is not None and strategy.pipeline > 1 and asked.global_batch_size is None:
+            break
         limit = largest_spread(asked.profile, strategy, placement, calibration)
         passes = 4 * strategy.pipeline if strategy.pipeline > 1 else 1
         if asked.global_batch_size is None:

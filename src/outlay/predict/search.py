@@ -1,7 +1,7 @@
 """The best way to run a step on given GPUs: which strategy, which batch, how many passes.
 
 Every strategy of `predict.strategy` is tried with the largest batch of one pass that fits; with a
-global batch, with every divisor of a group's share instead. The best trains most samples a second,
+global batch, with every divisor of a group's share instead, and pipelines among them. The best trains most samples a second,
 less a little for each complication, which has to earn its keep.
 """
 
@@ -24,10 +24,10 @@ from outlay.predict.strategy import ALONE, ANY, Strategy, Wanted, strategies
 from outlay.trace.trace import Precision, Profile
 
 _COMPLICATION = 0.02
-# Assumes: a more complicated way is worth it from 2 % a step of complication on (a guess).
-_WRAPPING = 3
-_REWRITING = 10
-# Assumes: cutting matrices and stages asks for another model, worth it from 20 % on (a guess).
+_WRAPPING = 12
+_REWRITING = 20
+# Assumes: people stay with plain data parallel until sharding is a quarter faster, and rewrite
+# their model for tensors or a pipeline for 40 % (guesses).
 _MOST_MICRO_BATCHES = 4096
 
 
@@ -78,23 +78,36 @@ def best_step(
     if placement.site.total == 1:
         return _alone(question, calibration, largest)
     ways = _strategies(question)
-    if thorough:
-        groups = [ways]
-    else:
-        simple = [one for one in ways if one.tensor == one.pipeline == 1]
-        plain = [one for one in simple if one.sharding == "none"]
-        groups = [plain, [one for one in simple if one not in plain]]
-        groups.append([one for one in ways if one not in simple])
+    groups = _groups(question, ways, thorough=thorough)
     best: StepPrediction | None = None
     for number, group in enumerate(groups):
         for step in _tried(question, group, calibration):
             if best is None or merit(step) > merit(best):
                 best = step
-        if best is not None and (number > 0 or _is_good_enough(best)):
+        if best is not None and (thorough or number > 0 or _is_good_enough(best)):
             return best
     if best is not None:
         return best
     return _nearest(question, ways, calibration) or _alone(question, calibration, largest)
+
+
+def _groups(
+    question: Question, ways: Sequence[Strategy], *, thorough: bool
+) -> list[list[Strategy]]:
+    """Ways in the order they are tried; a group is only looked at where none before it fits.
+
+    A pipeline takes several passes an update, so that it is compared with others only at a given
+    global batch, or where it is asked for.
+    """
+    compared = question.global_batch_size is not None or question.wanted.pipeline is not None
+    direct = [one for one in ways if one.pipeline == 1 or compared]
+    staged = [one for one in ways if one not in direct]
+    if thorough:
+        return [direct, staged]
+    simple = [one for one in direct if one.tensor == one.pipeline == 1]
+    plain = [one for one in simple if one.sharding == "none"]
+    sharded = [one for one in simple if one not in plain]
+    return [plain, sharded, [one for one in direct if one not in simple], staged]
 
 
 def _tried(
