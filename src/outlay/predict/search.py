@@ -1,8 +1,8 @@
 """The best way to run a step on given GPUs: which strategy, which batch, how many passes.
 
 Every strategy of `predict.strategy` is tried with the largest batch of one pass that fits; with a
-global batch, with every divisor of a group's share instead, and pipelines among them. The best trains most samples a second,
-less a little for each complication, which has to earn its keep.
+global batch, with every divisor of a group's share instead, and pipelines among them. The best
+trains most samples a second, less something for each complication, which has to earn its keep.
 """
 
 from __future__ import annotations
