@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_transformer
@@ -130,7 +131,8 @@ def test_a_step_that_does_not_fit_is_made_to():
     assert "recompute blocks" in names  # 2.4 + 0.64 GB
     assert "pure bf16" not in names  # 2.4 + 3.2 GB
     costs = [way.usd_per_million_samples for way in fitting]
-    assert costs == sorted(costs)
+    # cheapest first; what costs the same within 3 % by how much it changes
+    assert all(one <= 1.04 * other for one, other in pairwise(costs))
     assert all(way.step.global_batch_size == 64 for way in fitting)
     assert "There are none." in found.left_out["LoRA (rank 16)"]
 

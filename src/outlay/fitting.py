@@ -7,6 +7,7 @@ elsewhere and more GPUs follow from the traces without another one.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ from outlay.ways import (
 TRACED_SIZES = (4, 16)
 """Two sizes tell what a changed step takes at any: the unchanged one was checked at more."""
 _MOST_WORKERS = 4
+_SAME_COST = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,12 +240,14 @@ def _against(way: Way, unchanged: Way, profile: Profile, calibration: Calibratio
     return replace(way, saved_bytes=saved, time_ratio=ratio)
 
 
-def _order(way: Way) -> tuple[bool, float, float]:
+def _order(way: Way) -> tuple[bool, int, int, float]:
+    """Cheapest first; among those that cost the same within a few per cent, the simplest."""
     cost = way.usd_per_million_samples
     return (
         not way.step.fits,
-        cost if cost is not None else 0.0,
-        way.step.memory.reserved_bytes.likely,
+        0 if cost is None else round(math.log(cost) / _SAME_COST),
+        len(way.kinds),
+        way.step.memory.reserved_bytes.likely if cost is None else cost,
     )
 
 
