@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from outlay.estimate import Estimate
 from outlay.facts import assumed
@@ -15,6 +14,7 @@ from outlay.hardware import Gpu
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer
 from outlay.predict.calibration import Calibration
+from outlay.predict.holding import kept_between_passes_bytes
 from outlay.predict.memory import MemoryNeed, Room, largest_batch, memory_need
 from outlay.predict.search import Question, best_step
 from outlay.predict.several import spread_step
@@ -22,7 +22,7 @@ from outlay.predict.spread import load_of
 from outlay.predict.step import ORDINARY, Conditions, Placement, StepPrediction, predict_step
 from outlay.predict.strategy import ALONE, Wanted
 from outlay.trace.changes import LORA_RANK, UNCHANGED, Changes
-from outlay.trace.trace import Memory, Profile
+from outlay.trace.trace import Profile
 from outlay.units import HOUR_S
 
 MILLION = 1_000_000
@@ -185,12 +185,12 @@ def _in_passes(
         conditions=wish.conditions,
     )
     need = memory_need(profile, size, room, calibration)
-    return replace(step, memory=_more(need, _gradients_kept(profile, size), placement))
+    return replace(step, memory=_more(need, kept_between_passes_bytes(profile, size), placement))
 
 
 def _beside_gradients(profile: Profile, size: int, placement: Placement) -> Room:
     """The room that is left where gradients stay between passes."""
-    kept = _gradients_kept(profile, size)
+    kept = kept_between_passes_bytes(profile, size)
     return replace(placement.room, available_bytes=placement.room.available_bytes - kept)
 
 
@@ -217,30 +217,6 @@ def _updated_elsewhere(
 
 def _pcie_bytes_per_s(gpu: Gpu, calibration: Calibration) -> float:
     return gpu.pcie_bytes_per_s or calibration.number("pcie_unknown_bytes_per_s")
-
-
-def _gradients_kept(profile: Profile, batch_size: int) -> float:
-    """What gradients that stay while the next pass runs add to the peak.
-
-    The highest of several moments counts: the peak as it was, and those that are the peak at
-    other batch sizes and have fewer gradients, each followed along its line.
-    """
-    gradients = load_of(profile, batch_size).gradient_bytes
-    peak = profile.memory_at(batch_size)
-    highest = peak.peak_bytes + max(gradients - peak.gradients, 0.0)
-    for low, high in pairwise(sorted(profile.memory)):
-        first, second = profile.memory[low], profile.memory[high]
-        if _is_one_moment(first, second):
-            slope = (second.peak_bytes - first.peak_bytes) / (high - low)
-            there = first.peak_bytes + slope * (batch_size - low)
-            highest = max(highest, there + max(gradients - second.gradients, 0.0))
-    return highest - peak.peak_bytes
-
-
-def _is_one_moment(first: Memory, second: Memory) -> bool:
-    """Whether two peaks are the same moment of a step at two batch sizes."""
-    same_gradients = abs(first.gradients - second.gradients) <= 0.01 * first.parameters
-    return same_gradients and (first.temporaries > 0) == (second.temporaries > 0)
 
 
 def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryNeed:

@@ -51,3 +51,18 @@ def test_hybrid_shards_over_one_machine():
     far = held(Strategy(data=16, sharding="zero3"), site=Site(gpus=8, nodes=2))
     # parameters, state, and the gradients of one block
     assert near - far == pytest.approx(2.5e9 / 8 - 2.5e9 / 16)
+
+
+def test_gradients_stay_between_passes():
+    profile = a_transformer()
+    for strategy, kept in (
+        (Strategy(), 0.8e9),
+        (Strategy(data=8), 0.8e9),
+        (Strategy(data=8, sharding="zero3"), 0.1e9),
+        (Strategy(tensor=4), 0.2e9),
+    ):
+        site = Site(gpus=strategy.gpus)
+        one, several = (
+            relief_bytes(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
+        )
+        assert one - several == pytest.approx(kept)

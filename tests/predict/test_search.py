@@ -71,7 +71,7 @@ def brute_force(asked, calibration):
                 micro_batches=count,
                 largest=limit,
             )
-            if best is None or merit(step) > merit(best):
+            if step.fits and (best is None or merit(step) > merit(best)):
                 best = step
     return best
 

@@ -7,6 +7,7 @@ buffers that exchanging takes. docs/models/scaling.md has it against PyTorch's o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from outlay.predict.spread import Load, Site, computes_in_16_bits, load_of, shards
 from outlay.predict.strategy import Strategy
@@ -17,8 +18,12 @@ _SHARED_ACTIVATIONS = 24 / 34
 # width, 24 are cut by tensor parallelism; attention that keeps no scores.
 
 
-def relief_bytes(profile: Profile, batch_size: int, strategy: Strategy, site: Site) -> float:
+def relief_bytes(
+    profile: Profile, batch_size: int, strategy: Strategy, site: Site, *, passes: int = 1
+) -> float:
     """What one GPU need not hold compared with one that does it all, less what exchanging takes.
+
+    Where several passes come before an update, gradients stay between them.
 
     The highest of several moments counts: the traced peak, and those that may be higher once
     state is spread.
@@ -29,7 +34,38 @@ def relief_bytes(profile: Profile, batch_size: int, strategy: Strategy, site: Si
         _held_bytes(moment, load, strategy, site)
         for moment in _moments(profile, alone, batch_size, strategy)
     )
-    return alone.peak_bytes - held
+    return alone.peak_bytes - held - (passes > 1) * _kept_bytes(profile, batch_size, strategy, site)
+
+
+def _kept_bytes(profile: Profile, batch_size: int, strategy: Strategy, site: Site) -> float:
+    """What gradients that stay between passes take of one GPU."""
+    parts = strategy.tensor * strategy.pipeline
+    ways = shards(strategy, site) if strategy.sharding in ("zero2", "zero3") else 1
+    return kept_between_passes_bytes(profile, batch_size) / parts / ways
+
+
+def kept_between_passes_bytes(profile: Profile, batch_size: int) -> float:
+    """What gradients that stay while the next pass runs add to the peak.
+
+    The highest of several moments counts: the peak as it was, and those that are the peak at
+    other batch sizes and have fewer gradients, each followed along its line.
+    """
+    gradients = load_of(profile, batch_size).gradient_bytes
+    peak = profile.memory_at(batch_size)
+    highest = peak.peak_bytes + max(gradients - peak.gradients, 0.0)
+    for low, high in pairwise(sorted(profile.memory)):
+        first, second = profile.memory[low], profile.memory[high]
+        if _is_one_moment(first, second):
+            slope = (second.peak_bytes - first.peak_bytes) / (high - low)
+            there = first.peak_bytes + slope * (batch_size - low)
+            highest = max(highest, there + max(gradients - second.gradients, 0.0))
+    return highest - peak.peak_bytes
+
+
+def _is_one_moment(first: Memory, second: Memory) -> bool:
+    """Whether two peaks are the same moment of a step at two batch sizes."""
+    same_gradients = abs(first.gradients - second.gradients) <= 0.01 * first.parameters
+    return same_gradients and (first.temporaries > 0) == (second.temporaries > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

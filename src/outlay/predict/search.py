@@ -119,7 +119,7 @@ def _tried(
         if question.batch_size is not None and question.batch_size > limit:
             continue
         for size, passes in _batches(question, strategy, limit):
-            yield spread_step(
+            step = spread_step(
                 question.profile,
                 question.placement,
                 strategy,
@@ -130,6 +130,8 @@ def _tried(
                 largest=limit,
                 conditions=question.conditions,
             )
+            if step.fits:  # gradients that stay between passes may not
+                yield step
 
 
 def _is_good_enough(step: StepPrediction) -> bool:
@@ -175,23 +177,8 @@ def _alone(question: Question, calibration: Calibration, largest: int | None) ->
     )
     if question.global_batch_size is None:
         return step
-    limit = step.max_batch_size if question.batch_size is None else step.batch_size
-    sizes = list(_batches(question, ALONE, limit)) if step.fits else []
-    found = [
-        spread_step(
-            question.profile,
-            question.placement,
-            ALONE,
-            size,
-            calibration,
-            question.precision,
-            micro_batches=passes,
-            largest=step.max_batch_size,
-            conditions=question.conditions,
-        )
-        for size, passes in sizes
-    ]
-    return max(found, key=merit, default=step)
+    found = _tried(question, [ALONE], calibration) if step.fits else iter(())
+    return max(found, key=merit, default=replace(step, memory=replace(step.memory, fits=False)))
 
 
 def _strategies(question: Question) -> list[Strategy]:

@@ -93,7 +93,9 @@ def spread_step(
         / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load.gradient_bytes,
-        memory=spread_memory(profile, shown, strategy, placement, calibration),
+        memory=spread_memory(
+            profile, shown, strategy, placement, calibration, passes=micro_batches
+        ),
         notes=_link_notes(placement, fabric, calibration),
     )
 
@@ -130,12 +132,14 @@ def spread_memory(
     strategy: Strategy,
     placement: Placement,
     calibration: Calibration,
+    *,
+    passes: int = 1,
 ) -> MemoryNeed:
     """What one GPU needs: as alone, less what it need not hold, and more for exchanging.
 
     Alone it is as the profile's table has it, which is of the reference GPU.
     """
-    relief = relief_bytes(profile, batch_size, strategy, placement.site)
+    relief = relief_bytes(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     room = placement.room
     margin = calibration.number("memory_margin_fraction")
