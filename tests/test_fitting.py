@@ -77,6 +77,12 @@ def test_a_gpu_without_bf16_gets_fp16():
     assert "has no bf16 units" in left_out["pure bf16"]
 
 
+def test_bf16_on_a_gpu_that_lacks_it_is_named():
+    ops = tuple(replace(op, precision="bf16") for op in a_transformer().ops)
+    _, left_out = singles(replace(a_transformer(), ops=ops), a_gpu())
+    assert "ask for torch.float16" in left_out["fp16 autocast"]
+
+
 def test_an_optimizer_without_state_cannot_be_made_smaller():
     _, left_out = singles(a_profile(), a_gpu(peaks=BF16))
     assert left_out["8-bit optimizer"] == "the optimizer keeps no state"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -117,45 +117,51 @@ def advice_for(kind: str) -> Advice:
 _OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Adafactor", "NAdam", "RAdam", "Lion")
 
 
-@dataclass(slots=True)
-class _Finder(ast.NodeVisitor):
-    optimizer: int | None = None
-    backward: int | None = None
-    forward: int | None = None
-    found: list[int] = field(default_factory=list)
+def places_in(path: Path, function: str) -> dict[str, str]:
+    """Where a step makes its optimizer and calls backward: `train.py:31  loss.backward()`.
 
-    def visit_Call(self, node: ast.Call) -> None:
-        """Look at one call."""
-        name = _name(node.func)
-        if name in _OPTIMIZERS and self.optimizer is None:
-            self.optimizer = node.lineno
-        if name == "backward" and self.backward is None:
-            self.backward = node.lineno
-        self.generic_visit(node)
+    In the step's own function, or else in the file where there is only one such place.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    own = [node for node in ast.walk(tree) if _is_function(node, function)]
+    lines = text.splitlines()
+    places = {}
+    for what, names in (("optimizer", _OPTIMIZERS), ("backward", ("backward",))):
+        line = _first_call(own[0], names) if own else None
+        if line is None:
+            line = _only_call(tree, names)
+        if line is not None:
+            places[what] = f"{path.name}:{line}  {lines[line - 1].strip()}"
+    return places
+
+
+def _is_function(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+
+
+def _calls(tree: ast.AST, names: tuple[str, ...]) -> list[int]:
+    """The lines that call something of these names."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return sorted(call.lineno for call in calls if _name(call.func) in names)
+
+
+def _first_call(tree: ast.AST, names: tuple[str, ...]) -> int | None:
+    return next(iter(_calls(tree, names)), None)
+
+
+def _only_call(tree: ast.AST, names: tuple[str, ...]) -> int | None:
+    lines = _calls(tree, names)
+    return lines[0] if len(lines) == 1 else None
 
 
 def _name(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
-
-
-def places_in(path: Path) -> dict[str, str]:
-    """Where a file makes its optimizer and calls backward: `train.py:31  loss.backward()`."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
-        return {}
-    finder = _Finder()
-    finder.visit(tree)
-    lines = text.splitlines()
-    places = {"optimizer": finder.optimizer, "backward": finder.backward}
-    return {
-        what: f"{path.name}:{line}  {lines[line - 1].strip()}"
-        for what, line in places.items()
-        if line is not None
-    }
 
 
 PLACE_OF = {

@@ -80,7 +80,7 @@ def command(
             f"{gpu_name!r} names {len(matches)} GPUs; a step is fitted to one.",
             fix=f'Write --gpu "{matches[0].spelling}".',
         )
-    path, colon, _ = target.rpartition(":")
+    path, colon, function = target.rpartition(":")
     is_code = bool(colon) and path.endswith(".py")
     step = Step(target=target) if is_code else Step(profile=target)
     if is_code:
@@ -100,7 +100,7 @@ def command(
         found = fit_step(profile, wish, calibration(), trace if is_code else None, tell)
     finally:
         end_running()
-    places = places_in(Path(path)) if is_code else {}
+    places = places_in(Path(path), function) if is_code else {}
     status = 0 if found.unchanged.step.fits or any(way.step.fits for way in found.ways) else 3
     if as_json:
         from outlay.report.fit import fit_document

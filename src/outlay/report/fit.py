@@ -90,6 +90,8 @@ def _verdict(best: Way | None, bigger: Way) -> list[str]:
     theirs = bigger.usd_per_million_samples
     if mine is None or theirs is None:
         return []
+    if best is not None and best.offer is None:
+        return [f"On a card you have, the change costs {usd(mine)} of electricity, not the card."]
     if mine <= theirs:
         return [f"It needs no bigger GPU: the change saves {usd(theirs - mine)} a million samples."]
     return [f"The bigger GPU is cheaper by {usd(mine - theirs)} a million samples."]
