@@ -143,6 +143,13 @@ def test_a_step_that_does_not_fit_is_made_to():
     assert "There are none." in found.left_out["LoRA (rank 16)"]
 
 
+def test_changes_one_at_a_time():
+    profile = in_fp32(a_transformer())
+    found = fit_step(profile, wish(10, 32), a_calibration(), tracer(profile), together=False)
+    assert found.ways
+    assert all(len(way.kinds) == 1 for way in found.ways)
+
+
 def test_what_a_way_saves_is_against_the_same_batch():
     profile = in_fp32(a_transformer())
     found = fit_step(profile, wish(10, 32), a_calibration(), tracer(profile))

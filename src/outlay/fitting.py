@@ -138,8 +138,13 @@ def fit_step(
     calibration: Calibration,
     trace: Tracer | None,
     tell: Telling = lambda _: None,
+    *,
+    together: bool = True,
 ) -> Fit:
-    """Every way to make a step fit a GPU; without a tracer, those that need no other trace."""
+    """Every way to make a step fit a GPU; without a tracer, those that need no other trace.
+
+    Without `together`, changes are made one at a time.
+    """
     wish = replace(wish, moments=moments_of(profile))
     wanted, left_out = singles(profile, wish.gpu)
     profiles: dict[str, tuple[Changes, Profile]] = {}
@@ -153,9 +158,9 @@ def fit_step(
             left_out[name] = "changes nothing here"
             del profiles[name]
         done = [changes for changes, _ in profiles.values()]
-        together = {" + ".join(names_of(one)): one for one in combinations(done)}
-        more, _ = _traced(together, trace, tell)
-        profiles.update(more)
+        if together:
+            named = {" + ".join(names_of(one)): one for one in combinations(done)}
+            profiles.update(_traced(named, trace, tell)[0])
     unchanged = way_of(profile, UNCHANGED, wish, calibration)
     ways = [way_of(one, changes, wish, calibration) for changes, one in profiles.values()]
     ways += smaller_passes([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @memory_cap_option
 @expandable_option
 @selected_option
+@click.option("--alone", is_flag=True, help="Only single changes, in half the time.")
 @click.option("--all", "show_all", is_flag=True, help="Show every way, also those that do not fit.")
 @json_option
 def command(
@@ -44,6 +45,7 @@ def command(
     memory_cap_mib: int | None,
     expandable_segments: bool,
     selected: float,
+    alone: bool,
     show_all: bool,
     as_json: bool,
 ) -> int:
@@ -97,7 +99,9 @@ def command(
         expandable_segments=expandable_segments,
     )
     try:
-        found = fit_step(profile, wish, calibration(), trace if is_code else None, tell)
+        found = fit_step(
+            profile, wish, calibration(), trace if is_code else None, tell, together=not alone
+        )
     finally:
         end_running()
     places = places_in(Path(path), function) if is_code else {}
