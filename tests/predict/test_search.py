@@ -151,3 +151,16 @@ def test_unlike_gpus_wait_for_the_slowest_and_fit_the_smallest():
     found = slowest([fast, slow])
     assert found.step_time_s == slow.step_time_s
     assert found.max_batch_size == fast.max_batch_size < slow.max_batch_size
+
+
+def test_a_strategy_that_does_not_go_with_the_gpus_says_so():
+    found = best_step(question(8, wanted=wanted_of("tensor=3")), a_calibration())
+    assert not found.fits
+    assert found.placement.gpus == 8
+    assert "does not go with 8 GPUs" in found.notes[-1]
+
+
+def test_a_global_batch_that_cannot_be_shared_says_so():
+    found = best_step(question(4, global_batch_size=7, wanted=wanted_of("ddp")), a_calibration())
+    assert not found.fits
+    assert "cannot be shared evenly by 4 GPUs" in found.notes[-1]

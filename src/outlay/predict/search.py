@@ -88,7 +88,25 @@ def best_step(
             return best
     if best is not None:
         return best
-    return _nearest(question, ways, calibration) or _alone(question, calibration, largest)
+    nearest = _nearest(question, ways, calibration) or _impossible(question, calibration)
+    return replace(nearest, notes=(*nearest.notes, *_reasons(question, ways)))
+
+
+def _impossible(question: Question, calibration: Calibration) -> StepPrediction:
+    """What is shown where no strategy that was asked for goes with the GPUs."""
+    step = predict_step(question.profile, question.placement, None, calibration, largest=0)
+    memory = replace(step.memory, fits=False)
+    return replace(step, placement=question.placement, memory=memory)
+
+
+def _reasons(question: Question, ways: Sequence[Strategy]) -> list[str]:
+    """Why no way was even tried."""
+    total, batch = question.placement.site.total, question.global_batch_size
+    if not ways:
+        return [f"The strategy asked for does not go with {total} GPUs and this model."]
+    if batch is not None and all(batch % one.data for one in ways):
+        return [f"A global batch of {batch:,} cannot be shared evenly by {total} GPUs."]
+    return []
 
 
 def _groups(
