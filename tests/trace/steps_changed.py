@@ -32,7 +32,7 @@ class Model(nn.Module):
         return self.outlet(x)
 
 
-def _step(batch_size, *, model=None, dtype=None, autocast=None, passes=1, fused=None, x=None):
+def _step(batch_size, *, model=None, dtype=None, autocast=None, passes=1, fused=None):
     model = model or Model()
     if dtype is not None:
         model = model.to(dtype)

@@ -135,11 +135,43 @@ def test_the_structure_of_a_step():
 
 def test_nothing_of_a_change_is_left_behind():
     import torch
+    from torch.optim import AdamW, Optimizer
 
-    before = torch.get_default_dtype(), torch.optim.Optimizer.__init__, torch.Tensor.backward
-    traced("plain", Changes(arithmetic="bf16", update="fused"))
-    assert before == (
-        torch.get_default_dtype(),
-        torch.optim.Optimizer.__init__,
-        torch.Tensor.backward,
-    )
+    from outlay.trace.capture.changed import changed
+
+    def now():
+        return (
+            torch.get_default_dtype(),
+            Optimizer.__init__,
+            AdamW.__init__,
+            torch.Tensor.backward,
+            torch.amp.autocast_mode.autocast.__enter__,
+        )
+
+    made = []
+
+    def build(batch_size):
+        model = torch.nn.Linear(8, 8)
+        optimizer = AdamW(model.parameters(), lr=1e-3)
+        made.append((model, optimizer))
+
+        def step():
+            model(torch.randn(batch_size, 8)).sum().backward()
+            optimizer.step()
+
+        return step
+
+    before = now()
+    for changes in (
+        Changes(arithmetic="bf16", update="fused", accumulate=2),
+        Changes(arithmetic="bf16 autocast"),
+    ):
+        with changed(build, changes) as changed_build:
+            step = changed_build(2)
+            if changes.arithmetic == "bf16":  # autocast wants a GPU to run
+                step()
+            assert now() != before
+        assert now() == before
+    (model, optimizer), _ = made
+    assert model.weight.dtype == torch.bfloat16
+    assert not optimizer.state  # the first of two passes does not update
