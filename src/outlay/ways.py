@@ -103,11 +103,7 @@ ACCUMULATE = "smaller passes"
 
 def names_of(changes: Changes) -> tuple[str, ...]:
     """The single changes that a combination is made of."""
-    return tuple(
-        name
-        for name, single in SINGLE.items()
-        if single.joined(UNCHANGED) and _has(changes, single)
-    )
+    return tuple(name for name, single in SINGLE.items() if _has(changes, single))
 
 
 def _has(changes: Changes, single: Changes) -> bool:

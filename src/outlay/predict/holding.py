@@ -23,10 +23,8 @@ def relief_bytes(
 ) -> float:
     """What one GPU need not hold compared with one that does it all, less what exchanging takes.
 
-    Where several passes come before an update, gradients stay between them.
-
     The highest of several moments counts: the traced peak, and those that may be higher once
-    state is spread.
+    state is spread. Where several passes come before an update, gradients stay between them.
     """
     alone = profile.memory_at(batch_size)
     load = load_of(profile, batch_size)

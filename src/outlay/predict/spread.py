@@ -1,4 +1,4 @@
-"""A step spread over GPUs: its time and what each GPU holds, by strategy.
+"""A step spread over GPUs: what it sends, and its time, by strategy.
 
 Equations and sources: docs/models/scaling.md. All times are of one update of the parameters, which
 takes `micro_batches` passes over `batch_size` samples in each data-parallel group.
@@ -29,7 +29,7 @@ _LATE = (1.0,) * 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a step runs: machines of so many GPUs, and what joins them."""
+    """Where a step runs: how many machines of how many GPUs."""
 
     gpus: int
     nodes: int = 1
