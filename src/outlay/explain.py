@@ -24,7 +24,7 @@ def option_notes(
     gpus = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
-    if "bf16" not in gpus[0].peak_flops_per_s and _uses_bf16(profile):
+    if "bf16" not in gpus[0].peak_flops_per_s and profile.asks_for_bf16:
         notes.append("has no bf16 units: computed in fp32; fp16 would be faster")
     if gpus[0].software.runs in ("old builds", "special build", "unknown"):
         notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
@@ -49,10 +49,6 @@ def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
 def _efficiency(step: StepPrediction) -> str:
     lost = (step.exchange_s.likely + step.waiting_s) / step.step_time_s.likely
     return f"{lost:.0%} of the step goes to communication and waiting"
-
-
-def _uses_bf16(profile: Profile) -> bool:
-    return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in profile.ops)
 
 
 def plan_assumptions(

@@ -82,7 +82,7 @@ def _pointless(changes: Changes, profile: Profile, gpu: Gpu, *, mixed: bool) -> 
     """Why a change is not worth a look, or an empty text."""
     memory = profile.memory_at(max(profile.memory))
     if changes.arithmetic in ("bf16 autocast", "fp16 autocast") and mixed:
-        if "bf16" not in gpu.peak_flops_per_s and _asks_for_bf16(profile):
+        if "bf16" not in gpu.peak_flops_per_s and profile.asks_for_bf16:
             return f"the step asks for bf16, which {gpu.name} lacks: ask for torch.float16 there"
         return "the step computes in 16 bits already"
     if changes.arithmetic is not None and changes.arithmetic.startswith("bf16"):
@@ -98,10 +98,6 @@ def _pointless(changes: Changes, profile: Profile, gpu: Gpu, *, mixed: bool) -> 
     if changes.update in ("8-bit", "offloaded") and memory.optimizer_state <= 0:
         return "the optimizer keeps no state"
     return ""
-
-
-def _asks_for_bf16(profile: Profile) -> bool:
-    return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in profile.ops)
 
 
 def combinations(traced: Sequence[Changes]) -> Iterator[Changes]:

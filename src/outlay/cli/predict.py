@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from outlay.gpu_names import GpuMatch
     from outlay.hardware import Gpu
     from outlay.predict.step import Conditions, Placement, StepPrediction
+    from outlay.predict.strategy import Wanted
     from outlay.trace.trace import Profile
 
 
@@ -250,7 +251,7 @@ class _Asking:
         target: str | None,
         batch_size: int | None,
         global_batch_size: int | None,
-        wanted: object,
+        wanted: Wanted,
         conditions: Conditions,
         selected: float,
     ) -> None:
@@ -296,7 +297,7 @@ class _Asking:
                 placement=placement,
                 batch_size=batch_size,
                 global_batch_size=self._global_batch_size,
-                wanted=self._wanted,  # type: ignore[arg-type]
+                wanted=self._wanted,
                 conditions=self._conditions,
             )
 

@@ -259,6 +259,11 @@ class Profile:
     """Operators without a formula, and how often each runs in a step."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def asks_for_bf16(self) -> bool:
+        """Whether any of its products is in bf16."""
+        return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in self.ops)
+
     def at(self, batch_size: int, *, shapes: bool = True) -> Trace:
         """The step at one batch size."""
         return Trace(
