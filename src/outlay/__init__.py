@@ -19,14 +19,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outlay.cost.lines import Breakdown, Line
     from outlay.errors import OutlayError
-    from outlay.estimate import Breakdown, Estimate, Line
+    from outlay.estimate import Estimate
     from outlay.gpu_names import find_gpu
     from outlay.hardware import Gpu, gpus
     from outlay.offers.catalog import bundled_offers
     from outlay.offers.offer import Offer
+    from outlay.option import Option
     from outlay.pipeline import plan_workload
-    from outlay.plan import Option, Plan
+    from outlay.plan import Plan
     from outlay.trace.bundled import find_profile
     from outlay.trace.formulas import register_op
     from outlay.trace.one_step import trace_step
@@ -37,12 +39,12 @@ if TYPE_CHECKING:
     from outlay.workload_file import parse_workload, read_workload
 
 _HOMES = {
-    "Breakdown": "estimate",
+    "Breakdown": "cost.lines",
     "Estimate": "estimate",
     "Gpu": "hardware",
-    "Line": "estimate",
+    "Line": "cost.lines",
     "Offer": "offers.offer",
-    "Option": "plan",
+    "Option": "option",
     "OutlayError": "errors",
     "Plan": "plan",
     "StepReport": "trace.step_report",

@@ -1,14 +1,10 @@
-"""A figure with its range, and a total made of named lines.
-
-Every number a user is shown is an `Estimate`; totals are only ever sums of `Line`s, so that
-each dollar on the screen can be followed to the line, and each line to its rows.
-"""
+"""A figure with its range: every number a user is shown is an `Estimate`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,32 +60,3 @@ def total(parts: Iterable[Estimate]) -> Estimate:
     for part in parts:
         low, likely, high = low + part.low, likely + part.likely, high + part.high
     return Estimate(low=low, likely=likely, high=high)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One named part of a cost: what the bill would call it, how much, and how it came about.
-
-    `basis` is the sum in words ("7.0 h x $1.00/h"); `source` names the rows behind it.
-    """
-
-    name: str
-    usd: Estimate
-    basis: str
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breakdown:
-    """A cost as named lines. The total is their sum and nothing else."""
-
-    lines: tuple[Line, ...]
-    usd: Estimate = field(init=False)
-    """The total."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "usd", total(line.usd for line in self.lines))
-
-    def line_usd(self, name: str) -> float:
-        """The likely amount of the lines of that name, 0 where there is none."""
-        return sum(line.usd.likely for line in self.lines if line.name == name)

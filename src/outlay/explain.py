@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
+from outlay.chance import Uncertain
+from outlay.estimate import Estimate
 from outlay.facts import assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
@@ -69,8 +71,9 @@ def plan_assumptions(
         )
     if usage.setup_s is None:
         said.append(
-            f"Each session starts with {habits.provisioning_s / 60:.0f} min to get a machine and "
-            f"{habits.environment_s / 60:.0f} min to set up the environment (guess)."
+            f"Each session starts with {_minutes(habits.provisioning_s)} to get a machine, "
+            f"{_minutes(habits.environment_s)} to set up the environment and "
+            f"{_minutes(habits.warmup_s)} to warm up (guesses)."
         )
     if data.size_bytes is None:
         said.append("No dataset size is given: storing and fetching it is not counted.")
@@ -87,6 +90,13 @@ def plan_assumptions(
             f"{batch}."
         )
     return tuple(said + list(profile.notes))
+
+
+def _minutes(time_s: Uncertain) -> str:
+    """`3 min (1 to 15)`."""
+    if not isinstance(time_s, Estimate):
+        return f"{time_s / 60:.0f} min"
+    return f"{time_s.likely / 60:.0f} min ({time_s.low / 60:.0f} to {time_s.high / 60:.0f})"
 
 
 def _age(today: str) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from outlay.chance import Uncertain
 from outlay.errors import OutlayError
+from outlay.estimate import Estimate
 
 DATA = Path(__file__).parent / "data"
 GUESS = "guess"
@@ -83,7 +85,21 @@ def _damaged(path: Path, why: str) -> OutlayError:
 @cache
 def assumptions() -> dict[str, Fact]:
     """What outlay takes where the user says nothing, by name: `data/assumptions.csv`."""
-    return {row["name"]: fact_of(row) for row in rows_of("assumptions.csv")}
+    return {row["name"]: fact_of(row) for row in _assumption_rows()}
+
+
+def assumed_range(name: str) -> Uncertain:
+    """The number of an assumption with its range, where the table gives one."""
+    row = next(row for row in _assumption_rows() if row["name"] == name)
+    likely = assumed(name)
+    if not row["low"]:
+        return likely
+    return Estimate(low=float(row["low"]), likely=likely, high=float(row["high"]))
+
+
+@cache
+def _assumption_rows() -> list[dict[str, str]]:
+    return rows_of("assumptions.csv")
 
 
 def assumed(name: str) -> float:

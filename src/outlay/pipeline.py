@@ -5,7 +5,7 @@
     candidates      every offer worth a look, the user's own included     offers/
     best_step       its time and memory on a machine's GPUs               predict/search.py
     run_of          the whole run: sessions, set-up, interruptions        predict/run.py
-    rented_cost     what that costs, in the lines of a bill               cost.py
+    cost_of         what that costs, in the lines of a bill               cost/
     rank_options    the order, the choice, and why each loser lost        plan.py
 
 Facts come from the tables in `data/`; everything from `predict` to `plan` is values in, values out.
@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from outlay.cost import Bill, Cost, owned_cost, rented_cost
+from outlay.chance import LIKELY, Luck, Uncertain
+from outlay.cost.bill import Bill, cost_of
+from outlay.cost.lines import Cost
 from outlay.errors import InputError
-from outlay.estimate import Estimate
 from outlay.explain import option_notes, plan_assumptions
-from outlay.facts import assumed, rows_of
+from outlay.facts import assumed, assumed_range, rows_of
 from outlay.hardware import Gpu
 from outlay.offers.agreed import terms_for, with_known_places
 from outlay.offers.candidates import candidates
@@ -30,11 +31,12 @@ from outlay.offers.links import KnownLinks, links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
-from outlay.plan import Option, Plan, break_evens, choose, rank_options
+from outlay.option import Option, Outcome
+from outlay.plan import Plan, break_evens, choose, rank_options
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.links import Wiring, Within
 from outlay.predict.machine import checked_limit_w
-from outlay.predict.run import Habits, Run, run_of, steps, training_time_s
+from outlay.predict.run import Habits, NeverEnds, Run, pace_of, run_of, steps
 from outlay.predict.search import Question, best_step, on_unlike
 from outlay.predict.step import Placement, StepPrediction, spanning
 from outlay.predict.strategy import wanted_of
@@ -121,48 +123,63 @@ class _Planner:
 
     workload: Workload
     profile: Profile
-    habits: Habits
+    habits: Callable[[Offer], Habits]
     predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
 
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
         step = self.predict(offer)
-        run = self._run(offer, tenancy, step) if step.fits else None
+        outcome = partial(self._outcome, offer, tenancy, step)
+        run, cost, blocked = None, None, None
+        if step.fits:
+            try:
+                run, cost = outcome(LIKELY)
+            except NeverEnds as error:
+                blocked = str(error)
         return Option(
             offer=offer,
             tenancy=tenancy,
             step=step,
             samples=_samples(self.workload, step, run),
             run=run,
-            cost=None if run is None else self._cost(offer, tenancy, run, step),
+            cost=cost,
             limits=self.workload.limits,
+            prefer=self.workload.prefer,
+            blocked=blocked,
+            outcome=outcome,
             notes=option_notes(offer, tenancy, self.profile, step),
         )
 
-    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run:
+    def _outcome(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Outcome:
+        """The run on an offer and what it costs, as luck has it."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
-        habits = self.habits
-        if offer.owned is not None:
-            habits = replace(habits, provisioning_s=0.0, environment_s=0.0)
-        return run_of(self.workload, training_time_s(self.workload, step), habits, rate)
+        pace = pace_of(self.workload, step, luck)
+        run = run_of(self.workload, pace, self.habits(offer), rate, luck)
+        return run, self._cost(offer, tenancy, run, step, luck)
 
-    def _cost(self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction) -> Cost | None:
-        hourly_usd = offer.hourly_usd(tenancy)
-        gpu_w = (step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus
+    def _cost(
+        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Luck
+    ) -> Cost | None:
+        price = _hourly_usd(offer, tenancy)
+        if price is None and offer.owned is None:
+            return None
         bill = Bill(
             run=run,
             offer=offer,
             tenancy=tenancy,
-            hourly_usd=Estimate.exactly(hourly_usd or 0.0)
-            if tenancy != "spot"
-            else spot_price_usd(offer),
+            price_usd_per_hour=luck.of(f"spot price: {offer.provider}", price or 0.0),
             terms=self.terms,
-            gpu_w=gpu_w,
+            gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
+            luck=luck,
         )
-        if offer.owned is not None:
-            return owned_cost(self.workload, bill, offer.owned)
-        return None if hourly_usd is None else rented_cost(self.workload, bill)
+        return cost_of(self.workload, bill)
+
+
+def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
+    """The price of an hour; with the range it moves in where it is a spot price."""
+    hourly_usd = offer.hourly_usd(tenancy)
+    return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
 
 
 def _planner(workload: Workload, profile: Profile) -> _Planner:
@@ -194,13 +211,27 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
             for part in parts
         ]
 
+    terms = terms_for(workload)
     return _Planner(
         workload=workload,
         profile=profile,
-        habits=habits_assumed(),
+        habits=_habits(terms),
         predict=predict,
-        terms=terms_for(workload),
+        terms=terms,
     )
+
+
+def _habits(terms: Callable[[str], Terms]) -> Callable[[Offer], Habits]:
+    """What sessions are like on an offer."""
+
+    @cache
+    def of_provider(provider: str) -> Habits:
+        return habits_at(terms(provider))
+
+    def of_offer(offer: Offer) -> Habits:
+        return _habits_at_home() if offer.owned is not None else of_provider(offer.provider)
+
+    return of_offer
 
 
 _WITHIN: dict[str, Within] = {
@@ -243,13 +274,33 @@ def _within(gpu: Gpu, known: KnownLinks) -> Within | None:
 def habits_assumed() -> Habits:
     """The session habits of the assumptions table."""
     return Habits(
-        provisioning_s=assumed("provisioning_time_s"),
-        environment_s=assumed("environment_setup_time_s"),
-        download_bytes_per_s=assumed("data_download_bytes_per_s"),
-        checkpoint_bytes_per_s=assumed("checkpoint_write_bytes_per_s"),
+        provisioning_s=assumed_range("provisioning_time_s"),
+        environment_s=assumed_range("environment_setup_time_s"),
+        warmup_s=assumed_range("warmup_time_s"),
+        download_bytes_per_s=assumed_range("data_download_bytes_per_s"),
+        upload_bytes_per_s=assumed_range("home_upload_bytes_per_s"),
+        checkpoint_bytes_per_s=assumed_range("checkpoint_write_bytes_per_s"),
         checkpoint_interval_s=assumed("checkpoint_interval_s"),
-        spot_restart_s=assumed("spot_requeue_s"),
+        requeue_s=assumed_range("spot_requeue_s"),
+        notice_s=assumed("spot_notice_s"),
     )
+
+
+def habits_at(terms: Terms) -> Habits:
+    """The session habits at a provider: what it states, and assumptions for the rest."""
+    habits = habits_assumed()
+    return replace(
+        habits,
+        provisioning_s=terms.provisioning_s or habits.provisioning_s,
+        notice_s=habits.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
+        longest_session_s=terms.longest_session_s,
+    )
+
+
+@cache
+def _habits_at_home() -> Habits:
+    """One's own machine is there, with its environment."""
+    return replace(habits_assumed(), provisioning_s=0.0, environment_s=0.0)
 
 
 def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:

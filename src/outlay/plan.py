@@ -5,118 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from outlay.cost import Cost, break_even_s
-from outlay.estimate import Estimate
-from outlay.offers.offer import Offer, Tenancy
-from outlay.predict.run import Run
-from outlay.predict.step import StepPrediction
+from outlay.chance import LIKELY
+from outlay.cost.owning import BOUGHT, break_even_s, resale_usd_of
+from outlay.option import Option
 from outlay.units import DAY_S, GIB, HOUR_S
-from outlay.workload import Limits
-
-TRAINING_LINES = ("compute", "checkpoints", "spot repetition")
-"""The lines of a bill that grow with the training itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One way to do the run: an offer in one tenancy, with its step, time and cost.
-
-    `cost` is None where the offer has no price; `run` is None where the step does not fit.
-    """
-
-    offer: Offer
-    tenancy: Tenancy
-    step: StepPrediction
-    samples: float | None
-    """Samples the run trains on here."""
-    run: Run | None
-    cost: Cost | None
-    limits: Limits
-    notes: tuple[str, ...] = ()
-    rank: int = 0
-    on_frontier: bool = False
-    why_not: str | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the step fits into the GPU's memory."""
-        return self.step.fits
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """The reasons why its price may be off, or why it may not run as it is."""
-        special = self.step.placement.gpu.software.runs == "special build"
-        software = ("needs a special build of PyTorch",) if special else ()
-        return self.offer.cautions(self.tenancy) + software
-
-    @property
-    def for_sale(self) -> bool:
-        """Whether somebody really sells it at its price."""
-        return not self.offer.not_for_sale(self.tenancy)
-
-    @property
-    def calendar_s(self) -> Estimate | None:
-        """Time from start to end, nights and pauses included."""
-        return None if self.run is None else self.run.period_s
-
-    @property
-    def within_budget(self) -> bool:
-        """Whether the likely cost is within the budget; not, where the cost is unknown."""
-        if self.cost is None:
-            return False
-        budget_usd = self.limits.budget_usd
-        return budget_usd is None or self.cost.usd.likely <= budget_usd
-
-    @property
-    def meets_deadline(self) -> bool:
-        """Whether the likely time is within the deadline."""
-        if self.run is None:
-            return False
-        deadline_s = self.limits.deadline_s
-        return deadline_s is None or self.run.due_s <= deadline_s
-
-    @property
-    def runs(self) -> bool:
-        """Whether today's PyTorch runs on its GPU, as far as is known."""
-        return self.step.placement.gpu.software.runs != "no"
-
-    @property
-    def feasible(self) -> bool:
-        """Whether it satisfies every limit."""
-        return (
-            self.fits and self.runs and self.for_sale and self.within_budget and self.meets_deadline
-        )
-
-    @property
-    def sound(self) -> bool:
-        """Feasible, with nothing to doubt."""
-        return self.feasible and not self.doubts
-
-    @property
-    def usd_per_million_samples(self) -> float | None:
-        """The whole cost by the samples trained on, None where either is unknown."""
-        if self.cost is None or not self.samples:
-            return None
-        return self.cost.usd.likely / self.samples * 1e6
-
-    @property
-    def training_usd_per_million_samples(self) -> float | None:
-        """What a million samples cost once the machine is set up: its training time alone."""
-        if self.cost is None or self.run is None or not self.samples:
-            return None
-        if self.tenancy == "owned":
-            share = self.run.training_s.likely / self.run.busy_s.likely
-            usd = self.cost.usd.likely * share
-        else:
-            usd = sum(self.cost.breakdown.line_usd(name) for name in TRAINING_LINES)
-        return usd / self.samples * 1e6
-
-    @property
-    def training_s_per_sample(self) -> float:
-        """Training time of one sample; without end where it does not run."""
-        if self.run is None or not self.samples:
-            return float("inf")
-        return self.run.training_s.likely / self.samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +19,8 @@ class BreakEven:
     rent: str
     use_s: float | None
     """Hours of use of the bought machine after which it is the cheaper one; None: never."""
+    life_use_s: float | None
+    """Hours it will be used in its life."""
     owned_usd_per_hour: float
     rented_usd_per_hour: float
     """What renting the work of one hour of the owned machine costs."""
@@ -192,36 +86,42 @@ def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
     rented = next((one for one in options if one.sound and one.tenancy != "owned"), None)
     if rented is None or rented.cost is None:
         return ()
-    found = []
-    for option in options:
-        owned = option.offer.owned
-        if owned is None or owned.purchase_usd is None or option.run is None or not option.cost:
-            continue
-        hours = option.run.busy_s.likely / HOUR_S
-        work_ratio = (option.samples or 1.0) / (rented.samples or 1.0)
-        running = sum(
-            line.usd.likely
-            for line in option.cost.breakdown.lines
-            if line.name != "purchase less resale"
-        )
-        rented_usd_per_hour = rented.cost.usd.likely * work_ratio / hours
-        spread_usd = owned.purchase_usd - owned.resale_usd
-        found.append(
-            BreakEven(
-                buy=option.offer.instance,
-                rent=f"{rented.offer.provider} {rented.offer.instance} {rented.tenancy}",
-                use_s=break_even_s(
-                    spread_usd,
-                    rented_usd_per_hour=rented_usd_per_hour,
-                    owned_usd_per_hour=running / hours,
-                ),
-                owned_usd_per_hour=running / hours,
-                rented_usd_per_hour=rented_usd_per_hour,
-                purchase_usd=owned.purchase_usd,
-                resale_usd=owned.resale_usd,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        _break_even(option, rented)
+        for option in options
+        if option.offer.owned is not None
+        and option.offer.owned.purchase_usd is not None
+        and option.cost is not None
+    )
+
+
+def _break_even(option: Option, rented: Option) -> BreakEven:
+    owned, cost = option.offer.owned, option.cost
+    assert owned is not None
+    assert cost is not None
+    hours = option.busy_s / HOUR_S
+    running = option.usd - float(cost.breakdown.line_usd(*BOUGHT))
+    work_ratio = (option.samples or 1.0) / (rented.samples or 1.0)
+    purchase_usd = float(LIKELY.of("", owned.purchase_usd or 0.0))
+    resale_usd = float(resale_usd_of(owned, purchase_usd, LIKELY))
+    # All that buying brings, over the whole life: purchase less resale, interest, upkeep.
+    life = (owned.lifetime_use_s or 0.0) / (option.busy_s * option.step.placement.nodes)
+    spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) * life
+    rented_usd_per_hour = rented.usd * work_ratio / hours
+    return BreakEven(
+        buy=option.offer.instance,
+        rent=f"{rented.offer.provider} {rented.offer.instance} {rented.tenancy}",
+        use_s=break_even_s(
+            spread_usd,
+            rented_usd_per_hour=rented_usd_per_hour,
+            owned_usd_per_hour=running / hours,
+        ),
+        life_use_s=owned.lifetime_use_s,
+        owned_usd_per_hour=running / hours,
+        rented_usd_per_hour=rented_usd_per_hour,
+        purchase_usd=purchase_usd,
+        resale_usd=resale_usd,
+    )
 
 
 Scale = Callable[[Option], tuple[float, float]]
@@ -230,8 +130,12 @@ Scale = Callable[[Option], tuple[float, float]]
 
 def _whole(option: Option) -> tuple[float, float]:
     """The whole run: for options that do the same work."""
-    usd = option.cost.usd.likely if option.cost else float("inf")
-    return usd, option.run.busy_s.likely if option.run else float("inf")
+    return option.merit_usd, option.busy_s
+
+
+def _paid(option: Option) -> tuple[float, float]:
+    """The whole run in money alone, whatever waiting is worth."""
+    return option.usd, option.busy_s
 
 
 def _per_sample(option: Option) -> tuple[float, float]:
@@ -246,17 +150,17 @@ def _order(option: Option, scale: Scale) -> tuple[int, float, float, str]:
     elif option.feasible:
         group = 1
     else:
-        group = (
-            2 if option.fits and option.runs and option.for_sale and option.cost is not None else 3
-        )
+        could = option.fits and option.runs and option.for_sale and option.blocked is None
+        group = 2 if could and option.cost is not None else 3
     return (group, *scale(option), "/".join(option.offer.identity))
 
 
 def _frontier(options: Sequence[Option], scale: Scale) -> set[int]:
-    """The identities of the options nothing beats in both time and cost; they come by cost."""
+    """The identities of the options nothing beats in both time and cost."""
     best, fastest_s = set(), float("inf")
-    for option in options:
-        _, time_s = scale(option)
+    paid = _paid if scale is _whole else scale
+    for option in sorted(options, key=paid):
+        _, time_s = paid(option)
         if time_s < fastest_s:
             best.add(id(option))
             fastest_s = time_s
@@ -269,6 +173,8 @@ def _why_not(
     """Why an option is not the one to take, in words; None for the choice itself."""
     if not option.fits:
         return _too_big(option)
+    if option.blocked is not None:
+        return option.blocked
     if not option.runs:
         capability = option.step.placement.gpu.compute_capability
         return f"today's PyTorch does not run on it ({capability})"
@@ -277,10 +183,10 @@ def _why_not(
     if option.cost is None or option.run is None:
         return _unpriced(option, chosen)
     if not option.within_budget:
-        over_usd = option.cost.usd.likely - (option.limits.budget_usd or 0.0)
+        over_usd = option.usd - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.2f}"
     if not option.meets_deadline:
-        late_s = option.run.due_s - (option.limits.deadline_s or 0.0)
+        late_s = float(option.run.due_s) - (option.limits.deadline_s or 0.0)
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from outlay.chance import Uncertain
+
 WITH_THE_RUN = "run"
 """Where something lies that is kept at the provider the run is on."""
 FREE_SOURCES = frozenset({"home", "internet"})
@@ -44,16 +46,59 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    """An interval: a time, or so many epochs or steps."""
+
+    time_s: float | None = None
+    epochs: float | None = None
+    steps: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What is looked at now and then while training: so many samples, or so long."""
+
+    every: Every
+    samples: float | None = None
+    time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """How samples get to the GPU: read from a disk, decoded and augmented by CPU threads."""
+
+    kind: str | None = None
+    """A row of `data/decode_rates.csv`, such as `jpeg 256`."""
+    samples_per_s_per_vcpu: Uncertain | None = None
+    """Decoded and augmented by one thread, as the user measured it."""
+    sample_bytes: float | None = None
+    """As read; None is the dataset's size by its samples."""
+    disk: str | None = None
+    """`nvme`, `sata`, `hdd`, `volume` or `network`; None is what the offer has."""
+    disk_bytes_per_s: Uncertain | None = None
+    cached: bool | None = None
+    """Whether it is read from RAM after the first epoch; None: where it fits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """The data: how much of it, where it lies, and how long preparing it takes on the machine."""
 
     samples: int | None = None
     size_bytes: float | None = None
-    preparation_s: float = 0.0
+    preparation_s: Uncertain = 0.0
     prepared_each_session: bool = True
     at: str = "internet"
     kept_at: str = WITH_THE_RUN
     storage: str = "volume"
+    results_bytes: float = 0.0
+    """Fetched home at the end."""
+    upload_bytes_per_s: Uncertain | None = None
+    """From home; None takes the assumption."""
+    download_bytes_per_s: Uncertain | None = None
+    """To the machine, from elsewhere; None takes the assumption."""
+    feed: Feed | None = None
+    """How samples get from the disk to the GPU; None where nothing is said of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +117,11 @@ class Checkpoint:
     """What is written now and then so that work is not lost."""
 
     size_bytes: float | None = None
-    interval_s: float | None = None
-    """None: the interval that costs least (Young 1974)."""
+    interval: Every | None = None
+    """None: the interval that costs least (Young 1974, Daly 2006)."""
     kept: int = 1
+    on_notice: bool = False
+    """Whether the script saves itself when it is told that its machine will be taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +134,14 @@ class Usage:
     """Machines that train together."""
     machines_tried: tuple[int, ...] = ()
     """Numbers of machines to compare; empty: only `machines`."""
-    setup_s: float | None = None
-    """Environment set-up at the start of each session; None takes the assumption."""
+    setup_s: Uncertain | None = None
+    """From asking for a machine to the first step, in each session; None takes assumptions."""
+    idle_s: Uncertain = 0.0
+    """Held and billed in each session while nothing trains."""
     storage_s: float | None = None
     """How long data is kept; None is as long as the run takes."""
+    horizon_s: float | None = None
+    """How long this use goes on, for purchases and commitments; None: this run or month."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +150,32 @@ class Limits:
 
     budget_usd: float | None = None
     deadline_s: float | None = None
+    gpu_memory_bytes: float | None = None
+    """At least so much on each GPU."""
+    interruptions: float | None = None
+    """At most so many to be expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What is worth money besides money."""
+
+    waiting_usd_per_hour: float = 0.0
+    """What an hour until the end is worth."""
+    providers: tuple[str, ...] = ()
+    premium_fraction: float = 0.0
+    """How much more one of the preferred providers may cost."""
+    qualities: tuple[tuple[str, str], ...] = ()
+    """Facts a provider must have: (`access`, `full machine`) ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTime:
+    """The user's own hours, as a line of the bill."""
+
+    usd_per_hour: float
+    session_s: Uncertain = 0.0
+    once_s: Uncertain = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +207,11 @@ class Quote:
     ram_bytes: float | None = None
     local_disk_bytes: float | None = None
     network_bytes_per_s: float | None = None
+    disk: str | None = None
+    disk_bytes_per_s: Uncertain | None = None
+    interruptions_per_month: Uncertain | None = None
+    term_s: float | None = None
+    """Taken and paid for that long, where it is a commitment."""
     as_of: str = ""
     note: str = ""
 
@@ -148,11 +230,27 @@ class Workstation:
     power_limit_w: float | None = None
     """Of each GPU, where it is held to less than it was shipped with."""
     network_bytes_per_s: float | None = None
+    disk: str | None = None
+    disk_bytes_per_s: Uncertain | None = None
     host_w: float | None = None
-    electricity_usd_per_kwh: float | None = None
-    purchase_usd: float | None = None
-    resale_usd: float = 0.0
+    electricity_usd_per_kwh: Uncertain | None = None
+    purchase_usd: Uncertain | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+    """What the purchase is made of, in dollars; empty where only the whole is known."""
+    resale_usd: Uncertain | None = None
+    resale_fraction: Uncertain | None = None
+    """Of the purchase; None with `resale_usd` None takes nothing."""
     lifetime_use_s: float | None = None
+    years: float | None = None
+    utilisation: float | None = None
+    """Share of all hours it is used; with `years` it gives the hours of use."""
+    idle_w: float | None = None
+    """Of the whole machine while it is on and nothing runs; None: it is switched off."""
+    maintenance_usd_per_year: float = 0.0
+    interest_per_year: float = 0.0
+    """What the money would bring or costs elsewhere."""
+    others_use_s: float = 0.0
+    """Hours in its life that others use it, beside the user's own."""
     wear_usd_per_hour: float = 0.0
     pue: float = 1.0
 
@@ -169,6 +267,8 @@ class TermsOverride:
     registry_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
     egress_free_gb_per_month: float | None = None
+    discount_fraction: float = 0.0
+    credit_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +282,12 @@ class Workload:
     stored: tuple[Stored, ...] = ()
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     usage: Usage = field(default_factory=Usage)
+    evaluation: Evaluation | None = None
     limits: Limits = field(default_factory=Limits)
+    prefer: Preferences = field(default_factory=Preferences)
+    own_time: OwnTime | None = None
+    tax_fraction: float = 0.0
+    """Added to what providers charge without it."""
     consider: Selection = field(default_factory=Selection)
     leave_out: Selection = field(default_factory=Selection)
     quotes: tuple[Quote, ...] = ()
@@ -191,6 +296,8 @@ class Workload:
     currency: str = "USD"
     usd_per_unit: float = 1.0
     """One unit of the user's currency in dollars."""
+    rate_as_of: str = ""
+    """The day of that exchange rate."""
 
     def samples(self) -> float | None:
         """Samples to train on, None where that depends on each machine's batch or speed."""

@@ -11,13 +11,21 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from outlay.chance import Uncertain
+from outlay.currency import usd_per_unit
 from outlay.errors import InputError, NotKnown
-from outlay.facts import assumptions
+from outlay.estimate import Estimate
+from outlay.facts import assumptions, rows_of
+from outlay.units import MB
 from outlay.workload import (
     Checkpoint,
     Dataset,
+    Evaluation,
+    Feed,
     Length,
     Limits,
+    OwnTime,
+    Preferences,
     Quote,
     Selection,
     Step,
@@ -29,8 +37,11 @@ from outlay.workload import (
 )
 from outlay.workload_schema import (
     DataTable,
+    EvaluationTable,
     MachineTable,
     OfferTable,
+    OwnTimeTable,
+    PreferTable,
     ProviderTable,
     SelectionTable,
     StepTable,
@@ -69,7 +80,11 @@ def parse_workload(text: str, where: str = "workload", folder: Path | None = Non
 
 
 def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
-    usd = _usd_per_unit(file.currency)
+    usd, rate_day = (
+        (file.usd_per_unit, "")
+        if file.usd_per_unit
+        else usd_per_unit(file.currency, file.currency_day)
+    )
     tried = file.usage.machines
     machines = (tried,) if isinstance(tried, int) else tuple(dict.fromkeys(tried)) or (1,)
     return Workload(
@@ -86,18 +101,30 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
         stored=tuple(_stored(item) for item in file.stored),
         checkpoint=Checkpoint(
             size_bytes=file.checkpoint.size,
-            interval_s=file.checkpoint.interval,
+            interval=file.checkpoint.interval,
             kept=file.checkpoint.kept,
+            on_notice=file.checkpoint.on_notice,
         ),
+        evaluation=_evaluation(file.evaluation),
         usage=Usage(
             sessions_per_month=file.usage.sessions_per_month,
             hours_per_day=file.usage.hours_per_day,
             machines=machines[0],
             machines_tried=machines if len(machines) > 1 else (),
             setup_s=file.usage.setup,
+            idle_s=file.usage.idle or 0.0,
             storage_s=file.usage.keep_data,
+            horizon_s=file.usage.horizon,
         ),
-        limits=Limits(budget_usd=_money(file.limits.budget, usd), deadline_s=file.limits.deadline),
+        limits=Limits(
+            budget_usd=_money(file.limits.budget, usd),
+            deadline_s=file.limits.deadline,
+            gpu_memory_bytes=file.limits.gpu_memory,
+            interruptions=file.limits.interruptions,
+        ),
+        prefer=_preferences(file.prefer, usd),
+        own_time=_own_time(file.own_time, usd),
+        tax_fraction=_tax_fraction(file.tax),
         consider=_selection(
             file.consider, max_gpus=file.consider.max_gpus, bundled=file.consider.bundled
         ),
@@ -107,21 +134,8 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
         terms=tuple(_terms(provider, usd) for provider in file.provider),
         currency=file.currency.upper(),
         usd_per_unit=usd,
+        rate_as_of=rate_day,
     )
-
-
-def _usd_per_unit(currency: str) -> float:
-    if currency.upper() == "USD":
-        return 1.0
-    fact = assumptions().get(f"usd_per_{currency.lower()}")
-    if fact is None or fact.number is None:
-        known = ["USD"] + [
-            name.removeprefix("usd_per_").upper()
-            for name, row in assumptions().items()
-            if name.startswith("usd_per_") and row.unit.startswith("USD/")
-        ]
-        raise NotKnown("currency", currency, known, fix=f"Known: {', '.join(known)}.")
-    return fact.number
 
 
 def _gbit(amount: float | None) -> float | None:
@@ -130,6 +144,71 @@ def _gbit(amount: float | None) -> float | None:
 
 def _money(amount: float | None, usd: float) -> float | None:
     return None if amount is None else amount * usd
+
+
+def _scaled(amount: Uncertain | None, factor: float) -> Uncertain | None:
+    """An amount that may be a range, times a factor."""
+    if amount is None:
+        return None
+    return amount.scaled(factor) if isinstance(amount, Estimate) else amount * factor
+
+
+def _evaluation(table: EvaluationTable | None) -> Evaluation | None:
+    if table is None:
+        return None
+    return Evaluation(every=table.every, samples=table.samples, time_s=table.time)
+
+
+def _preferences(table: PreferTable, usd: float) -> Preferences:
+    wanted = {
+        "access": table.access,
+        "quota": table.quota,
+        "persistent_disk": table.persistent_disk,
+        "driver_image": table.driver_image,
+    }
+    return Preferences(
+        waiting_usd_per_hour=table.waiting_per_hour * usd,
+        providers=table.providers,
+        premium_fraction=table.premium,
+        qualities=tuple((name, value) for name, value in wanted.items() if value is not None),
+    )
+
+
+def _own_time(table: OwnTimeTable | None, usd: float) -> OwnTime | None:
+    if table is None:
+        return None
+    return OwnTime(
+        usd_per_hour=table.per_hour * usd,
+        session_s=table.each_session or 0.0,
+        once_s=table.once or 0.0,
+    )
+
+
+def _tax_fraction(tax: float | str) -> float:
+    """The rate itself, or that of a place."""
+    if isinstance(tax, float | int):
+        return float(tax)
+    rates = {row["place"]: row["rate"] for row in rows_of("taxes.csv") if row["rate"]}
+    if tax.upper() not in rates:
+        raise NotKnown(
+            "place with a tax rate", tax, sorted(rates), fix="Give the rate: tax = 0.19."
+        )
+    return float(rates[tax.upper()])
+
+
+def _feed(table: DataTable) -> Feed | None:
+    """How samples get to the GPU, where the file says anything of it."""
+    said = (table.kind, table.decode_per_vcpu, table.disk, table.disk_mb_per_s, table.read_size)
+    if all(one is None for one in said) and table.cached is None:
+        return None
+    return Feed(
+        kind=table.kind,
+        samples_per_s_per_vcpu=table.decode_per_vcpu,
+        sample_bytes=table.read_size,
+        disk=table.disk,
+        disk_bytes_per_s=_scaled(table.disk_mb_per_s, MB),
+        cached=table.cached,
+    )
 
 
 def _step(table: StepTable, folder: Path | None) -> Step:
@@ -161,6 +240,10 @@ def _dataset(table: DataTable) -> Dataset:
         at=table.at,
         kept_at=table.kept_at,
         storage=table.storage,
+        results_bytes=table.results or 0.0,
+        upload_bytes_per_s=_scaled(table.upload_mbit, 1e6 / 8),
+        download_bytes_per_s=_scaled(table.download_mbit, 1e6 / 8),
+        feed=_feed(table),
     )
 
 
@@ -201,6 +284,10 @@ def _quote(table: OfferTable, number: int, usd: float) -> Quote:
         ram_bytes=table.ram,
         local_disk_bytes=table.local_disk,
         network_bytes_per_s=_gbit(table.network_gbit),
+        disk=table.disk,
+        disk_bytes_per_s=_scaled(table.disk_mb_per_s, MB),
+        interruptions_per_month=table.interruptions_per_month,
+        term_s=table.term,
         as_of=table.as_of or "",
         note=table.note,
     )
@@ -218,10 +305,20 @@ def _workstation(table: MachineTable, usd: float) -> Workstation:
         vcpus=table.vcpus,
         ram_bytes=table.ram,
         host_w=table.host_watts,
-        electricity_usd_per_kwh=_money(table.electricity_per_kwh, usd),
-        purchase_usd=_money(table.purchase, usd),
-        resale_usd=table.resale * usd,
+        idle_w=table.idle_watts,
+        electricity_usd_per_kwh=_scaled(table.electricity_per_kwh, usd),
+        disk=table.disk,
+        disk_bytes_per_s=_scaled(table.disk_mb_per_s, MB),
+        purchase_usd=_scaled(table.purchase or sum(table.parts.values()) or None, usd),
+        parts=tuple((name, price * usd) for name, price in table.parts.items()),
+        resale_usd=_scaled(table.resale, usd),
+        resale_fraction=table.resale_fraction,
         lifetime_use_s=table.use,
+        years=table.years,
+        utilisation=_utilisation(table.utilisation),
+        others_use_s=table.others_use or 0.0,
+        maintenance_usd_per_year=table.maintenance_per_year * usd,
+        interest_per_year=table.interest_per_year,
         wear_usd_per_hour=table.wear_per_hour * usd,
         pue=table.pue,
     )
@@ -237,7 +334,23 @@ def _terms(table: ProviderTable, usd: float) -> TermsOverride:
         registry_usd_per_gb_month=_money(table.registry_per_gb_month, usd),
         egress_usd_per_gb=_money(table.egress_per_gb, usd),
         egress_free_gb_per_month=table.egress_free_gb_per_month,
+        discount_fraction=table.discount,
+        credit_usd=table.credit * usd,
     )
+
+
+def _utilisation(said: float | str | None) -> float | None:
+    """A share of all hours, or that of a preset: a row `utilisation_*` of the assumptions."""
+    if not isinstance(said, str):
+        return said
+    presets = {
+        name.removeprefix("utilisation_").replace("_", " "): fact.number
+        for name, fact in assumptions().items()
+        if name.startswith("utilisation_")
+    }
+    if said.lower() not in presets:
+        raise NotKnown("utilisation", said, sorted(presets), fix="Or give a share such as 0.15.")
+    return presets[said.lower()]
 
 
 def _input_error(error: ValidationError, text: str, where: str) -> InputError:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from outlay.chance import Uncertain
 from outlay.errors import InputError
+from outlay.estimate import Estimate
 from outlay.units import YEAR_S, duration_s, size_bytes
+from outlay.workload import Every
 
 _LONGEST_S = 100 * YEAR_S
 _LARGEST_BYTES = 10**18
@@ -41,6 +45,61 @@ def _within(amount: float, most: float, name: str) -> float:
     return amount
 
 
+def _in_range(text: str, read: Callable[[str], float]) -> Uncertain:
+    """`30m..40m`: from its 10th to its 90th percentile, the middle being the likely one."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        return read(first)
+    low, high = read(first.strip()), read(last.strip())
+    if low > high:
+        raise ValueError("a range goes from the smaller to the larger, for example 30m..40m")
+    return Estimate(low=low, likely=(low + high) / 2, high=high)
+
+
+def _as_durations(value: object) -> Uncertain:
+    if not isinstance(value, str):
+        return _as_duration(value)
+    return _in_range(value, _as_duration)
+
+
+def _as_amounts(value: object) -> Uncertain:
+    """A number, or a range of them in quotes."""
+    if isinstance(value, str) and ".." in value:
+        return _in_range(value, _as_amount)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError('it is a number, or a range in quotes such as "1000..1500"')
+    return _as_amount(value)
+
+
+def _as_amount(value: object) -> float:
+    try:
+        return _from_zero(float(str(value).replace("_", "").replace(",", "")))
+    except ValueError:
+        raise ValueError(f"{value!r} is not an amount from 0 to 1e9") from None
+
+
+def _from_zero(amount: float) -> float:
+    if not 0 <= amount <= 1e9:
+        raise ValueError
+    return amount
+
+
+_EVERY = re.compile(r"(?:every )?(?:([0-9][0-9_,.]*) ?)?(epoch|step|iteration)s?")
+
+
+def _as_every(value: object) -> Every:
+    """`epoch`, `5 epochs`, `1000 steps`, or a duration."""
+    if not isinstance(value, str):
+        raise ValueError('an interval is "epoch", "1000 steps" or a duration such as "30m"')
+    match = _EVERY.fullmatch(value.strip().lower())
+    if match is None:
+        return Every(time_s=_as_duration(value))
+    count = _as_amount(match[1] or 1)
+    if count <= 0:
+        raise ValueError("an interval must be above zero")
+    return Every(epochs=count) if match[2] == "epoch" else Every(steps=count)
+
+
 def _as_date(value: object) -> str:
     try:
         return date.fromisoformat(str(value)).isoformat()
@@ -59,6 +118,22 @@ Size = Annotated[
     Field(description='A size such as "13.8GB" (10^9) or "512MiB" (2^20).'),
 ]
 Day = Annotated[str, BeforeValidator(_as_date, json_schema_input_type=str)]
+Durations = Annotated[
+    Uncertain,
+    BeforeValidator(_as_durations, json_schema_input_type=str),
+    Field(description='A duration, or a range of them such as "30m..40m".'),
+]
+Amounts = Annotated[
+    Uncertain,
+    BeforeValidator(_as_amounts, json_schema_input_type=float | str),
+    Field(description='An amount, or a range of them in quotes such as "1000..1500".'),
+]
+Interval = Annotated[
+    Every,
+    BeforeValidator(_as_every, json_schema_input_type=str),
+    Field(description='"epoch", "5 epochs", "1000 steps", or a duration such as "30m".'),
+]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
 Money = Annotated[float, Field(strict=True, gt=0, le=1e9)]
 MoneyOrZero = Annotated[float, Field(strict=True, ge=0, le=1e9)]
 HourlyPrice = Annotated[float, Field(strict=True, gt=0, le=1e7)]
@@ -69,7 +144,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
 class StepTable(_Table):
@@ -128,13 +203,33 @@ class DataTable(_Table):
     samples: Annotated[int, Field(strict=True, ge=1, le=10**13)] | None = None
     size: Size | None = Field(None, description="On disk; or give samples and sample_size.")
     sample_size: Size | None = None
-    preparation: Duration | None = Field(
-        None, description="Time to prepare it on the machine, billed like training."
+    preparation: Durations | None = Field(
+        None, description='Time to prepare it on the machine, billed like training: "30m..40m".'
     )
     prepared: Literal["each session", "once"] = "each session"
     at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
     kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
-    storage: Literal["volume", "object", "none"] = "volume"
+    storage: Literal["volume", "object", "disk", "none"] = Field(
+        "volume", description="disk is the machine's own, which costs while it is stopped, too."
+    )
+    results: Size | None = Field(None, description="Fetched home at the end.")
+    upload_mbit: Amounts | None = Field(None, description="Mbit/s from home, for at = home.")
+    download_mbit: Amounts | None = Field(None, description="Mbit/s to the machine.")
+    kind: Name | None = Field(
+        None,
+        description='What a sample is to the CPU, such as "jpeg 256": see docs/models/feed.md.',
+    )
+    decode_per_vcpu: Amounts | None = Field(
+        None, description="Samples a second that one CPU thread decodes and augments."
+    )
+    read_size: Size | None = Field(None, description="Bytes read for a sample, if not the average.")
+    disk: Literal["nvme", "sata", "hdd", "volume", "object", "network"] | None = Field(
+        None, description="Where it is read from while training; without it what the offer has."
+    )
+    disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from there.")
+    cached: bool | None = Field(
+        None, description="Read from RAM after the first epoch; without it, where it fits."
+    )
 
     @model_validator(mode="after")
     def _of_one_piece(self) -> Self:
@@ -151,7 +246,7 @@ class StoredTable(_Table):
     name: Name
     size: Size
     at: Name = "run"
-    kind: Literal["volume", "object", "registry"] = "volume"
+    kind: Literal["volume", "object", "registry", "disk"] = "volume"
     pulled: Size | None = Field(None, description="Pulled by each machine in each session.")
 
 
@@ -159,8 +254,25 @@ class CheckpointTable(_Table):
     """Checkpoints."""
 
     size: Size | None = None
-    interval: Duration | None = None
+    interval: Interval | None = None
     kept: Count = 1
+    on_notice: bool = Field(
+        False, description="Whether the script saves when told that its machine will be taken."
+    )
+
+
+class EvaluationTable(_Table):
+    """What is evaluated while training: so many samples, or for so long."""
+
+    every: Interval
+    samples: Amount | None = None
+    time: Duration | None = None
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Self:
+        if (self.samples is None) == (self.time is None):
+            raise ValueError("give exactly one of samples and time")
+        return self
 
 
 class UsageTable(_Table):
@@ -171,8 +283,16 @@ class UsageTable(_Table):
     machines: Count | tuple[Count, ...] = Field(
         1, description="Machines that train together, or a list of numbers to try."
     )
-    setup: Duration | None = Field(None, description="Environment set-up in each session.")
+    setup: Durations | None = Field(
+        None, description="From asking for a machine to the first step, in each session."
+    )
+    idle: Durations | None = Field(
+        None, description="Billed in each session while nothing trains, until it is stopped."
+    )
     keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
+    horizon: Duration | None = Field(
+        None, description="How long this use goes on, for commitments; without it this run."
+    )
 
     @model_validator(mode="after")
     def _one_pattern(self) -> Self:
@@ -186,6 +306,32 @@ class LimitsTable(_Table):
 
     budget: Money | None = None
     deadline: Duration | None = None
+    gpu_memory: Size | None = Field(None, description="At least so much on each GPU.")
+    interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
+        None, description="At most so many to be expected on spot machines."
+    )
+
+
+class PreferTable(_Table):
+    """What is worth money besides money."""
+
+    waiting_per_hour: MoneyOrZero = Field(0.0, description="What an hour until the end is worth.")
+    providers: tuple[Name, ...] = Field((), description="Preferred, even if they cost more ...")
+    premium: Fraction = Field(0.0, description="... by this fraction.")
+    access: Literal["full machine", "container", "notebook"] | None = Field(
+        None, description="At least this: a notebook is less than a container or a machine."
+    )
+    quota: Literal["none"] | None = Field(None, description="none: without applying for quota.")
+    persistent_disk: Literal["yes"] | None = None
+    driver_image: Literal["yes"] | None = None
+
+
+class OwnTimeTable(_Table):
+    """Your own hours, as a line of the bill."""
+
+    per_hour: Money
+    each_session: Durations | None = None
+    once: Durations | None = None
 
 
 class SelectionTable(_Table):
@@ -221,6 +367,12 @@ class OfferTable(_Table):
     network_gbit: Amount | None = Field(
         None, description="Gbit/s of the machine, between several of them."
     )
+    disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
+    disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from its disk.")
+    interruptions_per_month: Amounts | None = Field(None, description="Of its spot machines.")
+    term: Duration | None = Field(
+        None, description="Taken and paid for that long, used or not: price_per_hour is its price."
+    )
     as_of: Day | None = None
     note: str = ""
 
@@ -240,11 +392,31 @@ class MachineTable(_Table):
         None, description="Gbit/s of the machine, between several of them."
     )
     host_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = None
-    electricity_per_kwh: Annotated[float, Field(strict=True, ge=0, le=1e5)] | None = None
-    purchase: Money | None = None
-    resale: MoneyOrZero = 0.0
+    idle_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = Field(
+        None, description="Of the whole machine while it is on and nothing runs; else it is off."
+    )
+    electricity_per_kwh: Amounts | None = None
+    disk: Literal["nvme", "sata", "hdd", "network"] | None = None
+    disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from its disk.")
+    purchase: Amounts | None = Field(None, description="The whole; or give parts.")
+    parts: dict[str, MoneyOrZero] = Field({}, description="What it is made of, and their prices.")
+    resale: Amounts | None = None
+    resale_fraction: Annotated[Amounts, Field(description="Of the purchase.")] | None = None
     use: Duration | None = Field(
-        None, description="Hours it will be used before it is sold; needed with purchase."
+        None, description="Hours it will be used before it is sold; or years and utilisation."
+    )
+    years: Annotated[float, Field(strict=True, gt=0, le=30)] | None = Field(
+        None, description="From purchase to resale."
+    )
+    utilisation: Annotated[float, Field(strict=True, gt=0, le=1)] | Name | None = Field(
+        None,
+        description="Share of all hours it is used, or: student desktop, usual desktop, student "
+        "cluster, company cluster.",
+    )
+    others_use: Duration | None = Field(None, description="Hours others use it in its life.")
+    maintenance_per_year: MoneyOrZero = 0.0
+    interest_per_year: Fraction = Field(
+        0.0, description="What the money would bring elsewhere, or what a loan costs: 0.05."
     )
     wear_per_hour: MoneyOrZero = 0.0
     pue: Annotated[float, Field(strict=True, ge=1, le=3)] = 1.0
@@ -255,11 +427,24 @@ class MachineTable(_Table):
             raise ValueError("gpu is an empty list")
         if isinstance(self.gpu, tuple) and self.gpus not in (1, len(self.gpu)):
             raise ValueError("gpus and the list of gpu do not agree; leave gpus out")
-        if self.purchase is not None and self.use is None:
-            raise ValueError("a machine to be bought needs use: the hours it will be used")
-        if self.purchase is not None and self.resale > self.purchase:
+        bought = self.purchase is not None or self.parts
+        if self.purchase is not None and self.parts:
+            raise ValueError("give purchase or parts, not both")
+        known = self.use is not None or (self.years and self.utilisation)
+        if bought and not known:
+            raise ValueError(
+                "a machine to be bought needs use, the hours it will be used; "
+                "or years and utilisation"
+            )
+        if self.resale is not None and self.resale_fraction is not None:
+            raise ValueError("give resale or resale_fraction, not both")
+        if bought and _likely(self.resale) > (_likely(self.purchase) or sum(self.parts.values())):
             raise ValueError("resale is above purchase")
         return self
+
+
+def _likely(value: Uncertain | None) -> float:
+    return value.likely if isinstance(value, Estimate) else value or 0.0
 
 
 class ProviderTable(_Table):
@@ -273,6 +458,8 @@ class ProviderTable(_Table):
     registry_per_gb_month: Rate | None = None
     egress_per_gb: Rate | None = None
     egress_free_gb_per_month: Rate | None = None
+    discount: Fraction = Field(0.0, description="Off machine time, as agreed: 0.1 is a tenth.")
+    credit: MoneyOrZero = Field(0.0, description="Free money you have there.")
 
 
 class WorkloadFile(_Table):
@@ -280,12 +467,24 @@ class WorkloadFile(_Table):
 
     name: Name = "training run"
     currency: Name = Field("USD", description="Currency of every amount in this file.")
+    currency_day: Day | None = Field(
+        None, description="Day of the exchange rate; without it the newest known."
+    )
+    usd_per_unit: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = Field(
+        None, description="An exchange rate of your own: dollars for one unit of the currency."
+    )
+    tax: Fraction | Name = Field(
+        0.0, description='Added to what providers charge without it: 0.19, or a place ("DE").'
+    )
     step: StepTable
     length: LengthTable
     data: DataTable = DataTable()
     checkpoint: CheckpointTable = CheckpointTable()
+    evaluation: EvaluationTable | None = None
     usage: UsageTable = UsageTable()
     limits: LimitsTable = LimitsTable()
+    prefer: PreferTable = PreferTable()
+    own_time: OwnTimeTable | None = None
     consider: ConsiderTable = ConsiderTable()
     leave_out: SelectionTable = SelectionTable()
     stored: tuple[StoredTable, ...] = ()
@@ -297,4 +496,10 @@ class WorkloadFile(_Table):
     def _epochs_need_a_dataset(self) -> Self:
         if self.length.epochs is not None and self.data.samples is None:
             raise ValueError("length.epochs needs data.samples: how many samples an epoch has")
+        for name, every in (
+            ("checkpoint.interval", self.checkpoint.interval),
+            ("evaluation.every", self.evaluation and self.evaluation.every),
+        ):
+            if every and every.epochs is not None and self.data.samples is None:
+                raise ValueError(f"{name} in epochs needs data.samples")
         return self

@@ -42,12 +42,13 @@ def command(file: Path, best: int, max_options: int | None, sources: bool, as_js
 
         print_document(plan_document(plan, workload.name, max_options))
     else:
+        from outlay.decide import trial
         from outlay.report.console import Page
         from outlay.report.plan_table import print_plan
         from outlay.report.sources_table import print_sources
 
         page = Page()
-        print_plan(page, plan, workload, profile, best=best)
+        print_plan(page, plan, workload, profile, best=best, trial=trial(plan))
         if sources and plan.chosen is not None:
             print_sources(page, plan.chosen, profile)
     return 0 if plan.chosen is not None else 3

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from outlay.chance import Uncertain
 from outlay.errors import InputError
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
@@ -30,16 +31,36 @@ class Doubt:
 class Owned:
     """What running one's own machine costs, or buying it. Power is of the whole machine."""
 
-    electricity_usd_per_kwh: float
+    electricity_usd_per_kwh: Uncertain
     host_w: float
     """The machine without its GPUs, under load."""
-    purchase_usd: float | None = None
+    purchase_usd: Uncertain | None = None
     """None for a machine one already has: then only running it is charged."""
-    resale_usd: float = 0.0
+    resale_usd: Uncertain = 0.0
+    resale_fraction: Uncertain | None = None
+    """Of the purchase; takes the place of `resale_usd`."""
     lifetime_use_s: float | None = None
     """Hours it will be used in its life, over which purchase less resale is spread."""
+    life_s: float | None = None
+    """From purchase to resale; None: used all the while."""
+    idle_w: float | None = None
+    """The whole machine while it is on and nothing runs; None: it is switched off."""
+    maintenance_usd_per_year: float = 0.0
+    interest_per_year: float = 0.0
     wear_usd_per_hour: float = 0.0
     pue: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commitment:
+    """A machine taken for a term and paid for, used or not: a row of `data/commitments.csv`."""
+
+    name: str
+    """`1 year, no upfront`."""
+    term_s: float
+    price_usd_per_hour: float
+    """Of the whole machine, what is paid upfront spread over the term."""
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +88,19 @@ class Offer:
     local_disk_bytes: float | None = None
     network_bytes_per_s: float | None = None
     """Between machines, as the user stated it; of bundled offers see `offers.links`."""
+    disk: str | None = None
+    """What the user said of its disk: `nvme`, `sata`, `hdd`, `volume` or `network`."""
+    disk_bytes_per_s: Uncertain | None = None
+    interruptions_per_month: Uncertain | None = None
+    """As the user stated it; of bundled offers see `offers.spot`."""
     zones: int = 1
     other_gpus: tuple[str, ...] = ()
     """GPUs of another kind in the same machine; `gpus` counts them, too."""
     power_limit_w: float | None = None
     """Of each GPU, where it is held to less than it was shipped with."""
     owned: Owned | None = None
+    commitment: Commitment | None = None
+    """Where it is had for a term; then the prices above are not the ones paid."""
     quoted: bool = False
     """Whether the user wrote it into the workload file."""
 
@@ -102,6 +130,8 @@ class Offer:
         """The ways it can be had; one without a price is still listed on demand."""
         if self.owned is not None:
             return ("owned",)
+        if self.commitment is not None:
+            return ("reserved",)
         ways: list[Tenancy] = []
         if self.price_usd_per_hour is not None or self.spot_usd_per_hour is None:
             ways.append("on-demand")
@@ -111,6 +141,8 @@ class Offer:
 
     def hourly_usd(self, tenancy: Tenancy) -> float | None:
         """The whole machine's price an hour in one tenancy, None where it is not known."""
+        if self.commitment is not None:
+            return self.commitment.price_usd_per_hour
         return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour
 
 

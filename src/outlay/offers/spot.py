@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from outlay.chance import Uncertain
 from outlay.estimate import Estimate
 from outlay.facts import assumed, assumptions, newest, rows_of
 from outlay.offers.offer import Offer
@@ -28,7 +29,13 @@ def _interruptions() -> Mapping[tuple[str, str, str], dict[str, str]]:
 
 
 def spot_risk(offer: Offer) -> SpotRisk:
-    """The risk of an offer: its own bucket, its provider's rate, or the stated assumption."""
+    """The risk of an offer: as the user said, its bucket, its provider's rate, or assumed."""
+    if offer.interruptions_per_month is not None:
+        return SpotRisk(
+            interruptions_per_month=_as_estimate(offer.interruptions_per_month),
+            source=offer.source,
+            is_assumption=False,
+        )
     row = _interruptions().get(offer.identity)
     if row is not None:
         low = float(row["low_fraction_per_month"])
@@ -52,6 +59,10 @@ def spot_risk(offer: Offer) -> SpotRisk:
         source=f"assumed: {fact.note or fact.source}",
         is_assumption=True,
     )
+
+
+def _as_estimate(value: Uncertain) -> Estimate:
+    return value if isinstance(value, Estimate) else Estimate.exactly(value)
 
 
 @cache

@@ -26,8 +26,18 @@ class Terms:
     storage_usd_per_byte_month: Mapping[StorageKind, float | None] = field(default_factory=dict)
     egress_usd_per_byte: float | None = None
     egress_free_bytes_per_month: float | None = None
+    stopped_disk_usd_per_byte_month: float | None = None
     spot_interruptions_per_month: float | None = None
+    spot_notice_s: float | None = None
     provisioning_s: float | None = None
+    longest_session_s: float | None = None
+    block_usd: float | None = None
+    """What is sold at a time where machine time is bought in blocks beforehand."""
+    tax_included: bool | None = None
+    discount_fraction: float = 0.0
+    """Off machine time, as agreed."""
+    credit_usd: float = 0.0
+    """Free money the user has there."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def source_of(self, parameter: str) -> str:
@@ -81,8 +91,13 @@ def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
         },
         egress_usd_per_byte=_per_byte(facts, "egress"),
         egress_free_bytes_per_month=_scaled(_number(facts, "egress_free"), GB),
+        stopped_disk_usd_per_byte_month=_per_byte(facts, "stopped_disk_storage"),
         spot_interruptions_per_month=_number(facts, "spot_interruption_rate"),
+        spot_notice_s=_number(facts, "spot_notice"),
         provisioning_s=_number(facts, "provisioning_time"),
+        longest_session_s=_number(facts, "max_session"),
+        block_usd=_number(facts, "block"),
+        tax_included={"yes": True, "no": False}.get(_text(facts, "tax_included") or ""),
         facts=facts,
     )
 

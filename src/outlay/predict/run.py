@@ -1,72 +1,125 @@
-"""From a step to a whole run: training time, sessions, set-up, what interruptions repeat."""
+"""From a step to a whole run: training, evaluation, sessions, set-up, what interruptions add."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from outlay.chance import LIKELY, Luck, Number, Uncertain
 from outlay.errors import InputError
-from outlay.estimate import Estimate, total
+from outlay.predict.spot import (
+    UNDISTURBED,
+    Interrupted,
+    interrupted,
+    is_hopeless,
+    optimal_interval_s,
+)
 from outlay.predict.step import StepPrediction
 from outlay.units import DAY_S, HOUR_S, MONTH_S
-from outlay.workload import FREE_SOURCES, Dataset, Usage, Workload
+from outlay.workload import FREE_SOURCES, Dataset, Every, Usage, Workload
+
+_WARNED_S = 60.0
+# Assumes: warned in time to save, a run loses the work of a minute at most.
+_RAREST_PER_S = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """What is assumed of a session where the workload does not say; rows of `assumptions.csv`."""
+    """What a session is like where the workload does not say: rows of the tables, with ranges."""
 
-    provisioning_s: float
-    environment_s: float
-    download_bytes_per_s: float
-    checkpoint_bytes_per_s: float
+    provisioning_s: Uncertain
+    environment_s: Uncertain
+    warmup_s: Uncertain
+    """Before steps have their usual speed, in each session."""
+    download_bytes_per_s: Uncertain
+    upload_bytes_per_s: Uncertain
+    """From home."""
+    checkpoint_bytes_per_s: Uncertain
     checkpoint_interval_s: float
-    spot_restart_s: float
+    requeue_s: Uncertain
+    """Waiting for another machine after an interruption; not billed."""
+    notice_s: float = 0.0
+    """Warning before a machine is taken away."""
+    longest_session_s: float | None = None
+    """Where the provider ends sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The time of a whole run on one machine, or of a month of sessions, in parts."""
+    """The time of a whole run on one machine, or of a month of sessions, in parts.
 
-    training_s: Estimate
-    """All sessions together, without interruptions."""
-    sessions: float
-    setup_s: float
-    """Each session: provisioning and environment."""
-    preparation_s: float
-    """Over all sessions."""
-    download_s: float
-    """Over all sessions: waiting for the dataset."""
-    checkpoint_s: Estimate
-    """Over the run: writing checkpoints."""
-    repeated_s: Estimate
-    """Work lost to interruptions and done again, with the set-up of the replacement."""
-    period_s: Estimate
+    All over the whole run. Each figure is one number, or one for each draw.
+    """
+
+    sessions: Number
+    provisioning_s: Number = 0.0
+    setup_s: Number = 0.0
+    download_s: Number = 0.0
+    """Waiting for the dataset and images."""
+    preparation_s: Number = 0.0
+    warmup_s: Number = 0.0
+    training_s: Number = 0.0
+    """Without interruptions."""
+    evaluation_s: Number = 0.0
+    checkpoint_s: Number = 0.0
+    """Writing checkpoints."""
+    lost_s: Number = 0.0
+    """Work lost to interruptions and done again."""
+    restart_s: Number = 0.0
+    """Set-up and data once more, on the machines that replace those taken away."""
+    idle_s: Number = 0.0
+    """Held while nothing trains, as the user says."""
+    interruptions: Number = 0.0
+    waiting_s: Number = 0.0
+    """For machines to replace those taken away; not billed."""
+    period_s: Number = 0.0
     """From the first session's start to the last one's end."""
-    kept_s: Estimate
+    kept_s: Number = 0.0
     """How long data is stored and paid for."""
+    checkpoint_interval_s: Number = 0.0
     recurring: bool = False
     """Whether it is a month of sessions rather than one run."""
 
-    busy_s: Estimate = field(init=False)
+    busy_s: Number = field(init=False)
     """Time the machine is held, which is what is billed."""
 
     def __post_init__(self) -> None:
-        fixed_s = self.sessions * self.setup_s + self.preparation_s + self.download_s
-        parts = (self.training_s, self.checkpoint_s, self.repeated_s, Estimate.exactly(fixed_s))
-        object.__setattr__(self, "busy_s", total(parts))
+        parts = (
+            self.provisioning_s, self.setup_s, self.download_s, self.preparation_s, self.warmup_s,
+            self.training_s, self.evaluation_s, self.checkpoint_s, self.lost_s, self.restart_s,
+            self.idle_s,
+        )  # fmt: skip
+        object.__setattr__(self, "busy_s", sum(parts))
 
     @property
-    def due_s(self) -> float:
+    def due_s(self) -> Number:
         """What a deadline is held against: calendar time, or one session where they recur."""
-        return self.busy_s.likely / self.sessions if self.recurring else self.period_s.likely
+        return self.busy_s / self.sessions if self.recurring else self.period_s
 
 
-def training_time_s(workload: Workload, step: StepPrediction) -> Estimate:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast an option trains: what a run needs to know of a step."""
+
+    training_s: Number
+    """Of one run or one session."""
+    epoch_s: Number | None
+    step_s: Number
+    sample_forward_s: Number
+    """One sample of an evaluation."""
+
+
+class NeverEnds(Exception):
+    """A run that interruptions keep from finishing: says why."""
+
+
+def training_time_s(workload: Workload, step: StepPrediction) -> Uncertain:
     """Time spent training: steps times step time, or the time the user gave."""
     length = workload.length
     if length.training_s is not None:
-        return Estimate.exactly(length.training_s)
+        return length.training_s
     return step.step_time_s.scaled(steps(workload, step))
 
 
@@ -80,124 +133,237 @@ def steps(workload: Workload, step: StepPrediction) -> float:
     return (workload.length.training_s or 0.0) / step.step_time_s.likely
 
 
+def pace_of(workload: Workload, step: StepPrediction, luck: Luck = LIKELY) -> Pace:
+    """How fast a workload trains with a step, as luck has it."""
+    step_s = luck.of(f"speed: {step.placement.gpu.name}", step.step_time_s)
+    batch = max(step.global_batch_size, 1)
+    given_s = workload.length.training_s
+    in_epoch = workload.data.samples
+    return Pace(
+        training_s=step_s * steps(workload, step) if given_s is None else given_s,
+        epoch_s=None if in_epoch is None else step_s * in_epoch / batch,
+        step_s=step_s,
+        sample_forward_s=step_s * step.forward_fraction / batch,
+    )
+
+
 def run_of(
     workload: Workload,
-    training_s: Estimate,
+    pace: Pace,
     habits: Habits,
-    interruptions_per_month: Estimate | None = None,
+    interruptions_per_month: Uncertain | None = None,
+    luck: Luck = LIKELY,
 ) -> Run:
-    """The run in parts; with an interruption rate (of one machine), as on spot machines."""
-    usage, data = workload.usage, workload.data
-    setup_s = _setup_s(usage, habits)
-    fetched_s = _fetched_s(data, habits)
-    daily_s = setup_s + (data.preparation_s + fetched_s) * data.prepared_each_session
-    sessions = _sessions(usage, training_s.likely, daily_s)
-    total_training_s = training_s.scaled(usage.sessions_per_month or 1.0)
-    prepared = sessions if data.prepared_each_session else 1.0
-    rebuild_s = setup_s + data.preparation_s + fetched_s + habits.spot_restart_s
-    if interruptions_per_month is not None:
-        # Any machine of several that goes takes the whole run down.
-        interruptions_per_month = interruptions_per_month.scaled(usage.machines)
-    checkpoint_s, repeated_s = _spot_parts(
-        workload, total_training_s, habits, interruptions_per_month, rebuild_s
-    )
+    """The run in parts; with an interruption rate (of one machine), as on spot machines.
+
+    Raises `NeverEnds` where interruptions come faster than work can be saved.
+    """
+    usage = workload.usage
+    start = _start(workload, habits, luck)
+    work = _work(workload, pace, habits, _rate_per_s(interruptions_per_month, usage, luck), luck)
+    sessions = _sessions(usage, habits, work.total_s, start.daily_s)
+    times = sessions if workload.data.prepared_each_session else 1.0
+    spot = _interruptions(workload, habits, work, start, luck)
     run = Run(
-        training_s=total_training_s,
         sessions=sessions,
-        setup_s=setup_s,
-        preparation_s=prepared * data.preparation_s,
-        download_s=prepared * fetched_s,
-        checkpoint_s=checkpoint_s,
-        repeated_s=repeated_s,
-        period_s=Estimate.exactly(0.0),
-        kept_s=Estimate.exactly(0.0),
+        provisioning_s=start.provisioning_s * sessions,
+        setup_s=start.setup_s * sessions,
+        download_s=start.download_s * times,
+        preparation_s=start.preparation_s * times,
+        warmup_s=start.warmup_s * sessions,
+        training_s=work.training_s,
+        evaluation_s=work.evaluation_s,
+        checkpoint_s=work.checkpoint_s,
+        lost_s=spot.lost_s,
+        restart_s=spot.restart_s,
+        idle_s=luck.of("idle time", usage.idle_s) * sessions,
+        interruptions=spot.count,
+        waiting_s=spot.count * luck.of("waiting for a machine", habits.requeue_s),
+        checkpoint_interval_s=work.interval_s,
+        recurring=usage.sessions_per_month is not None,
     )
-    period = _period_s(run, usage)
-    kept = period if usage.storage_s is None else Estimate.exactly(usage.storage_s)
-    recurring = usage.sessions_per_month is not None
-    return replace(run, period_s=period, kept_s=kept, recurring=recurring)
+    period_s = _period_s(run.busy_s + run.waiting_s, usage)
+    kept_s = period_s if usage.storage_s is None else usage.storage_s
+    return replace(run, period_s=period_s, kept_s=kept_s)
 
 
-def _fetched_s(data: Dataset, habits: Habits) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What has to be done whatever happens, in parts, and how often it is saved."""
+
+    training_s: Number
+    evaluation_s: Number
+    interval_s: Number
+    write_s: Number
+    rate_per_s: Number
+    """Of interruptions."""
+
+    @property
+    def checkpoint_s(self) -> Number:
+        """Writing checkpoints."""
+        return (self.training_s + self.evaluation_s) / self.interval_s * self.write_s
+
+    @property
+    def total_s(self) -> Number:
+        """All of it."""
+        return self.training_s + self.evaluation_s + self.checkpoint_s
+
+
+def _work(workload: Workload, pace: Pace, habits: Habits, rate: Number, luck: Luck) -> _Work:
+    runs = workload.usage.sessions_per_month or 1.0
+    size_bytes = workload.checkpoint.size_bytes or 0.0
+    write_s = size_bytes / luck.of("checkpoint writing", habits.checkpoint_bytes_per_s)
+    return _Work(
+        training_s=pace.training_s * runs,
+        evaluation_s=_evaluation_s(workload, pace) * runs,
+        interval_s=_interval_s(workload, pace, habits, write_s, rate),
+        write_s=write_s,
+        rate_per_s=rate,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What passes before training, in parts."""
+
+    provisioning_s: Number
+    setup_s: Number
+    warmup_s: Number
+    download_s: Number
+    preparation_s: Number
+    prepared_each_session: bool
+
+    @property
+    def each_s(self) -> Number:
+        """In every session."""
+        return self.provisioning_s + self.setup_s + self.warmup_s
+
+    @property
+    def data_s(self) -> Number:
+        """Whenever the data is fetched and prepared."""
+        return self.download_s + self.preparation_s
+
+    @property
+    def daily_s(self) -> Number:
+        """In every session, data included where it is prepared in each."""
+        return self.each_s + (self.data_s if self.prepared_each_session else 0.0)
+
+
+def _start(workload: Workload, habits: Habits, luck: Luck) -> _Start:
+    usage, data = workload.usage, workload.data
+    stated = usage.setup_s is not None
+    return _Start(
+        provisioning_s=0.0 if stated else luck.of("provisioning", habits.provisioning_s),
+        setup_s=luck.of("set-up", habits.environment_s if usage.setup_s is None else usage.setup_s),
+        warmup_s=0.0 if stated else luck.of("warm-up", habits.warmup_s),
+        download_s=_fetched_s(data, habits, luck),
+        preparation_s=luck.of("data preparation", data.preparation_s),
+        prepared_each_session=data.prepared_each_session,
+    )
+
+
+def _fetched_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
     """Time a machine waits for its data, once."""
-    if data.at in FREE_SOURCES and data.preparation_s > 0:
+    if data.at in FREE_SOURCES and data.preparation_s != 0.0:
         return 0.0  # Assumes: a stated preparation time includes fetching from outside.
-    return (data.size_bytes or 0.0) / habits.download_bytes_per_s
+    if data.at == "home":
+        rate = luck.of("upload from home", data.upload_bytes_per_s or habits.upload_bytes_per_s)
+    else:
+        rate = luck.of("download", data.download_bytes_per_s or habits.download_bytes_per_s)
+    return (data.size_bytes or 0.0) / rate
 
 
-def _setup_s(usage: Usage, habits: Habits) -> float:
-    if usage.setup_s is not None:
-        return usage.setup_s
-    return habits.provisioning_s + habits.environment_s
+def _evaluation_s(workload: Workload, pace: Pace) -> Number:
+    """Evaluations of one run or session: how many, times how long each takes."""
+    evaluation = workload.evaluation
+    if evaluation is None:
+        return 0.0
+    each_s: Number = (evaluation.samples or 0.0) * pace.sample_forward_s
+    if evaluation.time_s is not None:
+        each_s = evaluation.time_s
+    return np.floor(pace.training_s / every_s(evaluation.every, pace) + 1e-9) * each_s
 
 
-def _sessions(usage: Usage, training_s: float, daily_s: float) -> float:
+def every_s(every: Every, pace: Pace) -> Number:
+    """An interval that may be counted in epochs or steps, in seconds of training."""
+    if every.epochs is not None:
+        if pace.epoch_s is None:
+            raise InputError(
+                "An interval is given in epochs, but not how many samples an epoch has.",
+                fix="Give data.samples, or the interval in steps or as a duration.",
+            )
+        return every.epochs * pace.epoch_s
+    if every.steps is not None:
+        return every.steps * pace.step_s
+    return every.time_s or math.inf
+
+
+def _sessions(usage: Usage, habits: Habits, work_s: Number, daily_s: Number) -> Number:
     """How often the machine is set up: once, as often as stated, or once each day of use."""
     if usage.sessions_per_month is not None:
         return usage.sessions_per_month
-    if usage.hours_per_day is None:
+    longest_s = habits.longest_session_s or math.inf
+    if usage.hours_per_day is not None:
+        longest_s = min(longest_s, usage.hours_per_day * HOUR_S)
+    if longest_s == math.inf:
         return 1.0
-    useful_s = usage.hours_per_day * HOUR_S - daily_s
-    if useful_s <= 0:
+    useful_s = longest_s - daily_s
+    if np.min(useful_s) <= 0:
         raise InputError(
-            f"{usage.hours_per_day:g} hours a day leave no time to train.",
-            why=f"Set-up and data preparation take {daily_s / HOUR_S:.1f} h each day.",
+            f"{longest_s / HOUR_S:g} hours a session leave no time to train.",
+            why=f"Set-up and data preparation take {np.max(daily_s) / HOUR_S:.1f} h each time.",
             fix='Give more hours, a shorter usage.setup, or data.prepared = "once".',
         )
-    return float(max(math.ceil(training_s / useful_s - 1e-9), 1))
+    sessions: Number = np.maximum(np.ceil(work_s / useful_s - 1e-9), 1.0)
+    return sessions
 
 
-def _period_s(run: Run, usage: Usage) -> Estimate:
+def _period_s(held_s: Number, usage: Usage) -> Number:
     """Calendar time: a month of sessions, days of some hours, or one stretch."""
     if usage.sessions_per_month is not None:
-        return Estimate.exactly(MONTH_S)
+        return MONTH_S
     if usage.hours_per_day is not None:
-        return run.busy_s.scaled(DAY_S / (usage.hours_per_day * HOUR_S))
-    return run.busy_s
+        return held_s * (DAY_S / (usage.hours_per_day * HOUR_S))
+    return held_s
 
 
-def checkpoint_interval_s(write_s: float, interruptions_per_s: float) -> float:
-    """The interval that wastes least: sqrt(2 x write time x mean time between interruptions).
-
-    J. W. Young 1974, doi 10.1145/361147.361115. Good where writing is much shorter than the
-    time between interruptions.
-    """
-    return math.sqrt(2 * write_s / interruptions_per_s)
+def _rate_per_s(per_month: Uncertain | None, usage: Usage, luck: Luck) -> Number:
+    """Interruptions a second; any machine of several that goes takes the whole run down."""
+    if per_month is None:
+        return 0.0
+    return luck.of("interruption rate", per_month) * usage.machines / MONTH_S
 
 
-def _spot_parts(
-    workload: Workload,
-    training_s: Estimate,
-    habits: Habits,
-    interruptions_per_month: Estimate | None,
-    rebuild_s: float,
-) -> tuple[Estimate, Estimate]:
-    """Time to write checkpoints, and time repeated after interruptions."""
-    rate = interruptions_per_month.likely / MONTH_S if interruptions_per_month else 0.0
-    write_s = (workload.checkpoint.size_bytes or 0.0) / habits.checkpoint_bytes_per_s
-    interval_s = _interval_s(workload, habits, write_s, rate)
-    writing = training_s.scaled(write_s / interval_s)
-    if interruptions_per_month is None:
-        return writing, Estimate.exactly(0.0)
-    lost_s = interval_s / 2 + rebuild_s
-    low, likely, high = (
-        per_month / MONTH_S * time_s
-        for per_month, time_s in (
-            (interruptions_per_month.low, training_s.low),
-            (interruptions_per_month.likely, training_s.likely),
-            (interruptions_per_month.high, training_s.high),
-        )
-    )
-    # Interruptions are Poisson: the 90th percentile is about 1.28 standard deviations up.
-    repeated = Estimate(
-        low=low * lost_s, likely=likely * lost_s, high=(high + 1.28 * math.sqrt(high)) * lost_s
-    )
-    return writing, repeated
-
-
-def _interval_s(workload: Workload, habits: Habits, write_s: float, rate: float) -> float:
-    if workload.checkpoint.interval_s is not None:
-        return workload.checkpoint.interval_s
-    if rate > 0 and write_s > 0:
-        return checkpoint_interval_s(write_s, rate)
+def _interval_s(
+    workload: Workload, pace: Pace, habits: Habits, write_s: Number, rate: Number
+) -> Number:
+    """As stated, the one that wastes least on spot machines, or the usual one."""
+    if workload.checkpoint.interval is not None:
+        return every_s(workload.checkpoint.interval, pace)
+    likely_rate, likely_s = float(np.median(rate)), float(np.median(write_s))
+    if likely_rate > 0 and likely_s > 0:
+        return optimal_interval_s(likely_s, likely_rate)
     return habits.checkpoint_interval_s
+
+
+def _interruptions(
+    workload: Workload,
+    habits: Habits,
+    work: _Work,
+    start: _Start,
+    luck: Luck,
+) -> Interrupted:
+    """What interruptions add: work lost and machines set up again."""
+    if np.max(work.rate_per_s) <= 0:
+        return UNDISTURBED
+    stretch_s = np.minimum(work.interval_s + work.write_s, work.total_s)
+    if workload.checkpoint.on_notice and habits.notice_s >= np.median(work.write_s):
+        stretch_s = np.minimum(stretch_s, _WARNED_S)
+    restart_s = start.each_s + (start.data_s if workload.data.prepared_each_session else 0.0)
+    rate_per_s = np.maximum(work.rate_per_s, _RAREST_PER_S)
+    if is_hopeless(stretch_s, restart_s, rate_per_s):
+        raise NeverEnds(
+            f"would hardly ever finish: interrupted every {1 / np.median(rate_per_s) / HOUR_S:,.1f}"
+            f" h, saved every {np.median(stretch_s) / HOUR_S:,.1f} h"
+        )
+    return interrupted(work.total_s, stretch_s, restart_s, rate_per_s, luck)

@@ -17,6 +17,7 @@ from outlay.predict.step import (
     StepPrediction,
     bound_of,
     device_range,
+    forward_fraction,
     host_range,
     ideal_time_s,
     input_time_s,
@@ -93,6 +94,7 @@ def spread_step(
         / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load.gradient_bytes,
+        forward_fraction=forward_fraction(device),
         memory=spread_memory(
             profile, shown, strategy, placement, calibration, passes=micro_batches
         ),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from outlay.chance import PERCENTILE_90
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
@@ -34,8 +35,6 @@ from outlay.predict.strategy import ALONE, Strategy
 from outlay.trace.trace import Kind, Op, Precision, Profile, Trace
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
-PERCENTILE_90 = 1.2816
-"""Standard deviations from the middle to the 10th and the 90th percentile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +126,8 @@ class StepPrediction:
     """What its arithmetic would take at the GPU's peaks."""
     parameters: int
     gradient_bytes: float
+    forward_fraction: float = 1 / 3
+    """Share of its time that goes forward: what a sample costs that is only evaluated."""
     memory: MemoryNeed
     notes: tuple[str, ...] = ()
     """What was taken for granted of the GPUs' links and power."""
@@ -220,8 +221,15 @@ def predict_step(
         ideal_s=ideal_time_s(trace, placement.gpu, machine) / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load_of(profile, shown).gradient_bytes,
+        forward_fraction=forward_fraction(device),
         memory=memory_need(profile, shown, room, calibration),
     )
+
+
+def forward_fraction(device: DeviceTime) -> float:
+    """The share of a device's time that goes forward; a third where nobody told phases apart."""
+    forward_s = device.by_phase_s.get("forward", 0.0)
+    return forward_s / device.total_s if forward_s and device.total_s else 1 / 3
 
 
 def scales(

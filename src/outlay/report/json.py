@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from outlay.batch import REFERENCE_GPU, GpuMemory, reference_gpu
+from outlay.cost.bill import HELD
 from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
-from outlay.plan import BreakEven, Option, Plan
+from outlay.option import Option
+from outlay.plan import BreakEven, Plan
 from outlay.predict.host import HostTest
+from outlay.predict.run import Run
 from outlay.predict.step import StepPrediction
 from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
 from outlay.trace.trace import Profile
@@ -56,6 +60,7 @@ def option_document(option: Option) -> Document:
     """One option of a plan."""
     offer, step, run, cost = option.offer, option.step, option.run, option.cost
     lines = cost.breakdown.lines if cost else ()
+    ranges = option.ranges
     return {
         "rank": option.rank,
         "provider": offer.provider,
@@ -74,36 +79,51 @@ def option_document(option: Option) -> Document:
         "max_batch_size": step.max_batch_size,
         "step_time_s": estimate_document(step.step_time_s),
         "samples": option.samples,
-        "run_time_s": estimate_document(run.busy_s if run else None),
-        "calendar_time_s": estimate_document(run.period_s if run else None),
-        "cost_usd": estimate_document(cost.usd if cost else None),
+        "time_parts_s": _time_parts(run),
+        "sessions": None if run is None else float(run.sessions),
+        "interruptions": None if run is None else float(run.interruptions),
+        "checkpoint_interval_s": None if run is None else float(run.checkpoint_interval_s),
+        "run_time_s": estimate_document(option.run_time_s),
+        "calendar_time_s": estimate_document(option.calendar_s),
+        "cost_usd": estimate_document(option.cost_usd),
         "lines": [
             {
                 "name": line.name,
-                "usd": line.usd.likely,
-                "low": line.usd.low,
-                "high": line.usd.high,
+                "usd": float(line.usd),
+                "low": None if spread is None else spread.low,
+                "high": None if spread is None else spread.high,
                 "basis": line.basis,
                 "source": line.source,
             }
-            for line in lines
+            for line, spread in zip_longest(lines, ranges.lines if ranges else ())
         ],
         "not_priced": list(cost.unknown) if cost else [],
         "usd_per_million_samples": option.usd_per_million_samples,
         "training_usd_per_million_samples": option.training_usd_per_million_samples,
         "fits": option.fits,
         "within_budget": option.within_budget,
+        "within_budget_chance": ranges.within_budget if ranges else None,
         "meets_deadline": option.meets_deadline,
+        "meets_deadline_chance": ranges.meets_deadline if ranges else None,
         "on_frontier": option.on_frontier,
         "why_not": option.why_not,
         "notes": list(option.notes),
     }
 
 
+def _time_parts(run: Run | None) -> Document:
+    """How long the machine is held for what, by the name of the line it is billed in."""
+    if run is None:
+        return {}
+    parts = {name: float(getattr(run, part)) for name, part in HELD.items()}
+    return {name: time_s for name, time_s in parts.items() if time_s}
+
+
 def _break_even_document(one: BreakEven) -> Document:
     return {
         "rent": one.rent,
         "use_s": one.use_s,
+        "life_use_s": one.life_use_s,
         "owned_usd_per_hour": one.owned_usd_per_hour,
         "rented_usd_per_hour": one.rented_usd_per_hour,
         "purchase_usd": one.purchase_usd,

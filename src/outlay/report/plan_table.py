@@ -9,19 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.plan import Option, Plan, tie_usd_per_hour
+from outlay.decide import Trial
+from outlay.option import Option
+from outlay.plan import Plan, tie_usd_per_hour
 from outlay.report.console import Page, muted, table
-from outlay.report.text import (
-    count,
-    counted,
-    duration,
-    duration_range,
-    machine,
-    usd,
-    usd_range,
-)
+from outlay.report.plan_words import answer, machine_of, money, rent_or_buy
+from outlay.report.text import count, counted, duration, usd, usd_range
 from outlay.trace.trace import Profile
-from outlay.units import HOUR_S
 from outlay.workload import Workload
 
 BEST = 10
@@ -31,22 +25,27 @@ WIDE = 148
 
 
 def print_plan(
-    page: Page, plan: Plan, workload: Workload, profile: Profile, *, best: int = BEST
+    page: Page,
+    plan: Plan,
+    workload: Workload,
+    profile: Profile,
+    *,
+    best: int = BEST,
+    trial: Trial | None = None,
 ) -> None:
-    """Print the whole report."""
+    """Print the answer in words, the table of the best, and what else one should know."""
     page.print(_head(plan, workload, profile))
-    page.print(_answer(plan, workload))
-    for title, body in _sections(plan, workload, page.width - INDENT, best):
+    for line in answer(plan, workload, trial):
+        page.print(line)
+    for title, body in _sections(plan, page.width - INDENT, best):
         page.print()
         page.print(Text(title, style="bold"))
         page.print(Padding(body, (0, 0, 0, INDENT)))
+    page.print()
+    page.print(muted(_footer(plan)))
 
 
-def _sections(
-    plan: Plan, workload: Workload, width: int, best: int
-) -> Iterable[tuple[str, RenderableType]]:
-    if plan.chosen is not None:
-        yield "What it costs, line by line", _bill(plan.chosen, workload, width)
+def _sections(plan: Plan, width: int, best: int) -> Iterable[tuple[str, RenderableType]]:
     priced = _representatives(option for option in plan.options if option.cost is not None)
     if priced:
         yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
@@ -61,19 +60,27 @@ def _sections(
     unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
     if unpriced:
         yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
+    if plan.break_even:
+        yield "Rent or buy", bullets(rent_or_buy(plan))
     ruled_out = [one for one in plan.options if not one.feasible and (one.cost or not one.run)]
     if ruled_out:
         yield "Ruled out", _ruled_out(ruled_out, width)
-    if plan.break_even:
-        yield "Rent or buy", _bullets(_break_even(plan))
-    yield "Assumed", _bullets(plan.assumptions)
+    yield "Assumed", bullets(plan.assumptions)
+
+
+def _footer(plan: Plan) -> str:
+    asked = "1" if plan.chosen else "RANK"
+    return (
+        f"The bill line by line, what it hangs on, and every source: --explain {asked} "
+        "(or a provider, a GPU ...)"
+    )
 
 
 def _head(plan: Plan, workload: Workload, profile: Profile) -> Text:
     limits = workload.limits
     said = [f"{workload.name}: {_work(workload, profile)}"]
     if limits.budget_usd is not None:
-        said.append(f"budget {_money(limits.budget_usd, workload)}")
+        said.append(f"budget {money(limits.budget_usd, workload)}")
     if limits.deadline_s is not None:
         said.append(f"deadline {duration(limits.deadline_s)}")
     offers = len({option.offer.identity for option in plan.options})
@@ -92,83 +99,6 @@ def _work(workload: Workload, profile: Profile) -> str:
     if usage.sessions_per_month is not None:
         return f"{usage.sessions_per_month:g} sessions a month of {work}"
     return work
-
-
-def _money(amount_usd: float, workload: Workload) -> str:
-    """Dollars, and the user's own currency beside them."""
-    if workload.currency == "USD":
-        return usd(amount_usd)
-    return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
-
-
-def _calendar(option: Option) -> str:
-    """How long it takes by the calendar, where that is not the machine's time."""
-    assert option.run is not None
-    run = option.run
-    if run.recurring or run.period_s.likely <= 1.01 * run.busy_s.likely:
-        return ""
-    return f" of machine time over {duration(run.period_s.likely)}"
-
-
-def _answer(plan: Plan, workload: Workload) -> Text:
-    chosen = plan.chosen
-    if chosen is None or chosen.cost is None or chosen.run is None:
-        return _no_answer(plan)
-    cost, run = chosen.cost.usd, chosen.run.busy_s
-    a_month = " a month" if workload.usage.sessions_per_month is not None else ""
-    head = "Cheapest" if plan.ranked_by == "cost" else "Best value"
-    text = Text(f"{head}: ", style="bold green")
-    text.append(
-        f"{_machine(chosen)} at {_place(chosen)}, {chosen.tenancy}: "
-        f"{_money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
-        f"{duration(run.likely)}{_bracketed(duration_range(run))}{_calendar(chosen)}."
-    )
-    budget_usd = workload.limits.budget_usd
-    if budget_usd is not None and cost.high > budget_usd:
-        text.append(" May pass the budget in the worst tenth of cases.", style="yellow")
-    return text
-
-
-def _machine(option: Option) -> str:
-    """The machine of an option, and how many of them."""
-    return machine(option.offer, option.step.placement.nodes)
-
-
-def _bracketed(text: str) -> str:
-    return f" ({text})" if text else ""
-
-
-def _no_answer(plan: Plan) -> Text:
-    text = Text("No option satisfies the limits.", style="bold red")
-    nearest = next((one for one in plan.options if one.cost is not None), None)
-    if nearest is not None and nearest.cost is not None:
-        text.append(
-            f" Nearest: {_machine(nearest)} at {_place(nearest)}, {nearest.tenancy}, "
-            f"{usd(nearest.cost.usd.likely)}: {nearest.why_not}."
-        )
-    return text
-
-
-def _place(option: Option) -> str:
-    """`gcp europe-north1 (a3-highgpu-1g)`."""
-    offer = option.offer
-    region = "" if offer.region in ("any", "here") else f" {offer.region}"
-    return f"{offer.provider}{region} ({offer.instance})"
-
-
-def _bill(option: Option, workload: Workload, width: int) -> Table:
-    assert option.cost is not None
-    rows = [
-        (line.name, usd(line.usd.likely), usd_range(line.usd), line.basis)
-        for line in option.cost.breakdown.lines
-    ]
-    total = option.cost.usd
-    own = "" if workload.currency == "USD" else _money(total.likely, workload)
-    rows.append(("total", usd(total.likely), usd_range(total), own))
-    rows += [("not priced", "unknown", "", missing) for missing in option.cost.unknown]
-    return table(
-        ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
-    )
 
 
 def _representatives(options: Iterable[Option]) -> list[Option]:
@@ -206,14 +136,14 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 str(option.rank),
                 option.offer.provider,
                 option.offer.region,
-                _machine(option),
+                machine_of(option),
                 option.tenancy,
                 "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
                 str(option.step.batch_size),
                 duration(option.step.step_time_s.likely),
-                duration(option.run.busy_s.likely),
-                usd(option.cost.usd.likely),
-                usd_range(option.cost.usd),
+                duration(option.busy_s),
+                usd(option.usd),
+                _range(option),
                 usd(option.training_usd_per_million_samples),
                 _mark(option, plan, wide=width >= WIDE),
             )
@@ -260,9 +190,9 @@ def _worthwhile(frontier: Sequence[Option]) -> list[Option]:
 def _frontier(options: Sequence[Option], width: int) -> Table:
     rows = [
         (
-            duration(option.run.busy_s.likely),
-            usd(option.cost.usd.likely),
-            _machine(option),
+            duration(option.busy_s),
+            usd(option.usd),
+            machine_of(option),
             option.offer.provider,
             option.tenancy,
         )
@@ -282,19 +212,19 @@ def _beats(option: Option, plan: Plan) -> bool:
 def _merit_usd(option: Option, plan: Plan) -> float:
     """The dollars a plan is ranked by."""
     if plan.ranked_by == "cost":
-        return _cost_usd(option)
+        return option.merit_usd
     return option.training_usd_per_million_samples or float("inf")
 
 
-def _cost_usd(option: Option) -> float:
-    return option.cost.usd.likely if option.cost else float("inf")
+def _range(option: Option) -> str:
+    return "" if option.cost_usd is None else usd_range(option.cost_usd)
 
 
 def _doubtful(options: Sequence[Option], width: int) -> Table:
     rows = [
         (
-            usd(_cost_usd(option)),
-            _machine(option),
+            usd(option.usd),
+            machine_of(option),
             option.offer.provider,
             option.tenancy,
             f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
@@ -317,11 +247,11 @@ def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> T
         tie_usd = tie_usd_per_hour(option, chosen)
         rows.append(
             (
-                _machine(option),
+                machine_of(option),
                 option.offer.provider,
                 str(option.step.batch_size),
                 duration(option.step.step_time_s.likely),
-                duration(option.run.busy_s.likely),
+                duration(option.busy_s),
                 "unknown" if tie_usd is None else f"{usd(tie_usd)}/h",
             )
         )
@@ -350,12 +280,14 @@ def _ruled_out(options: Sequence[Option], width: int) -> Table:
 
 
 def _example(option: Option) -> str:
-    return f"{_machine(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
+    return f"{machine_of(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
 
 
 def _reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
+    if option.blocked is not None:
+        return "asked otherwise"
     if not option.runs:
         return "PyTorch does not run"
     if not option.for_sale:
@@ -365,19 +297,6 @@ def _reason(option: Option) -> str:
     return "over budget" if not option.within_budget else "too late"
 
 
-def _break_even(plan: Plan) -> Iterable[str]:
-    for one in plan.break_even:
-        if one.use_s is None:
-            verdict = "never pays: running it costs more than renting the same work"
-        else:
-            verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use"
-        resale = f" less {usd(one.resale_usd)} resale" if one.resale_usd else ""
-        yield (
-            f"{one.buy} ({usd(one.purchase_usd)}{resale}) {verdict}; it costs "
-            f"{usd(one.owned_usd_per_hour)}/h to run, renting its work "
-            f"{usd(one.rented_usd_per_hour)}/h ({one.rent})"
-        )
-
-
-def _bullets(lines: Iterable[str]) -> Group:
+def bullets(lines: Iterable[str]) -> Group:
+    """A list of remarks."""
     return Group(*(muted(f"- {line}") for line in lines))

@@ -84,7 +84,14 @@ def _spread() -> dict[str, Schema]:
 
 
 def _plan() -> Schema:
-    line = _object(name=_TEXT, usd=_NUMBER, low=_NUMBER, high=_NUMBER, basis=_TEXT, source=_TEXT)
+    line = _object(
+        name=_TEXT,
+        usd=_NUMBER,
+        low=_or_null(_NUMBER),
+        high=_or_null(_NUMBER),
+        basis=_TEXT,
+        source=_TEXT,
+    )
     option = _object(
         rank=_COUNT,
         provider=_TEXT,
@@ -103,6 +110,10 @@ def _plan() -> Schema:
         max_batch_size=_COUNT,
         step_time_s=_ESTIMATE,
         samples=_or_null(_NUMBER),
+        time_parts_s={"type": "object", "additionalProperties": _NUMBER},
+        sessions=_or_null(_NUMBER),
+        interruptions=_or_null(_NUMBER),
+        checkpoint_interval_s=_or_null(_NUMBER),
         run_time_s=_or_null(_ESTIMATE),
         calendar_time_s=_or_null(_ESTIMATE),
         cost_usd=_or_null(_ESTIMATE),
@@ -112,7 +123,9 @@ def _plan() -> Schema:
         training_usd_per_million_samples=_or_null(_NUMBER),
         fits=_FLAG,
         within_budget=_FLAG,
+        within_budget_chance=_or_null(_NUMBER),
         meets_deadline=_FLAG,
+        meets_deadline_chance=_or_null(_NUMBER),
         on_frontier=_FLAG,
         why_not=_or_null(_TEXT),
         notes=_TEXTS,
@@ -120,6 +133,7 @@ def _plan() -> Schema:
     break_even = _object(
         rent=_TEXT,
         use_s=_or_null(_NUMBER),
+        life_use_s=_or_null(_NUMBER),
         owned_usd_per_hour=_NUMBER,
         rented_usd_per_hour=_NUMBER,
         purchase_usd=_NUMBER,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from outlay.hardware import PEAKS, Gpu
 from outlay.offers.spot import spot_risk
-from outlay.plan import Option
+from outlay.option import Option
 from outlay.report.console import Page, table
 from outlay.trace.trace import Profile
 
@@ -31,7 +31,7 @@ def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
     yield "price", "-" if price is None else f"${price:.4g}/h", f"{offer.source}, {offer.as_of}"
     for line in option.cost.breakdown.lines if option.cost else ():
         if line.source and not line.source.startswith(offer.source):
-            yield line.name, f"${line.usd.likely:.4g}", line.source
+            yield line.name, f"${float(line.usd):.4g}", line.source
     if option.tenancy == "spot":
         risk = spot_risk(offer)
         rate = f"{risk.interruptions_per_month.likely:.3g} a month"

@@ -82,6 +82,15 @@ def _three_figures(amount: float) -> str:
     return f"{amount:,.{decimals}f}"
 
 
+def per_cent(fraction: float) -> str:
+    """`87 %`; `>99 %` and `<1 %` near the ends, where simulations cannot tell."""
+    if fraction < 0.01:
+        return "<1 %"
+    if fraction > 0.99:
+        return ">99 %"
+    return f"{fraction:.0%}".replace("%", " %")
+
+
 def share(part: float, whole: float) -> str:
     """`12.4 %`, or nothing for none."""
     return f"{100 * part / whole:.1f} %" if part and whole else ""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from outlay.errors import InputError
 from outlay.gpu_names import find_gpu
-from outlay.offers.offer import Offer, refuse_twins
+from outlay.offers.offer import Commitment, Offer, refuse_twins
 from outlay.offers.terms import as_known_provider
+from outlay.units import DAY_S
 from outlay.workload import Quote
 
 SOURCE = "the workload file"
@@ -34,7 +36,27 @@ def _offer(quote: Quote) -> Offer:
         ram_bytes=quote.ram_bytes,
         local_disk_bytes=quote.local_disk_bytes,
         network_bytes_per_s=quote.network_bytes_per_s,
+        disk=quote.disk,
+        disk_bytes_per_s=quote.disk_bytes_per_s,
+        interruptions_per_month=quote.interruptions_per_month,
+        commitment=_commitment(quote),
         as_of=quote.as_of,
         source=SOURCE + (f": {quote.note}" if quote.note else ""),
         quoted=True,
+    )
+
+
+def _commitment(quote: Quote) -> Commitment | None:
+    if quote.term_s is None:
+        return None
+    if quote.price_usd_per_hour is None:
+        raise InputError(
+            f"The offer {quote.instance!r} has a term but no price.",
+            fix="Give its price_per_hour, what is paid upfront spread over the term.",
+        )
+    return Commitment(
+        name=f"{quote.term_s / DAY_S:,.0f} days",
+        term_s=quote.term_s,
+        price_usd_per_hour=quote.price_usd_per_hour,
+        source=SOURCE,
     )

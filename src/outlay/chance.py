@@ -1,0 +1,221 @@
+"""Luck: every uncertain input at its likely value, or drawn ten thousand times.
+
+The arithmetic of a run and of its bill is written once, on `Number`s. Where it asks `LIKELY` for
+an input it gets the best single figure, and what comes out is the sum of the lines. Where it asks
+`Draws` it gets an array, and what comes out are ten thousand bills; their 10th and 90th
+percentiles are the range a user is shown. The same name always gives the same luck, so that two
+options that share an input share its luck, too.
+
+Names of one family (`speed: H200`, `speed: T4`) share half of their variance: what is wrong with
+the prediction of a step is partly the step's fault and partly the GPU's.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from outlay.estimate import Estimate
+
+Array = npt.NDArray[np.float64]
+Number = float | Array
+"""One figure, or one for each draw."""
+Uncertain = Estimate | float
+
+DRAWS = 10_000
+SEED = 20
+PERCENTILE_90 = 1.2815515594
+"""Standard deviations from the middle to the 10th and the 90th percentile."""
+SHARED = 0.5
+# Assumes: half of the variance of one family of inputs is common to all its members.
+_MANY = 200.0
+"""Events from which their number is taken to be normally distributed."""
+
+
+class Luck(Protocol):
+    """Where the arithmetic gets its uncertain inputs from."""
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """An input that is not known for certain."""
+        ...
+
+    def times(self, name: str, mean: Number) -> Number:
+        """How often something happens that happens `mean` times on average, independently."""
+        ...
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:
+        """A sum of many small things: its mean, and how far it strays."""
+        ...
+
+
+class _Likely:
+    """Every input at its best single figure."""
+
+    def of(self, name: str, value: Uncertain) -> Number:  # noqa: ARG002
+        return value.likely if isinstance(value, Estimate) else value
+
+    def times(self, name: str, mean: Number) -> Number:  # noqa: ARG002
+        return mean
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:  # noqa: ARG002
+        return mean
+
+
+LIKELY: Luck = _Likely()
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Every input drawn `size` times, repeatably: the same seed and name give the same draws."""
+
+    size: int = DRAWS
+    seed: int = SEED
+    _known: dict[str, Array] = field(default_factory=dict)
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """Two half log-normals that meet at `likely`, with 10th and 90th percentile as given.
+
+        Where `low` is zero or below, two half normals instead, cut off at zero.
+        """
+        if not isinstance(value, Estimate) or value.low == value.high:
+            return value.likely if isinstance(value, Estimate) else value
+        return spread_over(value, self.normal(name))
+
+    def times(self, name: str, mean: Number) -> Number:
+        """Poisson."""
+        return _poisson(np.broadcast_to(np.asarray(mean, float), (self.size,)), self.even(name))
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:
+        """Normal, never below zero."""
+        return np.maximum(mean + deviation * self.normal(name), 0.0)
+
+    def normal(self, name: str) -> Array:
+        """Standard normal draws of that name, half of it from its family's."""
+        if name not in self._known:
+            family, colon, _ = name.partition(":")
+            own = self._strata(name)
+            if colon:
+                own = np.sqrt(SHARED) * self.normal(family) + np.sqrt(1 - SHARED) * own
+            self._known[name] = own
+        return self._known[name]
+
+    def even(self, name: str) -> Array:
+        """Draws of that name, even between 0 and 1."""
+        order = self._generator(name).permutation(self.size)
+        return (order + 0.5) / self.size
+
+    def _strata(self, name: str) -> Array:
+        """One draw from each of `size` equally likely strata, in an order of the name's own."""
+        return self._generator(name).permutation(_normal_strata(self.size))
+
+    def _generator(self, name: str) -> np.random.Generator:
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """Every input at its likely value but one, which is at `level` standard deviations."""
+
+    name: str
+    level: float
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """The input moved, or the likely one."""
+        if not isinstance(value, Estimate):
+            return value
+        if name != self.name:
+            return value.likely
+        return float(spread_over(value, np.asarray([self.level]))[0])
+
+    def times(self, name: str, mean: Number) -> Number:  # noqa: ARG002
+        """As often as on average."""
+        return mean
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:  # noqa: ARG002
+        """As much as on average."""
+        return mean
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Likely values, keeping a note of every uncertain input that was asked for."""
+
+    inputs: dict[str, Estimate] = field(default_factory=dict)
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """The likely value."""
+        if isinstance(value, Estimate):
+            if value.low < value.high:
+                self.inputs[name] = value
+            return value.likely
+        return value
+
+    times = _Likely.times
+    around = _Likely.around
+
+
+def range_of(likely: float, draws: Number) -> Estimate:
+    """A figure with the 10th and 90th percentile of its draws.
+
+    Where something rare lifts the expected figure beyond a percentile, the range takes it in.
+    """
+    if not isinstance(draws, np.ndarray):
+        return Estimate.exactly(likely)
+    tenth = len(draws) // 10
+    ordered = np.partition(draws, (tenth, len(draws) - 1 - tenth))
+    low, high = float(ordered[tenth]), float(ordered[-1 - tenth])
+    return Estimate(low=min(low, likely), likely=likely, high=max(high, likely))
+
+
+def share_up_to(limit: float, draws: Number) -> float:
+    """How many of the draws stay within a limit, as a share."""
+    return float(np.mean(np.asarray(draws) <= limit))
+
+
+def spread_over(value: Estimate, normal: Array) -> Array:
+    """An estimate at so many standard deviations."""
+    up = normal > 0
+    if value.low > 0:
+        steps = (
+            np.log(value.likely / value.low) / PERCENTILE_90,
+            np.log(value.high / value.likely) / PERCENTILE_90,
+        )
+        drawn: Array = value.likely * np.exp(normal * np.where(up, steps[1], steps[0]))
+        return drawn
+    steps = (
+        (value.likely - value.low) / PERCENTILE_90,
+        (value.high - value.likely) / PERCENTILE_90,
+    )
+    return np.maximum(value.likely + normal * np.where(up, steps[1], steps[0]), 0.0)
+
+
+@cache
+def _normal_strata(size: int) -> Array:
+    inverse: Callable[[float], float] = NormalDist().inv_cdf
+    return np.asarray([inverse((index + 0.5) / size) for index in range(size)])
+
+
+def _poisson(mean: Array, even: Array) -> Array:
+    """The number of events at each draw's mean, by the inverse of the cumulative distribution."""
+    most = float(mean.max(initial=0.0))
+    if most > _MANY:
+        normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
+        return np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)
+    chance = np.exp(-mean)
+    reached = chance.copy()
+    count = np.zeros_like(mean)
+    for number in range(1, int(most + 12 * np.sqrt(most) + 20)):
+        beyond = even > reached
+        if not beyond.any():
+            break
+        count[beyond] += 1
+        chance = chance * mean / number
+        reached = reached + chance
+    return count

@@ -1,0 +1,215 @@
+"""What a run costs on an offer, in the lines a bill would have.
+
+What has no known price is named in `unknown` and is in no line: it is never counted as zero
+silently. All arithmetic is on `Number`s: one figure, or one for each draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from outlay.chance import LIKELY, Luck, Number
+from outlay.cost.keeping import kept_lines
+from outlay.cost.lines import Breakdown, Cost, Line
+from outlay.cost.owning import owned_lines
+from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.terms import Terms
+from outlay.predict.run import Run
+from outlay.units import HOUR_S, MONTH_S
+from outlay.workload import Workload
+
+HELD = {
+    "provisioning": "provisioning_s",
+    "set-up": "setup_s",
+    "data download": "download_s",
+    "data preparation": "preparation_s",
+    "warm-up": "warmup_s",
+    "compute": "training_s",
+    "evaluation": "evaluation_s",
+    "checkpoints": "checkpoint_s",
+    "spot repetition": "lost_s",
+    "spot restarts": "restart_s",
+    "idle": "idle_s",
+}
+"""The lines of a machine's time, and the part of the run each of them is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What a cost is worked out from: the run, the offer as it is had, and everybody's terms."""
+
+    run: Run
+    offer: Offer
+    tenancy: Tenancy
+    price_usd_per_hour: Number
+    """Of the whole machine, as it is had."""
+    terms: Callable[[str], Terms]
+    gpu_w: float = 0.0
+    """Power of all GPUs of the machine under load, for one's own machine."""
+    luck: Luck = LIKELY
+
+    @property
+    def source(self) -> str:
+        """Where the price comes from, with its date."""
+        return f"{self.offer.source}, {self.offer.as_of}"
+
+
+def cost_of(workload: Workload, bill: Bill) -> Cost:
+    """The cost of a run: on a rented machine, or on one's own."""
+    kept, unknown = kept_lines(workload, bill.offer, bill.run, bill.terms)
+    if bill.offer.owned is None:
+        lines = [*_time_lines(workload, bill), *kept]
+        lines += _settled(workload, bill, lines)
+    else:
+        owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.luck)
+        lines = [*owned, *kept]
+    lines += _own_time(workload, bill)
+    worth = tuple(line for line in lines if np.any(line.usd != 0))
+    return Cost(breakdown=Breakdown(lines=worth), unknown=unknown)
+
+
+def billed_s(used_s: Number, terms: Terms) -> Number:
+    """Time charged for a session: at least the minimum, rounded up to the billing step."""
+    charged_s = np.maximum(used_s, terms.billing_minimum_s or 0.0)
+    step_s = terms.billing_step_s or 0.0
+    if step_s <= 0:
+        return charged_s
+    # A hair off the quotient, so that 3600.0000001 s is one hour and not two.
+    whole: Number = np.ceil(charged_s / step_s - 1e-9) * step_s
+    return whole
+
+
+def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
+    machines = workload.usage.machines
+    for name, part in HELD.items():
+        time_s = getattr(bill.run, part)
+        if np.any(time_s != 0):
+            yield _time_line(name, time_s, bill, machines)
+    rounded_s = _rounding_s(bill)
+    if np.any(rounded_s > 0):
+        yield _rounding_line(rounded_s, bill, machines)
+    if bill.offer.commitment is not None:
+        yield _unused_line(workload, rounded_s, bill)
+
+
+def _time_line(name: str, time_s: Number, bill: Bill, machines: int) -> Line:
+    price = bill.price_usd_per_hour
+
+    def how() -> str:
+        times = f" x {machines} machines" if machines > 1 else ""
+        return f"{time_s / HOUR_S:,.2f} h x ${price:,.4g}/h{times}"
+
+    usd = time_s * price * (machines / HOUR_S)
+    return Line(name=name, usd=usd, how=how, source=bill.source)
+
+
+def _rounding_s(bill: Bill) -> Number:
+    """What the billing step and minimum add to all sessions together."""
+    terms, sessions = bill.terms(bill.offer.provider), bill.run.sessions
+    session_s = bill.run.busy_s / sessions
+    return np.maximum(billed_s(session_s, terms) - session_s, 0.0) * sessions
+
+
+def _rounding_line(added_s: Number, bill: Bill, machines: int) -> Line:
+    terms = bill.terms(bill.offer.provider)
+    line = _time_line("billing step", added_s, bill, machines)
+    return Line(
+        name=line.name,
+        usd=line.usd,
+        how=f"each session rounded up to {terms.billing_step_s or 0.0:.0f} s",
+        source=terms.source_of("billing_step"),
+    )
+
+
+def committed_s(workload: Workload, run: Run, term_s: float) -> Number:
+    """Machine time that a commitment makes one pay for in this run, or in a month of sessions.
+
+    As many terms as the use goes on are bought; a month bears its share of them.
+    """
+    horizon_s = workload.usage.horizon_s or run.period_s
+    terms_s = np.ceil(horizon_s / term_s - 1e-9) * term_s
+    share = np.minimum(MONTH_S / horizon_s, 1.0) if run.recurring else 1.0
+    paid: Number = terms_s * share
+    return paid
+
+
+def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
+    """What is paid for the hours of a commitment that nothing runs in."""
+    commitment = bill.offer.commitment
+    assert commitment is not None
+    paid_s = committed_s(workload, bill.run, commitment.term_s)
+    idle_s = np.maximum(paid_s - bill.run.busy_s - rounded_s, 0.0)
+    line = _time_line("unused commitment", idle_s, bill, workload.usage.machines)
+    return Line(
+        name=line.name,
+        usd=line.usd,
+        how=lambda: f"{commitment.name}: the rest of {paid_s / HOUR_S:,.0f} h: {line.basis}",
+        source=commitment.source,
+    )
+
+
+# What is settled at the end
+
+
+def _settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> Iterator[Line]:
+    """What comes off or on top of a provider's bill: blocks, discount, credit, tax."""
+    terms = bill.terms(bill.offer.provider)
+    held_usd = sum((one.usd for one in lines if one.name in (*HELD, "billing step")), 0.0)
+    due_usd = sum((line.usd for line in lines), 0.0)
+    for line in (_block(terms, held_usd), _discount(terms, held_usd)):
+        if line is not None:
+            due_usd = due_usd + line.usd
+            yield line
+    credit_usd = np.minimum(terms.credit_usd, due_usd)
+    if np.any(credit_usd > 0):
+        yield Line(
+            name="credit", usd=-credit_usd, how=f"of ${terms.credit_usd:,.2f} at {terms.name}"
+        )
+    if workload.tax_fraction and terms.tax_included is not True:
+        yield Line(
+            name="tax",
+            usd=(due_usd - credit_usd) * workload.tax_fraction,
+            how=f"{workload.tax_fraction:.4g} of what {terms.name} charges",
+        )
+
+
+def _block(terms: Terms, held_usd: Number) -> Line | None:
+    """What is bought in blocks (units of a subscription) and not used up."""
+    if terms.block_usd is None:
+        return None
+    blocks = np.ceil(held_usd / terms.block_usd - 1e-9)
+    return Line(
+        name="unused units",
+        usd=np.maximum(blocks, 1.0) * terms.block_usd - held_usd,
+        how=lambda: f"units are sold for ${terms.block_usd:,.2f} at a time: {blocks:,.0f} times",
+        source=terms.source_of("block"),
+    )
+
+
+def _discount(terms: Terms, held_usd: Number) -> Line | None:
+    if not terms.discount_fraction:
+        return None
+    return Line(
+        name="discount",
+        usd=-held_usd * terms.discount_fraction,
+        how=f"{terms.discount_fraction:.4g} off machine time at {terms.name}",
+        source=terms.source_of("discount"),
+    )
+
+
+def _own_time(workload: Workload, bill: Bill) -> Iterator[Line]:
+    """The user's own hours, where they count."""
+    own = workload.own_time
+    if own is None:
+        return
+    session_s = bill.luck.of("own time", own.session_s)
+    hours = (session_s * bill.run.sessions + bill.luck.of("own time", own.once_s)) / HOUR_S
+    yield Line(
+        name="your own hours",
+        usd=hours * own.usd_per_hour,
+        how=lambda: f"{hours:,.1f} h x ${own.usd_per_hour:,.4g}/h",
+        source="the workload file",
+    )

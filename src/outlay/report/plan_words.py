@@ -1,0 +1,200 @@
+"""A plan in words: three lines that a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.text import Text
+
+from outlay.decide import Trial
+from outlay.option import Option
+from outlay.plan import BreakEven, Plan
+from outlay.report.text import (
+    duration,
+    duration_range,
+    machine,
+    per_cent,
+    usd,
+    usd_range,
+)
+from outlay.units import HOUR_S
+from outlay.workload import Workload
+
+
+def answer(plan: Plan, workload: Workload, trial: Trial | None = None) -> Iterator[Text]:
+    """What to take, what it may cost, and what else to think of."""
+    if plan.chosen is None or plan.chosen.cost is None:
+        yield _no_answer(plan)
+        return
+    yield _take(plan, plan.chosen, workload)
+    yield _risk(plan.chosen, workload)
+    yield Text(_instead(plan, plan.chosen, trial))
+
+
+def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
+    """Where to run it, what that costs, how long it takes."""
+    cost, time_s = chosen.cost_usd, chosen.run_time_s
+    assert cost is not None
+    assert time_s is not None
+    a_month = " a month" if workload.usage.sessions_per_month is not None else ""
+    text = Text("Take: " if plan.ranked_by == "cost" else "Best value: ", style="bold green")
+    text.append(
+        f"{machine_of(chosen)} at {place_of(chosen)}, {chosen.tenancy}: "
+        f"{money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
+        f"{duration(time_s.likely)}{_bracketed(duration_range(time_s))}{_calendar(chosen)}.",
+        style="none",
+    )
+    return text
+
+
+def _risk(chosen: Option, workload: Workload) -> Text:
+    """What most of it is spent on, and how sure one can be of the limits."""
+    text = Text(_spent_on(chosen))
+    ranges, limits = chosen.ranges, workload.limits
+    assert ranges is not None
+    if ranges.within_budget is not None:
+        text.append(
+            f" Chance to stay within {usd(limits.budget_usd)}: {per_cent(ranges.within_budget)}.",
+            style="none" if ranges.within_budget >= 0.9 else "yellow",
+        )
+    if ranges.meets_deadline is not None:
+        text.append(
+            f" Chance to be done in {duration(limits.deadline_s)}: "
+            f"{per_cent(ranges.meets_deadline)}.",
+            style="none" if ranges.meets_deadline >= 0.9 else "yellow",
+        )
+    if chosen.tenancy == "spot" and chosen.run is not None:
+        text.append(f" Interruptions to expect: {float(chosen.run.interruptions):.2g}.")
+    return text
+
+
+def _spent_on(chosen: Option) -> str:
+    """The largest lines, and what share of the billed time trains."""
+    assert chosen.cost is not None
+    assert chosen.run is not None
+    lines = sorted(chosen.cost.breakdown.lines, key=lambda line: -float(line.usd))
+    largest = [line for line in lines[:3] if float(line.usd) >= 0.02 * chosen.usd]
+    parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
+    training = float(chosen.run.training_s) / chosen.busy_s
+    missing = "; not all of it has a known price" if chosen.cost.unknown else ""
+    return f"Of that {parts}; {per_cent(training)} of the machine's time trains{missing}."
+
+
+def _instead(plan: Plan, chosen: Option, trial: Trial | None) -> str:
+    """What a person who wants it faster, safer or their own would take."""
+    said = [*_faster(plan, chosen), *_safer(plan, chosen), *_bought(plan)]
+    if trial is not None:
+        said.append(trial_words(trial))
+    if not said:
+        said.append("Nothing else comes near it.")
+    return " ".join(said)
+
+
+def _faster(plan: Plan, chosen: Option) -> Iterator[str]:
+    """The cheapest that takes at most half as long."""
+    if plan.ranked_by != "cost":
+        return
+    quick = [one for one in plan.options if one.sound and one.busy_s <= 0.5 * chosen.busy_s]
+    if quick:
+        yield f"In half the time or less: {_named(quick[0])}, {_figures(quick[0])}."
+
+
+def _safer(plan: Plan, chosen: Option) -> Iterator[str]:
+    """The cheapest that nobody takes away."""
+    if chosen.tenancy != "spot":
+        return
+    kept = next((one for one in plan.options if one.sound and one.tenancy != "spot"), None)
+    if kept is not None:
+        yield f"Without interruptions: {_named(kept)}, {_figures(kept)}."
+
+
+def _bought(plan: Plan) -> Iterator[str]:
+    for one in plan.break_even[:1]:
+        if one.use_s is None:
+            yield f"Buying {one.buy} never pays here."
+        else:
+            yield f"Buying {one.buy} pays from {one.use_s / HOUR_S:,.0f} h of use."
+
+
+def _named(option: Option) -> str:
+    return f"{machine_of(option)} at {place_of(option)} ({option.tenancy})"
+
+
+def _figures(option: Option) -> str:
+    return f"{usd(option.usd)} in {duration(option.busy_s)}"
+
+
+def trial_words(trial: Trial) -> str:
+    """Whether trying two machines first is worth it."""
+    other = f"{machine_of(trial.second)} at {trial.second.offer.provider}"
+    if trial.is_worth_it:
+        return (
+            f"Try it against {other} first: that costs {usd(trial.cost_usd)} and saves "
+            f"{usd(trial.gain_usd)} on average ({per_cent(trial.second_wins)} that the other wins)."
+        )
+    return (
+        f"No trial needed: one against {other} would cost {usd(trial.cost_usd)} and save "
+        f"{usd(trial.gain_usd)} on average."
+    )
+
+
+def rent_or_buy(plan: Plan) -> Iterable[str]:
+    """For each machine to be bought, after how much use it pays."""
+    for one in plan.break_even:
+        if one.use_s is None:
+            verdict = "never pays: running it costs more than renting the same work"
+        else:
+            verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use{_of_its_life(one)}"
+        resale = f" less {usd(one.resale_usd)} resale" if one.resale_usd else ""
+        yield (
+            f"{one.buy} ({usd(one.purchase_usd)}{resale}) {verdict}; it costs "
+            f"{usd(one.owned_usd_per_hour)}/h to run, renting its work "
+            f"{usd(one.rented_usd_per_hour)}/h ({one.rent})"
+        )
+
+
+def _of_its_life(one: BreakEven) -> str:
+    if one.use_s is None or one.life_use_s is None:
+        return ""
+    return f", {per_cent(one.use_s / one.life_use_s)} of its {one.life_use_s / HOUR_S:,.0f} h"
+
+
+def _no_answer(plan: Plan) -> Text:
+    text = Text("No option satisfies the limits.", style="bold red")
+    nearest = next((one for one in plan.options if one.cost is not None), None)
+    if nearest is not None:
+        text.append(f" Nearest: {_named(nearest)}, {usd(nearest.usd)}: {nearest.why_not}.", "none")
+    return text
+
+
+def _calendar(option: Option) -> str:
+    """How long it takes by the calendar, where that is not the machine's time."""
+    assert option.run is not None
+    run = option.run
+    if run.recurring or float(run.period_s) <= 1.01 * option.busy_s:
+        return ""
+    return f" of machine time over {duration(float(run.period_s))}"
+
+
+def machine_of(option: Option) -> str:
+    """The machine of an option, and how many of them."""
+    return machine(option.offer, option.step.placement.nodes)
+
+
+def place_of(option: Option) -> str:
+    """`gcp europe-north1 (a3-highgpu-1g)`."""
+    offer = option.offer
+    region = "" if offer.region in ("any", "here") else f" {offer.region}"
+    term = "" if offer.commitment is None else f", {offer.commitment.name}"
+    return f"{offer.provider}{region} ({offer.instance}{term})"
+
+
+def money(amount_usd: float, workload: Workload) -> str:
+    """Dollars, and the user's own currency beside them."""
+    if workload.currency == "USD":
+        return usd(amount_usd)
+    return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
+
+
+def _bracketed(text: str) -> str:
+    return f" ({text})" if text else ""
