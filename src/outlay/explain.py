@@ -62,7 +62,7 @@ def plan_assumptions(
     said = [
         f"Prices: {prices}, newer list prices where there are any, and your own quotes.",
         "Step times: kernels as an H200 runs them, carried to other GPUs: trust the range first.",
-        "The input pipeline keeps up with the GPU; evaluation is not counted.",
+        *_unsaid(workload),
     ]
     if workload.step.precision is not None:
         said.append(
@@ -90,6 +90,18 @@ def plan_assumptions(
             f"{batch}."
         )
     return tuple(said + list(profile.notes))
+
+
+def _unsaid(workload: Workload) -> list[str]:
+    """What is not counted because the file says nothing of it."""
+    said = []
+    if workload.data.feed is None:
+        said.append(
+            "The input pipeline keeps up with the GPU; data.kind (what a sample is) would tell."
+        )
+    if workload.evaluation is None:
+        said.append("No evaluation while training: [evaluation] would count it.")
+    return said
 
 
 def _minutes(time_s: Uncertain) -> str:

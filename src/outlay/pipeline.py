@@ -27,12 +27,14 @@ from outlay.hardware import Gpu
 from outlay.offers.agreed import terms_for, with_known_places
 from outlay.offers.candidates import candidates
 from outlay.offers.catalog import offer_gpus
+from outlay.offers.disks import disk_of, feed_rates
 from outlay.offers.links import KnownLinks, links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
 from outlay.option import Option, Outcome
 from outlay.plan import Plan, break_evens, choose, rank_options
+from outlay.predict import feed as feeding
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.links import Wiring, Within
 from outlay.predict.machine import checked_limit_w
@@ -199,6 +201,10 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         return best_step(question, calibration(), thorough=False)
 
     def predict(offer: Offer) -> StepPrediction:
+        step = alone(offer)
+        return _fed(step, offer, workload) if step.fits else step
+
+    def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
             return on_unlike(partial(unlike, offer), workload.step.batch_size)
         return spanning([predict_form(one) for one in placements_of(offer, workload)])
@@ -219,6 +225,24 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         predict=predict,
         terms=terms,
     )
+
+
+def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
+    """A step held to what its input pipeline delivers, where the workload says what that is."""
+    data, feed = workload.data, workload.data.feed
+    if feed is None:
+        return step
+    disk = disk_of(offer, data)
+    host = feeding.Host(
+        vcpus=offer.vcpus,
+        gpus=offer.gpus,
+        ram_bytes=offer.ram_bytes,
+        disk_bytes_per_s=disk.bytes_per_s,
+        disk=disk.name,
+    )
+    samples = workload.samples() or steps(workload, step) * step.global_batch_size
+    epochs = samples / data.samples if data.samples else 1.0
+    return feeding.fed(step, feeding.delivered(data, feed, host, epochs, feed_rates()))
 
 
 def _habits(terms: Callable[[str], Terms]) -> Callable[[Offer], Habits]:

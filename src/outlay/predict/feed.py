@@ -1,0 +1,169 @@
+"""What the input pipeline delivers: a step cannot be faster than its data.
+
+Samples a second of a machine are the least of what its CPU threads decode and augment and of what
+its disk reads; data that fits into RAM is read from the disk once. The rule "slowest stage" was
+within 4 % of measured speeds (Mohan et al., PVLDB 14(5), 2021, doi 10.14778/3446095.3446100).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from outlay.chance import Uncertain
+from outlay.errors import InputError
+from outlay.estimate import Estimate
+from outlay.predict.step import StepPrediction
+from outlay.workload import Dataset, Feed
+
+Rates = Mapping[str, Estimate]
+"""The rows of `data/feed_rates.csv` by name."""
+
+_KIND = re.compile(
+    r"(?P<format>jpe?g|png|raw) (?P<width>\d+)(?:x(?P<height>\d+))?(?: to (?P<crop>\d+))?"
+)
+NOT_DECODED = ("tokens", "ready")
+"""Kinds that cost the CPU nothing worth counting: token ids, tensors as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a machine brings to the input pipeline."""
+
+    vcpus: float | None
+    gpus: int
+    ram_bytes: float | None
+    disk_bytes_per_s: Uncertain
+    disk: str
+    """Its disk in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """Samples a second that reach the GPUs of one machine, and what limits them."""
+
+    samples_per_s: Estimate
+    by: str
+    """`decoding` or `reading`, with the figures, in words."""
+
+
+def thread_samples_per_s(feed: Feed, rates: Rates) -> Estimate | None:
+    """What one CPU thread decodes and augments; None where that is nothing worth counting."""
+    given = feed.samples_per_s_per_vcpu
+    if given is not None:
+        return given if isinstance(given, Estimate) else Estimate.exactly(given)
+    if feed.kind is None or feed.kind.lower() in NOT_DECODED:
+        return None
+    match = _KIND.fullmatch(feed.kind.strip().lower())
+    if match is None:
+        raise InputError(
+            f"data.kind = {feed.kind!r} is no kind of sample.",
+            why='Known are "jpeg 500x375 to 224", "png 256", "raw 256", "tokens" and "ready".',
+            fix="Or give data.decode_per_vcpu: what one CPU thread delivers in your loader.",
+        )
+    return _image_samples_per_s(match, rates)
+
+
+def _image_samples_per_s(match: re.Match[str], rates: Rates) -> Estimate:
+    """Decoding all pixels, augmenting those that are left, in a thread among busy ones."""
+    width = int(match["width"])
+    pixels = width * int(match["height"] or width)
+    kept = min(int(match["crop"]) ** 2 if match["crop"] else pixels, pixels)
+    decode = {"png": "png_decode", "raw": None}.get(match["format"], "jpeg_decode")
+    share = rates["vcpu_share"]
+
+    def at(end: str) -> float:
+        decode_s = pixels / getattr(rates[decode], end) if decode else 0.0
+        return float(getattr(share, end) / (decode_s + kept / getattr(rates["augment"], end)))
+
+    return Estimate(low=at("low"), likely=at("likely"), high=at("high"))
+
+
+def delivered(data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates) -> Delivered:
+    """What reaches the GPUs of a machine."""
+    decoded = _decoded(feed, host, rates)
+    read = _read(data, feed, host, epochs, rates)
+    if read is None and decoded is None:
+        raise InputError(
+            "The input pipeline has no limit that could be worked out.",
+            why="data says something of it, but neither what a sample is nor how large.",
+            fix="Give data.kind or data.decode_per_vcpu, or data.size and data.samples.",
+        )
+    known = [one for one in (decoded, read) if one is not None]
+    return min(known, key=lambda one: one.samples_per_s.likely)
+
+
+def _decoded(feed: Feed, host: Host, rates: Rates) -> Delivered | None:
+    """All threads that are not busy with a GPU, decoding; unknown without their number."""
+    each = thread_samples_per_s(feed, rates)
+    if each is None or host.vcpus is None:
+        return None
+    threads = max(host.vcpus - host.gpus, 1.0)
+    return Delivered(
+        samples_per_s=each.scaled(threads),
+        by=f"decoding: {threads:g} CPU threads x {each.likely:,.0f} samples/s",
+    )
+
+
+def _read(data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates) -> Delivered | None:
+    """What the disk delivers on average over all epochs, the first without a cache."""
+    sample_bytes = feed.sample_bytes
+    if sample_bytes is None and data.size_bytes is not None and data.samples:
+        sample_bytes = data.size_bytes / data.samples
+    if sample_bytes is None:
+        return None
+    rate = host.disk_bytes_per_s
+    spread = rate if isinstance(rate, Estimate) else Estimate.exactly(rate)
+    later = _read_share(data, feed, host, rates)
+    share = (1 + later * max(epochs - 1, 0)) / max(epochs, 1)
+    cached = "" if share == 1 else f", {share:.0%} of it read from there, the rest from RAM"
+    return Delivered(
+        samples_per_s=spread.scaled(1 / (sample_bytes * max(share, 1e-9))),
+        by=f"reading: {host.disk} at {spread.likely / 1e6:,.0f} MB/s, "
+        f"{sample_bytes / 1e3:,.0f} KB a sample{cached}",
+    )
+
+
+def _read_share(data: Dataset, feed: Feed, host: Host, rates: Rates) -> float:
+    """The share of the data that comes from the disk again in each later epoch."""
+    if feed.cached is not None:
+        return 0.0 if feed.cached else 1.0
+    if data.size_bytes is None or host.ram_bytes is None:
+        return 1.0
+    fits = host.ram_bytes * rates["ram_for_cache"].likely / data.size_bytes
+    points = (
+        (0.0, 1.0),
+        (0.35, rates["page_cache_35"].likely),
+        (0.65, rates["page_cache_65"].likely),
+        (1.0, 0.0),
+    )
+    for (left, high), (right, low) in pairwise(points):
+        if fits <= right:
+            return high + (low - high) * (fits - left) / (right - left)
+    return 0.0
+
+
+def fed(step: StepPrediction, given: Delivered) -> StepPrediction:
+    """A step that waits for its input where that takes longer than the step itself."""
+    samples = step.global_batch_size / max(step.placement.nodes, 1)
+    rate = given.samples_per_s
+    input_s = Estimate(
+        low=samples / rate.high, likely=samples / rate.likely, high=samples / rate.low
+    )
+    time_s = step.step_time_s
+    if input_s.high <= time_s.low:
+        return replace(step, input_s=input_s.likely)
+    waits = input_s.likely > time_s.likely
+    return replace(
+        step,
+        input_s=input_s.likely,
+        step_time_s=Estimate(
+            low=max(time_s.low, input_s.low),
+            likely=max(time_s.likely, input_s.likely),
+            high=max(time_s.high, input_s.high),
+        ),
+        bound="input" if waits else step.bound,
+        notes=(*step.notes, f"waits for its input: {given.by}") if waits else step.notes,
+    )
