@@ -161,6 +161,11 @@ class Noted:
     around = _Likely.around
 
 
+def is_some(number: Number) -> bool:
+    """Whether there is any of it: not zero, or not zero in every draw."""
+    return bool(number != 0) if isinstance(number, float | int) else bool((number != 0).any())
+
+
 def range_of(likely: float, draws: Number) -> Estimate:
     """A figure with the 10th and 90th percentile of its draws.
 

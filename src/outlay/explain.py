@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from functools import lru_cache
 
 from outlay.chance import Uncertain
 from outlay.estimate import Estimate
@@ -11,6 +12,7 @@ from outlay.facts import assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
+from outlay.predict.remember import Same
 from outlay.predict.run import Habits
 from outlay.predict.search import unlike_note
 from outlay.predict.step import StepPrediction
@@ -26,13 +28,18 @@ def option_notes(
     gpus = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
-    if "bf16" not in gpus[0].peak_flops_per_s and profile.asks_for_bf16:
+    if "bf16" not in gpus[0].peak_flops_per_s and _asks_for_bf16(Same(profile)):
         notes.append("has no bf16 units: computed in fp32; fp16 would be faster")
     if gpus[0].software.runs in ("old builds", "special build", "unknown"):
         notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
     if tenancy == "spot" and spot_risk(offer).is_assumption:
         notes.append("interruption rate assumed")
     return (*notes, *_spread_notes(offer, step))
+
+
+@lru_cache(maxsize=8)
+def _asks_for_bf16(profile: Same[Profile]) -> bool:
+    return profile.value.asks_for_bf16
 
 
 def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:

@@ -27,9 +27,11 @@ from outlay.hardware import Gpu
 from outlay.offers.agreed import terms_for, with_known_places
 from outlay.offers.candidates import candidates
 from outlay.offers.catalog import offer_gpus
+from outlay.offers.commitments import committed
 from outlay.offers.disks import disk_of, feed_rates
 from outlay.offers.links import KnownLinks, links_of
 from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.qualities import lacks
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
 from outlay.option import Option, Outcome
@@ -45,6 +47,7 @@ from outlay.predict.strategy import wanted_of
 from outlay.trace.bundled import find_profile
 from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Precision, Profile
+from outlay.units import GIB
 from outlay.workload import Step, Workload
 
 
@@ -55,7 +58,7 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
     """
     workload = with_known_places(workload)
     profile = profile or profile_for(workload.step)
-    offers = candidates(workload, today)
+    offers = _with_terms(candidates(workload, today), workload)
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
@@ -78,6 +81,13 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
         break_even=break_evens(ranked),
         assumptions=plan_assumptions(workload, profile, habits_assumed(), offers, today),
     )
+
+
+def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
+    """The offers, and those that can be taken for a term where the use goes on for long."""
+    usage, asked = workload.usage, "reserved" in workload.consider.tenancies
+    lasting = usage.horizon_s is not None or asked
+    return [*offers, *(one for offer in offers if lasting for one in committed(offer))]
 
 
 def _machines_tried(workload: Workload) -> list[int]:
@@ -148,10 +158,21 @@ class _Planner:
             cost=cost,
             limits=self.workload.limits,
             prefer=self.workload.prefer,
-            blocked=blocked,
+            blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
             notes=option_notes(offer, tenancy, self.profile, step),
         )
+
+    def _blocked(self, offer: Offer, run: Run | None) -> str | None:
+        """Why an offer cannot be taken, beside memory, price, budget and deadline."""
+        limits, terms = self.workload.limits, self.terms(offer.provider)
+        memory_bytes = offer.gpu_memory_bytes or min(gpu.memory_bytes for gpu in offer_gpus(offer))
+        if limits.gpu_memory_bytes is not None and memory_bytes < 0.97 * limits.gpu_memory_bytes:
+            return f"its GPU has {memory_bytes / GIB:,.0f} GiB, less than asked for"
+        expected = 0.0 if run is None else float(run.interruptions)
+        if limits.interruptions is not None and expected > limits.interruptions:
+            return f"{expected:.2g} interruptions to expect, more than allowed"
+        return lacks(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Outcome:
         """The run on an offer and what it costs, as luck has it."""
@@ -318,6 +339,7 @@ def habits_at(terms: Terms) -> Habits:
         provisioning_s=terms.provisioning_s or habits.provisioning_s,
         notice_s=habits.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
         longest_session_s=terms.longest_session_s,
+        weekly_s=terms.weekly_s,
     )
 
 

@@ -21,6 +21,7 @@ TERA = 10**12
 MINUTE_S = 60.0
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
+WEEK_S = 7 * DAY_S
 MONTH_S = 30 * DAY_S
 """A month is 30 days, as in the price lists that say so and in everyday sums."""
 YEAR_S = 365 * DAY_S
@@ -30,7 +31,7 @@ _DURATION_S = {
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE_S),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR_S),
     **dict.fromkeys(("d", "day", "days"), DAY_S),
-    **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_S),
+    **dict.fromkeys(("w", "week", "weeks"), WEEK_S),
     **dict.fromkeys(("month", "months"), MONTH_S),
     **dict.fromkeys(("y", "year", "years"), YEAR_S),
 }

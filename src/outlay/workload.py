@@ -267,6 +267,7 @@ class TermsOverride:
     registry_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
     egress_free_gb_per_month: float | None = None
+    block_usd: float | None = None
     discount_fraction: float = 0.0
     credit_usd: float = 0.0
 

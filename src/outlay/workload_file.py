@@ -334,6 +334,7 @@ def _terms(table: ProviderTable, usd: float) -> TermsOverride:
         registry_usd_per_gb_month=_money(table.registry_per_gb_month, usd),
         egress_usd_per_gb=_money(table.egress_per_gb, usd),
         egress_free_gb_per_month=table.egress_free_gb_per_month,
+        block_usd=_money(table.block, usd),
         discount_fraction=table.discount,
         credit_usd=table.credit * usd,
     )

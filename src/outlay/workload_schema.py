@@ -458,6 +458,9 @@ class ProviderTable(_Table):
     registry_per_gb_month: Rate | None = None
     egress_per_gb: Rate | None = None
     egress_free_gb_per_month: Rate | None = None
+    block: Money | None = Field(
+        None, description="Machine time is bought beforehand in amounts of this."
+    )
     discount: Fraction = Field(0.0, description="Off machine time, as agreed: 0.1 is a tenth.")
     credit: MoneyOrZero = Field(0.0, description="Free money you have there.")
 

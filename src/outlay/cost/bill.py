@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outlay.chance import LIKELY, Luck, Number
+from outlay.chance import LIKELY, Luck, Number, is_some
 from outlay.cost.keeping import kept_lines
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.cost.owning import owned_lines
@@ -67,7 +67,7 @@ def cost_of(workload: Workload, bill: Bill) -> Cost:
         owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.luck)
         lines = [*owned, *kept]
     lines += _own_time(workload, bill)
-    worth = tuple(line for line in lines if np.any(line.usd != 0))
+    worth = tuple(line for line in lines if is_some(line.usd))
     return Cost(breakdown=Breakdown(lines=worth), unknown=unknown)
 
 
@@ -86,10 +86,10 @@ def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
     machines = workload.usage.machines
     for name, part in HELD.items():
         time_s = getattr(bill.run, part)
-        if np.any(time_s != 0):
+        if is_some(time_s):
             yield _time_line(name, time_s, bill, machines)
     rounded_s = _rounding_s(bill)
-    if np.any(rounded_s > 0):
+    if is_some(rounded_s):
         yield _rounding_line(rounded_s, bill, machines)
     if bill.offer.commitment is not None:
         yield _unused_line(workload, rounded_s, bill)
@@ -129,7 +129,7 @@ def committed_s(workload: Workload, run: Run, term_s: float) -> Number:
 
     As many terms as the use goes on are bought; a month bears its share of them.
     """
-    horizon_s = workload.usage.horizon_s or run.period_s
+    horizon_s = (workload.usage.horizon_s if run.recurring else None) or run.period_s
     terms_s = np.ceil(horizon_s / term_s - 1e-9) * term_s
     share = np.minimum(MONTH_S / horizon_s, 1.0) if run.recurring else 1.0
     paid: Number = terms_s * share
@@ -164,7 +164,7 @@ def _settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> Iterator[
             due_usd = due_usd + line.usd
             yield line
     credit_usd = np.minimum(terms.credit_usd, due_usd)
-    if np.any(credit_usd > 0):
+    if is_some(credit_usd):
         yield Line(
             name="credit", usd=-credit_usd, how=f"of ${terms.credit_usd:,.2f} at {terms.name}"
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outlay.chance import Number
+from outlay.chance import Number, is_some
 from outlay.cost.lines import Line
 from outlay.offers.offer import Offer
 from outlay.offers.terms import StorageKind, Terms
@@ -95,7 +95,7 @@ def _disk(item: Stored, terms: Terms, run: Run) -> Iterator[Line | str]:
         ("stopped_disk", terms.stopped_disk_usd_per_byte_month, stopped_s, " while stopped"),
     )
     for kind, rate, time_s, when in spans:
-        if not np.any(time_s > 0):
+        if not is_some(time_s):
             continue
         if rate is None:
             yield f"disk of the {item.name} at {terms.name}{when}: no price known"

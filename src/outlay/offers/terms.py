@@ -9,7 +9,7 @@ from typing import Literal
 
 from outlay.errors import NotKnown
 from outlay.facts import Fact, fact_of, rows_of
-from outlay.units import GB, GIB
+from outlay.units import GB, GIB, HOUR_S
 
 StorageKind = Literal["volume", "object", "registry"]
 
@@ -31,6 +31,8 @@ class Terms:
     spot_notice_s: float | None = None
     provisioning_s: float | None = None
     longest_session_s: float | None = None
+    weekly_s: float | None = None
+    """Machine time it gives a week, where that is limited."""
     block_usd: float | None = None
     """What is sold at a time where machine time is bought in blocks beforehand."""
     tax_included: bool | None = None
@@ -39,6 +41,10 @@ class Terms:
     credit_usd: float = 0.0
     """Free money the user has there."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    def quality(self, name: str) -> str | None:
+        """What is known of it besides money (`access`, `quota` ...), None where nothing is."""
+        return _text(self.facts, name)
 
     def source_of(self, parameter: str) -> str:
         """Where a figure comes from, with its date."""
@@ -50,7 +56,7 @@ class Terms:
 def all_terms() -> Mapping[str, Terms]:
     """The terms of every provider in the table."""
     facts: dict[str, dict[str, Fact]] = {}
-    for row in rows_of("providers.csv"):
+    for row in (*rows_of("providers.csv"), *rows_of("provider_qualities.csv")):
         facts.setdefault(row["provider"], {})[row["parameter"]] = fact_of(row)
     return {provider: _terms(provider, of_one) for provider, of_one in facts.items()}
 
@@ -96,10 +102,19 @@ def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
         spot_notice_s=_number(facts, "spot_notice"),
         provisioning_s=_number(facts, "provisioning_time"),
         longest_session_s=_number(facts, "max_session"),
+        weekly_s=_weekly_s(facts),
         block_usd=_number(facts, "block"),
         tax_included={"yes": True, "no": False}.get(_text(facts, "tax_included") or ""),
         facts=facts,
     )
+
+
+def _weekly_s(facts: Mapping[str, Fact]) -> float | None:
+    """Free hours a week or a day, where a provider gives no others."""
+    fact = facts.get("free_hours")
+    if fact is None or fact.unit not in ("h/week", "h/day"):
+        return None
+    return (fact.number or 0.0) * HOUR_S * (7 if fact.unit == "h/day" else 1)
 
 
 def _text(facts: Mapping[str, Fact], parameter: str) -> str | None:

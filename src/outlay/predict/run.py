@@ -17,7 +17,7 @@ from outlay.predict.spot import (
     optimal_interval_s,
 )
 from outlay.predict.step import StepPrediction
-from outlay.units import DAY_S, HOUR_S, MONTH_S
+from outlay.units import DAY_S, HOUR_S, MONTH_S, WEEK_S
 from outlay.workload import FREE_SOURCES, Dataset, Every, Usage, Workload
 
 _WARNED_S = 60.0
@@ -44,6 +44,8 @@ class Habits:
     """Warning before a machine is taken away."""
     longest_session_s: float | None = None
     """Where the provider ends sessions."""
+    weekly_s: float | None = None
+    """Where the provider gives only so much machine time a week."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,8 @@ def run_of(
         recurring=usage.sessions_per_month is not None,
     )
     period_s = _period_s(run.busy_s + run.waiting_s, usage)
+    if habits.weekly_s is not None and usage.sessions_per_month is None:
+        period_s = np.maximum(period_s, run.busy_s * (WEEK_S / habits.weekly_s) - WEEK_S)
     kept_s = period_s if usage.storage_s is None else usage.storage_s
     return replace(run, period_s=period_s, kept_s=kept_s)
 
