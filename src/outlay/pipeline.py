@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 from outlay.chance import LIKELY, Luck, Uncertain
 from outlay.cost.bill import Bill, cost_of
@@ -40,10 +40,11 @@ from outlay.predict import feed as feeding
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.links import Wiring, Within
 from outlay.predict.machine import checked_limit_w
+from outlay.predict.remember import Same
 from outlay.predict.run import Habits, NeverEnds, Run, pace_of, run_of, steps
 from outlay.predict.search import Question, best_step, on_unlike
 from outlay.predict.step import Placement, StepPrediction, spanning
-from outlay.predict.strategy import wanted_of
+from outlay.predict.strategy import Wanted, wanted_of
 from outlay.trace.bundled import find_profile
 from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Precision, Profile
@@ -209,17 +210,12 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
     wanted = wanted_of(workload.step.strategy or "auto")
 
-    @cache
     def predict_form(placement: Placement, batch_size: int | None = None) -> StepPrediction:
-        question = Question(
-            profile=profile,
-            placement=placement,
-            batch_size=batch_size or workload.step.batch_size,
-            global_batch_size=workload.step.global_batch_size,
-            precision=precision,
-            wanted=wanted,
+        batch_size = batch_size or workload.step.batch_size
+        global_batch_size = workload.step.global_batch_size
+        return _best_step(
+            Same(profile), placement, batch_size, global_batch_size, precision, wanted
         )
-        return best_step(question, calibration(), thorough=False)
 
     def predict(offer: Offer) -> StepPrediction:
         step = alone(offer)
@@ -246,6 +242,27 @@ def _planner(workload: Workload, profile: Profile) -> _Planner:
         predict=predict,
         terms=terms,
     )
+
+
+@lru_cache(maxsize=8192)
+def _best_step(
+    profile: Same[Profile],
+    placement: Placement,
+    batch_size: int | None,
+    global_batch_size: int | None,
+    precision: Precision | None,
+    wanted: Wanted,
+) -> StepPrediction:
+    """The best way to run a step on a placement; asked again by another plan, the same."""
+    question = Question(
+        profile=profile.value,
+        placement=placement,
+        batch_size=batch_size,
+        global_batch_size=global_batch_size,
+        precision=precision,
+        wanted=wanted,
+    )
+    return best_step(question, calibration(), thorough=False)
 
 
 def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:

@@ -52,8 +52,13 @@ from outlay.workload_schema import (
 
 def read_workload(path: Path) -> Workload:
     """The workload in a TOML file."""
+    return parse_workload(read_text(path), str(path), folder=path.parent)
+
+
+def read_text(path: Path) -> str:
+    """The text of a workload file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(
             f"There is no workload file {path}.",
@@ -61,18 +66,28 @@ def read_workload(path: Path) -> Workload:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"The workload file {path} cannot be read: {error}.") from error
-    return parse_workload(text, str(path), folder=path.parent)
 
 
 def parse_workload(text: str, where: str = "workload", folder: Path | None = None) -> Workload:
     """The workload in a text; `where` names it in messages, `folder` is what paths start from."""
+    return workload_of(parse_table(text, where), text, where, folder)
+
+
+def parse_table(text: str, where: str = "workload") -> dict[str, Any]:
+    """The tables of a text as they stand there."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(
             f"{where} is not valid TOML: {error}.",
             fix="Texts need quotes, tables look like [limits], lists like [1, 2].",
         ) from error
+
+
+def workload_of(
+    table: dict[str, Any], text: str, where: str = "workload", folder: Path | None = None
+) -> Workload:
+    """The workload that tables describe; `text` is where a wrong key is looked for."""
     try:
         return _workload(WorkloadFile.model_validate(table), folder)
     except ValidationError as error:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlay.cli.options import json_option, print_document, today
+from outlay.cli.options import json_option, print_document, tell, today
+
+if TYPE_CHECKING:
+    from outlay.option import Option
+    from outlay.plan import Plan
+    from outlay.workload import Workload
 
 
 @click.command("plan", no_args_is_help=True)
@@ -15,11 +21,29 @@ from outlay.cli.options import json_option, print_document, today
     "--best", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows to show."
 )
 @click.option(
+    "--explain",
+    metavar="OFFER",
+    help="One option in full: its rank, or words of it (a provider, a GPU, an instance ...).",
+)
+@click.option(
+    "--vary",
+    metavar="INPUT=VALUES",
+    help="Plan again and again with other values of one input: sessions=1..12, data.size=1TB,2TB.",
+)
+@click.option(
     "--max-options", type=click.IntRange(1), help="Options in JSON, best first.  [default: all]"
 )
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
-def command(file: Path, best: int, max_options: int | None, sources: bool, as_json: bool) -> int:
+def command(
+    file: Path,
+    best: int,
+    explain: str | None,
+    vary: str | None,
+    max_options: int | None,
+    sources: bool,
+    as_json: bool,
+) -> int:
     """Rank every offer for a workload: time, cost line by line, and why others lost.
 
     FILE is a workload file (TOML); `outlay init` writes one.
@@ -27,28 +51,80 @@ def command(file: Path, best: int, max_options: int | None, sources: bool, as_js
     \b
     Example:
       outlay plan outlay.toml
+      outlay plan outlay.toml --explain 1            the bill of the choice, and what it hangs on
+      outlay plan outlay.toml --explain "lambda a10" why that one lost
+      outlay plan outlay.toml --vary sessions=1..12  where the answer turns
       outlay plan outlay.toml --max-options 20 --json | jq .chosen
 
     Exits with 3 when no option satisfies the limits.
     """
+    if vary is not None:
+        return _vary(file, vary, as_json=as_json)
     from outlay.pipeline import plan_workload, profile_for
     from outlay.workload_file import read_workload
 
     workload = read_workload(file)
     profile = profile_for(workload.step)
+    tell("Predicting and pricing every offer ...")
     plan = plan_workload(workload, profile, today=today())
+    asked = None if explain is None else _asked(plan, explain)
     if as_json:
         from outlay.report.json import plan_document
 
-        print_document(plan_document(plan, workload.name, max_options))
+        print_document(plan_document(plan, workload.name, max_options, explained=asked))
     else:
-        from outlay.decide import trial
+        from outlay.decide import rivals_of, swings, trial
         from outlay.report.console import Page
+        from outlay.report.explain_table import print_explained
         from outlay.report.plan_table import print_plan
         from outlay.report.sources_table import print_sources
 
         page = Page()
-        print_plan(page, plan, workload, profile, best=best, trial=trial(plan))
-        if sources and plan.chosen is not None:
-            print_sources(page, plan.chosen, profile)
+        if asked is not None:
+            moved = swings(asked, rivals_of(plan) if asked is plan.chosen else ())
+            print_explained(page, plan, asked, workload, profile, moved)
+        else:
+            print_plan(page, plan, workload, profile, best=best, trial=trial(plan))
+            if sources and plan.chosen is not None:
+                print_sources(page, plan.chosen, profile)
     return 0 if plan.chosen is not None else 3
+
+
+def _asked(plan: Plan, text: str) -> Option:
+    """The option that `--explain` means."""
+    from outlay.decide import find_option
+    from outlay.errors import InputError
+
+    found = find_option(plan.options, text)
+    if found is None:
+        raise InputError(
+            f"No option is called {text!r}.",
+            why=f"There are {len(plan.options):,}, by rank, provider, instance, region and GPU.",
+            fix="Give a rank from the table, or words such as --explain 'lambda a10'.",
+        )
+    return found
+
+
+def _vary(file: Path, text: str, *, as_json: bool) -> int:
+    from outlay.pipeline import plan_workload, profile_for
+    from outlay.report.console import Page
+    from outlay.report.vary_table import curves_document, print_curves
+    from outlay.vary import curves_of, variation_of, with_value
+    from outlay.workload_file import parse_table, read_text, workload_of
+
+    written = read_text(file)
+    table = parse_table(written, str(file))
+    variation = variation_of(text)
+    name = str(table.get("name", "training run"))
+
+    def plan_at(value: Any) -> tuple[Workload, Plan]:
+        changed = with_value(table, variation.path, value)
+        workload = workload_of(changed, written, str(file), file.parent)
+        return workload, plan_workload(workload, profile_for(workload.step), today=today())
+
+    curves = curves_of(variation, plan_at, tell=tell)
+    if as_json:
+        print_document(curves_document(name, curves))
+    else:
+        print_curves(Page(), name, curves)
+    return 0 if any(point.chosen for point in curves.points) else 3

@@ -6,7 +6,10 @@ import click
 
 from outlay.cli.options import print_document
 
-NAMES = ("workload", "plan", "offers", "gpus", "predict", "fit", "host", "trace", "profiles")
+NAMES = (
+    "workload", "plan", "vary", "diff", "offers", "gpus", "predict", "fit", "host", "trace",
+    "profiles",
+)  # fmt: skip
 
 
 @click.command("schema", no_args_is_help=True)

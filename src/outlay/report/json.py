@@ -13,6 +13,7 @@ from typing import Any
 
 from outlay.batch import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.cost.bill import HELD
+from outlay.decide import Trial, rivals_of, swings, trial
 from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu
@@ -41,10 +42,16 @@ def estimate_document(estimate: Estimate | None) -> Document | None:
     return {"low": estimate.low, "likely": estimate.likely, "high": estimate.high}
 
 
-def plan_document(plan: Plan, name: str, most: int | None = None) -> Document:
-    """`outlay plan --json`: all options, or the best of them; the choice is always among them."""
+def plan_document(
+    plan: Plan, name: str, most: int | None = None, *, explained: Option | None = None
+) -> Document:
+    """`outlay plan --json`: all options, or the best of them; the choice is always among them.
+
+    `explained` is the option whose inputs are looked at one by one; without it the choice.
+    """
     options = [option_document(option) for option in plan.options[:most]]
     chosen = None if plan.chosen is None else options[plan.chosen.rank - 1]
+    asked = explained or plan.chosen
     return {
         "schema": SCHEMA,
         "workload": name,
@@ -52,7 +59,40 @@ def plan_document(plan: Plan, name: str, most: int | None = None) -> Document:
         "options": options,
         "chosen": chosen,
         "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
+        "explained": None if asked is None else _explained_document(plan, asked),
+        "trial": _trial_document(trial(plan)),
         "assumptions": list(plan.assumptions),
+    }
+
+
+def _explained_document(plan: Plan, option: Option) -> Document:
+    """What the cost of an option hangs on, the input that moves it most first."""
+    rivals = rivals_of(plan) if option is plan.chosen else ()
+    return {
+        "rank": option.rank,
+        "why_not": option.why_not,
+        "inputs": [
+            {
+                "name": swing.name,
+                "value": estimate_document(swing.value),
+                "cost_usd": estimate_document(swing.usd),
+                "cheaper_then": None if swing.winner is None else swing.winner.rank,
+            }
+            for swing in swings(option, rivals)
+        ],
+    }
+
+
+def _trial_document(found: Trial | None) -> Document | None:
+    if found is None:
+        return None
+    return {
+        "first": found.first.rank,
+        "second": found.second.rank,
+        "cost_usd": found.cost_usd,
+        "gain_usd": found.gain_usd,
+        "second_wins": found.second_wins,
+        "worth_it": found.is_worth_it,
     }
 
 

@@ -33,6 +33,8 @@ def schema(name: str) -> Schema:
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
     makers = {
         "plan": _plan,
+        "vary": _vary,
+        "diff": _diff,
         "offers": _offers,
         "gpus": _gpus,
         "predict": _predict,
@@ -145,7 +147,61 @@ def _plan() -> Schema:
         options=_list_of(option),
         chosen=_or_null(option),
         break_even={"type": "object", "additionalProperties": break_even},
+        explained=_or_null(
+            _object(
+                rank=_COUNT,
+                why_not=_or_null(_TEXT),
+                inputs=_list_of(
+                    _object(
+                        name=_TEXT,
+                        value=_ESTIMATE,
+                        cost_usd=_ESTIMATE,
+                        cheaper_then=_or_null(_COUNT),
+                    )
+                ),
+            )
+        ),
+        trial=_or_null(
+            _object(
+                first=_COUNT,
+                second=_COUNT,
+                cost_usd=_NUMBER,
+                gain_usd=_NUMBER,
+                second_wins=_NUMBER,
+                worth_it=_FLAG,
+            )
+        ),
         assumptions=_TEXTS,
+    )
+
+
+def _vary() -> Schema:
+    point = _object(
+        value={},
+        chosen=_or_null(_TEXT),
+        cost_usd=_or_null(_NUMBER),
+        costs_usd={"type": "object", "additionalProperties": _or_null(_NUMBER)},
+    )
+    return _document(
+        workload=_TEXT,
+        vary=_TEXT,
+        points=_list_of(point),
+        turns=_list_of(_object(before=_TEXT, after=_TEXT, at=_NUMBER)),
+    )
+
+
+def _diff() -> Schema:
+    line = _object(
+        mark={"enum": ["+", "-", "~", "="]}, name=_TEXT, before_usd=_NUMBER, after_usd=_NUMBER
+    )
+    option = _or_null({"type": "object"})
+    return _document(
+        files=_TEXTS,
+        inputs=_list_of(_object(key=_TEXT, before={}, after={})),
+        before=option,
+        after=option,
+        change_usd=_or_null(_NUMBER),
+        lines=_list_of(line),
     )
 
 

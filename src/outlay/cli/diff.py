@@ -1,0 +1,46 @@
+"""`outlay diff`: what another workload file changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outlay.cli.options import json_option, print_document, tell, today
+
+
+@click.command("diff", no_args_is_help=True)
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@json_option
+def command(first: Path, second: Path, as_json: bool) -> int:
+    """Compare two plans: which inputs differ, what is chosen, every line that changed.
+
+    \b
+    Example:
+      outlay diff today.toml with_spot.toml
+      outlay diff a.toml b.toml --json | jq .change_usd
+
+    Exits with 3 when the second has no option that satisfies its limits.
+    """
+    from outlay.difference import difference
+    from outlay.pipeline import plan_workload, profile_for
+    from outlay.report.console import Page
+    from outlay.report.diff_table import difference_document, print_difference
+    from outlay.workload_file import parse_table, read_text, workload_of
+
+    tables, plans = [], []
+    for path in (first, second):
+        written = read_text(path)
+        table = parse_table(written, str(path))
+        workload = workload_of(table, written, str(path), path.parent)
+        tell(f"Planning {path} ...")
+        plans.append(plan_workload(workload, profile_for(workload.step), today=today()))
+        tables.append(table)
+    found = difference((tables[0], tables[1]), (plans[0], plans[1]))
+    names = (str(first), str(second))
+    if as_json:
+        print_document(difference_document(names, found))
+    else:
+        print_difference(Page(), names, found)
+    return 0 if found.after is not None else 3
