@@ -134,13 +134,23 @@ class One:
             return value.likely
         return float(spread_over(value, np.asarray([self.level]))[0])
 
-    def times(self, name: str, mean: Number) -> Number:  # noqa: ARG002
-        """As often as on average."""
-        return mean
+    times = _Likely.times
+    around = _Likely.around
 
-    def around(self, name: str, mean: Number, deviation: Number) -> Number:  # noqa: ARG002
-        """As much as on average."""
-        return mean
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Every input at its likely value but one, which is as given."""
+
+    name: str
+    value: float
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """The given value, or the likely one."""
+        return self.value if name == self.name else LIKELY.of(name, value)
+
+    times = _Likely.times
+    around = _Likely.around
 
 
 @dataclass(frozen=True, slots=True)

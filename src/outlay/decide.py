@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outlay.chance import PERCENTILE_90, Array, Draws, Noted, Number, One, Uncertain
+from outlay.chance import LIKELY, PERCENTILE_90, Array, Draws, Fixed, Noted, Number, One, Uncertain
 from outlay.estimate import Estimate
 from outlay.option import Option, draws_of
 from outlay.plan import Plan
@@ -126,8 +126,12 @@ def _machine_key(option: Option) -> tuple[str, str, str]:
 def trial(plan: Plan) -> Trial | None:
     """Whether to try the choice and its best rival on another GPU first; None without a rival."""
     chosen = plan.chosen
-    rivals = [one for one in rivals_of(plan) if chosen and one.offer.gpu != chosen.offer.gpu]
-    if chosen is None or not rivals or plan.ranked_by != "cost":
+    rivals = [
+        one
+        for one in rivals_of(plan)
+        if chosen and one.offer.gpu != chosen.offer.gpu and one.offer.owned is None
+    ]
+    if chosen is None or chosen.offer.owned or not rivals or plan.ranked_by != "cost":
         return None
     trials = [_trial(chosen, rival) for rival in rivals[:5]]
     return max(trials, key=lambda one: one.gain_usd - one.cost_usd)
@@ -174,13 +178,42 @@ class _Speeds:
             return self.draws.of(name, value)
         return value.likely if isinstance(value, Estimate) else value
 
-    def times(self, name: str, mean: Number) -> Number:  # noqa: ARG002
+    def times(self, name: str, mean: Number) -> Number:
         """As often as on average."""
-        return mean
+        return LIKELY.times(name, mean)
 
-    def around(self, name: str, mean: Number, deviation: Number) -> Number:  # noqa: ARG002
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:
         """As much as on average."""
-        return mean
+        return LIKELY.around(name, mean, deviation)
+
+
+MOST_PER_MONTH = 100_000.0
+
+
+def spot_limit_per_month(spot: Option, kept: Option) -> float | None:
+    """Interruptions a month up to which a spot machine costs less than one that is kept.
+
+    None where it costs more even undisturbed, or less whatever happens.
+    """
+    if kept.cost is None or _usd_at(spot, 0.0) >= kept.usd:
+        return None
+    low, high = 0.0, 1.0
+    while _usd_at(spot, high) < kept.usd:
+        low, high = high, 2 * high
+        if high > MOST_PER_MONTH:
+            return None
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _usd_at(spot, middle) < kept.usd else (low, middle)
+    return low
+
+
+def _usd_at(spot: Option, per_month: float) -> float:
+    try:
+        _, cost = spot.drawn(Fixed("interruption rate", per_month))
+    except NeverEnds:
+        return float("inf")
+    return float("inf") if cost is None else float(cost.usd)
 
 
 def find_option(options: Iterable[Option], asked: str) -> Option | None:

@@ -51,6 +51,8 @@ class Option:
     step: StepPrediction
     samples: float | None
     """Samples the run trains on here."""
+    work: float | None = None
+    """What options are compared by: samples, or hours where those are said to be equal."""
     run: Run | None
     cost: Cost | None
     limits: Limits
@@ -59,6 +61,8 @@ class Option:
     """Why it cannot be taken, beside memory, price, budget and deadline."""
     outcome: Callable[[Luck], Outcome] | None = None
     """The run and its bill under other luck."""
+    keeping: str = ""
+    """Where things are kept, where several places are compared."""
     notes: tuple[str, ...] = ()
     rank: int = 0
     on_frontier: bool = False

@@ -13,9 +13,10 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from itertools import product
 
 from outlay.chance import LIKELY, Luck, Uncertain
 from outlay.cost.bill import Bill, cost_of
@@ -49,7 +50,7 @@ from outlay.trace.bundled import find_profile
 from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Precision, Profile
 from outlay.units import GIB
-from outlay.workload import Step, Workload
+from outlay.workload import WITH_THE_RUN, Step, Workload
 
 
 def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
@@ -63,8 +64,9 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
+        for kept in _kept_somewhere(_with_machines(workload, machines))
         for option in _options(
-            _with_machines(workload, machines),
+            kept,
             profile,
             [offer for offer in offers if offer.owned is None or number == 0],
         )
@@ -100,6 +102,29 @@ def _with_machines(workload: Workload, machines: int) -> Workload:
     return replace(workload, usage=replace(workload.usage, machines=machines))
 
 
+def _kept_somewhere(workload: Workload) -> Iterator[Workload]:
+    """The workload with what is stored at each of the places to compare."""
+    places = [(item.at, *item.also_at) for item in workload.stored]
+    for chosen in product(*places):
+        stored = tuple(
+            replace(item, at=at, also_at=(item.at, *item.also_at) if item.also_at else ())
+            for item, at in zip(workload.stored, chosen, strict=True)
+        )
+        yield replace(workload, stored=stored)
+
+
+def _keeping(workload: Workload, offer: Offer) -> str | None:
+    """Where things lie in words; None where that is another variant's place, said otherwise."""
+    said = []
+    for item in workload.stored:
+        if not item.also_at:
+            continue
+        if item.at == offer.provider and WITH_THE_RUN in item.also_at:
+            return None
+        said.append(f"{item.name} at {offer.provider if item.at == WITH_THE_RUN else item.at}")
+    return ", ".join(said)
+
+
 def _options(workload: Workload, profile: Profile, offers: Sequence[Offer]) -> list[Option]:
     """Every offer in every tenancy that the workload allows."""
     planner = _planner(workload, profile)
@@ -107,6 +132,7 @@ def _options(workload: Workload, profile: Profile, offers: Sequence[Offer]) -> l
         planner.option(offer, tenancy)
         for offer in offers
         for tenancy in offer.tenancies
+        if _keeping(workload, offer) is not None
         if not workload.consider.tenancies or tenancy in workload.consider.tenancies
         if tenancy not in workload.leave_out.tenancies
     ]
@@ -155,12 +181,14 @@ class _Planner:
             tenancy=tenancy,
             step=step,
             samples=_samples(self.workload, step, run),
+            work=_work(self.workload, step, run),
             run=run,
             cost=cost,
             limits=self.workload.limits,
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
+            keeping=_keeping(self.workload, offer) or "",
             notes=option_notes(offer, tenancy, self.profile, step),
         )
 
@@ -179,7 +207,10 @@ class _Planner:
         """The run on an offer and what it costs, as luck has it."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         pace = pace_of(self.workload, step, luck)
-        run = run_of(self.workload, pace, self.habits(offer), rate, luck)
+        workload = self.workload
+        if offer.setup_s is not None:
+            workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
+        run = run_of(workload, pace, self.habits(offer), rate, luck)
         return run, self._cost(offer, tenancy, run, step, luck)
 
     def _cost(
@@ -364,6 +395,13 @@ def habits_at(terms: Terms) -> Habits:
 def _habits_at_home() -> Habits:
     """One's own machine is there, with its environment."""
     return replace(habits_assumed(), provisioning_s=0.0, environment_s=0.0)
+
+
+def _work(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
+    """What a run gets done, by which options are compared: samples, or hours taken as equal."""
+    if workload.length.hours_are_equal:
+        return None if run is None else float(run.training_s)
+    return _samples(workload, step, run)
 
 
 def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from outlay.chance import LIKELY
 from outlay.cost.owning import BOUGHT, break_even_s, resale_usd_of
+from outlay.offers.offer import Owned
 from outlay.option import Option
 from outlay.units import DAY_S, GIB, HOUR_S
 
@@ -21,6 +22,8 @@ class BreakEven:
     """Hours of use of the bought machine after which it is the cheaper one; None: never."""
     life_use_s: float | None
     """Hours it will be used in its life."""
+    calendar_s: float | None
+    """How long that takes at the use it is put to; None where its years are not given."""
     owned_usd_per_hour: float
     rented_usd_per_hour: float
     """What renting the work of one hour of the owned machine costs."""
@@ -50,8 +53,8 @@ class Plan:
 
 
 def equal_work(options: Sequence[Option]) -> bool:
-    """Whether all options train on the same number of samples."""
-    amounts = {round(option.samples) for option in options if option.samples}
+    """Whether all options do the same work."""
+    amounts = {round(option.work) for option in options if option.work}
     return len(amounts) <= 1
 
 
@@ -101,27 +104,33 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     assert cost is not None
     hours = option.busy_s / HOUR_S
     running = option.usd - float(cost.breakdown.line_usd(*BOUGHT))
-    work_ratio = (option.samples or 1.0) / (rented.samples or 1.0)
+    work_ratio = (option.work or 1.0) / (rented.work or 1.0)
     purchase_usd = float(LIKELY.of("", owned.purchase_usd or 0.0))
     resale_usd = float(resale_usd_of(owned, purchase_usd, LIKELY))
     # All that buying brings, over the whole life: purchase less resale, interest, upkeep.
     life = (owned.lifetime_use_s or 0.0) / (option.busy_s * option.step.placement.nodes)
     spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) * life
     rented_usd_per_hour = rented.usd * work_ratio / hours
+    use_s = break_even_s(
+        spread_usd, rented_usd_per_hour=rented_usd_per_hour, owned_usd_per_hour=running / hours
+    )
     return BreakEven(
         buy=option.offer.instance,
         rent=f"{rented.offer.provider} {rented.offer.instance} {rented.tenancy}",
-        use_s=break_even_s(
-            spread_usd,
-            rented_usd_per_hour=rented_usd_per_hour,
-            owned_usd_per_hour=running / hours,
-        ),
+        use_s=use_s,
         life_use_s=owned.lifetime_use_s,
+        calendar_s=_calendar_s(use_s, owned),
         owned_usd_per_hour=running / hours,
         rented_usd_per_hour=rented_usd_per_hour,
         purchase_usd=purchase_usd,
         resale_usd=resale_usd,
     )
+
+
+def _calendar_s(use_s: float | None, owned: Owned) -> float | None:
+    if use_s is None or not owned.life_s or not owned.lifetime_use_s:
+        return None
+    return use_s * owned.life_s / owned.lifetime_use_s
 
 
 Scale = Callable[[Option], tuple[float, float]]

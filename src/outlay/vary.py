@@ -43,6 +43,7 @@ MOST = 24
 """Whole numbers in a range that are all tried; of wider ranges a dozen values is."""
 POINTS = 12
 CURVES = 8
+WHOLE, PER_MILLION = "dollars", "dollars for training a million samples"
 
 _QUANTITY = re.compile(r"(?P<number>[-+]?[0-9][0-9_]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)(?P<unit>.*)")
 
@@ -87,6 +88,8 @@ class Curves:
     """Costs over the values of one input."""
 
     path: str
+    unit: str
+    """What costs are of."""
     points: tuple[Point, ...]
     turns: tuple[Turn, ...]
     named: tuple[str, ...]
@@ -218,13 +221,15 @@ def curves_of(
     tell: Callable[[str], None] = lambda _: None,
 ) -> Curves:
     """The plan at every value, the machines worth a curve, and where the choice turns."""
-    points = []
+    points, units = [], set()
     for value, number in zip(variation.values, variation.numbers, strict=True):
         tell(f"{variation.path} = {value} ...")
         _, plan = plan_at(value)
         points.append(_point(value, number, plan))
+        units.add(WHOLE if plan.ranked_by == "cost" else PER_MILLION)
     return Curves(
         path=variation.path,
+        unit=WHOLE if units == {WHOLE} else PER_MILLION,
         points=tuple(points),
         turns=tuple(_turns(points)),
         named=_worth_a_curve(points),
@@ -236,23 +241,31 @@ def _point(value: Any, number: float, plan: Plan) -> Point:
     for option in plan.options:
         if option.cost is not None and (option.sound or option.offer.quoted):
             kind = kind_of(option)
-            costs[kind] = min(option.usd, costs.get(kind, math.inf))
+            costs[kind] = min(_usd(option, plan), costs.get(kind, math.inf))
     chosen = plan.chosen
     return Point(
         value=value,
         number=number,
         chosen=None if chosen is None else kind_of(chosen),
-        usd=None if chosen is None else chosen.usd,
+        usd=None if chosen is None else _usd(chosen, plan),
         costs=costs,
     )
+
+
+def _usd(option: Option, plan: Plan) -> float:
+    """What a plan is ranked by, in dollars."""
+    if plan.ranked_by == "cost":
+        return option.usd
+    return option.training_usd_per_million_samples or math.inf
 
 
 def kind_of(option: Option) -> str:
     """A machine at a provider, wherever it stands; the user's own by their names."""
     offer = option.offer
+    kept = f", {option.keeping}" if option.keeping else ""
     if offer.quoted:
-        return f"{offer.provider} {offer.instance} {option.tenancy}"
-    return f"{offer.gpus}x {offer.gpu} {offer.provider} {option.tenancy}"
+        return f"{offer.provider} {offer.instance} {option.tenancy}{kept}"
+    return f"{offer.gpus}x {offer.gpu} {offer.provider} {option.tenancy}{kept}"
 
 
 def _turns(points: Sequence[Point]) -> Iterator[Turn]:

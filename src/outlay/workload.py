@@ -43,6 +43,8 @@ class Length:
     global_batch_size: int | None = None
     """The batch `iterations` refers to: with it they are equal work, too."""
     training_s: float | None = None
+    hours_are_equal: bool = False
+    """Whether an hour counts as the same work on every machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,8 @@ class Stored:
     name: str
     size_bytes: float
     at: str = WITH_THE_RUN
+    also_at: tuple[str, ...] = ()
+    """Other places to compare."""
     kind: str = "volume"
     pulled_bytes: float = 0.0
 
@@ -209,6 +213,7 @@ class Quote:
     network_bytes_per_s: float | None = None
     disk: str | None = None
     disk_bytes_per_s: Uncertain | None = None
+    setup_s: Uncertain | None = None
     interruptions_per_month: Uncertain | None = None
     term_s: float | None = None
     """Taken and paid for that long, where it is a commitment."""

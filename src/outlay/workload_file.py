@@ -111,6 +111,7 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
             iterations=file.length.iterations,
             global_batch_size=file.length.global_batch_size,
             training_s=file.length.time,
+            hours_are_equal=file.length.hours_are_equal,
         ),
         data=_dataset(file.data),
         stored=tuple(_stored(item) for item in file.stored),
@@ -263,10 +264,12 @@ def _dataset(table: DataTable) -> Dataset:
 
 
 def _stored(table: StoredTable) -> Stored:
+    first, *others = (table.at,) if isinstance(table.at, str) else table.at or ("run",)
     return Stored(
         name=table.name,
         size_bytes=table.size,
-        at=table.at,
+        at=first,
+        also_at=tuple(others),
         kind=table.kind,
         pulled_bytes=table.pulled or 0.0,
     )
@@ -301,6 +304,7 @@ def _quote(table: OfferTable, number: int, usd: float) -> Quote:
         network_bytes_per_s=_gbit(table.network_gbit),
         disk=table.disk,
         disk_bytes_per_s=_scaled(table.disk_mb_per_s, MB),
+        setup_s=table.setup,
         interruptions_per_month=table.interruptions_per_month,
         term_s=table.term,
         as_of=table.as_of or "",

@@ -57,9 +57,14 @@ def _in_range(text: str, read: Callable[[str], float]) -> Uncertain:
 
 
 def _as_durations(value: object) -> Uncertain:
+    """A duration or a range of them; here none at all (0m) is one, too."""
     if not isinstance(value, str):
         return _as_duration(value)
-    return _in_range(value, _as_duration)
+    return _in_range(value, lambda text: 0.0 if _is_none(text) else _as_duration(text))
+
+
+def _is_none(text: str) -> bool:
+    return _read(duration_s, text) == 0
 
 
 def _as_amounts(value: object) -> Uncertain:
@@ -186,6 +191,9 @@ class LengthTable(_Table):
         None, description="The batch the iterations refer to; without it each machine's own."
     )
     time: Duration | None = Field(None, description="Train for this long, whatever gets done.")
+    hours_are_equal: bool = Field(
+        False, description="With time: an hour counts as the same work on every machine."
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -194,6 +202,8 @@ class LengthTable(_Table):
             raise ValueError("give exactly one of samples, epochs, iterations and time")
         if self.global_batch_size is not None and self.iterations is None:
             raise ValueError("global_batch_size goes with iterations")
+        if self.hours_are_equal and self.time is None:
+            raise ValueError("hours_are_equal goes with time")
         return self
 
 
@@ -245,7 +255,9 @@ class StoredTable(_Table):
 
     name: Name
     size: Size
-    at: Name = "run"
+    at: Name | tuple[Name, ...] = Field(
+        "run", description="run, a provider, or a list of places to compare."
+    )
     kind: Literal["volume", "object", "registry", "disk"] = "volume"
     pulled: Size | None = Field(None, description="Pulled by each machine in each session.")
 
@@ -367,6 +379,7 @@ class OfferTable(_Table):
     network_gbit: Amount | None = Field(
         None, description="Gbit/s of the machine, between several of them."
     )
+    setup: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
     disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
     disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from its disk.")
     interruptions_per_month: Amounts | None = Field(None, description="Of its spot machines.")

@@ -32,7 +32,10 @@ def with_known_places(workload: Workload) -> Workload:
         return name if name in (WITH_THE_RUN, *FREE_SOURCES) else known_provider(name, quoted)
 
     data = replace(workload.data, at=place(workload.data.at), kept_at=place(workload.data.kept_at))
-    stored = tuple(replace(item, at=place(item.at)) for item in workload.stored)
+    stored = tuple(
+        replace(item, at=place(item.at), also_at=tuple(map(place, item.also_at)))
+        for item in workload.stored
+    )
     return replace(workload, data=data, stored=stored)
 
 

@@ -91,6 +91,8 @@ class Offer:
     disk: str | None = None
     """What the user said of its disk: `nvme`, `sata`, `hdd`, `volume` or `network`."""
     disk_bytes_per_s: Uncertain | None = None
+    setup_s: Uncertain | None = None
+    """Of a session on it, where the user stated one."""
     interruptions_per_month: Uncertain | None = None
     """As the user stated it; of bundled offers see `offers.spot`."""
     zones: int = 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from outlay.decide import Trial
+from outlay.decide import Trial, spot_limit_per_month
 from outlay.option import Option
 from outlay.plan import BreakEven, Plan
 from outlay.report.text import (
@@ -17,7 +17,7 @@ from outlay.report.text import (
     usd,
     usd_range,
 )
-from outlay.units import HOUR_S
+from outlay.units import DAY_S, HOUR_S
 from outlay.workload import Workload
 
 
@@ -106,6 +106,9 @@ def _safer(plan: Plan, chosen: Option) -> Iterator[str]:
     kept = next((one for one in plan.options if one.sound and one.tenancy != "spot"), None)
     if kept is not None:
         yield f"Without interruptions: {_named(kept)}, {_figures(kept)}."
+        rate = spot_limit_per_month(chosen, kept)
+        if rate is not None:
+            yield f"Spot pays up to {rate:,.0f} interruptions a month."
 
 
 def _bought(plan: Plan) -> Iterator[str]:
@@ -113,7 +116,7 @@ def _bought(plan: Plan) -> Iterator[str]:
         if one.use_s is None:
             yield f"Buying {one.buy} never pays here."
         else:
-            yield f"Buying {one.buy} pays from {one.use_s / HOUR_S:,.0f} h of use."
+            yield f"Buying {one.buy} pays from {one.use_s / HOUR_S:,.0f} h{_by_the_calendar(one)}."
 
 
 def _named(option: Option) -> str:
@@ -144,7 +147,7 @@ def rent_or_buy(plan: Plan) -> Iterable[str]:
         if one.use_s is None:
             verdict = "never pays: running it costs more than renting the same work"
         else:
-            verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use{_of_its_life(one)}"
+            verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use{_by_the_calendar(one)}"
         resale = f" less {usd(one.resale_usd)} resale" if one.resale_usd else ""
         yield (
             f"{one.buy} ({usd(one.purchase_usd)}{resale}) {verdict}; it costs "
@@ -153,10 +156,12 @@ def rent_or_buy(plan: Plan) -> Iterable[str]:
         )
 
 
-def _of_its_life(one: BreakEven) -> str:
-    if one.use_s is None or one.life_use_s is None:
+def _by_the_calendar(one: BreakEven) -> str:
+    """How long that is at the use it is put to, and whether it lives so long."""
+    if one.calendar_s is None or one.use_s is None or one.life_use_s is None:
         return ""
-    return f", {per_cent(one.use_s / one.life_use_s)} of its {one.life_use_s / HOUR_S:,.0f} h"
+    late = "" if one.use_s <= one.life_use_s else ", which it does not live to see"
+    return f", {one.calendar_s / DAY_S:,.0f} days as it is used{late}"
 
 
 def _no_answer(plan: Plan) -> Text:
@@ -186,7 +191,8 @@ def place_of(option: Option) -> str:
     offer = option.offer
     region = "" if offer.region in ("any", "here") else f" {offer.region}"
     term = "" if offer.commitment is None else f", {offer.commitment.name}"
-    return f"{offer.provider}{region} ({offer.instance}{term})"
+    kept = f"; {option.keeping}" if option.keeping else ""
+    return f"{offer.provider}{region} ({offer.instance}{term}{kept})"
 
 
 def money(amount_usd: float, workload: Workload) -> str:

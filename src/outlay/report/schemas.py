@@ -7,6 +7,7 @@ from typing import Any, get_args
 from outlay.report.json import SCHEMA
 from outlay.trace.step_report import CATEGORIES, PHASES
 from outlay.trace.trace import Kind, Precision
+from outlay.vary import PER_MILLION, WHOLE
 
 Schema = dict[str, Any]
 
@@ -101,6 +102,8 @@ def _plan() -> Schema:
         gpu=_TEXT,
         **_spread(),
         tenancy={"enum": ["on-demand", "spot", "reserved", "owned"]},
+        term=_or_null(_TEXT),
+        keeping=_or_null(_TEXT),
         region=_TEXT,
         price_usd_per_hour=_or_null(_NUMBER),
         price_as_of=_or_null(_TEXT),
@@ -136,6 +139,7 @@ def _plan() -> Schema:
         rent=_TEXT,
         use_s=_or_null(_NUMBER),
         life_use_s=_or_null(_NUMBER),
+        calendar_s=_or_null(_NUMBER),
         owned_usd_per_hour=_NUMBER,
         rented_usd_per_hour=_NUMBER,
         purchase_usd=_NUMBER,
@@ -185,6 +189,7 @@ def _vary() -> Schema:
     return _document(
         workload=_TEXT,
         vary=_TEXT,
+        unit={"enum": [WHOLE, PER_MILLION]},
         points=_list_of(point),
         turns=_list_of(_object(before=_TEXT, after=_TEXT, at=_NUMBER)),
     )

@@ -19,11 +19,14 @@ LETTERS = "ABCDEFGH"
 
 def print_curves(page: Page, name: str, curves: Curves) -> None:
     """Print where the choice turns, the table, and the drawing."""
-    page.print(Text(f"{name}: {curves.path} from {_ends(curves)}"))
+    page.print(Text(f"{name}: {curves.path} from {_ends(curves)}; {curves.unit}"))
     for line in turns(curves):
         page.print(Text(line))
     page.print()
     page.print(Padding(_table(curves, page.width - 2), (0, 0, 0, 2)))
+    page.print()
+    for letter, kind in zip(LETTERS, curves.named, strict=False):
+        page.print(Text(f"  {letter}  {kind}"))
     if len(curves.points) > 2:
         page.print()
         for line in _drawing(curves):
@@ -60,11 +63,7 @@ def _table(curves: Curves, width: int) -> Table:
             letter = LETTERS[curves.named.index(point.chosen)]
         costs = [_cost(point, kind) for kind in curves.named]
         rows.append((_shown(point), letter, *costs))
-    legend = [f"{LETTERS[place]}: {kind}" for place, kind in enumerate(curves.named)]
-    made = table(heads, rows, width, right=(heads[0], *heads[2:]), drop=tuple(reversed(heads[4:])))
-    made.caption = "   ".join(legend)
-    made.caption_justify = "left"
-    return made
+    return table(heads, rows, width, right=(heads[0], *heads[2:]), drop=tuple(reversed(heads[4:])))
 
 
 def _cost(point: Point, kind: str) -> str:
@@ -102,6 +101,7 @@ def curves_document(name: str, curves: Curves) -> Document:
         "schema": SCHEMA,
         "workload": name,
         "vary": curves.path,
+        "unit": curves.unit,
         "points": [
             {
                 "value": point.value,

@@ -38,6 +38,7 @@ def _offer(quote: Quote) -> Offer:
         network_bytes_per_s=quote.network_bytes_per_s,
         disk=quote.disk,
         disk_bytes_per_s=quote.disk_bytes_per_s,
+        setup_s=quote.setup_s,
         interruptions_per_month=quote.interruptions_per_month,
         commitment=_commitment(quote),
         as_of=quote.as_of,
