@@ -13,12 +13,16 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from itertools import product
+from itertools import islice, product
 
-from outlay.chance import LIKELY, Luck, Uncertain
+import numpy as np
+
+from outlay.chance import LIKELY, Luck, Number, Uncertain
 from outlay.cost.bill import Bill, cost_of
 from outlay.cost.lines import Cost
 from outlay.errors import InputError
@@ -36,7 +40,7 @@ from outlay.offers.qualities import lacks
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
 from outlay.option import Option, Outcome
-from outlay.plan import Plan, break_evens, choose, rank_options
+from outlay.plan import Plan, Total, break_evens, choose, rank_options, shortlist
 from outlay.predict import feed as feeding
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.links import Wiring, Within
@@ -58,6 +62,24 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
 
     `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
     """
+    with _without_collecting():
+        return _plan_workload(workload, profile, today)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Without the garbage collector: what a plan is made of lives to its end, and looking for
+    garbage among it takes as long as making it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _plan_workload(workload: Workload, profile: Profile | None, today: str) -> Plan:
     workload = with_known_places(workload)
     profile = profile or profile_for(workload.step)
     offers = _with_terms(candidates(workload, today), workload)
@@ -77,6 +99,16 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
             why="What [consider] and [leave_out] ask for matches no offer.",
             fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
         )
+    return _plan(workload, profile, options, offers, today)
+
+
+def _plan(
+    workload: Workload,
+    profile: Profile,
+    options: Sequence[Option],
+    offers: Sequence[Offer],
+    today: str,
+) -> Plan:
     ranked = rank_options(options)
     return Plan(
         options=ranked,
@@ -91,6 +123,53 @@ def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
     usage, asked = workload.usage, "reserved" in workload.consider.tenancies
     lasting = usage.horizon_s is not None or asked
     return [*offers, *(one for offer in offers if lasting for one in committed(offer))]
+
+
+def rank_offers(
+    workload: Workload,
+    offers: Sequence[Offer],
+    profile: Profile | None = None,
+    *,
+    today: str = "",
+) -> Plan:
+    """The plan of these offers alone, every one of them an option with its bill."""
+    workload = with_known_places(workload)
+    profile = profile or profile_for(workload.step)
+    with _without_collecting():
+        return _plan(workload, profile, _options(workload, profile, offers), offers, today)
+
+
+def best_offers(
+    workload: Workload,
+    offers: Iterable[Offer],
+    profile: Profile | None = None,
+    *,
+    keep: int = 1000,
+    today: str = "",
+) -> Plan:
+    """The plan of any number of offers, in memory for the best `keep` of them and the frontier.
+
+    All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
+    together; what is kept is ranked as every plan is.
+    """
+    workload = with_known_places(workload)
+    profile = profile or profile_for(workload.step)
+    planner = _planner(workload, profile)
+    kept: list[Total] = []
+    with _without_collecting():
+        for chunk in _chunks(offers):
+            kept = shortlist([*kept, *planner.totals(chunk)], keep)
+        options = [planner.option(one.offer, one.tenancy) for one in kept]
+    return _plan(workload, profile, options, [one.offer for one in kept], today)
+
+
+_CHUNK = 50_000
+
+
+def _chunks(offers: Iterable[Offer]) -> Iterator[list[Offer]]:
+    source = iter(offers)
+    while chunk := list(islice(source, _CHUNK)):
+        yield chunk
 
 
 def _machines_tried(workload: Workload) -> list[int]:
@@ -165,6 +244,8 @@ class _Planner:
     habits: Callable[[Offer], Habits]
     predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
+    runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
+    """Likely runs by what they depend on; each with its step, whose identity is in the key."""
 
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
@@ -205,13 +286,61 @@ class _Planner:
 
     def _outcome(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Outcome:
         """The run on an offer and what it costs, as luck has it."""
+        run = self._run(offer, tenancy, step, luck)
+        return run, self._cost(offer, tenancy, run, step, luck)
+
+    def totals(self, offers: Iterable[Offer]) -> Iterator[Total]:
+        """Cost and time of every offer in every tenancy that can be taken."""
+        groups: dict[tuple[Tenancy, str, object], list[Offer]] = {}
+        for offer in offers:
+            for tenancy in offer.tenancies:
+                key = (tenancy, offer.provider, self._kind(offer, tenancy))
+                groups.setdefault(key, []).append(offer)
+        for (tenancy, _, _), members in groups.items():
+            yield from self._group_totals(members, tenancy)
+
+    def _kind(self, offer: Offer, tenancy: Tenancy) -> object:
+        """What offers share whose bills differ in the price alone."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
-        pace = pace_of(self.workload, step, luck)
+        return (
+            offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
+            offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
+            offer.commitment, offer.local_disk_bytes, offer.disk, rate, links_of(offer),
+        )  # fmt: skip
+
+    def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
+        """Cost and time of offers of one kind, their lines worked out together."""
+        first, limits = offers[0], self.workload.limits
+        option = self.option(first, tenancy)
+        prices = [offer.hourly_usd(tenancy) for offer in offers]
+        if option.run is None or option.cost is None or None in prices or option.blocked:
+            return
+        if not (option.runs and option.meets_deadline):
+            return
+        cost = self._priced(
+            first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY
+        )
+        total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),))
+        for offer, usd in zip(offers, total_usd.tolist(), strict=True):
+            within = limits.budget_usd is None or usd <= limits.budget_usd
+            sound = not offer.not_for_sale(tenancy) and not offer.cautions(tenancy)
+            if within and sound:
+                yield Total(usd, option.busy_s, offer, tenancy)
+
+    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Run:
+        """The run on an offer; the likely one is the same on all offers of a kind."""
+        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+        habits = self.habits(offer)
+        key = (id(step), id(habits), rate, offer.setup_s)
+        if luck is LIKELY and key in self.runs:
+            return self.runs[key][1]
         workload = self.workload
         if offer.setup_s is not None:
             workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
-        run = run_of(workload, pace, self.habits(offer), rate, luck)
-        return run, self._cost(offer, tenancy, run, step, luck)
+        run = run_of(workload, pace_of(workload, step, luck), habits, rate, luck)
+        if luck is LIKELY:
+            self.runs[key] = (step, run)
+        return run
 
     def _cost(
         self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Luck
@@ -219,11 +348,24 @@ class _Planner:
         price = _hourly_usd(offer, tenancy)
         if price is None and offer.owned is None:
             return None
+        price_usd = luck.of(f"spot price: {offer.provider}", price or 0.0)
+        return self._priced(offer, tenancy, run, step, price_usd, luck)
+
+    def _priced(
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        run: Run,
+        step: StepPrediction,
+        price_usd_per_hour: Number,
+        luck: Luck,
+    ) -> Cost:
+        """The bill of a run at a price an hour, or at several of them at once."""
         bill = Bill(
             run=run,
             offer=offer,
             tenancy=tenancy,
-            price_usd_per_hour=luck.of(f"spot price: {offer.provider}", price or 0.0),
+            price_usd_per_hour=price_usd_per_hour,
             terms=self.terms,
             gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
             luck=luck,

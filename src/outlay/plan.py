@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.chance import LIKELY
 from outlay.cost.owning import BOUGHT, break_even_s, resale_usd_of
-from outlay.offers.offer import Owned
+from outlay.offers.offer import Offer, Owned, Tenancy
 from outlay.option import Option
 from outlay.units import DAY_S, GIB, HOUR_S
 
@@ -77,6 +77,27 @@ def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
         )
         for rank, option in enumerate(ordered, 1)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Cost and time of an offer, before it is worth an option of its own."""
+
+    usd: float
+    time_s: float
+    offer: Offer
+    tenancy: Tenancy
+
+
+def shortlist(found: Iterable[Total], keep: int) -> list[Total]:
+    """The cheapest, and what is faster than all that is cheaper."""
+    kept: list[Total] = []
+    fastest_s = float("inf")
+    for place, one in enumerate(sorted(found, key=lambda one: (one.usd, one.time_s))):
+        if place < keep or one.time_s < fastest_s:
+            kept.append(one)
+        fastest_s = min(fastest_s, one.time_s)
+    return kept
 
 
 def choose(options: Sequence[Option]) -> Option | None:
