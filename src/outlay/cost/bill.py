@@ -7,7 +7,7 @@ silently. All arithmetic is on `Number`s: one figure, or one for each draw.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,24 +17,9 @@ from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.cost.owning import owned_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
-from outlay.predict.run import Run
+from outlay.predict.run import PARTS, Run
 from outlay.units import HOUR_S, MONTH_S
 from outlay.workload import Workload
-
-HELD = {
-    "provisioning": "provisioning_s",
-    "set-up": "setup_s",
-    "data download": "download_s",
-    "data preparation": "preparation_s",
-    "warm-up": "warmup_s",
-    "compute": "training_s",
-    "evaluation": "evaluation_s",
-    "checkpoints": "checkpoint_s",
-    "spot repetition": "lost_s",
-    "spot restarts": "restart_s",
-    "idle": "idle_s",
-}
-"""The lines of a machine's time, and the part of the run each of them is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +35,11 @@ class Bill:
     gpu_w: float = 0.0
     """Power of all GPUs of the machine under load, for one's own machine."""
     luck: Luck = LIKELY
+    source: str = field(init=False)
+    """Where the price comes from, with its date."""
 
-    @property
-    def source(self) -> str:
-        """Where the price comes from, with its date."""
-        return f"{self.offer.source}, {self.offer.as_of}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", f"{self.offer.source}, {self.offer.as_of}")
 
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
@@ -84,10 +69,8 @@ def billed_s(used_s: Number, terms: Terms) -> Number:
 
 def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
     machines = workload.usage.machines
-    for name, part in HELD.items():
-        time_s = getattr(bill.run, part)
-        if is_some(time_s):
-            yield _time_line(name, time_s, bill, machines)
+    for name, time_s in bill.run.held_s:
+        yield _time_line(name, time_s, bill, machines)
     rounded_s = _rounding_s(bill)
     if is_some(rounded_s):
         yield _rounding_line(rounded_s, bill, machines)
@@ -153,11 +136,17 @@ def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
 
 # What is settled at the end
 
+_HELD = (*PARTS, "billing step")
+
 
 def _settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> Iterator[Line]:
     """What comes off or on top of a provider's bill: blocks, discount, credit, tax."""
     terms = bill.terms(bill.offer.provider)
-    held_usd = sum((one.usd for one in lines if one.name in (*HELD, "billing step")), 0.0)
+    if not (
+        terms.block_usd or terms.discount_fraction or terms.credit_usd or workload.tax_fraction
+    ):
+        return
+    held_usd = sum((one.usd for one in lines if one.name in _HELD), 0.0)
     due_usd = sum((line.usd for line in lines), 0.0)
     for line in (_block(terms, held_usd), _discount(terms, held_usd)):
         if line is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from outlay.chance import Number, is_some
 from outlay.cost.lines import Line
 from outlay.offers.offer import Offer
 from outlay.offers.terms import StorageKind, Terms
+from outlay.predict.remember import Same
 from outlay.predict.run import Run
 from outlay.units import DAY_S, GB, MONTH_S
 from outlay.workload import FREE_SOURCES, WITH_THE_RUN, Stored, Workload
@@ -45,8 +47,17 @@ def kept_lines(
     return lines, tuple(one for one in found if isinstance(one, str))
 
 
-def _kept(workload: Workload) -> Iterator[Stored]:
+def _kept(workload: Workload) -> tuple[Stored, ...]:
     """Everything that lies somewhere and is paid for by the month."""
+    return _kept_of(Same(workload))
+
+
+@lru_cache(maxsize=64)
+def _kept_of(workload: Same[Workload]) -> tuple[Stored, ...]:
+    return tuple(_items(workload.value))
+
+
+def _items(workload: Workload) -> Iterator[Stored]:
     yield from workload.stored
     data, checkpoint = workload.data, workload.checkpoint
     if data.size_bytes is not None and data.storage != "none":

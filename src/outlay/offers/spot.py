@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from outlay.chance import Uncertain
 from outlay.estimate import Estimate
@@ -36,7 +36,12 @@ def spot_risk(offer: Offer) -> SpotRisk:
             source=offer.source,
             is_assumption=False,
         )
-    row = _interruptions().get(offer.identity)
+    return _known_risk(offer.identity)
+
+
+@lru_cache(maxsize=4096)
+def _known_risk(identity: tuple[str, str, str]) -> SpotRisk:
+    row = _interruptions().get(identity)
     if row is not None:
         low = float(row["low_fraction_per_month"])
         high = float(row["high_fraction_per_month"] or assumed("spot_open_bucket_end"))
@@ -45,11 +50,12 @@ def spot_risk(offer: Offer) -> SpotRisk:
             source=f"{row['source']}, {row['as_of']}",
             is_assumption=False,
         )
-    rate = terms_of(offer.provider).spot_interruptions_per_month
+    terms = terms_of(identity[0])
+    rate = terms.spot_interruptions_per_month
     if rate is not None:
         return SpotRisk(
             interruptions_per_month=Estimate(low=rate / 2, likely=rate, high=rate * 2),
-            source=terms_of(offer.provider).source_of("spot_interruption_rate"),
+            source=terms.source_of("spot_interruption_rate"),
             is_assumption=False,
         )
     fact = assumptions()["spot_interruptions_per_month_default"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from outlay.chance import LIKELY, Luck, Number, Uncertain
+from outlay.chance import LIKELY, Luck, Number, Uncertain, is_some
 from outlay.errors import InputError
 from outlay.predict.spot import (
     UNDISTURBED,
@@ -23,6 +23,22 @@ from outlay.workload import FREE_SOURCES, Dataset, Every, Usage, Workload
 _WARNED_S = 60.0
 # Assumes: warned in time to save, a run loses the work of a minute at most.
 _RAREST_PER_S = 1e-12
+
+
+PARTS = {
+    "provisioning": "provisioning_s",
+    "set-up": "setup_s",
+    "data download": "download_s",
+    "data preparation": "preparation_s",
+    "warm-up": "warmup_s",
+    "compute": "training_s",
+    "evaluation": "evaluation_s",
+    "checkpoints": "checkpoint_s",
+    "spot repetition": "lost_s",
+    "spot restarts": "restart_s",
+    "idle": "idle_s",
+}
+"""What a machine is held for: the lines of a bill, and the part of the run each of them is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,16 +100,16 @@ class Run:
     recurring: bool = False
     """Whether it is a month of sessions rather than one run."""
 
+    held_s: tuple[tuple[str, Number], ...] = field(init=False)
+    """What the machine is held for, by the name a bill gives it; without what takes no time."""
     busy_s: Number = field(init=False)
     """Time the machine is held, which is what is billed."""
 
     def __post_init__(self) -> None:
-        parts = (
-            self.provisioning_s, self.setup_s, self.download_s, self.preparation_s, self.warmup_s,
-            self.training_s, self.evaluation_s, self.checkpoint_s, self.lost_s, self.restart_s,
-            self.idle_s,
-        )  # fmt: skip
-        object.__setattr__(self, "busy_s", sum(parts))
+        parts = ((name, getattr(self, part)) for name, part in PARTS.items())
+        held_s = tuple((name, time_s) for name, time_s in parts if is_some(time_s))
+        object.__setattr__(self, "held_s", held_s)
+        object.__setattr__(self, "busy_s", sum(time_s for _, time_s in held_s))
 
     @property
     def due_s(self) -> Number:

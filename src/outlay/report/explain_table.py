@@ -9,7 +9,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.cost.bill import HELD
 from outlay.decide import Swing
 from outlay.offers.qualities import remarks
 from outlay.offers.spot import spot_risk
@@ -97,11 +96,10 @@ def _hours(option: Option, width: int) -> Table:
     """How the time it is held divides."""
     run = option.run
     assert run is not None
-    rows = []
-    for name, part in HELD.items():
-        time_s = float(getattr(run, part))
-        if time_s:
-            rows.append((name, f"{time_s / HOUR_S:,.2f} h", per_cent(time_s / option.busy_s)))
+    rows = [
+        (name, f"{float(time_s) / HOUR_S:,.2f} h", per_cent(float(time_s) / option.busy_s))
+        for name, time_s in run.held_s
+    ]
     rows.append(("all", f"{option.busy_s / HOUR_S:,.2f} h", _sessions(option)))
     return table(("part", "time", "share"), rows, width, right=("time",), wrap="share")
 

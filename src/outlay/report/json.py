@@ -12,7 +12,6 @@ from itertools import zip_longest
 from typing import Any
 
 from outlay.batch import REFERENCE_GPU, GpuMemory, reference_gpu
-from outlay.cost.bill import HELD
 from outlay.decide import Trial, rivals_of, swings, trial
 from outlay.estimate import Estimate
 from outlay.facts import Fact
@@ -157,8 +156,7 @@ def _time_parts(run: Run | None) -> Document:
     """How long the machine is held for what, by the name of the line it is billed in."""
     if run is None:
         return {}
-    parts = {name: float(getattr(run, part)) for name, part in HELD.items()}
-    return {name: time_s for name, time_s in parts.items() if time_s}
+    return {name: float(time_s) for name, time_s in run.held_s}
 
 
 def _break_even_document(one: BreakEven) -> Document:
