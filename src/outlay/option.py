@@ -136,12 +136,18 @@ class Option:
 
     @property
     def merit_usd(self) -> float:
-        """What options are ranked by: the cost, and what waiting and a preference are worth."""
-        if self.run is None:
+        """What options are ranked by: the cost, what waiting and a preference are worth, and what
+        is not priced at what others charge for it."""
+        return self.merit_at(self.usd)
+
+    def merit_at(self, usd: float) -> float:
+        """What it would be ranked by if its bill came to that."""
+        if self.run is None or self.cost is None:
             return float("inf")
         waiting_usd = self.prefer.waiting_usd_per_hour * float(self.run.period_s) / HOUR_S
         preferred = self.offer.provider in self.prefer.providers
-        return self.usd / (1 + self.prefer.premium_fraction * preferred) + waiting_usd
+        billed_usd = (usd + self.cost.usual_usd) / (1 + self.prefer.premium_fraction * preferred)
+        return billed_usd + waiting_usd
 
     @property
     def usd_per_million_samples(self) -> float | None:

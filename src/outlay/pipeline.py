@@ -322,10 +322,11 @@ class _Planner:
         )
         total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),))
         for offer, usd in zip(offers, total_usd.tolist(), strict=True):
+            merit_usd = option.merit_at(usd)
             within = limits.budget_usd is None or usd <= limits.budget_usd
             sound = not offer.not_for_sale(tenancy) and not offer.cautions(tenancy)
             if within and sound:
-                yield Total(usd, option.busy_s, offer, tenancy)
+                yield Total(merit_usd, usd, option.busy_s, offer, tenancy)
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""

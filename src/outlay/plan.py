@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 
 from outlay.chance import LIKELY
 from outlay.cost.owning import BOUGHT, break_even_s, resale_usd_of
@@ -83,6 +84,7 @@ def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
 class Total:
     """Cost and time of an offer, before it is worth an option of its own."""
 
+    merit_usd: float
     usd: float
     time_s: float
     offer: Offer
@@ -91,13 +93,15 @@ class Total:
 
 def shortlist(found: Iterable[Total], keep: int) -> list[Total]:
     """The cheapest, and what is faster than all that is cheaper."""
-    kept: list[Total] = []
+    everything = list(found)
+    best = nsmallest(keep, everything, key=lambda one: (one.merit_usd, one.time_s))
+    kept = {id(one): one for one in best}
     fastest_s = float("inf")
-    for place, one in enumerate(sorted(found, key=lambda one: (one.usd, one.time_s))):
-        if place < keep or one.time_s < fastest_s:
-            kept.append(one)
-        fastest_s = min(fastest_s, one.time_s)
-    return kept
+    for one in sorted(everything, key=lambda one: (one.usd, one.time_s)):
+        if one.time_s < fastest_s:
+            kept[id(one)] = one
+            fastest_s = one.time_s
+    return list(kept.values())
 
 
 def choose(options: Sequence[Option]) -> Option | None:

@@ -44,7 +44,7 @@ class Bill:
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
     """The cost of a run: on a rented machine, or on one's own."""
-    kept, unknown = kept_lines(workload, bill.offer, bill.run, bill.terms)
+    kept, unpriced = kept_lines(workload, bill.offer, bill.run, bill.terms)
     if bill.offer.owned is None:
         lines = [*_time_lines(workload, bill), *kept]
         lines += _settled(workload, bill, lines)
@@ -53,7 +53,7 @@ def cost_of(workload: Workload, bill: Bill) -> Cost:
         lines = [*owned, *kept]
     lines += _own_time(workload, bill)
     worth = tuple(line for line in lines if is_some(line.usd))
-    return Cost(breakdown=Breakdown(lines=worth), unknown=unknown)
+    return Cost(breakdown=Breakdown(lines=worth), unpriced=unpriced)
 
 
 def billed_s(used_s: Number, terms: Terms) -> Number:

@@ -9,9 +9,14 @@ from functools import lru_cache
 import numpy as np
 
 from outlay.chance import Number, is_some
-from outlay.cost.lines import Line
+from outlay.cost.lines import Line, Unpriced
 from outlay.offers.offer import Offer
-from outlay.offers.terms import StorageKind, Terms
+from outlay.offers.terms import (
+    StorageKind,
+    Terms,
+    usual_egress_usd_per_byte,
+    usual_usd_per_byte_month,
+)
 from outlay.predict.remember import Same
 from outlay.predict.run import Run
 from outlay.units import DAY_S, GB, MONTH_S
@@ -39,12 +44,12 @@ class _Place:
 
 def kept_lines(
     workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
-) -> tuple[list[Line], tuple[str, ...]]:
+) -> tuple[list[Line], tuple[Unpriced, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
     place = _Place(offer=offer, run=run, terms=terms)
     found = [*_storage(workload, place), *_transfer(workload, place)]
     lines = [one for one in found if isinstance(one, Line)]
-    return lines, tuple(one for one in found if isinstance(one, str))
+    return lines, tuple(one for one in found if isinstance(one, Unpriced))
 
 
 def _kept(workload: Workload) -> tuple[Stored, ...]:
@@ -66,7 +71,7 @@ def _items(workload: Workload) -> Iterator[Stored]:
         yield Stored(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
-def _storage(workload: Workload, place: _Place) -> Iterator[Line | str]:
+def _storage(workload: Workload, place: _Place) -> Iterator[Line | Unpriced]:
     for item in _kept(workload):
         at = place.named(item.at)
         if place.is_free(at):
@@ -78,10 +83,18 @@ def _storage(workload: Workload, place: _Place) -> Iterator[Line | str]:
         kind: StorageKind = item.kind  # type: ignore[assignment]  # checked when read
         rate = terms.storage_usd_per_byte_month.get(kind)
         if rate is None:
-            yield f"{kind} storage of the {item.name} at {terms.name}: no price known"
+            what = f"{kind} storage of the {item.name} at {terms.name}"
+            yield _unpriced(what, usual_usd_per_byte_month(kind), item.size_bytes, place.run.kept_s)
         else:
             source = terms.source_of(f"{kind}_storage")
             yield _storage_line(item, terms, rate, place.run.kept_s, source)
+
+
+def _unpriced(what: str, usual: float | None, size_bytes: float, kept_s: Number) -> Unpriced:
+    return Unpriced(
+        what=f"{what}: no price known",
+        usual_usd=None if usual is None else kept_s * (size_bytes * usual / MONTH_S),
+    )
 
 
 def _storage_line(
@@ -98,7 +111,7 @@ def _storage_line(
     )
 
 
-def _disk(item: Stored, terms: Terms, run: Run) -> Iterator[Line | str]:
+def _disk(item: Stored, terms: Terms, run: Run) -> Iterator[Line | Unpriced]:
     """The machine's own disk: one price while it runs, another while it is stopped."""
     stopped_s = np.maximum(run.kept_s - run.busy_s, 0.0)
     spans = (
@@ -109,7 +122,8 @@ def _disk(item: Stored, terms: Terms, run: Run) -> Iterator[Line | str]:
         if not is_some(time_s):
             continue
         if rate is None:
-            yield f"disk of the {item.name} at {terms.name}{when}: no price known"
+            what = f"disk of the {item.name} at {terms.name}{when}"
+            yield _unpriced(what, usual_usd_per_byte_month("volume"), item.size_bytes, time_s)
         else:
             source = terms.source_of(f"{kind}_storage")
             yield _storage_line(item, terms, rate, time_s, source, when)
@@ -144,7 +158,7 @@ def _pulls(workload: Workload, place: _Place) -> Iterator[_Pull]:
         yield _Pull(place=data.kept_at, name="dataset", moved_bytes=data.size_bytes * every)
 
 
-def _transfer(workload: Workload, place: _Place) -> Iterator[Line | str]:
+def _transfer(workload: Workload, place: _Place) -> Iterator[Line | Unpriced]:
     """What leaving each place costs; all that leaves a provider shares its free allowance."""
     months = np.maximum(place.run.period_s / MONTH_S, 1.0)
     free_left: dict[str, Number] = {}
@@ -157,7 +171,11 @@ def _transfer(workload: Workload, place: _Place) -> Iterator[Line | str]:
             continue
         terms = place.terms(at)
         if terms.egress_usd_per_byte is None:
-            yield f"transfer of the {pull.name} out of {terms.name}: no price known"
+            usual = usual_egress_usd_per_byte()
+            yield Unpriced(
+                what=f"transfer of the {pull.name} out of {terms.name}: no price known",
+                usual_usd=None if usual is None else pull.moved_bytes * usual,
+            )
             continue
         allowance = free_left.get(at, (terms.egress_free_bytes_per_month or 0.0) * months)
         free_bytes = np.minimum(allowance, pull.moved_bytes)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from outlay.chance import Number
 
 
@@ -45,11 +47,30 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unpriced:
+    """Something that will be charged at a price nobody found out."""
+
+    what: str
+    usual_usd: Number | None = None
+    """What it would cost at what others usually charge; None where nobody is known to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """A run's cost in lines, and what could not be priced."""
 
     breakdown: Breakdown
-    unknown: tuple[str, ...] = ()
+    unpriced: tuple[Unpriced, ...] = ()
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What could not be priced, in words."""
+        return tuple(one.what for one in self.unpriced)
+
+    @property
+    def usual_usd(self) -> float:
+        """What all that would usually cost: in no total, but no advantage either."""
+        return sum(float(np.mean(one.usual_usd)) for one in self.unpriced if one.usual_usd)
 
     @property
     def usd(self) -> Number:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import median
 from typing import Literal
 
 from outlay.errors import NotKnown
@@ -59,6 +60,23 @@ def all_terms() -> Mapping[str, Terms]:
     for row in (*rows_of("providers.csv"), *rows_of("provider_qualities.csv")):
         facts.setdefault(row["provider"], {})[row["parameter"]] = fact_of(row)
     return {provider: _terms(provider, of_one) for provider, of_one in facts.items()}
+
+
+@cache
+def usual_usd_per_byte_month(kind: StorageKind) -> float | None:
+    """What storage of a kind usually costs: the middle of the providers that say."""
+    return _middle([terms.storage_usd_per_byte_month.get(kind) for terms in all_terms().values()])
+
+
+@cache
+def usual_egress_usd_per_byte() -> float | None:
+    """What transfer out of a provider usually costs: the middle of those that say."""
+    return _middle([terms.egress_usd_per_byte for terms in all_terms().values()])
+
+
+def _middle(known: Iterable[float | None]) -> float | None:
+    values = [value for value in known if value is not None]
+    return median(values) if values else None
 
 
 def terms_of(provider: str) -> Terms:

@@ -18,8 +18,10 @@ from outlay.predict.spot import (
 )
 from outlay.predict.step import StepPrediction
 from outlay.units import DAY_S, HOUR_S, MONTH_S, WEEK_S
-from outlay.workload import FREE_SOURCES, Dataset, Every, Usage, Workload
+from outlay.workload import Dataset, Every, Usage, Workload
 
+KEPT = ("volume", "object")
+"""Storage that can be filled before a machine is rented."""
 _WARNED_S = 60.0
 # Assumes: warned in time to save, a run loses the work of a minute at most.
 _RAREST_PER_S = 1e-12
@@ -92,6 +94,8 @@ class Run:
     interruptions: Number = 0.0
     waiting_s: Number = 0.0
     """For machines to replace those taken away; not billed."""
+    upload_s: Number = 0.0
+    """From home to where the data is kept, before a machine is rented; not billed."""
     period_s: Number = 0.0
     """From the first session's start to the last one's end."""
     kept_s: Number = 0.0
@@ -197,10 +201,13 @@ def run_of(
         idle_s=luck.of("idle time", usage.idle_s) * sessions,
         interruptions=spot.count,
         waiting_s=spot.count * luck.of("waiting for a machine", habits.requeue_s),
+        upload_s=_uploaded_s(workload.data, habits, luck),
         checkpoint_interval_s=work.interval_s,
         recurring=usage.sessions_per_month is not None,
     )
     period_s = _period_s(run.busy_s + run.waiting_s, usage)
+    if not run.recurring:
+        period_s = period_s + run.upload_s
     if habits.weekly_s is not None and usage.sessions_per_month is None:
         period_s = np.maximum(period_s, run.busy_s * (WEEK_S / habits.weekly_s) - WEEK_S)
     kept_s = period_s if usage.storage_s is None else usage.storage_s
@@ -284,12 +291,23 @@ def _start(workload: Workload, habits: Habits, luck: Luck) -> _Start:
 
 def _fetched_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
     """Time a machine waits for its data, once."""
-    if data.at in FREE_SOURCES and data.preparation_s != 0.0:
-        return 0.0  # Assumes: a stated preparation time includes fetching from outside.
     if data.at == "home":
-        rate = luck.of("upload from home", data.upload_bytes_per_s or habits.upload_bytes_per_s)
-    else:
-        rate = luck.of("download", data.download_bytes_per_s or habits.download_bytes_per_s)
+        return 0.0 if data.storage in KEPT else _from_home_s(data, habits, luck)
+    if data.at == "internet" and data.preparation_s != 0.0:
+        return 0.0  # Assumes: a stated preparation time includes fetching from outside.
+    rate = luck.of("download", data.download_bytes_per_s or habits.download_bytes_per_s)
+    return (data.size_bytes or 0.0) / rate
+
+
+def _uploaded_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
+    """Time to bring data from home to a volume or an object store, which needs no GPU."""
+    if data.at != "home" or data.storage not in KEPT:
+        return 0.0
+    return _from_home_s(data, habits, luck)
+
+
+def _from_home_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
+    rate = luck.of("upload from home", data.upload_bytes_per_s or habits.upload_bytes_per_s)
     return (data.size_bytes or 0.0) / rate
 
 

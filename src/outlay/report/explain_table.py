@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from outlay.cost.lines import Unpriced
 from outlay.decide import Swing
 from outlay.offers.qualities import remarks
 from outlay.offers.spot import spot_risk
@@ -86,10 +88,17 @@ def bill(option: Option, workload: Workload, width: int) -> Table:
     if workload.rate_as_of:
         own += f", rate of {workload.rate_as_of}"
     rows.append(("total", usd(option.usd), "" if total is None else usd_range(total), own))
-    rows += [("not priced", "unknown", "", missing) for missing in option.cost.unknown]
+    rows += [("not priced", "unknown", "", _missing(one)) for one in option.cost.unpriced]
     return table(
         ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
     )
+
+
+def _missing(one: Unpriced) -> str:
+    if one.usual_usd is None:
+        return one.what
+    usual = usd(float(np.mean(one.usual_usd)))
+    return f"{one.what}; {usual} at what is usual, which counts in the ranking"
 
 
 def _hours(option: Option, width: int) -> Table:
