@@ -44,7 +44,11 @@ class Host:
 class Delivered:
     """Samples a second that reach the GPUs of one machine, and what limits them."""
 
-    samples_per_s: Estimate
+    first: Estimate
+    """In the first epoch, which is read from the disk."""
+    later: Estimate
+    """In the others, which may come from RAM."""
+    epochs: float
     by: str
     """`decoding` or `reading`, with the figures, in words."""
 
@@ -82,48 +86,62 @@ def _image_samples_per_s(match: re.Match[str], rates: Rates) -> Estimate:
 
 
 def delivered(data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates) -> Delivered:
-    """What reaches the GPUs of a machine."""
+    """What reaches the GPUs of a machine: the slowest stage, in the first epoch and later."""
     decoded = _decoded(feed, host, rates)
-    read = _read(data, feed, host, epochs, rates)
-    if read is None and decoded is None:
+    first, later = _read(data, feed, host, rates)
+    if first is None and decoded is None:
         raise InputError(
             "The input pipeline has no limit that could be worked out.",
             why="data says something of it, but neither what a sample is nor how large.",
             fix="Give data.kind or data.decode_per_vcpu, or data.size and data.samples.",
         )
-    known = [one for one in (decoded, read) if one is not None]
-    return min(known, key=lambda one: one.samples_per_s.likely)
+    slowest_first = min(filter(None, (decoded, first)), key=_likely)
+    slowest_later = min(filter(None, (decoded, later)), key=_likely)
+    return Delivered(
+        first=slowest_first[0],
+        later=slowest_later[0],
+        epochs=max(epochs, 1.0),
+        by=(slowest_later if epochs > 1.5 else slowest_first)[1],
+    )
 
 
-def _decoded(feed: Feed, host: Host, rates: Rates) -> Delivered | None:
+Stage = tuple[Estimate, str]
+"""Samples a second of one stage, and the stage in words."""
+
+
+def _likely(stage: Stage) -> float:
+    return stage[0].likely
+
+
+def _decoded(feed: Feed, host: Host, rates: Rates) -> Stage | None:
     """All threads that are not busy with a GPU, decoding; unknown without their number."""
     each = thread_samples_per_s(feed, rates)
     if each is None or host.vcpus is None:
         return None
     threads = max(host.vcpus - host.gpus, 1.0)
-    return Delivered(
-        samples_per_s=each.scaled(threads),
-        by=f"decoding: {threads:g} CPU threads x {each.likely:,.0f} samples/s",
+    return (
+        each.scaled(threads),
+        f"decoding, {threads:g} CPU threads x {each.likely:,.0f} samples/s",
     )
 
 
-def _read(data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates) -> Delivered | None:
-    """What the disk delivers on average over all epochs, the first without a cache."""
+def _read(data: Dataset, feed: Feed, host: Host, rates: Rates) -> tuple[Stage | None, Stage | None]:
+    """What the disk delivers in the first epoch, and in later ones beside what RAM holds."""
     sample_bytes = feed.sample_bytes
     if sample_bytes is None and data.size_bytes is not None and data.samples:
         sample_bytes = data.size_bytes / data.samples
     if sample_bytes is None:
-        return None
+        return None, None
     rate = host.disk_bytes_per_s
     spread = rate if isinstance(rate, Estimate) else Estimate.exactly(rate)
-    later = _read_share(data, feed, host, rates)
-    share = (1 + later * max(epochs - 1, 0)) / max(epochs, 1)
-    cached = "" if share == 1 else f", {share:.0%} of it read from there, the rest from RAM"
-    return Delivered(
-        samples_per_s=spread.scaled(1 / (sample_bytes * max(share, 1e-9))),
-        by=f"reading: {host.disk} at {spread.likely / 1e6:,.0f} MB/s, "
-        f"{sample_bytes / 1e3:,.0f} KB a sample{cached}",
+    said = (
+        f"reading, {host.disk} at {spread.likely / 1e6:,.0f} MB/s, "
+        f"{sample_bytes / 1e3:,.0f} KB a sample"
     )
+    share = _read_share(data, feed, host, rates)
+    cached = "" if share == 1 else f", {share:.0%} of it from there and the rest from RAM"
+    first = (spread.scaled(1 / sample_bytes), said)
+    return first, (spread.scaled(1 / (sample_bytes * max(share, 1e-6))), said + cached)
 
 
 def _read_share(data: Dataset, feed: Feed, host: Host, rates: Rates) -> float:
@@ -146,24 +164,30 @@ def _read_share(data: Dataset, feed: Feed, host: Host, rates: Rates) -> float:
 
 
 def fed(step: StepPrediction, given: Delivered) -> StepPrediction:
-    """A step that waits for its input where that takes longer than the step itself."""
+    """A step that waits for its input where that takes longer than the step itself.
+
+    Its time is the mean over all epochs: the first one, and those that RAM helps.
+    """
     samples = step.global_batch_size / max(step.placement.nodes, 1)
-    rate = given.samples_per_s
-    input_s = Estimate(
-        low=samples / rate.high, likely=samples / rate.likely, high=samples / rate.low
+    share = 1 / given.epochs
+
+    def at(time_s: float, first: float, later: float) -> float:
+        return share * max(time_s, samples / first) + (1 - share) * max(time_s, samples / later)
+
+    time_s = Estimate(
+        low=at(step.step_time_s.low, given.first.high, given.later.high),
+        likely=at(step.step_time_s.likely, given.first.likely, given.later.likely),
+        high=at(step.step_time_s.high, given.first.low, given.later.low),
     )
-    time_s = step.step_time_s
-    if input_s.high <= time_s.low:
-        return replace(step, input_s=input_s.likely)
-    waits = input_s.likely > time_s.likely
+    slowest = given.later if given.epochs > 1.5 else given.first
+    input_s = samples / slowest.likely
+    waits = input_s > step.step_time_s.likely
+    taken = samples / step.step_time_s.likely
+    said = f"{given.by}: {slowest.likely:,.0f} samples/s, the GPUs take {taken:,.0f}"
     return replace(
         step,
-        input_s=input_s.likely,
-        step_time_s=Estimate(
-            low=max(time_s.low, input_s.low),
-            likely=max(time_s.likely, input_s.likely),
-            high=max(time_s.high, input_s.high),
-        ),
+        input_s=input_s,
+        step_time_s=time_s,
         bound="input" if waits else step.bound,
-        notes=(*step.notes, f"waits for its input: {given.by}") if waits else step.notes,
+        notes=(*step.notes, f"{'waits for its input' if waits else 'input keeps up'}: {said}"),
     )
