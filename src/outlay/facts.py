@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from outlay.errors import OutlayError
+from outlay.errors import NotKnown, OutlayError
 
 DATA = Path(__file__).parent / "data"
 GUESS = "guess"
@@ -92,3 +92,23 @@ def assumed(name: str) -> float:
     if number is None:
         raise LookupError(f"the assumption {name} has no number")
     return number
+
+
+def usd_per_unit(currency: str) -> float:
+    """One unit of a currency in dollars."""
+    if currency.upper() == "USD":
+        return 1.0
+    fact = assumptions().get(f"usd_per_{currency.lower()}")
+    if fact is None or fact.number is None or not fact.unit.startswith("USD/"):
+        known = ["USD", *sorted(row.unit.removeprefix("USD/") for row in _rates())]
+        raise NotKnown("currency", currency, known, fix=f"Known: {', '.join(known)}.")
+    return fact.number
+
+
+def _rates() -> list[Fact]:
+    """The exchange rates of the assumptions."""
+    return [
+        fact
+        for name, fact in assumptions().items()
+        if name.startswith("usd_per_") and fact.unit.startswith("USD/")
+    ]

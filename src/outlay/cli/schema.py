@@ -6,7 +6,18 @@ import click
 
 from outlay.cli.options import print_document
 
-NAMES = ("workload", "plan", "offers", "gpus", "predict", "fit", "host", "trace", "profiles")
+NAMES = (
+    "workload",
+    "plan",
+    "offers",
+    "gpus",
+    "predict",
+    "fit",
+    "build",
+    "host",
+    "trace",
+    "profiles",
+)
 
 
 @click.command("schema", no_args_is_help=True)
