@@ -1,4 +1,4 @@
-"""A machine with everything that is said about it: what it costs, which rules hold, what to know."""
+"""A machine and all that is said about it: its cost, which rules hold, what to know."""
 
 from __future__ import annotations
 
