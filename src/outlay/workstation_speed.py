@@ -44,7 +44,8 @@ def speed_of(training: Training | None) -> SpeedOf:
         if training is None or not build.cards:
             return None
         rate = input_samples_per_s(build, training)
-        key = (tuple(card.gpu.name for card in build.cards), _threads(build), rate)
+        gpus = tuple(card.gpu.name for card in build.cards)
+        key = (gpus, _threads(build), build.power_limit_w, rate)
         if key not in known:
             known[key] = _speed(build, training, rate)
         return known[key]
