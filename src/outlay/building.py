@@ -13,7 +13,7 @@ from outlay.workstation.choose import Choice, cheapest, choices
 from outlay.workstation.describe import Described
 from outlay.workstation.judged import Judged, judged
 from outlay.workstation.machine import Build, part_of
-from outlay.workstation.parts import Kind
+from outlay.workstation.parts import Kind, letters
 from outlay.workstation.prices import card_price
 from outlay.workstation.upgrade import upgraded
 from outlay.workstation_speed import Training, input_note, speed_of
@@ -95,8 +95,17 @@ def _judged(
     return judged(
         build,
         asked.catalogue,
-        notes=(*notes, *input_note(build, training)),
+        notes=(*notes, *input_note(build, training), *_strangers(build, asked)),
         speed=speed_of(training)(build),
         trained=training.profile.name if training else "",
         budget_usd=asked.budget_usd,
+    )
+
+
+def _strangers(build: Build, asked: Asked) -> list[str]:
+    """Prices of the user's that went nowhere, lest a misspelt name goes unnoticed."""
+    here = {letters(part.name) for _, part, _ in build.parts}
+    unused = [name for name in asked.catalogue.strangers if letters(name) not in here]
+    return (
+        [f"No part is known as {', '.join(unused)}: those prices are not used."] if unused else []
     )

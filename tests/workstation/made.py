@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.builders import a_fact, a_gpu
 
-from outlay.workstation.machine import Build, Card, Use
+from outlay.workstation.card import Card
+from outlay.workstation.machine import Build, Use
 from outlay.workstation.parts import Catalogue, Part, Price
 
 

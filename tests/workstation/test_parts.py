@@ -9,7 +9,7 @@ from tests.workstation.made import a_catalogue, a_part, a_price
 from outlay.errors import InputError, NotKnown
 from outlay.facts import usd_per_unit
 from outlay.gpu_names import find_gpu
-from outlay.workstation.machine import card_of
+from outlay.workstation.card import card_of
 from outlay.workstation.parts import catalogue, price_in
 from outlay.workstation.prices import card_price, read_prices
 

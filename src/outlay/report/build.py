@@ -125,7 +125,7 @@ def _is(amount: int) -> str:
 
 def _first_fix(found: Judged) -> str:
     fixes = [f"{one.rule}: {advice}" for one in found.having("broken") if (advice := _advice(one))]
-    return f"Fix: {'; '.join(fixes)}." if fixes else "No part in the table mends it."
+    return f"To mend {fixes[0]}." if fixes else ""
 
 
 def _speed(found: Judged) -> str:
@@ -133,7 +133,9 @@ def _speed(found: Judged) -> str:
     if speed is None:
         return ""
     before = found.changes[0].before if found.changes else None
-    now = f"{_rate(speed)} samples/s of {found.trained} (bound by {speed.bound})"
+    low, high = speed.samples_per_s.low, speed.samples_per_s.high
+    now = f"{_rate(speed)} samples/s ({low:,.3g}-{high:,.3g}) of {found.trained}"
+    now += f", bound by {speed.bound}"
     if before is None:
         return f"It trains {now}."
     ratio = speed.samples_per_s.likely / before.samples_per_s.likely

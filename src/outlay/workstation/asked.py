@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outlay.errors import InputError, NoOption
 from outlay.units import GB, size_bytes
 from outlay.workstation.assemble import Order
+from outlay.workstation.card import Card, card_of
 from outlay.workstation.choose import Choice, choices, with_choice
-from outlay.workstation.machine import Build, Card, Use, card_of
+from outlay.workstation.describe_schema import is_size, watts_in
+from outlay.workstation.machine import Build, Use
 from outlay.workstation.parts import NOUNS, Catalogue, Kind
 
-_SIZE = re.compile(r"[0-9][0-9.,_]*\s*[GTM]i?B", re.IGNORECASE)
-_WATTS = re.compile(r"([0-9][0-9,_]*)\s*W", re.IGNORECASE)
 _MOST_CARDS = 16
 
 
@@ -83,9 +82,8 @@ def _cards(catalogue: Catalogue, wanted: Sequence[tuple[str, int]]) -> tuple[Car
 def _size(kind: Kind, text: str) -> float | None:
     """GB or watts where a text is a size rather than a name."""
     if kind == "psu":
-        watts = _WATTS.fullmatch(text.strip())
-        return float(re.sub(r"[,_]", "", watts[1])) if watts else None
-    if kind in ("memory", "ssd", "hdd") and _SIZE.fullmatch(text.strip()):
+        return watts_in(text)
+    if kind in ("memory", "ssd", "hdd") and is_size(text):
         return size_bytes(text.replace("iB", "B")) / GB
     return None
 

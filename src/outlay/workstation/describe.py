@@ -8,6 +8,7 @@ from pathlib import Path
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, usd_per_unit
+from outlay.workstation.card import Card, card_of
 from outlay.workstation.describe_schema import (
     BoardTable,
     CardTable,
@@ -21,7 +22,7 @@ from outlay.workstation.describe_schema import (
     PartTable,
     SupplyTable,
 )
-from outlay.workstation.machine import Build, Card, card_of
+from outlay.workstation.machine import Build
 from outlay.workstation.parts import NOUNS, Catalogue, Kind, Part, Price
 from outlay.workstation.toml_text import read_toml
 

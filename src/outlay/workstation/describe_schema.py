@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -41,6 +42,21 @@ Slots = Annotated[str, BeforeValidator(_as_slots, json_schema_input_type=str)]
 def _as_table(value: object, key: str = "name") -> object:
     """A bare name as the table that holds it."""
     return {key: value} if isinstance(value, str) else value
+
+
+_SIZE = re.compile(r"[0-9][0-9.,_]*\s*[GTM]i?B", re.IGNORECASE)
+_WATTS = re.compile(r"([0-9]+)\s*W", re.IGNORECASE)
+
+
+def is_size(value: object) -> bool:
+    """Whether a text is a size such as `64GB` rather than a name."""
+    return isinstance(value, str) and _SIZE.fullmatch(value.strip()) is not None
+
+
+def watts_in(value: object) -> float | None:
+    """The watts of a text such as `1600W`; None where it is something else."""
+    match = _WATTS.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else float(match[1])
 
 
 def _as_list(value: object) -> object:
@@ -111,8 +127,7 @@ class MemoryTable(PartTable):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        is_size = isinstance(value, str) and value.strip()[:1].isdigit() and " " not in value
-        return _as_table(value, "size" if is_size else "name")
+        return _as_table(value, "size" if is_size(value) else "name")
 
 
 class DriveTable(PartTable):
@@ -125,17 +140,22 @@ class DriveTable(PartTable):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        is_size = isinstance(value, str) and value.strip()[:1].isdigit() and " " not in value
-        return _as_table(value, "size" if is_size else "name")
+        return _as_table(value, "size" if is_size(value) else "name")
 
 
 class SupplyTable(PartTable):
-    """The power supply."""
+    """The power supply; bare watts such as "1600W" will do."""
 
     watts: Watts | None = None
     eight_pin: Few | None = None
     sixteen_pin: Few | None = None
     efficiency: Name | None = Field(None, description="Gold, Platinum, Titanium ...")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        watts = watts_in(value)
+        return _as_table(value) if watts is None else {"watts": watts}
 
 
 class CaseTable(PartTable):

@@ -86,6 +86,8 @@ class Catalogue:
     """What is older than a year by this day is an old price; empty: none is."""
     used: bool = False
     """Whether prices of used cards come first."""
+    strangers: Sequence[str] = ()
+    """Names with a price of one's own that no table has."""
 
     def of(self, kind: Kind) -> list[Part]:
         """The parts of a kind, cheapest first, those without a price last."""
@@ -153,22 +155,29 @@ def catalogue(
     own_prices: Prices | None = None, today: str = "", *, used: bool = False
 ) -> Catalogue:
     """The bundled parts, with prices of one's own in place of the table's."""
-    own = {letters(_whole_name(name)): price for name, price in (own_prices or {}).items()}
+    meant = {name: _whole_name(name) for name in own_prices or {}}
+    own = {letters(meant[name] or name): price for name, price in (own_prices or {}).items()}
     parts = [
         replace(part, price=own.get(letters(part.name), part.price)) for part in bundled_parts()
     ]
-    return Catalogue(parts=parts, own_prices=own, today=today, used=used)
+    return Catalogue(
+        parts=parts,
+        own_prices=own,
+        today=today,
+        used=used,
+        strangers=[name for name in meant if meant[name] is None],
+    )
 
 
-def _whole_name(name: str) -> str:
-    """The name in the tables that a name in a price list means; itself where none is meant."""
+def _whole_name(name: str) -> str | None:
+    """The name in the tables that a name in a price list means."""
     found = _matching(bundled_parts(), name)
     if len(found) == 1:
         return found[0].name
     try:
         return find_gpu(name).gpu.name
     except NotKnown:
-        return name
+        return None
 
 
 @cache

@@ -6,7 +6,8 @@ import math
 import re
 
 from outlay.facts import NONE
-from outlay.workstation.machine import Build, Card
+from outlay.workstation.card import Card
+from outlay.workstation.machine import Build
 from outlay.workstation.rules_fit import unknown
 from outlay.workstation.verdict import Verdict, rulebook, ruled, unchecked
 
@@ -18,8 +19,6 @@ CIRCUITS = {
     "jp": "jp_15a_100v",
 }
 """What one ordinary circuit of a country carries: its row."""
-_WIDER = {"us": "a 20 A circuit (1,920 W)"}
-"""The next larger circuit people have."""
 _LOW_VOLTAGE = ("us", "jp")
 _GRADES = ("titanium", "platinum", "gold", "silver", "bronze")
 _HALF_TO_FULL = 0.75
@@ -196,7 +195,7 @@ def wall_verdict(build: Build) -> Verdict:
     broken = drawn > carries
     room_w = carries * efficiency(build)
     way_out = limited(build, room_w, _training_cpu_w(build)) if broken else ""
-    wider = _WIDER.get(build.use.country, "") if broken else ""
+    wider = _wider(build.use.country, drawn) if broken else ""
     return Verdict(
         rule="wall circuit",
         state="broken" if broken else "ok",
@@ -205,3 +204,11 @@ def wall_verdict(build: Build) -> Verdict:
         source=source,
         fix=", or ".join(filter(None, (way_out, wider))),
     )
+
+
+def _wider(country: str, drawn_w: float) -> str:
+    """The larger circuit that some have at home, where it carries the machine."""
+    carries = ruled("us_20a_120v_continuous_w")
+    if country != "us" or drawn_w > carries:
+        return "a second circuit for a second supply"
+    return f"a 20 A circuit ({carries:,.0f} W)"

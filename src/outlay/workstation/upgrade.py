@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from outlay.estimate import Estimate
 from outlay.workstation.assemble import assembled
+from outlay.workstation.card import Card
 from outlay.workstation.choose import Choice, mend, with_choice
-from outlay.workstation.machine import Build, Card, part_of
+from outlay.workstation.machine import Build, part_of
 from outlay.workstation.parts import Catalogue, Kind, Part
 from outlay.workstation.rules import broken, judge
 from outlay.workstation.verdict import Verdict
