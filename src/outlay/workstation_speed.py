@@ -12,6 +12,7 @@ from outlay.pipeline import calibration
 from outlay.predict.machine import checked_limit_w, speed_at
 from outlay.predict.search import Question, best_step, on_unlike
 from outlay.predict.step import Conditions, Placement, StepPrediction
+from outlay.predict.strategy import wanted_of
 from outlay.trace.trace import Profile
 from outlay.units import MB
 from outlay.workload import Dataset, Step
@@ -54,6 +55,20 @@ def speed_of(training: Training | None) -> SpeedOf:
 
 
 def _speed(build: Build, training: Training, input_rate: float | None) -> Speed | None:
+    step = _step(build, training, Conditions(node_samples_per_s=input_rate))
+    if not step.fits:
+        return None
+    batch, time_s = step.global_batch_size, step.step_time_s
+    return Speed(
+        samples_per_s=Estimate(
+            low=batch / time_s.high, likely=batch / time_s.likely, high=batch / time_s.low
+        ),
+        bound=step.bound,
+    )
+
+
+def _step(build: Build, training: Training, conditions: Conditions) -> StepPrediction:
+    """The best step on all of a machine's GPUs, which may differ."""
     gpus = list(dict.fromkeys(card.gpu for card in build.cards))
     total = sum(card.gpu.devices_per_board for card in build.cards)
 
@@ -70,24 +85,15 @@ def _speed(build: Build, training: Training, input_rate: float | None) -> Speed 
             batch_size=batch_size,
             global_batch_size=training.step.global_batch_size,
             precision=training.step.precision,  # type: ignore[arg-type]
-            conditions=Conditions(node_samples_per_s=input_rate),
+            wanted=wanted_of(training.step.strategy or "auto"),
+            conditions=conditions,
         )
         return best_step(question, calibration(), thorough=False)
 
     if len(gpus) == 1:
-        step = on(gpus[0], training.step.batch_size)
-    else:
-        step = on_unlike(
-            lambda batch_size: [on(gpu, batch_size) for gpu in gpus], training.step.batch_size
-        )
-    if not step.fits:
-        return None
-    batch, time_s = step.global_batch_size, step.step_time_s
-    return Speed(
-        samples_per_s=Estimate(
-            low=batch / time_s.high, likely=batch / time_s.likely, high=batch / time_s.low
-        ),
-        bound=step.bound,
+        return on(gpus[0], training.step.batch_size)
+    return on_unlike(
+        lambda batch_size: [on(gpu, batch_size) for gpu in gpus], training.step.batch_size
     )
 
 

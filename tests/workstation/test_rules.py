@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.builders import a_fact
 from tests.workstation.made import (
     a_board,
     a_build,
@@ -458,3 +459,17 @@ def test_verdicts_on_the_trade_s_rules_carry_their_rows():
     found = {one.rule: one for one in judge(a_build(2))}
     assert all(found[rule].source.source.startswith("http") for rule in cited)
     assert broken(found.values()) == []
+
+
+def test_a_verdict_on_a_guessed_figure_says_so():
+    board = a_board()
+    guess = a_fact("1:x8 4:x8", note="guess: as remembered", source="guess")
+    guessed = replace(board, facts={**board.facts, "slots": guess})
+    found = {one.rule: one.guessed for one in judge(a_build(2, board=guessed))}
+    assert {rule for rule, said in found.items() if said} == {
+        "slots", "lanes", "cooling", "case slots",
+    }  # fmt: skip
+    assert not any(one.guessed for one in judge(a_build(2)))
+    # what a Korean circuit carries is a guess of its own
+    korean = judge(a_build(use=a_use(country="kr")))
+    assert [one.rule for one in korean if one.guessed] == ["wall circuit"]

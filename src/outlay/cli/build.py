@@ -76,6 +76,7 @@ COUNTRIES = ("us", "eu", "kr", "jp", "gb")
     type=click.Choice(["cpu", "cooler", "board", "memory", "ssd", "hdd", "psu", "case", "card"]),
     help="List the known parts of a kind instead.",
 )
+@click.option("--sources", is_flag=True, help="Also say where rules and prices were read.")
 @json_option
 def command(
     file: Path | None,
@@ -91,6 +92,7 @@ def command(
     budget: float | None,
     currency: str,
     listed: Kind | None,
+    sources: bool,
     as_json: bool,
     **named: str | None,
 ) -> int:
@@ -146,7 +148,7 @@ def command(
         found = judge_machine(described, asked, training)
     else:
         found = upgrade_machine(described, asked, training)
-    return _show(found, unit, as_json)
+    return _show(found, unit, as_json=as_json, sources=sources)
 
 
 _KINDS: dict[str, Kind] = {
@@ -227,7 +229,7 @@ def _list(parts: list[Part], as_json: bool) -> int:
     return 0
 
 
-def _show(found: Judged, currency: str, as_json: bool) -> int:
+def _show(found: Judged, currency: str, *, as_json: bool, sources: bool) -> int:
     from outlay.facts import usd_per_unit
     from outlay.report.build import Currency, build_document, print_build
     from outlay.report.console import Page
@@ -236,5 +238,5 @@ def _show(found: Judged, currency: str, as_json: bool) -> int:
     if as_json:
         print_document(build_document(found, shown))
     else:
-        print_build(Page(), found, shown)
+        print_build(Page(), found, shown, sources=sources)
     return 0 if found.works else 3

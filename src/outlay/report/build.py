@@ -18,6 +18,7 @@ from outlay.workstation.verdict import Verdict
 
 _WIDE = 110
 """Columns from which fixes stand beside their rules."""
+_FIX = "fix, or why not checked"
 _NO_GAIN = 0.005
 """A share of speed below which a change is said to buy none."""
 
@@ -36,8 +37,8 @@ class Currency:
         return f"{usd(amount_usd)} ({amount_usd / self.usd_per_unit:,.0f} {self.name})"
 
 
-def print_build(out: Page, found: Judged, currency: Currency) -> None:
-    """The answer, the parts, the rules, and what to know."""
+def print_build(out: Page, found: Judged, currency: Currency, *, sources: bool = False) -> None:
+    """The answer, the parts, the rules, and what to know; with `sources` also who says so."""
     for sentence in answer(found, currency):
         out.print(sentence)
     out.print()
@@ -51,12 +52,14 @@ def print_build(out: Page, found: Judged, currency: Currency) -> None:
     wide = out.width >= _WIDE
     out.print(_rules_table(found, out.width, fixes=wide))
     if not wide:
-        for verdict in found.verdicts:
-            if advice := _advice(verdict):
-                out.print(f"  {verdict.rule}: {advice}.")
+        out.print()
+        out.print(_fixes_table(found, out.width))
     out.print()
     for note in (*found.notes, *_price_notes(found, currency)):
         out.print(muted(note))
+    if sources:
+        out.print()
+        out.print(_sources_table(found, out.width))
 
 
 def answer(found: Judged, currency: Currency) -> list[str]:
@@ -125,7 +128,7 @@ def _is(amount: int) -> str:
 
 def _first_fix(found: Judged) -> str:
     fixes = [f"{one.rule}: {advice}" for one in found.having("broken") if (advice := _advice(one))]
-    return f"To mend {fixes[0]}." if fixes else ""
+    return f"First of all, {fixes[0]}." if fixes else ""
 
 
 def _speed(found: Judged) -> str:
@@ -133,9 +136,8 @@ def _speed(found: Judged) -> str:
     if speed is None:
         return ""
     before = found.changes[0].before if found.changes else None
-    low, high = speed.samples_per_s.low, speed.samples_per_s.high
-    now = f"{_rate(speed)} samples/s ({low:,.3g}-{high:,.3g}) of {found.trained}"
-    now += f", bound by {speed.bound}"
+    low, high = _figure(speed.samples_per_s.low), _figure(speed.samples_per_s.high)
+    now = f"{_rate(speed)} samples/s ({low}-{high}) of {found.trained}, bound by {speed.bound}"
     if before is None:
         return f"It trains {now}."
     ratio = speed.samples_per_s.likely / before.samples_per_s.likely
@@ -145,8 +147,12 @@ def _speed(found: Judged) -> str:
 
 
 def _rate(speed: Speed) -> str:
-    likely = speed.samples_per_s.likely
-    return f"{likely:,.0f}" if likely >= 100 else f"{likely:.3g}"
+    return _figure(speed.samples_per_s.likely)
+
+
+def _figure(amount: float) -> str:
+    """Three figures, and no fewer than stand before the point."""
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
 
 
 def _parts_table(found: Judged, currency: Currency, width: int) -> Table:
@@ -162,12 +168,12 @@ def _parts_table(found: Judged, currency: Currency, width: int) -> Table:
     ]
     rows.append(("total", "", usd(found.cost_usd), "", _total_note(found, currency)))
     return table(
-        ("kind", "part", "price", "as of", "source of the price"),
+        ("kind", "part", "price", "as of", "source"),
         rows,
         width,
         right=("price",),
         drop=("as of",),
-        wrap="source of the price",
+        wrap="source",
     )
 
 
@@ -228,13 +234,13 @@ def _why(change: Change) -> str:
 
 
 def _rules_table(found: Judged, width: int, *, fixes: bool) -> Table:
-    heads = ["rule", "needed", "have", "verdict", *(["fix, or why not checked"] if fixes else [])]
+    heads = ["rule", "needed", "have", "verdict", *([_FIX] if fixes else [])]
     rows = [
         (
             verdict.rule,
             verdict.needed,
             "-" if verdict.state == "not checked" else verdict.have,
-            verdict.state,
+            f"{verdict.state} (guess)" if verdict.guessed else verdict.state,
             *([_advice(verdict)] if fixes else []),
         )
         for verdict in found.verdicts
@@ -242,12 +248,43 @@ def _rules_table(found: Judged, width: int, *, fixes: bool) -> Table:
     return table(heads, rows, width, wrap=heads[-1] if fixes else None)
 
 
+def _fixes_table(found: Judged, width: int) -> Table:
+    """Below the rules where they leave no room for it."""
+    rows = [(one.rule, advice) for one in found.verdicts if (advice := _advice(one))]
+    return table(("rule", _FIX), rows, width, wrap=_FIX)
+
+
+def _sources_table(found: Judged, width: int) -> Table:
+    """Where rules and prices were read."""
+    rules = [
+        (verdict.rule, verdict.source.as_of, _cited(verdict.source.source, verdict.source.note))
+        for verdict in found.verdicts
+        if verdict.source is not None and verdict.source.source
+    ]
+    prices = [
+        (part.name, part.price.as_of, _cited(part.price.source, part.price.note))
+        for part in (*(part for _, part, _ in found.build.parts), *_new_parts(found))
+        if part.price is not None
+    ]
+    heads = ("rule or price", "as of", "source and note")
+    return table(heads, [*rules, *dict.fromkeys(prices)], width, wrap="source and note")
+
+
+def _new_parts(found: Judged) -> list[Part]:
+    """Parts with a price that are not in the machine: those that would mend a rule."""
+    return [verdict.part for verdict in found.verdicts if verdict.part is not None]
+
+
+def _cited(source: str, note: str) -> str:
+    return f"{source} ({note})" if note else source
+
+
 def _advice(verdict: Verdict) -> str:
     """What to do about a rule, the cheapest part first; or why it was not checked."""
     if verdict.state == "not checked":
         return verdict.have
     ways = [_bought(verdict)] if verdict.part is not None else []
-    if verdict.state == "broken" and not ways and verdict.replaces is not None:
+    if verdict.state == "broken" and not (ways or verdict.fix) and verdict.replaces is not None:
         ways = [f"no {NOUNS[verdict.replaces]} in the table mends it alone"]
     return ", or ".join(filter(None, (*ways, verdict.fix)))
 
@@ -364,6 +401,7 @@ def _rule_document(verdict: Verdict) -> Document:
     return {
         "rule": verdict.rule,
         "verdict": verdict.state,
+        "guessed": verdict.guessed,
         "needed": verdict.needed,
         "have": None if is_open else verdict.have,
         "why_not_checked": verdict.have if is_open else None,

@@ -274,6 +274,7 @@ def _build() -> Schema:
     rule = _object(
         rule=_TEXT,
         verdict={"enum": list(get_args(State))},
+        guessed=_FLAG,
         needed=_TEXT,
         have=_or_null(_TEXT),
         why_not_checked=_or_null(_TEXT),

@@ -56,7 +56,7 @@ def _bases(start: Build, catalogue: Catalogue) -> list[Build]:
     boards = [start.board] if start.board else _parts(catalogue, "board")
     pairs = [replace(start, cpu=cpu, board=board) for cpu, board in product(cpus, boards)]
     rules = dict.fromkeys((*RULES_OF["cpu"], *RULES_OF["board"]))
-    ranks = [merit(pair, catalogue, list(rules), spare=False)[0] for pair in pairs]
+    ranks = [merit(pair, catalogue, list(rules), spare=False)[:2] for pair in pairs]
     return [pair for pair, rank in zip(pairs, ranks, strict=True) if rank == min(ranks)]
 
 

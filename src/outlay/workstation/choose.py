@@ -26,18 +26,20 @@ class Choice:
         return None if self.part.price is None else self.pieces * self.part.price.usd
 
 
-Merit = tuple[int, int, int, float]
-"""Broken rules, parts without a price, overtaken prices, dollars."""
+Merit = tuple[int, int, int, int, float]
+"""Broken rules, those without a way out, parts without a price, overtaken prices, dollars."""
 _FLAW_USD = 100.0
 # Assumes: a rule that is tight or cannot be checked is worth a hundred dollars to avoid (a guess).
 
 
 def merit(build: Build, catalogue: Catalogue, rules: Sequence[Rule], *, spare: bool) -> Merit:
     """What is minimised; without `spare` it does not matter whether a rule holds tightly."""
-    states = [verdict.state for rule in rules if (verdict := rule(build)) is not None]
+    verdicts = [verdict for rule in rules if (verdict := rule(build)) is not None]
+    states = [verdict.state for verdict in verdicts]
     flaws = states.count("not checked") + (states.count("tight") if spare else 0)
     return (
         states.count("broken"),
+        sum(not verdict.fix for verdict in broken(verdicts)),
         len(build.not_priced),
         sum(catalogue.is_overtaken(part) for _, part, _ in build.parts),
         build.known_usd + flaws * _FLAW_USD,

@@ -76,10 +76,11 @@ def judged(
     budget_usd: float | None = None,
 ) -> Judged:
     """A machine with its verdicts, the fixes of broken rules, and notes on heat and power."""
+    verdicts = mended(build, judge(build), catalogue)
     return Judged(
         build=build,
-        verdicts=mended(build, judge(build), catalogue),
-        notes=(*heat_and_power(build), *notes),
+        verdicts=verdicts,
+        notes=(*heat_and_power(build), *notes, *_guesses(verdicts)),
         old_usd=_old_usd(build, catalogue),
         changes=changes,
         had=had,
@@ -131,3 +132,9 @@ def _limit(build: Build, limit_w: float) -> str:
         f"Each GPU is held to {limit_w:.0f} W of {shipped_w:.0f} "
         f"(nvidia-smi -pl {limit_w:.0f}): {slower(build, limit_w)}."
     )
+
+
+def _guesses(verdicts: Sequence[Verdict]) -> list[str]:
+    if not any(verdict.guessed for verdict in verdicts):
+        return []
+    return ["Where a verdict says guess, a figure behind it was inferred or remembered, not read."]

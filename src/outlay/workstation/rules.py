@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from outlay.workstation.machine import Build
 from outlay.workstation.parts import Kind
@@ -70,7 +71,48 @@ RULES_OF: dict[Kind, tuple[Rule, ...]] = {
 def judge(build: Build) -> tuple[Verdict, ...]:
     """What every rule says of a machine with at least one card."""
     found = (rule(build) for rule in RULES)
-    return tuple(verdict for verdict in found if verdict is not None)
+    return tuple(
+        replace(verdict, guessed=_stands_on_guess(build, verdict))
+        for verdict in found
+        if verdict is not None
+    )
+
+
+_FIGURES: dict[str, tuple[tuple[Kind, str], ...]] = {
+    "RAM": (("memory", "size"),),
+    "CPU threads": (("cpu", "threads"),),
+    "slots": (("board", "slots"), ("card", "slot_width")),
+    "lanes": (("board", "slots"),),
+    "cooling": (("board", "slots"), ("card", "slot_width"), ("card", "cooling")),
+    "PSU watts": (("cpu", "power_max"), ("psu", "power")),
+    "PSU connectors": (("psu", "pcie_8pin"), ("psu", "pcie_16pin"), ("card", "power_connectors")),
+    "wall circuit": (("psu", "efficiency"),),
+    "case slots": (("case", "expansion_slots"), ("board", "slots")),
+    "card length": (("case", "gpu_length_max"), ("card", "length")),
+    "board form": (("case", "form"), ("board", "form")),
+    "CPU socket": (("board", "socket"), ("cpu", "socket")),
+    "memory type": (("board", "memory_type"), ("cpu", "memory_type"), ("memory", "memory_type")),
+    "memory size": (("board", "memory_max"), ("board", "memory_slots"), ("memory", "modules")),
+    "CPU cooler": (("cooler", "rated_power"), ("cpu", "tdp")),
+    "SSD": (("ssd", "size"),),
+    "M.2 places": (("board", "m2_slots"), ("ssd", "interface")),
+    "like GPUs": (),
+}
+"""The figures that decide each rule."""
+
+
+def _stands_on_guess(build: Build, verdict: Verdict) -> bool:
+    """Whether the rule's row, or a figure that decides it, says of itself that it is a guess."""
+    if verdict.state == "not checked":
+        return False
+    deciding = _FIGURES[verdict.rule]
+    facts = [verdict.source] + [
+        part.facts.get(parameter)
+        for kind, part, _ in build.parts
+        for of_kind, parameter in deciding
+        if kind == of_kind
+    ]
+    return any(fact is not None and fact.known and fact.is_guess for fact in facts)
 
 
 def broken(verdicts: Iterable[Verdict]) -> list[Verdict]:

@@ -37,6 +37,8 @@ class Verdict:
     """The cheapest known part that mends it."""
     pieces: int = 1
     """How many of it."""
+    guessed: bool = False
+    """Whether a figure behind it is a guess."""
 
 
 def unchecked(rule: str, why: str, source: Fact | None, needed: str = "") -> Verdict:
