@@ -83,7 +83,8 @@ def _sized(had: Build, asked: Asked) -> list[tuple[Kind, Choice]]:
     found: list[tuple[Kind, Choice]] = []
     for kind, least in asked.least.items():
         made = cheapest(wanted, asked.catalogue, kind, choices(asked.catalogue, kind, least))
-        part = (made.ssds or made.hdds)[-1] if kind in ("ssd", "hdd") else part_of(made, kind)
+        drives = {"ssd": made.ssds, "hdd": made.hdds}.get(kind)
+        part = drives[-1] if drives else part_of(made, kind)
         if part is not None:
             found.append((kind, Choice(part=part, pieces=made.kits if kind == "memory" else 1)))
     return found

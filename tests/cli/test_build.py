@@ -227,6 +227,25 @@ def test_a_cpu_speeds_up_what_waits_for_its_input(built, machine):
     assert same["samples_per_s_before"] == same["samples_per_s_after"]
 
 
+def test_drives_are_added(built, machine):
+    document = built("--upgrade", machine(MINE), "--ssd", "2TB", "--hdd", "4TB")
+    assert [one["kind"] for one in document["changes"]] == ["ssd", "hdd"]
+    assert [one["replaces"] for one in document["changes"]] == ["", ""]
+    assert [one["kind"] for one in document["parts"]].count("ssd") == 2
+
+
+def test_the_card_one_has_is_no_change(outlay, built, machine):
+    assert built("--upgrade", machine(MINE), "--gpu", "RTX 3070")["changes"] == []
+    assert "nothing is to be changed" in outlay(
+        "build", "--upgrade", machine(MINE), "--gpu", "RTX 3070"
+    ).out  # fmt: skip
+
+
+def test_what_does_not_fit_is_said(outlay):
+    ended = outlay("build", "--gpu", "GTX 1650 SUPER", "--profile", "llama-1b")
+    assert "llama-1b does not fit on it" in ended.out
+
+
 # How it is shown
 
 

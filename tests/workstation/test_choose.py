@@ -221,6 +221,14 @@ def test_what_is_asked_for_besides_comes_after_the_card():
     assert changes[1].usd == 160
 
 
+def test_more_of_the_same_memory_is_added():
+    kit = SHELF[6]
+    have = a_build(psu=a_psu("large", power=1600), memory=kit)
+    (change,) = upgraded(have, (), [("memory", Choice(part=kit, pieces=2))], SHOP, speed)
+    assert (change.pieces, change.usd, change.old) == (1, 80, "")
+    assert change.build.ram_bytes == 64 * 2**30
+
+
 def test_what_is_asked_for_is_not_replaced_where_it_breaks_a_rule():
     have = a_build(psu=a_psu("large", power=1600))
     more = [("memory", Choice(part=SHELF[6], pieces=3))]

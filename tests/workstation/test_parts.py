@@ -61,6 +61,8 @@ def test_a_price_is_old_after_a_year():
     assert a_price(1, "2025-11-14").is_old("2026-11-15")
     assert not a_price(1, "2025-11-15").is_old("2026-11-15")
     assert not a_price(1, "2001-01-01").is_old("")
+    # one's own price in a machine file has no date
+    assert not a_price(1, "").is_old("2026-11-15")
 
 
 def test_an_old_price_of_memory_is_overtaken_by_a_newer_one_of_no_more_of_it():

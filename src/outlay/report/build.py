@@ -70,7 +70,7 @@ def answer(found: Judged, currency: Currency) -> list[str]:
         said.append(f"It is over the budget by {over}.")
     elif found.having("broken"):
         said.append(_first_fix(found))
-    elif found.speed is not None:
+    elif found.trained:
         said.append(_speed(found))
     return [sentence for sentence in said if sentence]
 
@@ -134,7 +134,7 @@ def _first_fix(found: Judged) -> str:
 def _speed(found: Judged) -> str:
     speed = found.speed
     if speed is None:
-        return ""
+        return f"{found.trained} does not fit on it: `outlay fit` says what to change."
     before = found.changes[0].before if found.changes else None
     low, high = _figure(speed.samples_per_s.low), _figure(speed.samples_per_s.high)
     now = f"{_rate(speed)} samples/s ({low}-{high}) of {found.trained}, bound by {speed.bound}"
@@ -166,7 +166,8 @@ def _parts_table(found: Judged, currency: Currency, width: int) -> Table:
         )
         for kind, part, count in found.build.parts
     ]
-    rows.append(("total", "", usd(found.cost_usd), "", _total_note(found, currency)))
+    note = _total_note(found, currency) if found.had is None else ""
+    rows.append(("total", "", usd(found.build.known_usd), "", note))
     return table(
         ("kind", "part", "price", "as of", "source"),
         rows,

@@ -42,8 +42,8 @@ class Price:
     """What to know about it: that it is of a used one, or in another currency."""
 
     def is_old(self, today: str) -> bool:
-        """Whether it was seen more than a year before a day (YYYY-MM-DD)."""
-        return bool(today) and self.as_of < f"{int(today[:4]) - 1}{today[4:]}"
+        """Whether it was seen more than a year before a day (YYYY-MM-DD); not, without a date."""
+        return bool(today and self.as_of) and self.as_of < f"{int(today[:4]) - 1}{today[4:]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -166,11 +166,13 @@ def _reason(verdict: Verdict, held: bool) -> str:
 def _part_change(build: Build, wish: _Wish, speed_of: SpeedOf) -> Change:
     after = with_choice(build, wish.kind, wish.choice)
     old = part_of(build, wish.kind)
+    more = wish.kind == "memory" and old is not None and old.name == wish.choice.part.name
+    added = old is None or more or wish.kind in ("ssd", "hdd")
     return Change(
         kind=wish.kind,
         new=wish.choice.part,
-        pieces=wish.choice.pieces,
-        old="" if old is None or wish.kind in ("ssd", "hdd") else old.name,
+        pieces=wish.choice.pieces - (build.kits if more else 0),
+        old="" if added or old is None else old.name,
         why=wish.why,
         build=after,
         before=speed_of(build),
