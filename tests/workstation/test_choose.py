@@ -14,6 +14,7 @@ from tests.workstation.made import (
     a_cooler,
     a_cpu,
     a_memory,
+    a_part,
     a_psu,
     a_use,
     an_ssd,
@@ -245,3 +246,15 @@ def test_an_upgrade_costs_its_changes_alone():
     assert found.cost_usd == 2180
     nothing = replace(found, changes=(), had=have)
     assert nothing.cost_usd == 0
+
+
+def test_cards_too_wide_for_any_board_are_mended_by_narrower_ones():
+    card = a_card("RTX 3090", figures={"slot_width": 3})
+    build = a_build(2, card=card, board=a_board("close", slots="1:x8 3:x8"))
+    verdict = next(one for one in judge(build) if one.rule == "slots")
+    figures = {"gpu": "RTX 3090", "power_connectors": "2x 8-pin"}
+    wide = a_part("card", "Wide", usd=10, slot_width=2.5, **figures)
+    narrow = a_part("card", "Narrow", usd=900, slot_width=2, **figures)
+    found = mend(build, verdict, a_catalogue(wide, narrow))
+    assert (found.part.name, found.pieces, found.usd) == ("Narrow", 2, 1800)
+    assert mend(build, verdict, a_catalogue(wide)) is None

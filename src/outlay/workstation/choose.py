@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from outlay.workstation.card import card_of
 from outlay.workstation.machine import Build, part_of
 from outlay.workstation.parts import Catalogue, Kind, Part
 from outlay.workstation.rules import RULES_OF, Rule, broken, judge
+from outlay.workstation.rules_space import slots_verdict
 from outlay.workstation.verdict import Verdict
 
 _MOST_KITS = 4
@@ -109,6 +111,19 @@ def mend(build: Build, verdict: Verdict, catalogue: Catalogue) -> Choice | None:
         holds = any(one.rule == verdict.rule and one.state in ("ok", "tight") for one in after)
         if holds and breaks <= before and not _is_there(build, kind, choice):
             return choice
+    return _narrower(build, catalogue) if verdict.rule == "slots" else None
+
+
+def _narrower(build: Build, catalogue: Catalogue) -> Choice | None:
+    """The cheapest card with the same GPU that goes into the board's slots."""
+    if len(build.counted_cards) > 1:
+        return None
+    gpu, pieces = build.cards[0].gpu, len(build.cards)
+    for part in catalogue.of("card"):
+        if part.text("gpu") == gpu.name:
+            card = card_of(catalogue, part.name)
+            if slots_verdict(replace(build, cards=(card,) * pieces)).state == "ok":
+                return Choice(part=card.part, pieces=pieces)
     return None
 
 

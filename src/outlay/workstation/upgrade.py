@@ -136,7 +136,7 @@ def _mending(
     faults = [one for one in broken(judge(build)) if one.replaces not in kept]
     for verdict in faults:
         choice = mend(build, verdict, catalogue)
-        if choice is not None and verdict.replaces is not None:
+        if choice is not None and verdict.replaces == choice.part.kind:
             return [(verdict, verdict.replaces, choice)]
     boards = [verdict for verdict in faults if verdict.replaces == "board"]
     free = kept.isdisjoint(_PLATFORM)
