@@ -112,7 +112,8 @@ def _total_note(found: Judged, currency: Currency) -> str:
 
 def _verdict(found: Judged) -> str:
     broken, tight, open_ = (found.having(state) for state in ("broken", "tight", "not checked"))
-    others = ((tight, "tight"), (open_, "not checked"))
+    guessed = [verdict for verdict in found.verdicts if verdict.guessed]
+    others = ((tight, "tight"), (guessed, "on guessed figures"), (open_, "not checked"))
     rest = [f"{len(group)} {word}" for group, word in others if group]
     more = f" ({', '.join(rest)})" if rest else ""
     if not broken:
