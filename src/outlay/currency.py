@@ -46,6 +46,11 @@ def usd_per_unit(currency: str, day: str | None = None) -> tuple[float, str]:
     return float(rates.convert(1, code, DOLLAR, date=used)), used.isoformat()
 
 
+def in_usd(currency: str, day: str | None = None) -> float:
+    """Dollars for one unit of a currency."""
+    return usd_per_unit(currency, day)[0]
+
+
 @cache
 def _rates() -> CurrencyConverter:
     from currency_converter import CurrencyConverter

@@ -23,6 +23,7 @@ COMMANDS = {
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
     "predict": ("predict", "Predict step time and memory of a training step on GPUs."),
     "fit": ("fit", "Find what to change so that a step fits a GPU, or takes a larger batch."),
+    "build": ("build", "Put a workstation together, judge one, or upgrade one."),
     "trace": ("trace", "Trace a training step without a GPU: FLOPs, lines, memory and its peak."),
     "host": ("host", "Measure how fast this machine issues operations to a GPU."),
     "profiles": ("profiles", "List the bundled profiles of training steps."),

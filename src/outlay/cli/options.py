@@ -81,15 +81,15 @@ def machines_asked(names: Iterable[str], gpus: int) -> list[tuple[list[GpuMatch]
 
     asked = []
     for name in (part.strip() for texts in names for part in texts.split(",")):
-        parts = [_counted(part, name) for part in name.split("+")]
+        parts = [counted(part, name) for part in name.split("+")]
         matches = [find_gpu(spelling) for spelling, _ in parts]
         total = sum(count or 1 for _, count in parts) if len(parts) > 1 else parts[0][1] or gpus
         asked.append((matches, total))
     return asked
 
 
-def _counted(part: str, name: str) -> tuple[str, int | None]:
-    """`A100:8` as its name and count."""
+def counted(part: str, name: str) -> tuple[str, int | None]:
+    """`A100:8` as its name and count; None where it gives none."""
     spelling, colon, count = part.strip().partition(":")
     if colon and (not count.strip().isdecimal() or int(count) < 1):
         raise InputError(

@@ -8,6 +8,8 @@ from outlay.report.json import SCHEMA
 from outlay.trace.step_report import CATEGORIES, PHASES
 from outlay.trace.trace import Kind, Precision
 from outlay.vary import PER_MILLION, WHOLE
+from outlay.workstation.parts import KINDS
+from outlay.workstation.verdict import State
 
 Schema = dict[str, Any]
 
@@ -40,6 +42,7 @@ def schema(name: str) -> Schema:
         "gpus": _gpus,
         "predict": _predict,
         "fit": _fit,
+        "build": _build,
         "host": _host,
         "trace": _trace,
         "profiles": _profiles,
@@ -234,7 +237,6 @@ def _offers() -> Schema:
 
 
 def _gpus() -> Schema:
-    fact = _object(value=_or_null(_TEXT), unit=_TEXT, source=_TEXT, as_of=_TEXT, note=_TEXT)
     gpu = _object(
         gpu=_TEXT,
         vendor=_TEXT,
@@ -249,7 +251,7 @@ def _gpus() -> Schema:
         tdp_w=_NUMBER,
         compute_capability=_TEXT,
         pytorch_runs={"enum": ["yes", "old builds", "special build", "no", "unknown"]},
-        facts={"type": "object", "additionalProperties": fact},
+        facts={"type": "object", "additionalProperties": _fact()},
     )
     return _document(gpus=_list_of(gpu))
 
@@ -333,6 +335,67 @@ def _fit() -> Schema:
         left_out={"type": "object", "additionalProperties": _TEXT},
         bigger_gpu=_or_null(way),
     )
+
+
+def _build() -> Schema:
+    price = {
+        "part": _TEXT,
+        "price_usd": _or_null(_NUMBER),
+        "price_source": _or_null(_TEXT),
+        "price_as_of": _or_null(_TEXT),
+        "price_note": _TEXT,
+    }
+    kind = {"enum": list(KINDS)}
+    rule = _object(
+        rule=_TEXT,
+        verdict={"enum": list(get_args(State))},
+        guessed=_FLAG,
+        needed=_TEXT,
+        have=_or_null(_TEXT),
+        why_not_checked=_or_null(_TEXT),
+        fix=_TEXT,
+        fix_part=_or_null(_object(**price)),
+        fix_pieces=_COUNT,
+        source=_or_null(_TEXT),
+        as_of=_or_null(_TEXT),
+        note=_TEXT,
+    )
+    change = _object(
+        kind=kind,
+        replaces=_TEXT,
+        **price,
+        pieces=_COUNT,
+        usd=_or_null(_NUMBER),
+        why=_TEXT,
+        instead=_TEXT,
+        samples_per_s_before=_or_null(_ESTIMATE),
+        samples_per_s_after=_or_null(_ESTIMATE),
+    )
+    machine = _document(
+        machine=_TEXT,
+        answer=_TEXTS,
+        works=_FLAG,
+        currency=_TEXT,
+        usd_per_unit=_NUMBER,
+        parts=_list_of(_object(kind=kind, pieces=_COUNT, **price)),
+        total_usd=_NUMBER,
+        not_priced=_TEXTS,
+        old_prices_usd=_NUMBER,
+        budget_usd=_or_null(_NUMBER),
+        paid_usd=_or_null(_NUMBER),
+        power_limit_w=_or_null(_NUMBER),
+        rules=_list_of(rule),
+        changes=_list_of(change),
+        samples_per_s=_or_null(_ESTIMATE),
+        notes=_TEXTS,
+    )
+    facts = {"type": "object", "additionalProperties": _fact()}
+    listed = _document(known_parts=_list_of(_object(kind=kind, **price, facts=facts)))
+    return {"type": "object", "anyOf": [machine, listed]}
+
+
+def _fact() -> Schema:
+    return _object(value=_or_null(_TEXT), unit=_TEXT, source=_TEXT, as_of=_TEXT, note=_TEXT)
 
 
 def _host() -> Schema:

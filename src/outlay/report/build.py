@@ -1,0 +1,434 @@
+"""What `outlay build` found: the answer in words, parts, rules, notes; and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from rich.table import Table
+
+from outlay.report.console import Page, muted, table
+from outlay.report.json import SCHEMA, Document, estimate_document
+from outlay.report.text import counted, usd
+from outlay.workstation.judged import Judged
+from outlay.workstation.machine import Build
+from outlay.workstation.parts import NOUNS, Part
+from outlay.workstation.upgrade import Change, Speed
+from outlay.workstation.verdict import Verdict
+
+_WIDE = 110
+"""Columns from which fixes stand beside their rules."""
+_FIX = "fix, or why not checked"
+_NO_GAIN = 0.005
+"""A share of speed below which a change is said to buy none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Currency:
+    """What amounts are shown in besides dollars."""
+
+    name: str = "USD"
+    usd_per_unit: float = 1.0
+
+    def money(self, amount_usd: float) -> str:
+        """Dollars, and the user's own currency beside them."""
+        if self.name == "USD":
+            return usd(amount_usd)
+        return f"{usd(amount_usd)} ({amount_usd / self.usd_per_unit:,.0f} {self.name})"
+
+
+def print_build(out: Page, found: Judged, currency: Currency, *, sources: bool = False) -> None:
+    """The answer, the parts, the rules, and what to know; with `sources` also who says so."""
+    for sentence in answer(found, currency):
+        out.print(sentence)
+    out.print()
+    if found.changes:
+        out.print("What to change, in this order")
+        out.print(_changes_table(found, currency, out.width))
+        out.print()
+    else:
+        out.print(_parts_table(found, currency, out.width))
+        out.print()
+    wide = out.width >= _WIDE
+    out.print(_rules_table(found, out.width, fixes=wide))
+    if not wide:
+        out.print()
+        out.print(_fixes_table(found, out.width))
+    out.print()
+    for note in (*found.notes, *_price_notes(found, currency)):
+        out.print(muted(note))
+    if sources:
+        out.print()
+        out.print(_sources_table(found, out.width))
+
+
+def answer(found: Judged, currency: Currency) -> list[str]:
+    """Three sentences at most: what it costs, whether it works, what to do or expect."""
+    said = [_cost(found, currency), _verdict(found)]
+    if found.over_budget_usd:
+        over = currency.money(found.over_budget_usd)
+        said.append(f"It is over the budget by {over}.")
+    elif found.having("broken"):
+        said.append(_first_fix(found))
+    elif found.trained:
+        said.append(_speed(found))
+    return [sentence for sentence in said if sentence]
+
+
+def _cost(found: Judged, currency: Currency) -> str:
+    total = _total(found, currency)
+    name = machine_name(found.build)
+    if found.had is None:
+        paid = found.build.paid_usd
+        asked = "" if paid is None else f"; {currency.money(paid)} is asked or was paid for it"
+        return f"{name}: its parts cost {total}{asked}."
+    if not found.changes:
+        return f"{name}: nothing is to be changed."
+    return f"From {machine_name(found.had)} to {name}: {total}."
+
+
+def machine_name(build: Build) -> str:
+    """`2x RTX 3090, i7-10700K, 64 GB`."""
+    cards = " + ".join(f"{count}x {card.gpu.name}" for card, count in build.counted_cards)
+    ram = build.ram_bytes
+    parts = [cards, build.cpu.name if build.cpu else "", f"{ram / 2**30:.0f} GB" if ram else ""]
+    return ", ".join(filter(None, parts))
+
+
+def _total(found: Judged, currency: Currency) -> str:
+    """`$3,412 + unknown: case`."""
+    unknown = found.not_priced
+    known = currency.money(found.cost_usd) if found.cost_usd or not unknown else ""
+    missing = f"unknown: {', '.join(unknown)}" if unknown else ""
+    return " + ".join(filter(None, (known, missing)))
+
+
+def _total_note(found: Judged, currency: Currency) -> str:
+    """What stands beside the total: what is missing in it, and the user's own currency."""
+    own = "" if currency.name == "USD" else currency.money(found.cost_usd)
+    missing = f"+ unknown: {', '.join(found.not_priced)}" if found.not_priced else ""
+    return " ".join(filter(None, (own, missing)))
+
+
+def _verdict(found: Judged) -> str:
+    broken, tight, open_ = (found.having(state) for state in ("broken", "tight", "not checked"))
+    guessed = [verdict for verdict in found.verdicts if verdict.guessed]
+    others = ((tight, "tight"), (guessed, "on guessed figures"), (open_, "not checked"))
+    rest = [f"{len(group)} {word}" for group, word in others if group]
+    more = f" ({', '.join(rest)})" if rest else ""
+    if not broken:
+        held = len(found.verdicts) - len(open_)
+        return f"All {held} rules that could be checked hold{more}."
+    names = ", ".join(verdict.rule for verdict in broken)
+    return f"{counted(len(broken), 'rule')} {_is(len(broken))} broken: {names}{more}."
+
+
+def _is(amount: int) -> str:
+    return "is" if amount == 1 else "are"
+
+
+def _first_fix(found: Judged) -> str:
+    fixes = [f"{one.rule}: {advice}" for one in found.having("broken") if (advice := _advice(one))]
+    return f"First of all, {fixes[0]}." if fixes else ""
+
+
+def _speed(found: Judged) -> str:
+    speed = found.speed
+    if speed is None:
+        return f"{found.trained} does not fit on it: `outlay fit` says what to change."
+    before = found.changes[0].before if found.changes else None
+    low, high = _figure(speed.samples_per_s.low), _figure(speed.samples_per_s.high)
+    now = f"{_rate(speed)} samples/s ({low}-{high}) of {found.trained}, bound by {speed.bound}"
+    if before is None:
+        return f"It trains {now}."
+    ratio = speed.samples_per_s.likely / before.samples_per_s.likely
+    if abs(ratio - 1) < _NO_GAIN:
+        return f"It trains {now}, no faster than before."
+    return f"It trains {now}, {ratio:.2g} times the {_rate(before)} of before."
+
+
+def _rate(speed: Speed) -> str:
+    return _figure(speed.samples_per_s.likely)
+
+
+def _figure(amount: float) -> str:
+    """Three figures, and no fewer than stand before the point."""
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
+
+
+def _parts_table(found: Judged, currency: Currency, width: int) -> Table:
+    rows = [
+        (
+            NOUNS[kind],
+            f"{count}x {part.name}" if count > 1 else part.name,
+            "unknown" if part.price is None else usd(count * part.price.usd),
+            "" if part.price is None else part.price.as_of,
+            _price_source(part),
+        )
+        for kind, part, count in found.build.parts
+    ]
+    note = _total_note(found, currency) if found.had is None else ""
+    rows.append(("total", "", usd(found.build.known_usd), "", note))
+    return table(
+        ("kind", "part", "price", "as of", "source"),
+        rows,
+        width,
+        right=("price",),
+        drop=("as of",),
+        wrap="source",
+    )
+
+
+def _price_source(part: Part) -> str:
+    price = part.price
+    if price is None:
+        return "no price is known"
+    return ", ".join(filter(None, (price.note, _place(price.source))))
+
+
+def _place(source: str) -> str:
+    """The site of a source, on GitHub with its repository; or the source where it is no address."""
+    if "://" not in source:
+        return source
+    address = urlsplit(source)
+    repository = address.path.split("/")[1:3] if address.netloc == "github.com" else []
+    return "/".join([address.netloc.removeprefix("www."), *repository])
+
+
+def _changes_table(found: Judged, currency: Currency, width: int) -> Table:
+    rows = [
+        (
+            str(number),
+            f"{change.pieces}x {change.new.name}" if change.pieces > 1 else change.new.name,
+            "unknown" if change.usd is None else usd(change.usd),
+            _gain(change),
+            _why(change),
+        )
+        for number, change in enumerate(found.changes, 1)
+    ]
+    rows.append(("", "total", usd(found.cost_usd), "", _total_note(found, currency)))
+    return table(
+        ("#", "part", "price", "samples/s", "why"),
+        rows,
+        width,
+        right=("#", "price"),
+        wrap="why",
+    )
+
+
+def _gain(change: Change) -> str:
+    """Samples a second before and after, or that it buys none."""
+    before, after = change.before, change.after
+    if after is None:
+        return "does not fit" if before is not None else "-"
+    if before is None:
+        return f"{_rate(after)} (did not fit)"
+    gain = after.samples_per_s.likely / before.samples_per_s.likely - 1
+    if abs(gain) < _NO_GAIN:
+        return "buys no speed"
+    return f"{_rate(before)} to {_rate(after)} ({gain:+.0%})"
+
+
+def _why(change: Change) -> str:
+    replaces = f"for {change.old}" if change.old else "added"
+    instead = f"instead: {change.instead}" if change.instead else ""
+    return "; ".join(filter(None, (replaces, change.why, instead)))
+
+
+def _rules_table(found: Judged, width: int, *, fixes: bool) -> Table:
+    heads = ["rule", "needed", "have", "verdict", *([_FIX] if fixes else [])]
+    rows = [
+        (
+            verdict.rule,
+            verdict.needed,
+            "-" if verdict.state == "not checked" else verdict.have,
+            f"{verdict.state} (guess)" if verdict.guessed else verdict.state,
+            *([_advice(verdict)] if fixes else []),
+        )
+        for verdict in found.verdicts
+    ]
+    return table(heads, rows, width, wrap=heads[-1] if fixes else None)
+
+
+def _fixes_table(found: Judged, width: int) -> Table:
+    """Below the rules where they leave no room for it."""
+    rows = [(one.rule, advice) for one in found.verdicts if (advice := _advice(one))]
+    return table(("rule", _FIX), rows, width, wrap=_FIX)
+
+
+def _sources_table(found: Judged, width: int) -> Table:
+    """Where rules and prices were read."""
+    rules = [
+        (verdict.rule, verdict.source.as_of, _cited(verdict.source.source, verdict.source.note))
+        for verdict in found.verdicts
+        if verdict.source is not None and verdict.source.source
+    ]
+    prices = [
+        (part.name, part.price.as_of, _cited(part.price.source, part.price.note))
+        for part in (*(part for _, part, _ in found.build.parts), *_new_parts(found))
+        if part.price is not None
+    ]
+    heads = ("rule or price", "as of", "source and note")
+    return table(heads, [*rules, *dict.fromkeys(prices)], width, wrap="source and note")
+
+
+def _new_parts(found: Judged) -> list[Part]:
+    """Parts with a price that are not in the machine: those that would mend a rule."""
+    return [verdict.part for verdict in found.verdicts if verdict.part is not None]
+
+
+def _cited(source: str, note: str) -> str:
+    return f"{source} ({note})" if note else source
+
+
+def _advice(verdict: Verdict) -> str:
+    """What to do about a rule, the cheapest part first; or why it was not checked."""
+    if verdict.state == "not checked":
+        return verdict.have
+    ways = [_bought(verdict)] if verdict.part is not None else []
+    if verdict.state == "broken" and not (ways or verdict.fix) and verdict.replaces is not None:
+        ways = [f"no {NOUNS[verdict.replaces]} in the table mends it alone"]
+    return ", or ".join(filter(None, (*ways, verdict.fix)))
+
+
+def _bought(verdict: Verdict) -> str:
+    part = verdict.part
+    if part is None:
+        return ""
+    pieces = f"{verdict.pieces}x " if verdict.pieces > 1 else ""
+    price = "price unknown" if part.price is None else usd(verdict.pieces * part.price.usd)
+    return f"{pieces}{part.name} ({price})"
+
+
+def _price_notes(found: Judged, currency: Currency) -> list[str]:
+    notes = []
+    parts = [part for _, part, _ in found.build.parts]
+    used = [part.name for part in parts if part.price and "used" in part.price.note]
+    if used and found.had is None:
+        notes.append(f"Price of a used card: {', '.join(used)}.")
+    if found.old_usd and found.had is None:
+        notes.append(
+            f"{currency.money(found.old_usd)} of the total stand on prices more than a year old; "
+            "--prices FILE takes newer ones."
+        )
+    if found.budget_usd is not None and not found.over_budget_usd and found.not_priced:
+        left = currency.money(found.budget_usd - found.cost_usd)
+        notes.append(f"The budget leaves {left} for what has no price.")
+    return notes
+
+
+def print_parts(out: Page, parts: list[Part]) -> None:
+    """The known parts of a kind, each with its figures."""
+    rows = [
+        (
+            part.name,
+            "unknown" if part.price is None else usd(part.price.usd),
+            "" if part.price is None else part.price.as_of,
+            ", ".join(
+                f"{name} {fact.text}{'' if fact.unit in ('text', 'count') else f' {fact.unit}'}"
+                for name, fact in part.facts.items()
+                if fact.known and name != "price"
+            ),
+        )
+        for part in parts
+    ]
+    heads = ("part", "price", "as of", "figures")
+    out.print(table(heads, rows, out.width, right=("price",), drop=("as of",), wrap="figures"))
+
+
+def build_document(found: Judged, currency: Currency) -> Document:
+    """`outlay build --json`."""
+    return {
+        "schema": SCHEMA,
+        "machine": machine_name(found.build),
+        "answer": answer(found, currency),
+        "works": found.works,
+        "currency": currency.name,
+        "usd_per_unit": currency.usd_per_unit,
+        "parts": [
+            {"kind": kind, "pieces": count, **_part_document(part)}
+            for kind, part, count in found.build.parts
+        ],
+        "total_usd": found.cost_usd,
+        "not_priced": found.not_priced,
+        "old_prices_usd": found.old_usd,
+        "budget_usd": found.budget_usd,
+        "paid_usd": found.build.paid_usd,
+        "power_limit_w": found.build.power_limit_w,
+        "rules": [_rule_document(verdict) for verdict in found.verdicts],
+        "changes": [_change_document(change) for change in found.changes],
+        "samples_per_s": _speed_document(found.speed),
+        "notes": [*found.notes, *_price_notes(found, currency)],
+    }
+
+
+def parts_document(parts: list[Part]) -> Document:
+    """`outlay build --list KIND --json`."""
+    return {
+        "schema": SCHEMA,
+        "known_parts": [
+            {
+                "kind": part.kind,
+                **_part_document(part),
+                "facts": {
+                    name: {
+                        "value": fact.text,
+                        "unit": fact.unit,
+                        "source": fact.source,
+                        "as_of": fact.as_of,
+                        "note": fact.note,
+                    }
+                    for name, fact in part.facts.items()
+                },
+            }
+            for part in parts
+        ],
+    }
+
+
+def _part_document(part: Part) -> Document:
+    price = part.price
+    return {
+        "part": part.name,
+        "price_usd": None if price is None else price.usd,
+        "price_source": None if price is None else price.source,
+        "price_as_of": None if price is None else price.as_of,
+        "price_note": "" if price is None else price.note,
+    }
+
+
+def _rule_document(verdict: Verdict) -> Document:
+    source = verdict.source
+    is_open = verdict.state == "not checked"
+    return {
+        "rule": verdict.rule,
+        "verdict": verdict.state,
+        "guessed": verdict.guessed,
+        "needed": verdict.needed,
+        "have": None if is_open else verdict.have,
+        "why_not_checked": verdict.have if is_open else None,
+        "fix": verdict.fix,
+        "fix_part": None if verdict.part is None else _part_document(verdict.part),
+        "fix_pieces": verdict.pieces,
+        "source": None if source is None else source.source,
+        "as_of": None if source is None else source.as_of,
+        "note": "" if source is None else source.note,
+    }
+
+
+def _change_document(change: Change) -> Document:
+    return {
+        "kind": change.kind,
+        "replaces": change.old,
+        **_part_document(change.new),
+        "pieces": change.pieces,
+        "usd": change.usd,
+        "why": change.why,
+        "instead": change.instead,
+        "samples_per_s_before": _speed_document(change.before),
+        "samples_per_s_after": _speed_document(change.after),
+    }
+
+
+def _speed_document(speed: Speed | None) -> Document | None:
+    return None if speed is None else estimate_document(speed.samples_per_s)

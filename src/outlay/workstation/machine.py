@@ -1,0 +1,191 @@
+"""A workstation: its cards and parts, what they draw, and how the cards sit on the board."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+
+from outlay.facts import NONE
+from outlay.units import GB, GIB
+from outlay.workstation.card import Card
+from outlay.workstation.parts import Kind, Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A place for a card: its height on the board in slot pitches, and its lanes."""
+
+    position: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How the machine will be used, as far as rules depend on it."""
+
+    speed_at: Callable[[float], float] = lambda _: 1.0
+    """Training speed at a share of the shipped power limit, over that at the shipped one."""
+    while_training: bool = True
+    """Whether samples are preprocessed while training, rather than before."""
+    country: str | None = None
+    """Whose wall sockets; None: nobody said."""
+    dataset_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A workstation. A part that is None is not there, or nobody said which it is."""
+
+    name: str = "machine"
+    cards: tuple[Card, ...] = ()
+    cpu: Part | None = None
+    cooler: Part | None = None
+    board: Part | None = None
+    memory: Part | None = None
+    kits: int = 1
+    """How many of the memory kit."""
+    ssds: tuple[Part, ...] = ()
+    hdds: tuple[Part, ...] = ()
+    psu: Part | None = None
+    case: Part | None = None
+    power_limit_w: float | None = None
+    """What each card is held to, where that is less than it was shipped with."""
+    paid_usd: float | None = None
+    """What the whole machine cost or is offered for."""
+    use: Use = field(default_factory=Use)
+
+    @property
+    def ram_bytes(self) -> float | None:
+        """All kits together; None where unknown."""
+        size_gib = self.memory.number("size") if self.memory else None
+        return None if size_gib is None else size_gib * self.kits * GIB
+
+    @property
+    def modules(self) -> float | None:
+        """Of all kits together."""
+        each = self.memory.number("modules") if self.memory else None
+        return None if each is None else each * self.kits
+
+    @property
+    def cpu_w(self) -> float | None:
+        """What the CPU may draw: its peak, or else its TDP."""
+        if self.cpu is None:
+            return None
+        return self.cpu.number("power_max") or self.cpu.number("tdp")
+
+    def card_w(self, card: Card) -> float:
+        """What a card may draw here."""
+        return min(card.shipped_w, self.power_limit_w or card.shipped_w)
+
+    @property
+    def cards_w(self) -> float:
+        """All cards together."""
+        return sum(self.card_w(card) for card in self.cards)
+
+    @property
+    def slots(self) -> tuple[Slot, ...] | None:
+        """The board's places for cards, top first; None where unknown."""
+        text = self.board.text("slots") if self.board else None
+        return None if text is None else slots_in(text)
+
+    @property
+    def parts(self) -> list[tuple[Kind, Part, int]]:
+        """Every part that is there, with how many of it: what is on the bill."""
+        kinds: list[tuple[Kind, Part | None, int]] = [
+            *(("card", card.part, count) for card, count in self.counted_cards),
+            ("cpu", self.cpu, 1),
+            ("cooler", self.cooler, 1),
+            ("board", self.board, 1),
+            ("memory", self.memory, self.kits),
+            *(("ssd", part, 1) for part in self.ssds),
+            *(("hdd", part, 1) for part in self.hdds),
+            ("psu", self.psu, 1),
+            ("case", self.case, 1),
+        ]
+        return [(kind, part, count) for kind, part, count in kinds if part is not None]
+
+    @property
+    def counted_cards(self) -> list[tuple[Card, int]]:
+        """Each kind of card once, with its number."""
+        names = [card.name for card in self.cards]
+        first = {card.name: card for card in reversed(self.cards)}
+        return [(first[name], names.count(name)) for name in dict.fromkeys(names)]
+
+    @property
+    def known_usd(self) -> float:
+        """The sum of the prices that are known."""
+        return sum(count * part.price.usd for _, part, count in self.parts if part.price)
+
+    @property
+    def not_priced(self) -> list[Part]:
+        """The parts without a price."""
+        return [part for _, part, _ in self.parts if part.price is None]
+
+
+def part_of(build: Build, kind: Kind) -> Part | None:
+    """The part of a kind that a machine has one of; of several drives the first."""
+    of_kind = (part for found, part, _ in build.parts if found == kind)
+    return next(of_kind, None)
+
+
+_SLOT = re.compile(r"(\d+):x(\d+)")
+
+
+def slots_in(text: str) -> tuple[Slot, ...]:
+    """The places in `1:x8 4:x8`: position in slot pitches, and lanes when all are filled."""
+    if text == NONE:
+        return ()
+    words = text.split()
+    found = [_SLOT.fullmatch(word) for word in words]
+    if not words or None in found:
+        raise ValueError(f"{text!r} is not a list of slots such as '1:x8 4:x8'")
+    places = [Slot(position=int(one[1]), lanes=int(one[2])) for one in found if one]
+    return tuple(sorted(places, key=lambda slot: slot.position))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seating:
+    """Cards in slots: the slots used, the free pitches between neighbours, where the last ends."""
+
+    slots: tuple[Slot, ...]
+    gap: int | None
+    """The narrowest gap between two cards, in slot pitches; None with one card."""
+    last_pitch: int
+
+
+def seating(slots: tuple[Slot, ...], widths: list[int], most_pitches: int | None) -> Seating | None:
+    """The widest spaced way to seat cards of these widths; None where they do not go in.
+
+    Cards are taken in the order given. `most_pitches` is what the case has room for. Among ways
+    with the same gap, the one with the most lanes for its poorest card.
+    """
+    ways = [
+        seated
+        for chosen in combinations(slots, len(widths))
+        if (seated := _seated(chosen, widths)) is not None
+        if most_pitches is None or seated.last_pitch <= most_pitches
+    ]
+    return max(ways, key=_comfort, default=None)
+
+
+def _comfort(seated: Seating) -> tuple[int, int]:
+    return (seated.gap or 0, min(slot.lanes for slot in seated.slots))
+
+
+def _seated(chosen: tuple[Slot, ...], widths: list[int]) -> Seating | None:
+    taken = [
+        (slot.position, slot.position + width) for slot, width in zip(chosen, widths, strict=True)
+    ]
+    gaps = [below[0] - above[1] for above, below in pairwise(taken)]
+    if any(gap < 0 for gap in gaps):
+        return None
+    return Seating(slots=chosen, gap=min(gaps, default=None), last_pitch=taken[-1][1] - 1)
+
+
+def drives_bytes(parts: tuple[Part, ...]) -> float | None:
+    """The drives together; None where one's size is unknown."""
+    sizes = [part.number("size") for part in parts]
+    known = [size for size in sizes if size is not None]
+    return sum(known) * GB if len(known) == len(sizes) else None
