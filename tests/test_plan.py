@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option, exactly
+from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option
 
-from outlay.cost import Cost
-from outlay.estimate import Breakdown, Line
+from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.offers.offer import Owned
 from outlay.plan import Plan, break_evens, choose, equal_work, rank_options, tie_usd_per_hour
 from outlay.units import DAY_S, HOUR_S
@@ -216,10 +215,10 @@ def test_unequal_work_is_ranked_by_the_cost_of_training_a_sample():
 def test_unequal_work_leaves_set_up_out():
     def cost(compute, setup):
         lines = (
-            Line(name="compute", usd=exactly(compute), basis=""),
-            Line(name="checkpoints", usd=exactly(1), basis=""),
-            Line(name="spot repetition", usd=exactly(2), basis=""),
-            Line(name="set-up", usd=exactly(setup), basis=""),
+            Line(name="compute", usd=compute),
+            Line(name="checkpoints", usd=1),
+            Line(name="spot repetition", usd=2),
+            Line(name="set-up", usd=setup),
         )
         return Cost(breakdown=Breakdown(lines=lines))
 
@@ -279,7 +278,7 @@ points = st.tuples(st.integers(1, 12).map(float), st.integers(1, 12).map(float))
 @settings(deadline=None)
 def test_the_frontier_is_what_nothing_beats(chances):
     ranked = rank_options([an_option(usd, time_s) for usd, time_s in chances])
-    found = {(one.cost.usd.likely, one.run.busy_s.likely) for one in ranked if one.on_frontier}
+    found = {(one.cost.usd, one.run.busy_s) for one in ranked if one.on_frontier}
     assert found == {one for one in chances if not beaten(one, chances)}
 
 
@@ -293,12 +292,12 @@ def test_the_choice_is_the_cheapest_sound_option(chances, budget_usd, data):
         options.append(an_option(usd, time_s, doubts=doubts, limits=limits))
     ranked = rank_options(options)
     sound = [
-        one.cost.usd.likely
+        one.cost.usd
         for one in options
-        if not one.offer.doubts and one.cost.usd.likely <= budget_usd
+        if not one.offer.doubts and one.cost.usd <= budget_usd
     ]
     chosen = choose(ranked)
-    assert (chosen.cost.usd.likely if chosen else None) == min(sound, default=None)
+    assert (chosen.cost.usd if chosen else None) == min(sound, default=None)
     assert sorted(one.rank for one in ranked) == list(range(1, len(chances) + 1))
     assert [one for one in ranked if one.why_not is None] == ([chosen] if chosen else [])
 
@@ -326,11 +325,12 @@ def a_purchase(*, purchase_usd=2000.0, resale_usd=500.0, electricity_usd=1.0, ho
         host_w=100,
         purchase_usd=purchase_usd,
         resale_usd=resale_usd,
-        lifetime_use_s=1e7,
+        lifetime_use_s=3000 * HOUR_S,
     )
     lines = (
-        Line(name="electricity", usd=exactly(electricity_usd), basis=""),
-        Line(name="purchase less resale", usd=exactly(1000.0), basis=""),
+        Line(name="electricity", usd=electricity_usd),
+        # 10 h of 3,000
+        Line(name="purchase less resale", usd=(purchase_usd - resale_usd) * hours / 3000),
     )
     return an_option(
         offer=an_offer(instance="desk", usd=None, owned=owned),
