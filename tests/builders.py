@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from outlay.cost.bill import Bill
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu, Libraries, Software
 from outlay.offers.offer import Doubt, Offer
+from outlay.offers.terms import Terms
 from outlay.option import Option
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernels import Pass, Product
@@ -413,6 +415,32 @@ def an_offer(
         price_usd_per_hour=usd,
         spot_usd_per_hour=spot_usd,
         **({"as_of": "2026-01-01", "source": "made up"} | more),
+    )
+
+
+def some_terms(provider="acme", name=None, **said):
+    return Terms(provider=provider, name=name or provider.capitalize(), **said)
+
+
+DEPOT = some_terms(
+    "depot",
+    storage_usd_per_byte_month={"volume": 0.2 / GB, "registry": 0.1 / GB, "object": 0.05 / GB},
+    egress_usd_per_byte=0.09 / GB,
+)
+"""A place where things lie: by GB and month $0.20, $0.10 and $0.05, and $0.09 a GB out of it."""
+
+
+def a_bill(run, *, usd=2.0, terms=(), owned=None, gpu_w=300.0, **more):
+    """A bill of acme at $2 an hour, or of one's own machine; nobody else's terms are known."""
+    known = {one.provider: one for one in (DEPOT, *terms)}
+    said = {"offer": an_offer(usd=None if owned else 2.0, owned=owned)}
+    return Bill(
+        run=run,
+        tenancy="owned" if owned else "on-demand",
+        price_usd_per_hour=usd,
+        terms=lambda name: known.get(name, some_terms(name, name)),
+        gpu_w=gpu_w,
+        **(said | more),
     )
 
 

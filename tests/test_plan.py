@@ -291,11 +291,7 @@ def test_the_choice_is_the_cheapest_sound_option(chances, budget_usd, data):
         doubts = data.draw(st.sampled_from([(), (ODD,), (GONE,)]))
         options.append(an_option(usd, time_s, doubts=doubts, limits=limits))
     ranked = rank_options(options)
-    sound = [
-        one.cost.usd
-        for one in options
-        if not one.offer.doubts and one.cost.usd <= budget_usd
-    ]
+    sound = [one.cost.usd for one in options if not one.offer.doubts and one.cost.usd <= budget_usd]
     chosen = choose(ranked)
     assert (chosen.cost.usd if chosen else None) == min(sound, default=None)
     assert sorted(one.rank for one in ranked) == list(range(1, len(chances) + 1))
