@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
+from currency_converter import CurrencyConverter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.errors import InputError, NotKnown, OutlayError
-from outlay.facts import rows_of
 from outlay.units import DAY_S, HOUR_S
-from outlay.workload import Checkpoint, Dataset, Length, Limits, Stored, Usage
+from outlay.workload import Checkpoint, Dataset, Every, Length, Limits, Stored, Usage
 from outlay.workload_file import line_of, parse_workload, read_workload
 
 SMALL = """\
@@ -24,11 +26,6 @@ def refusal(text):
         parse_workload(text, "w.toml")
     assert caught.value.exit_code == 2
     return caught.value
-
-
-def rate_of(currency):
-    rows = {row["name"]: row["value"] for row in rows_of("assumptions.csv")}
-    return float(rows[f"usd_per_{currency}"])
 
 
 # --- what a file says ---
@@ -107,7 +104,7 @@ def test_a_file_with_everything():
         kept_at="gcp",
         storage="object",
     )
-    assert workload.checkpoint == Checkpoint(size_bytes=600e6, interval_s=1800, kept=3)
+    assert workload.checkpoint == Checkpoint(size_bytes=600e6, interval=Every(time_s=1800), kept=3)
     assert workload.usage == Usage(hours_per_day=8, machines=2, setup_s=600, storage_s=14 * DAY_S)
     assert workload.limits == Limits(budget_usd=500, deadline_s=3 * DAY_S)
     assert workload.consider.gpus == ("H100",)
@@ -177,10 +174,32 @@ def test_an_offer_without_an_instance_is_named_by_its_place():
 # --- currency ---
 
 
-@pytest.mark.parametrize("currency", ["EUR", "eur", "KRW", "GBP"])
-def test_amounts_become_dollars(currency):
+def test_the_rate_is_the_newest_the_package_has():
+    workload = parse_workload('currency = "eur"\n' + SMALL)
+    rates = CurrencyConverter()
+    assert workload.currency == "EUR"
+    assert workload.usd_per_unit == rates.convert(1, "EUR", "USD")
+    assert workload.rate_as_of == rates.bounds["USD"].last_date.isoformat()
+
+
+def test_the_rate_of_a_day():
+    workload = parse_workload('currency = "KRW"\ncurrency_day = 2024-05-31\n' + SMALL)
+    assert workload.usd_per_unit == CurrencyConverter().convert(
+        1, "KRW", "USD", date=date(2024, 5, 31)
+    )
+    assert workload.rate_as_of == "2024-05-31"
+
+
+def test_a_rate_of_ones_own_goes_before_the_packages():
+    workload = parse_workload('currency = "doubloon"\nusd_per_unit = 400.0\n' + SMALL)
+    assert (workload.currency, workload.usd_per_unit) == ("DOUBLOON", 400.0)
+    assert workload.rate_as_of == ""
+
+
+def test_amounts_become_dollars():
     workload = parse_workload(f"""
-        currency = "{currency}"
+        currency = "KRW"
+        usd_per_unit = 0.0008
         {SMALL}
         [limits]
         budget = 1000
@@ -197,6 +216,11 @@ def test_amounts_become_dollars(currency):
         resale = 400
         use = "1000h"
         wear_per_hour = 0.25
+        maintenance_per_year = 120
+        [prefer]
+        waiting_per_hour = 3
+        [own_time]
+        per_hour = 30
         [[provider]]
         name = "aws"
         volume_per_gb_month = 0.1
@@ -204,10 +228,10 @@ def test_amounts_become_dollars(currency):
         registry_per_gb_month = 0.3
         egress_per_gb = 0.4
         egress_free_gb_per_month = 100
+        credit = 50
         """)
-    usd = rate_of(currency.lower())
-    assert workload.currency == currency.upper()
-    assert workload.usd_per_unit == usd
+    usd = 0.0008
+    assert (workload.currency, workload.usd_per_unit) == ("KRW", usd)
     assert workload.limits.budget_usd == pytest.approx(1000 * usd)
     quote, machine, terms = workload.quotes[0], workload.workstations[0], workload.terms[0]
     assert quote.price_usd_per_hour == pytest.approx(2 * usd)
@@ -216,6 +240,10 @@ def test_amounts_become_dollars(currency):
     assert machine.purchase_usd == pytest.approx(2000 * usd)
     assert machine.resale_usd == pytest.approx(400 * usd)
     assert machine.wear_usd_per_hour == pytest.approx(0.25 * usd)
+    assert machine.maintenance_usd_per_year == pytest.approx(120 * usd)
+    assert workload.prefer.waiting_usd_per_hour == pytest.approx(3 * usd)
+    assert workload.own_time.usd_per_hour == pytest.approx(30 * usd)
+    assert terms.credit_usd == pytest.approx(50 * usd)
     assert terms.volume_usd_per_gb_month == pytest.approx(0.1 * usd)
     assert terms.object_usd_per_gb_month == pytest.approx(0.2 * usd)
     assert terms.registry_usd_per_gb_month == pytest.approx(0.3 * usd)
@@ -228,8 +256,7 @@ def test_an_unknown_currency_is_refused():
     error = refusal('currency = "doubloon"\n' + SMALL)
     assert isinstance(error, NotKnown)
     assert "'doubloon'" in str(error)
-    assert "USD" in error.fix
-    assert "EUR" in error.fix
+    assert "usd_per_unit" in error.fix
 
 
 # --- what is refused, and what the message names ---
