@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option, exactly, span
+from tests.builders import a_doubt, a_gpu, a_run, an_offer, an_option, exactly, span
 
 from outlay.chance import DRAWS, LIKELY
 from outlay.cost.lines import Breakdown, Cost, Line
@@ -229,4 +229,3 @@ def test_every_range_is_in_order(hours, usd_per_hour, setup_hours):
 def test_a_cost_that_is_unknown_under_other_luck_has_no_range():
     option = an_option(10.0, run=a_run(), outcome=lambda _: (a_run(), None))
     assert option.cost_usd is None
-    assert a_cost(10.0).usd == 10
