@@ -246,6 +246,72 @@ def test_spot_is_interrupted_and_on_demand_is_not():
     assert kept.interruptions == kept.lost_s == kept.restart_s == 0
 
 
+def two_ways(usd, spot_usd, interruptions):
+    """One quote on demand and as spot, its options by tenancy."""
+    plan = planned(f"""
+    [consider]
+    bundled = false
+    [checkpoint]
+    size = "1GB"
+    [[offer]]
+    provider = "acme"
+    gpu = "T4"
+    price_per_hour = {usd}
+    spot_per_hour = {spot_usd}
+    interruptions_per_month = {interruptions}
+    """)
+    return {one.tenancy: one for one in plan.options}
+
+
+def test_spot_that_is_never_interrupted_is_on_demand_at_its_price():
+    ways = two_ways(2.0, 2.0, 0)
+    spot, kept = ways["spot"], ways["on-demand"]
+    assert spot.run == kept.run
+    lines = [[(x.name, x.usd) for x in one.cost.breakdown.lines] for one in (spot, kept)]
+    assert lines[0] == lines[1]
+    assert spot.ranges == kept.ranges
+
+
+def test_spot_that_is_interrupted_pays_for_it():
+    ways = two_ways(2.0, 2.0, 100)
+    assert ways["spot"].usd > ways["on-demand"].usd
+    # Beside the rate the number of interruptions is uncertain: the range is wider.
+    spans = {name: one.cost_usd.high - one.cost_usd.low for name, one in ways.items()}
+    assert spans["spot"] > spans["on-demand"]
+
+
+def test_a_quote_with_a_term_is_reserved_and_paid_to_its_end():
+    plan = planned("""
+    [consider]
+    bundled = false
+    [[offer]]
+    provider = "acme"
+    gpu = "T4"
+    price_per_hour = 0.5
+    term = "30d"
+    """)
+    (option,) = plan.options
+    assert option.tenancy == "reserved"
+    # 720 h x $0.50
+    assert option.usd == pytest.approx(360)
+    # the hour of training and the second of set-up
+    unused = option.cost.breakdown.line_usd("unused commitment")
+    assert unused == pytest.approx(0.5 * (720 - 3601 / 3600))
+
+
+def test_ranges_of_a_plan_are_repeatable_and_in_order():
+    first, again = planned(), planned()
+    for one, other in zip(first.options, again.options, strict=True):
+        assert one.ranges == other.ranges
+        for found in (one.cost_usd, one.run_time_s, one.calendar_s):
+            assert found.low <= found.likely <= found.high
+
+
+def test_lines_of_every_option_sum_to_its_total():
+    for option in planned(OWN).options:
+        assert sum((line.usd for line in option.cost.breakdown.lines), 0.0) == option.cost.usd
+
+
 def test_a_machine_of_ones_own_needs_no_provisioning_and_pays_electricity():
     text = SMALL.replace('[usage]\n    setup = "1s"', "") + OWN + "[consider]\nbundled = false"
     plan = plan_workload(parse_workload(text), a_profile(flops_per_sample=1e9))

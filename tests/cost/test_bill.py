@@ -335,6 +335,26 @@ def test_drawn_lines_sum_to_the_drawn_total():
     assert np.array_equal(cost.usd, sum((line.usd for line in cost.breakdown.lines), 0.0))
 
 
+def test_drawn_bills_of_exact_inputs_are_the_likely_bill_on_average():
+    workload = a_workload(
+        length=Length(samples=950_000),
+        data=Dataset(size_bytes=100e9, at="depot", storage="none"),
+        checkpoint=Checkpoint(size_bytes=5e9, interval=Every(time_s=950.0)),
+        tax_fraction=0.19,
+    )
+
+    def bills(luck, rate):
+        run = run_of(workload, pace_of(workload, a_step(), luck), HABITS, rate, luck)
+        return cost_of(workload, a_bill(run, luck=luck)).usd
+
+    # Nothing is drawn where nothing may be interrupted.
+    assert bills(Draws(), None) == bills(LIKELY, None)
+    # One interruption in 10,000 s, some eleven in all: three standard errors.
+    drawn, likely = bills(Draws(), 259.2), bills(LIKELY, 259.2)
+    assert drawn.mean() == pytest.approx(likely, abs=3 * drawn.std() / 100)
+    assert drawn.std() > 0.01 * likely
+
+
 def test_the_likely_bill_is_within_the_drawn_ones():
     likely = cost_of(*a_long_bill()).usd
     drawn = cost_of(*a_long_bill(Draws())).usd
