@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from outlay.cost import Cost
-from outlay.estimate import Breakdown, Estimate, Line
+from dataclasses import replace
+
+from outlay.cost.bill import Bill
+from outlay.cost.lines import Breakdown, Cost, Line
+from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu, Libraries, Software
 from outlay.offers.offer import Doubt, Offer
-from outlay.plan import Option
+from outlay.offers.terms import Terms
+from outlay.option import Option
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
@@ -291,8 +295,6 @@ def a_transformer(*, blocks=4, parameters=25_000_000, rest=100_000_000, heads=8)
 
     Forward takes 1 TFLOP a sample, backward two; parameters and gradients are in fp32.
     """
-    from dataclasses import replace as changed
-
     product = a_profile().ops[0]
     attention = ProfileOp(
         name="aten._scaled_dot_product_flash_attention",
@@ -311,7 +313,7 @@ def a_transformer(*, blocks=4, parameters=25_000_000, rest=100_000_000, heads=8)
         sample="sequence",
         parameters=total,
         trainable_parameters=total,
-        ops=(product, attention, *(changed(product, phase="backward") for _ in range(2))),
+        ops=(product, attention, *(replace(product, phase="backward") for _ in range(2))),
         memory={
             size: Memory(
                 parameters=4.0 * total,
@@ -370,41 +372,23 @@ def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, nodes=1, fits=True, gpu=No
 
 
 HABITS = Habits(
-    provisioning_s=100,
-    environment_s=200,
+    provisioning_s=100.0,
+    environment_s=200.0,
+    warmup_s=50.0,
     download_bytes_per_s=1e8,
+    upload_bytes_per_s=1e7,
     checkpoint_bytes_per_s=1e8,
-    checkpoint_interval_s=1800,
-    spot_restart_s=50,
+    checkpoint_interval_s=1800.0,
+    requeue_s=30.0,
 )
+"""350 s from asking for a machine to the first step of usual speed."""
 
 
-def a_run(
-    training_s=3600.0,
-    *,
-    sessions=1.0,
-    setup_s=0.0,
-    preparation_s=0.0,
-    download_s=0.0,
-    checkpoint_s=0.0,
-    repeated_s=0.0,
-    period_s=None,
-    kept_s=None,
-):
-    """A run that trains for an hour; data is kept as long as it takes."""
-    training = training_s if isinstance(training_s, Estimate) else exactly(training_s)
-    period = training if period_s is None else exactly(period_s)
-    return Run(
-        training_s=training,
-        sessions=sessions,
-        setup_s=setup_s,
-        preparation_s=preparation_s,
-        download_s=download_s,
-        checkpoint_s=exactly(checkpoint_s),
-        repeated_s=exactly(repeated_s),
-        period_s=period,
-        kept_s=period if kept_s is None else exactly(kept_s),
-    )
+def a_run(training_s=3600.0, *, sessions=1.0, period_s=None, kept_s=None, **parts):
+    """A run that trains for an hour in one go; data is kept as long as it takes."""
+    run = Run(training_s=training_s, sessions=sessions, **parts)
+    period_s = run.busy_s if period_s is None else period_s
+    return replace(run, period_s=period_s, kept_s=period_s if kept_s is None else kept_s)
 
 
 def a_doubt(word="looks odd", *, kind="caution", about="offer"):
@@ -434,9 +418,34 @@ def an_offer(
     )
 
 
+def some_terms(provider="acme", name=None, **said):
+    return Terms(provider=provider, name=name or provider.capitalize(), **said)
+
+
+DEPOT = some_terms(
+    "depot",
+    storage_usd_per_byte_month={"volume": 0.2 / GB, "registry": 0.1 / GB, "object": 0.05 / GB},
+    egress_usd_per_byte=0.09 / GB,
+)
+"""A place where things lie: by GB and month $0.20, $0.10 and $0.05, and $0.09 a GB out of it."""
+
+
+def a_bill(run, *, usd=2.0, terms=(), owned=None, gpu_w=300.0, **more):
+    """A bill of acme at $2 an hour, or of one's own machine; nobody else's terms are known."""
+    known = {one.provider: one for one in (DEPOT, *terms)}
+    said = {"offer": an_offer(usd=None if owned else 2.0, owned=owned)}
+    return Bill(
+        run=run,
+        tenancy="owned" if owned else "on-demand",
+        price_usd_per_hour=usd,
+        terms=lambda name: known.get(name, some_terms(name, name)),
+        gpu_w=gpu_w,
+        **(said | more),
+    )
+
+
 def a_cost(usd, *, name="compute", unknown=()):
-    line = Line(name=name, usd=usd if isinstance(usd, Estimate) else exactly(usd), basis="")
-    return Cost(breakdown=Breakdown(lines=(line,)), unknown=unknown)
+    return Cost(breakdown=Breakdown(lines=(Line(name=name, usd=usd),)), unknown=unknown)
 
 
 def an_option(
@@ -453,6 +462,7 @@ def an_option(
     cost=None,
     run=None,
     gpu=None,
+    **more,
 ):
     """An option that costs 10 dollars and takes an hour; `usd` None has no price."""
     if cost is None and usd is not None and fits:
@@ -467,6 +477,7 @@ def an_option(
         run=run,
         cost=cost,
         limits=limits or Limits(),
+        **more,
     )
 
 

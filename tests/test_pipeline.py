@@ -166,7 +166,8 @@ def test_unknown_places_are_refused(text):
 def test_places_are_known_in_any_case():
     text = "[consider]\nproviders = ['aws']\n[data]\nsize = '1GB'\nat = '{}'"
     spelled = {name: planned(text.format(name)).chosen.cost for name in ("aws", "AWS")}
-    assert spelled["AWS"] == spelled["aws"]
+    lines = {name: [(x.name, x.usd) for x in one.breakdown.lines] for name, one in spelled.items()}
+    assert lines["AWS"] == lines["aws"]
 
 
 @pytest.mark.parametrize(
@@ -211,13 +212,13 @@ def test_the_whole_way_from_a_file_to_a_choice():
     chosen = plan.chosen
     # 1000 operations x 1 ms are a second a step: 3600 s, and 1 s of set-up
     assert chosen.step.step_time_s.likely == pytest.approx(1.0)
-    assert chosen.run.busy_s.likely == pytest.approx(3601)
+    assert chosen.run.busy_s == pytest.approx(3601)
     # $0.70 for the hour, and a second more
     assert chosen.cost.breakdown.line_usd("compute") == pytest.approx(0.70)
     assert chosen.cost.breakdown.line_usd("set-up") == pytest.approx(0.70 / 3600)
     assert chosen.samples == 36_000
     # a bit above $0.70 for 0.036 million samples
-    assert chosen.usd_per_million_samples == pytest.approx(chosen.cost.usd.likely / 0.036)
+    assert chosen.usd_per_million_samples == pytest.approx(chosen.cost.usd / 0.036)
     assert plan.options == (chosen,)
 
 
@@ -234,25 +235,94 @@ def test_several_gpus_share_the_samples():
     option = plan.chosen
     assert option.step.global_batch_size == 80
     # 36,000 / 80 = 450 steps of a second and a little exchange
-    assert option.run.training_s.likely == pytest.approx(450, rel=0.01)
+    assert option.run.training_s == pytest.approx(450, rel=0.01)
 
 
 def test_spot_is_interrupted_and_on_demand_is_not():
     plan = planned("[consider]\nregions = ['us-east']\ngpus = ['T4']")
-    assert option_of(plan, "g4", "spot").run.repeated_s.likely > 0
-    assert option_of(plan, "g4").run.repeated_s.likely == 0
+    spot, kept = option_of(plan, "g4", "spot").run, option_of(plan, "g4").run
+    assert spot.interruptions > 0
+    assert spot.lost_s > 0
+    assert kept.interruptions == kept.lost_s == kept.restart_s == 0
+
+
+def two_ways(usd, spot_usd, interruptions):
+    """One quote on demand and as spot, its options by tenancy."""
+    plan = planned(f"""
+    [consider]
+    bundled = false
+    [checkpoint]
+    size = "1GB"
+    [[offer]]
+    provider = "acme"
+    gpu = "T4"
+    price_per_hour = {usd}
+    spot_per_hour = {spot_usd}
+    interruptions_per_month = {interruptions}
+    """)
+    return {one.tenancy: one for one in plan.options}
+
+
+def test_spot_that_is_never_interrupted_is_on_demand_at_its_price():
+    ways = two_ways(2.0, 2.0, 0)
+    spot, kept = ways["spot"], ways["on-demand"]
+    assert spot.run == kept.run
+    lines = [[(x.name, x.usd) for x in one.cost.breakdown.lines] for one in (spot, kept)]
+    assert lines[0] == lines[1]
+    assert spot.ranges == kept.ranges
+
+
+def test_spot_that_is_interrupted_pays_for_it():
+    ways = two_ways(2.0, 2.0, 100)
+    assert ways["spot"].usd > ways["on-demand"].usd
+    # Beside the rate the number of interruptions is uncertain: the range is wider.
+    spans = {name: one.cost_usd.high - one.cost_usd.low for name, one in ways.items()}
+    assert spans["spot"] > spans["on-demand"]
+
+
+def test_a_quote_with_a_term_is_reserved_and_paid_to_its_end():
+    plan = planned("""
+    [consider]
+    bundled = false
+    [[offer]]
+    provider = "acme"
+    gpu = "T4"
+    price_per_hour = 0.5
+    term = "30d"
+    """)
+    (option,) = plan.options
+    assert option.tenancy == "reserved"
+    # 720 h x $0.50
+    assert option.usd == pytest.approx(360)
+    # the hour of training and the second of set-up
+    unused = option.cost.breakdown.line_usd("unused commitment")
+    assert unused == pytest.approx(0.5 * (720 - 3601 / 3600))
+
+
+def test_ranges_of_a_plan_are_repeatable_and_in_order():
+    first, again = planned(), planned()
+    for one, other in zip(first.options, again.options, strict=True):
+        assert one.ranges == other.ranges
+        for found in (one.cost_usd, one.run_time_s, one.calendar_s):
+            assert found.low <= found.likely <= found.high
+
+
+def test_lines_of_every_option_sum_to_its_total():
+    for option in planned(OWN).options:
+        assert sum((line.usd for line in option.cost.breakdown.lines), 0.0) == option.cost.usd
 
 
 def test_a_machine_of_ones_own_needs_no_provisioning_and_pays_electricity():
     text = SMALL.replace('[usage]\n    setup = "1s"', "") + OWN + "[consider]\nbundled = false"
     plan = plan_workload(parse_workload(text), a_profile(flops_per_sample=1e9))
     desk = option_of(plan, "desk", "owned")
-    assert desk.run.setup_s == 0
-    # an hour of 350 W (the RTX 3090's board power) and 50 W at $0.25/kWh
-    assert desk.cost.usd.likely == pytest.approx(0.1)
-    habits = habits_assumed()
-    rented = option_of(plan, "quoted")
-    assert rented.run.setup_s == habits.provisioning_s + habits.environment_s
+    assert desk.run.provisioning_s == desk.run.setup_s == 0
+    # an hour and a minute to warm up, of 350 W (the RTX 3090's board power) and 50 W, $0.25/kWh
+    assert desk.run.warmup_s == 60
+    assert desk.cost.usd == pytest.approx(0.1 * 61 / 60)
+    rented = option_of(plan, "quoted").run
+    # 3 min to get a machine, 10 min for the environment
+    assert (rented.provisioning_s, rented.setup_s) == (180, 600)
 
 
 def test_a_machine_to_be_bought_has_its_break_even():
@@ -270,7 +340,7 @@ def test_a_machine_to_be_bought_has_its_break_even():
     """)
     new = option_of(plan, "new", "owned")
     # (1500 - 300) / 3000 h is $0.40 an hour
-    hours = new.run.busy_s.likely / HOUR_S
+    hours = new.run.busy_s / HOUR_S
     assert new.cost.breakdown.line_usd("purchase less resale") == pytest.approx(0.40 * hours)
     (one,) = plan.break_even
     # 1200 / ($0.70 - $0.10) = 2000 h
@@ -376,8 +446,16 @@ def test_today_is_handed_to_the_catalog(monkeypatch):
 
 def test_habits_are_the_rows_of_the_assumptions():
     habits = habits_assumed()
-    assert habits.provisioning_s == assumptions()["provisioning_time_s"].number
-    assert habits.environment_s == assumptions()["environment_setup_time_s"].number
+    for name, said in (
+        ("provisioning_time_s", habits.provisioning_s),
+        ("environment_setup_time_s", habits.environment_s),
+        ("warmup_time_s", habits.warmup_s),
+        ("data_download_bytes_per_s", habits.download_bytes_per_s),
+        ("home_upload_bytes_per_s", habits.upload_bytes_per_s),
+        ("spot_requeue_s", habits.requeue_s),
+    ):
+        assert said.likely == assumptions()[name].number
+        assert said.low < said.likely < said.high
     assert habits.checkpoint_interval_s == assumptions()["checkpoint_interval_s"].number
 
 

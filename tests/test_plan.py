@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option, exactly
+from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option
 
-from outlay.cost import Cost
-from outlay.estimate import Breakdown, Line
+from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.offers.offer import Owned
 from outlay.plan import Plan, break_evens, choose, equal_work, rank_options, tie_usd_per_hour
 from outlay.units import DAY_S, HOUR_S
-from outlay.workload import Limits
+from outlay.workload import Limits, Preferences
 
 
 def names(options):
@@ -49,6 +48,27 @@ def test_of_equal_cost_the_faster_comes_first():
         [an_option(10, 7200, instance="slow"), an_option(10, 3600, instance="fast")]
     )
     assert names(ranked) == ["fast", "slow"]
+
+
+def test_waiting_that_costs_puts_the_faster_first():
+    prefer = Preferences(waiting_usd_per_hour=3.0)
+    ranked = rank_options(
+        [
+            an_option(10, 10 * HOUR_S, instance="slow", prefer=prefer),  # 10 + 10 x 3
+            an_option(20, 5 * HOUR_S, instance="fast", prefer=prefer),  # 20 + 5 x 3
+        ]
+    )
+    assert names(ranked) == ["fast", "slow"]
+    # the frontier is in money that is paid
+    assert [one.on_frontier for one in ranked] == [True, True]
+
+
+def test_a_preferred_provider_wins_within_its_premium():
+    prefer = Preferences(providers=("acme",), premium_fraction=0.25)
+    dear, cheap = an_option(12, prefer=prefer), an_option(10, prefer=prefer)
+    other = replace(cheap, offer=an_offer("other", "cheap"))
+    # 12 / 1.25 = 9.60
+    assert names(rank_options([other, dear])) == ["box", "cheap"]
 
 
 def test_a_doubtful_price_is_never_chosen_however_cheap():
@@ -143,6 +163,20 @@ def test_why_not_too_big():
     assert said == "does not fit: batch 10 may need 1.0 GiB, it has 0.5 GiB"
 
 
+def test_why_not_blocked():
+    option = an_option(blocked="would hardly ever finish")
+    assert not option.feasible
+    assert why_not([option], "box") == "would hardly ever finish"
+
+
+def test_why_not_late_in_a_month_of_sessions_is_of_one_session():
+    # 20 h in 4 sessions are 5 h each
+    month = a_run(20 * HOUR_S, sessions=4, period_s=30 * DAY_S, recurring=True)
+    assert an_option(run=month, limits=Limits(deadline_s=5 * HOUR_S)).meets_deadline
+    late = an_option(run=month, limits=Limits(deadline_s=4 * HOUR_S))
+    assert why_not([late], "box") == "misses the deadline by 1.0 h"
+
+
 def test_why_not_pytorch():
     option = an_option(gpu=a_gpu(runs="no"))
     assert not option.feasible
@@ -216,10 +250,10 @@ def test_unequal_work_is_ranked_by_the_cost_of_training_a_sample():
 def test_unequal_work_leaves_set_up_out():
     def cost(compute, setup):
         lines = (
-            Line(name="compute", usd=exactly(compute), basis=""),
-            Line(name="checkpoints", usd=exactly(1), basis=""),
-            Line(name="spot repetition", usd=exactly(2), basis=""),
-            Line(name="set-up", usd=exactly(setup), basis=""),
+            Line(name="compute", usd=compute),
+            Line(name="checkpoints", usd=1),
+            Line(name="spot repetition", usd=2),
+            Line(name="set-up", usd=setup),
         )
         return Cost(breakdown=Breakdown(lines=lines))
 
@@ -279,8 +313,78 @@ points = st.tuples(st.integers(1, 12).map(float), st.integers(1, 12).map(float))
 @settings(deadline=None)
 def test_the_frontier_is_what_nothing_beats(chances):
     ranked = rank_options([an_option(usd, time_s) for usd, time_s in chances])
-    found = {(one.cost.usd.likely, one.run.busy_s.likely) for one in ranked if one.on_frontier}
+    found = {(one.cost.usd, one.run.busy_s) for one in ranked if one.on_frontier}
     assert found == {one for one in chances if not beaten(one, chances)}
+
+
+sounds = st.sampled_from([(), (), (ODD,), (GONE,)])
+chances_of = st.lists(st.tuples(points, sounds), min_size=1, max_size=12)
+waiting = st.sampled_from([0.0, 5.0])
+
+
+def many(chances, *, limits=None, waiting_usd=0.0):
+    """Options named by their place in a list of (cost, time) and doubts."""
+    return [
+        an_option(
+            usd,
+            time_s,
+            doubts=doubts,
+            limits=limits,
+            prefer=Preferences(waiting_usd_per_hour=waiting_usd * HOUR_S),
+            instance=f"{place:02}",
+        )
+        for place, ((usd, time_s), doubts) in enumerate(chances)
+    ]
+
+
+@given(chances_of, waiting)
+@settings(deadline=None)
+def test_nothing_sound_beats_a_member_and_every_other_is_beaten_or_equalled(chances, waiting_usd):
+    sound = [one for one in rank_options(many(chances, waiting_usd=waiting_usd)) if one.sound]
+    members = [one for one in sound if one.on_frontier]
+    for member in members:
+        assert not any(one.usd < member.usd and one.busy_s <= member.busy_s for one in sound)
+        assert not any(one.usd <= member.usd and one.busy_s < member.busy_s for one in sound)
+    for other in sound:
+        assert other.on_frontier or any(
+            one.usd <= other.usd and one.busy_s <= other.busy_s for one in members
+        )
+
+
+@given(chances_of, st.data(), waiting)
+@settings(deadline=None)
+def test_a_cheaper_identical_offer_never_ranks_lower(chances, data, waiting_usd):
+    place = data.draw(st.integers(0, len(chances) - 1))
+    (usd, time_s), doubts = chances[place]
+    less = data.draw(st.integers(1, 99)) / 100 * usd
+    limits = data.draw(st.sampled_from([None, Limits(budget_usd=6), Limits(deadline_s=6)]))
+    options = many([*chances, ((less, time_s), doubts)], limits=limits, waiting_usd=waiting_usd)
+    ranks = {one.offer.instance: one.rank for one in rank_options(options)}
+    assert ranks[f"{len(chances):02}"] < ranks[f"{place:02}"]
+
+
+def feasible(chances, **limits):
+    ranked = rank_options(many(chances, limits=Limits(**limits)))
+    return {one.offer.instance for one in ranked if one.feasible}
+
+
+bounds = st.tuples(st.floats(0, 15), st.floats(0, 15)).map(sorted)
+
+
+@given(chances_of, bounds)
+@settings(deadline=None)
+def test_more_budget_never_removes_an_option(chances, budgets):
+    less, more = budgets
+    assert feasible(chances, budget_usd=less) <= feasible(chances, budget_usd=more)
+    assert feasible(chances, budget_usd=more) <= feasible(chances)
+
+
+@given(chances_of, bounds)
+@settings(deadline=None)
+def test_a_later_deadline_never_removes_an_option(chances, deadlines):
+    sooner, later = deadlines
+    assert feasible(chances, deadline_s=sooner) <= feasible(chances, deadline_s=later)
+    assert feasible(chances, deadline_s=later) <= feasible(chances)
 
 
 @given(st.lists(points, min_size=1, max_size=10), st.integers(1, 12), st.data())
@@ -292,13 +396,9 @@ def test_the_choice_is_the_cheapest_sound_option(chances, budget_usd, data):
         doubts = data.draw(st.sampled_from([(), (ODD,), (GONE,)]))
         options.append(an_option(usd, time_s, doubts=doubts, limits=limits))
     ranked = rank_options(options)
-    sound = [
-        one.cost.usd.likely
-        for one in options
-        if not one.offer.doubts and one.cost.usd.likely <= budget_usd
-    ]
+    sound = [one.cost.usd for one in options if not one.offer.doubts and one.cost.usd <= budget_usd]
     chosen = choose(ranked)
-    assert (chosen.cost.usd.likely if chosen else None) == min(sound, default=None)
+    assert (chosen.cost.usd if chosen else None) == min(sound, default=None)
     assert sorted(one.rank for one in ranked) == list(range(1, len(chances) + 1))
     assert [one for one in ranked if one.why_not is None] == ([chosen] if chosen else [])
 
@@ -326,11 +426,12 @@ def a_purchase(*, purchase_usd=2000.0, resale_usd=500.0, electricity_usd=1.0, ho
         host_w=100,
         purchase_usd=purchase_usd,
         resale_usd=resale_usd,
-        lifetime_use_s=1e7,
+        lifetime_use_s=3000 * HOUR_S,
     )
     lines = (
-        Line(name="electricity", usd=exactly(electricity_usd), basis=""),
-        Line(name="purchase less resale", usd=exactly(1000.0), basis=""),
+        Line(name="electricity", usd=electricity_usd),
+        # 10 h of 3,000
+        Line(name="purchase less resale", usd=(purchase_usd - resale_usd) * hours / 3000),
     )
     return an_option(
         offer=an_offer(instance="desk", usd=None, owned=owned),

@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
+from currency_converter import CurrencyConverter
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import span
 
 from outlay.errors import InputError, NotKnown, OutlayError
-from outlay.facts import rows_of
 from outlay.units import DAY_S, HOUR_S
-from outlay.workload import Checkpoint, Dataset, Length, Limits, Stored, Usage
+from outlay.workload import (
+    Checkpoint,
+    Dataset,
+    Evaluation,
+    Every,
+    Length,
+    Limits,
+    OwnTime,
+    Preferences,
+    Stored,
+    Usage,
+)
 from outlay.workload_file import line_of, parse_workload, read_workload
 
 SMALL = """\
@@ -24,11 +38,6 @@ def refusal(text):
         parse_workload(text, "w.toml")
     assert caught.value.exit_code == 2
     return caught.value
-
-
-def rate_of(currency):
-    rows = {row["name"]: row["value"] for row in rows_of("assumptions.csv")}
-    return float(rows[f"usd_per_{currency}"])
 
 
 # --- what a file says ---
@@ -107,7 +116,7 @@ def test_a_file_with_everything():
         kept_at="gcp",
         storage="object",
     )
-    assert workload.checkpoint == Checkpoint(size_bytes=600e6, interval_s=1800, kept=3)
+    assert workload.checkpoint == Checkpoint(size_bytes=600e6, interval=Every(time_s=1800), kept=3)
     assert workload.usage == Usage(hours_per_day=8, machines=2, setup_s=600, storage_s=14 * DAY_S)
     assert workload.limits == Limits(budget_usd=500, deadline_s=3 * DAY_S)
     assert workload.consider.gpus == ("H100",)
@@ -177,10 +186,32 @@ def test_an_offer_without_an_instance_is_named_by_its_place():
 # --- currency ---
 
 
-@pytest.mark.parametrize("currency", ["EUR", "eur", "KRW", "GBP"])
-def test_amounts_become_dollars(currency):
+def test_the_rate_is_the_newest_the_package_has():
+    workload = parse_workload('currency = "eur"\n' + SMALL)
+    rates = CurrencyConverter()
+    assert workload.currency == "EUR"
+    assert workload.usd_per_unit == rates.convert(1, "EUR", "USD")
+    assert workload.rate_as_of == rates.bounds["USD"].last_date.isoformat()
+
+
+def test_the_rate_of_a_day():
+    workload = parse_workload('currency = "KRW"\ncurrency_day = 2024-05-31\n' + SMALL)
+    assert workload.usd_per_unit == CurrencyConverter().convert(
+        1, "KRW", "USD", date=date(2024, 5, 31)
+    )
+    assert workload.rate_as_of == "2024-05-31"
+
+
+def test_a_rate_of_ones_own_goes_before_the_packages():
+    workload = parse_workload('currency = "doubloon"\nusd_per_unit = 400.0\n' + SMALL)
+    assert (workload.currency, workload.usd_per_unit) == ("DOUBLOON", 400.0)
+    assert workload.rate_as_of == ""
+
+
+def test_amounts_become_dollars():
     workload = parse_workload(f"""
-        currency = "{currency}"
+        currency = "KRW"
+        usd_per_unit = 0.0008
         {SMALL}
         [limits]
         budget = 1000
@@ -197,6 +228,11 @@ def test_amounts_become_dollars(currency):
         resale = 400
         use = "1000h"
         wear_per_hour = 0.25
+        maintenance_per_year = 120
+        [prefer]
+        waiting_per_hour = 3
+        [own_time]
+        per_hour = 30
         [[provider]]
         name = "aws"
         volume_per_gb_month = 0.1
@@ -204,10 +240,10 @@ def test_amounts_become_dollars(currency):
         registry_per_gb_month = 0.3
         egress_per_gb = 0.4
         egress_free_gb_per_month = 100
+        credit = 50
         """)
-    usd = rate_of(currency.lower())
-    assert workload.currency == currency.upper()
-    assert workload.usd_per_unit == usd
+    usd = 0.0008
+    assert (workload.currency, workload.usd_per_unit) == ("KRW", usd)
     assert workload.limits.budget_usd == pytest.approx(1000 * usd)
     quote, machine, terms = workload.quotes[0], workload.workstations[0], workload.terms[0]
     assert quote.price_usd_per_hour == pytest.approx(2 * usd)
@@ -216,6 +252,10 @@ def test_amounts_become_dollars(currency):
     assert machine.purchase_usd == pytest.approx(2000 * usd)
     assert machine.resale_usd == pytest.approx(400 * usd)
     assert machine.wear_usd_per_hour == pytest.approx(0.25 * usd)
+    assert machine.maintenance_usd_per_year == pytest.approx(120 * usd)
+    assert workload.prefer.waiting_usd_per_hour == pytest.approx(3 * usd)
+    assert workload.own_time.usd_per_hour == pytest.approx(30 * usd)
+    assert terms.credit_usd == pytest.approx(50 * usd)
     assert terms.volume_usd_per_gb_month == pytest.approx(0.1 * usd)
     assert terms.object_usd_per_gb_month == pytest.approx(0.2 * usd)
     assert terms.registry_usd_per_gb_month == pytest.approx(0.3 * usd)
@@ -224,12 +264,159 @@ def test_amounts_become_dollars(currency):
     assert terms.egress_free_gb_per_month == 100
 
 
+# --- ranges, intervals, and the tables of costs ---
+
+
+def test_durations_and_amounts_may_be_ranges():
+    workload = parse_workload(
+        SMALL
+        + """
+        [data]
+        preparation = "30m..40m"
+        upload_mbit = "10..30"
+        [usage]
+        setup = "10m .. 20m"
+        idle = "5m"
+        [[machine]]
+        name = "desk"
+        gpu = "T4"
+        electricity_per_kwh = "0.20..0.40"
+        purchase = "1_000..1,500"
+        resale_fraction = 0.4
+        use = "1000h"
+        """
+    )
+    # the middle is the likely one
+    assert workload.data.preparation_s == span(1800, 2100, 2400)
+    # 20 Mbit/s are 2.5 MB/s
+    assert workload.data.upload_bytes_per_s == span(1.25e6, 2.5e6, 3.75e6)
+    assert workload.usage.setup_s == span(600, 900, 1200)
+    assert workload.usage.idle_s == 300
+    machine = workload.workstations[0]
+    found = machine.electricity_usd_per_kwh
+    assert (found.low, found.likely, found.high) == pytest.approx((0.2, 0.3, 0.4))
+    assert machine.purchase_usd == span(1000, 1250, 1500)
+    assert machine.resale_fraction == 0.4
+
+
+@pytest.mark.parametrize(
+    ("text", "every"),
+    [
+        ("epoch", Every(epochs=1)),
+        ("every epoch", Every(epochs=1)),
+        ("5 epochs", Every(epochs=5)),
+        ("0.5 epochs", Every(epochs=0.5)),
+        ("1000 steps", Every(steps=1000)),
+        ("10_000 iterations", Every(steps=10_000)),
+        ("Step", Every(steps=1)),
+        ("30m", Every(time_s=1800)),
+    ],
+)
+def test_intervals(text, every):
+    added = f"""
+        [data]
+        samples = 10
+        [checkpoint]
+        interval = "{text}"
+        [evaluation]
+        every = "{text}"
+        samples = 500
+        """
+    workload = parse_workload(SMALL + added)
+    assert workload.checkpoint.interval == every
+    assert workload.evaluation == Evaluation(every=every, samples=500)
+
+
+def test_what_costs_besides():
+    workload = parse_workload(
+        """
+        tax = "de"
+        [step]
+        profile = "resnet50"
+        [length]
+        samples = 1000
+        [data]
+        results = "5GB"
+        storage = "disk"
+        [checkpoint]
+        on_notice = true
+        [evaluation]
+        every = "1h"
+        time = "5m"
+        [usage]
+        sessions_per_month = 4
+        horizon = "2 years"
+        [own_time]
+        per_hour = 40
+        each_session = "15m"
+        once = "2h"
+        [prefer]
+        waiting_per_hour = 3
+        providers = ["aws"]
+        premium = 0.1
+        [[offer]]
+        provider = "acme"
+        gpu = "T4"
+        price_per_hour = 1
+        term = "1 year"
+        interruptions_per_month = "1..5"
+        [[machine]]
+        name = "desk"
+        gpu = "T4"
+        years = 4
+        utilisation = "student desktop"
+        parts = { gpu = 900, rest = 600.5 }
+        idle_watts = 50
+        maintenance_per_year = 100
+        interest_per_year = 0.05
+        others_use = "100h"
+        [[provider]]
+        name = "aws"
+        discount = 0.1
+        credit = 300
+        """
+    )
+    # Germany's value added tax
+    assert workload.tax_fraction == 0.19
+    assert (workload.data.results_bytes, workload.data.storage) == (5e9, "disk")
+    assert workload.checkpoint.on_notice
+    assert workload.evaluation == Evaluation(every=Every(time_s=HOUR_S), time_s=300)
+    assert workload.usage.horizon_s == 2 * 365 * DAY_S
+    assert workload.own_time == OwnTime(usd_per_hour=40, session_s=900, once_s=2 * HOUR_S)
+    assert workload.prefer == Preferences(
+        waiting_usd_per_hour=3, providers=("aws",), premium_fraction=0.1
+    )
+    quote, machine, terms = workload.quotes[0], workload.workstations[0], workload.terms[0]
+    assert quote.term_s == 365 * DAY_S
+    assert quote.interruptions_per_month == span(1, 3, 5)
+    # 900 + 600.50; 15 % of four years
+    assert machine.purchase_usd == 1500.5
+    assert (machine.years, machine.utilisation) == (4, 0.15)
+    assert (machine.idle_w, machine.maintenance_usd_per_year) == (50, 100)
+    assert (machine.interest_per_year, machine.others_use_s) == (0.05, 100 * HOUR_S)
+    assert (terms.discount_fraction, terms.credit_usd) == (0.1, 300)
+
+
+def test_a_tax_rate_is_taken_as_it_is():
+    assert parse_workload("tax = 0.085\n" + SMALL).tax_fraction == 0.085
+
+
+@pytest.mark.parametrize(
+    ("added", "what"),
+    [
+        ('tax = "atlantis"', "No place with a tax rate is known as 'atlantis'"),
+        ("currency_day = 1990-01-01\ncurrency = 'EUR'", "no exchange rate of EUR on 1990-01-01"),
+    ],
+)
+def test_refused_taxes_and_days(added, what):
+    assert what in str(refusal(f"{added}\n{SMALL}"))
+
+
 def test_an_unknown_currency_is_refused():
     error = refusal('currency = "doubloon"\n' + SMALL)
     assert isinstance(error, NotKnown)
     assert "'doubloon'" in str(error)
-    assert "USD" in error.fix
-    assert "EUR" in error.fix
+    assert "usd_per_unit" in error.fix
 
 
 # --- what is refused, and what the message names ---
@@ -285,6 +472,18 @@ def test_an_unknown_currency_is_refused():
         ('[[stored]]\nname = "x"\n', 5, "'the 1st [[stored]], size' is missing"),
         # contradictions
         ("[usage]\nsessions_per_month = 2\nhours_per_day = 3\n", 5, "not both"),
+        ('[evaluation]\nevery = "1h"\n', 5, "give exactly one of samples and time"),
+        (
+            '[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\nparts = { a = 1 }\nuse = "1h"\n',
+            5,
+            "give purchase or parts, not both",
+        ),
+        # ranges and intervals
+        ('[usage]\nsetup = "20m..10m"\n', 6, "a range goes from the smaller to the larger"),
+        ('[usage]\nsetup = "10..20"\n', 6, "a duration is a number with a unit"),
+        ('[checkpoint]\ninterval = "0 steps"\n', 6, "an interval must be above zero"),
+        ("[checkpoint]\ninterval = 30\n", 6, "an interval is"),
+        ('[data]\nupload_mbit = "-5..5"\n', 6, "is not an amount from 0 to 1e9"),
         ('[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\n', 5, "a machine to be bought needs"),
         (
             '[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\nresale = 10\nuse = "1h"\n',

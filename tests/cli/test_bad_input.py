@@ -54,7 +54,10 @@ WORKLOADS = {
     ),
     "unknown provider's terms": (RIGHT + '[[provider]]\nname = "awss"', ["'awss'", '"aws"']),
     "unknown region": (RIGHT + '[consider]\nregions = ["us-wset"]', ["'us-wset'", "us-west"]),
-    "unknown currency": ('currency = "KRX"\n' + RIGHT, ["currency", "'KRX'", "USD"]),
+    "unknown currency": (
+        'currency = "KRX"\n' + RIGHT,
+        ["currency", "'KRX'", '"KRW"', "usd_per_unit"],
+    ),
     "unknown tenancy": (
         RIGHT + '[consider]\ntenancies = ["sport"]',
         ["line 7", "'sport'", "'spot'"],

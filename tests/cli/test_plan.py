@@ -234,21 +234,22 @@ def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, worklo
     option = outlay("plan", path, "--json").document["chosen"]
     assert "storage" not in [line["name"] for line in option["lines"]]
     assert any("no price known" in missing for missing in option["not_priced"])
-    assert "unknown" in outlay("plan", path).out
+    assert "not all of it has a known price" in outlay("plan", path).out
 
 
-def test_table_says_the_answer_and_its_bill(outlay, workload):
+def test_the_answer_is_three_lines_before_the_table(outlay, workload):
     ended = outlay("plan", workload(TWO_T4.replace("spot_per_hour = 1.00", "")))
     assert ended.code == 0
     assert ended.err == ""
+    _, take, spent, instead, blank, title, *_ = ended.out.splitlines()
     # 6.5 h x $2.00
-    assert "Cheapest: 1x T4" in ended.out
-    assert "$13.00" in ended.out.splitlines()[1]
+    assert take == "Take: 1x T4 at north (quote 1), on-demand: $13.00, 6.5 h."
+    # 6 h x $2.00 and half an hour; 6 / 6.5 = 92 %
+    assert spent == "Of that compute $12.00, set-up $1.00; 92 % of the machine's time trains."
+    assert instead == "Nothing else comes near it."
+    assert blank == ""
+    assert title.startswith("Best 2 of 2")
     assert "CHOSEN" in ended.out
-    bill = ended.out.split("What it costs, line by line")[1].split("\n\n")[0]
-    assert "compute" in bill
-    assert "$12.00" in bill
-    assert "total" in bill
 
 
 def test_best_limits_the_rows(outlay, workload):

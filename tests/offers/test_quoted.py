@@ -4,6 +4,7 @@ import pytest
 
 from outlay.errors import InputError, NotKnown
 from outlay.offers.sources.quoted import quoted_offers
+from outlay.units import DAY_S
 from outlay.workload import Quote
 
 
@@ -69,3 +70,15 @@ def test_quotes_that_differ_in_region_are_two_offers():
 def test_a_quote_of_an_unknown_gpu_is_refused():
     with pytest.raises(NotKnown, match="No GPU is known as 'Z9000'"):
         quoted_offers([a_quote(gpu="Z9000")])
+
+
+def test_a_quote_with_a_term_is_a_commitment():
+    (offer,) = quoted_offers([a_quote(term_s=365 * DAY_S, price_usd_per_hour=0.8)])
+    assert offer.tenancies == ("reserved",)
+    assert offer.hourly_usd("reserved") == 0.8
+    assert (offer.commitment.name, offer.commitment.term_s) == ("365 days", 365 * DAY_S)
+
+
+def test_a_term_without_a_price_is_refused():
+    with pytest.raises(InputError, match="has a term but no price"):
+        quoted_offers([a_quote(term_s=365 * DAY_S, price_usd_per_hour=None)])

@@ -74,6 +74,15 @@ def test_risk_of_anybody_else_is_assumed_and_says_so():
     assert risk.interruptions_per_month == span(0, rate, 3 * rate)
 
 
+@pytest.mark.usefixtures("advised")
+@pytest.mark.parametrize(("said", "taken"), [(7.0, span(7, 7, 7)), (span(1, 2, 9), span(1, 2, 9))])
+def test_risk_that_the_user_states_goes_before_all(said, taken):
+    risk = spot_risk(an_offer("acme", "calm", region="moon", interruptions_per_month=said))
+    assert risk.interruptions_per_month == taken
+    assert risk.source == "made up"
+    assert not risk.is_assumption
+
+
 @pytest.fixture
 def moving(monkeypatch):
     """Year's means and variations: around its price, far above it, and wildly."""

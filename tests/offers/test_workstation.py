@@ -5,6 +5,7 @@ import pytest
 from outlay.errors import InputError, NotKnown
 from outlay.facts import assumptions
 from outlay.offers.sources.workstation import workstation_offer, workstation_offers
+from outlay.units import HOUR_S
 from outlay.workload import Workstation
 
 
@@ -58,3 +59,21 @@ def test_two_machines_of_one_name_are_refused():
 def test_an_unknown_gpu_is_refused():
     with pytest.raises(NotKnown, match="Z9000"):
         workstation_offer(Workstation(name="desk", gpu="Z9000", gpus=1))
+
+
+def test_hours_of_use_are_stated_or_years_times_utilisation():
+    def owned(**said):
+        return workstation_offer(Workstation(name="desk", gpu="T4", gpus=1, **said)).owned
+
+    assert owned().lifetime_use_s is None
+    assert owned(lifetime_use_s=1000.0).lifetime_use_s == 1000
+    # 2 years x 8760 h x 15 % = 2628 h
+    by_years = owned(years=2, utilisation=0.15)
+    assert by_years.lifetime_use_s == pytest.approx(2628 * HOUR_S)
+    assert by_years.life_s == 2 * 8760 * HOUR_S
+    # what others use comes on top
+    shared = owned(lifetime_use_s=1000.0, others_use_s=500.0)
+    assert shared.lifetime_use_s == 1500
+    assert owned(years=2, utilisation=0.15, others_use_s=72 * HOUR_S).lifetime_use_s == (
+        pytest.approx(2700 * HOUR_S)
+    )

@@ -1,20 +1,36 @@
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import HABITS, a_step, a_workload, exactly, span
+from tests.builders import HABITS, a_step, a_workload, span
 
-from outlay.predict.run import checkpoint_interval_s, run_of, steps, training_time_s
-from outlay.units import DAY_S, MONTH_S
-from outlay.workload import Checkpoint, Dataset, Length, Usage
+from outlay.chance import LIKELY, Draws
+from outlay.errors import InputError
+from outlay.predict.run import (
+    NeverEnds,
+    Pace,
+    every_s,
+    pace_of,
+    run_of,
+    steps,
+    training_time_s,
+)
+from outlay.units import DAY_S, HOUR_S, MONTH_S
+from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Usage
 
 
-def a_run_of(training_s=10_000.0, rate=None, **said):
-    training = training_s if not isinstance(training_s, float) else exactly(training_s)
-    return run_of(a_workload(**said), training, HABITS, rate)
+def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s=0.01):
+    return Pace(
+        training_s=training_s, epoch_s=epoch_s, step_s=step_s, sample_forward_s=sample_forward_s
+    )
+
+
+def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, luck=LIKELY, **said):
+    return run_of(a_workload(**said), a_pace(training_s), habits, rate, luck)
 
 
 # --- steps and training time ---
@@ -63,55 +79,113 @@ def test_training_time_is_steps_times_step_time():
 
 def test_training_time_that_is_given_is_exact():
     workload = a_workload(length=Length(training_s=3600))
-    assert training_time_s(workload, a_step(step_time_s=span(1, 2, 4))) == exactly(3600)
+    assert training_time_s(workload, a_step(step_time_s=span(1, 2, 4))) == 3600
+
+
+# --- how fast it trains ---
+
+
+def test_pace_is_of_the_likely_step():
+    workload = a_workload(data=Dataset(samples=500))
+    pace = pace_of(workload, a_step(step_time_s=span(1, 2, 4), batch_size=10))
+    # 1000 / 10 = 100 steps of 2 s; an epoch has 500 / 10 = 50 of them
+    assert (pace.training_s, pace.epoch_s, pace.step_s) == (200, 100, 2)
+    # a third of a step goes forward: 2 s / 3 / 10 samples
+    assert pace.sample_forward_s == pytest.approx(2 / 30)
+
+
+def test_pace_as_luck_has_it_is_that_of_the_drawn_step():
+    luck, time_s = Draws(1000), span(1, 2, 4)
+    pace = pace_of(a_workload(), a_step(step_time_s=time_s), luck)
+    # 100 steps of whatever a card's step takes
+    assert np.array_equal(pace.training_s, 100 * luck.of("speed: Card", time_s))
+
+
+def test_pace_of_a_given_time_is_that_time_at_any_speed():
+    workload = a_workload(length=Length(training_s=3600))
+    assert pace_of(workload, a_step(step_time_s=span(1, 2, 4)), Draws(1000)).training_s == 3600
+
+
+def test_pace_without_a_dataset_knows_no_epoch():
+    assert pace_of(a_workload(), a_step()).epoch_s is None
 
 
 # --- sessions and set-up ---
 
 
 def test_one_run_is_set_up_once():
-    run = a_run_of(span(9_000, 10_000, 20_000))
+    run = a_run_of()
     assert run.sessions == 1
-    # 100 s to get a machine, 200 s for the environment
-    assert run.setup_s == 300
-    assert run.busy_s == span(9_300, 10_300, 20_300)
-    assert run.period_s == run.busy_s
+    # 100 s to get a machine, 200 s for the environment, 50 s until steps have their speed
+    assert (run.provisioning_s, run.setup_s, run.warmup_s) == (100, 200, 50)
+    assert run.busy_s == run.period_s == 10_350
+    assert run.due_s == run.period_s
 
 
 def test_set_up_that_is_given_takes_the_place_of_the_assumptions():
     run = a_run_of(usage=Usage(setup_s=60))
-    assert run.setup_s == 60
-    assert run.busy_s == exactly(10_060)
+    assert (run.provisioning_s, run.setup_s, run.warmup_s) == (0, 60, 0)
+    assert run.busy_s == 10_060
 
 
 def test_sessions_a_month():
     run = a_run_of(3_600.0, usage=Usage(sessions_per_month=10))
-    # 10 x 3600 s of training, 10 x 300 s of set-up
+    # 10 x 3600 s of training, 10 x 350 s of set-up
     assert run.sessions == 10
-    assert run.training_s == exactly(36_000)
-    assert run.busy_s == exactly(39_000)
-    assert run.period_s == exactly(30 * DAY_S)
+    assert run.training_s == 36_000
+    assert run.busy_s == 39_500
+    assert run.period_s == 30 * DAY_S
+    assert run.recurring
+    # a deadline is one session's
+    assert run.due_s == 3_950
 
 
 def test_hours_a_day():
     run = a_run_of(43_000.0, usage=Usage(hours_per_day=4))
-    # a day has 14400 - 300 = 14100 s of training: 43000 / 14100 = 3.05 days
+    # a day has 14400 - 350 = 14050 s of training: 43000 / 14050 = 3.06 days
     assert run.sessions == 4
-    assert run.training_s == exactly(43_000)
-    # 43000 + 4 x 300, spread over days of which a sixth is used
-    assert run.busy_s == exactly(44_200)
-    assert run.period_s.likely == pytest.approx(44_200 * 6)
+    assert run.training_s == 43_000
+    # 43000 + 4 x 350, spread over days of which a sixth is used
+    assert run.busy_s == 44_400
+    assert run.period_s == pytest.approx(44_400 * 6)
+    assert not run.recurring
 
 
 def test_hours_a_day_for_less_than_a_day():
     assert a_run_of(60.0, usage=Usage(hours_per_day=4)).sessions == 1
 
 
+def test_hours_a_day_that_set_up_eats_are_refused():
+    # 350 s of set-up and 900 s of preparation do not go into 20 minutes
+    data = Dataset(preparation_s=900)
+    with pytest.raises(InputError, match="leave no time to train"):
+        a_run_of(usage=Usage(hours_per_day=1 / 3), data=data)
+    kept = Dataset(preparation_s=900, prepared_each_session=False)
+    # prepared once, 1200 - 350 = 850 s a day are left: 10,000 / 850 = 11.8
+    assert a_run_of(usage=Usage(hours_per_day=1 / 3), data=kept).sessions == 12
+
+
+def test_a_provider_that_ends_sessions():
+    habits = replace(HABITS, longest_session_s=HOUR_S)
+    # 3600 - 350 = 3250 s in a session: 10,000 / 3250 = 3.08
+    run = a_run_of(habits=habits)
+    assert run.sessions == 4
+    # 10,000 + 4 x 350, in one stretch
+    assert run.period_s == run.busy_s == 11_400
+
+
+def test_idle_time_is_held_in_each_session():
+    run = a_run_of(3_600.0, usage=Usage(sessions_per_month=10, idle_s=600.0))
+    assert run.idle_s == 6_000
+    # 39,500 as above
+    assert run.busy_s == 45_500
+
+
 def test_data_is_kept_as_long_as_the_user_says():
     run = a_run_of(usage=Usage(storage_s=14 * DAY_S))
-    assert run.kept_s == exactly(14 * DAY_S)
+    assert run.kept_s == 14 * DAY_S
     # ... which is not how long the run takes
-    assert run.period_s == run.busy_s == exactly(10_300)
+    assert run.period_s == run.busy_s == 10_350
 
 
 def test_data_is_kept_as_long_as_the_run_takes_where_nothing_is_said():
@@ -127,8 +201,8 @@ def test_data_is_prepared_once_or_in_each_session(each_session, times):
     data = Dataset(preparation_s=500, prepared_each_session=each_session)
     run = a_run_of(3_600.0, data=data, usage=Usage(sessions_per_month=10))
     assert run.preparation_s == times * 500
-    # 36000 of training, 3000 of set-up
-    assert run.busy_s == exactly(39_000 + times * 500)
+    # 36000 of training, 3500 of set-up
+    assert run.busy_s == 39_500 + times * 500
 
 
 @pytest.mark.parametrize(("each_session", "times"), [(True, 10), (False, 1)])
@@ -139,123 +213,228 @@ def test_data_is_downloaded_once_or_in_each_session(each_session, times):
     assert run.download_s == times * 100
 
 
+@pytest.mark.parametrize(
+    ("data", "time_s"),
+    [
+        (Dataset(size_bytes=10e9, at="home"), 1000),  # 10 GB / 10 MB/s
+        (Dataset(size_bytes=10e9, at="home", upload_bytes_per_s=2e7), 500),
+        (Dataset(size_bytes=10e9, at="aws", download_bytes_per_s=5e7), 200),
+        (Dataset(at="aws"), 0),
+    ],
+)
+def test_data_comes_as_fast_as_the_line_is(data, time_s):
+    assert a_run_of(data=data).download_s == time_s
+
+
 def test_a_stated_preparation_includes_fetching_from_outside():
     data = Dataset(size_bytes=10e9, preparation_s=500)
     assert a_run_of(data=data).download_s == 0
     data = Dataset(size_bytes=10e9, preparation_s=500, at="aws")
     run = a_run_of(data=data)
     assert run.download_s == 100
-    # 10,000 of training, 300 of set-up
-    assert run.busy_s == exactly(10_000 + 300 + 500 + 100)
+    # 10,000 of training, 350 of set-up
+    assert run.busy_s == 10_000 + 350 + 500 + 100
+
+
+# --- evaluation and checkpoints ---
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "time_s"),
+    [
+        # 10,000 s of training hold 5 epochs of 2000 s; 300 samples of 0.01 s
+        (Evaluation(every=Every(epochs=1), samples=300), 5 * 3),
+        (Evaluation(every=Every(epochs=2), samples=300), 2 * 3),
+        # steps of 0.5 s: one each 4000 s
+        (Evaluation(every=Every(steps=8000), samples=300), 2 * 3),
+        (Evaluation(every=Every(epochs=1), time_s=60.0), 5 * 60),
+        (Evaluation(every=Every(time_s=1800.0), time_s=60.0), 5 * 60),
+        (Evaluation(every=Every(time_s=20_000.0), time_s=60.0), 0),
+    ],
+)
+def test_evaluation_is_how_often_times_how_long(evaluation, time_s):
+    run = a_run_of(evaluation=evaluation)
+    assert run.evaluation_s == pytest.approx(time_s)
+    assert run.busy_s == pytest.approx(10_350 + time_s)
+
+
+def test_evaluation_in_each_session():
+    evaluation = Evaluation(every=Every(time_s=1000.0), time_s=60.0)
+    run = a_run_of(3_600.0, evaluation=evaluation, usage=Usage(sessions_per_month=10))
+    # 3 in 3600 s, ten times
+    assert run.evaluation_s == 10 * 3 * 60
+
+
+def test_an_interval_in_epochs_needs_to_know_how_long_one_is():
+    with pytest.raises(InputError, match="not how many samples an epoch has") as caught:
+        every_s(Every(epochs=1), a_pace(epoch_s=None))
+    assert "data.samples" in caught.value.fix
+
+
+def test_checkpoints_each_epoch():
+    # 5 epochs of 2000 s, 50 s each
+    checkpoint = Checkpoint(size_bytes=5e9, interval=Every(epochs=1))
+    assert a_run_of(checkpoint=checkpoint).checkpoint_s == pytest.approx(250)
+
+
+def test_evaluation_time_is_saved_too():
+    checkpoint = Checkpoint(size_bytes=5e9, interval=Every(time_s=1000.0))
+    evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
+    # (10,000 + 5 x 200) / 1000 = 11 of 50 s
+    assert a_run_of(checkpoint=checkpoint, evaluation=evaluation).checkpoint_s == pytest.approx(550)
 
 
 # --- interruptions ---
 
 # 259.2 a month of 2,592,000 s is one in 10,000 s
-RATE = exactly(259.2)
+RATE = 259.2
 CHECKPOINT = Checkpoint(size_bytes=5e9)  # 5 GB / 100 MB/s = 50 s to write
+EVERY_950_S = Checkpoint(size_bytes=5e9, interval=Every(time_s=950.0))
 
 
-@pytest.mark.parametrize(
-    ("write_s", "between_s", "interval_s"),
-    [
-        (50, 10_000, 1000),  # sqrt(2 x 50 x 10,000)
-        (2, 100, 20),  # sqrt(2 x 2 x 100)
-    ],
-)
-def test_youngs_interval(write_s, between_s, interval_s):
-    assert checkpoint_interval_s(write_s, 1 / between_s) == pytest.approx(interval_s)
+def test_interruptions_follow_dalys_closed_form():
+    run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S)
+    # ten stretches of 950 s and 50 s to write
+    assert run.checkpoint_s == pytest.approx(500)
+    # each takes (e^0.1 - 1) x e^0.035 x 10,000 s = 0.1051709 x 1.0356197 x 10,000 = 1089.171 s
+    # so the machine is held 10,891.71 s: 1.089171 interruptions in it
+    assert run.interruptions == pytest.approx(1.089171, rel=1e-6)
+    # 350 s of set-up after each
+    assert run.restart_s == pytest.approx(1.089171 * 350, rel=1e-6)
+    # 891.71 s in all, less 381.21 s of restarts
+    assert run.lost_s == pytest.approx(891.71 - 381.21, abs=0.01)
+    assert run.busy_s == pytest.approx(350 + 10_891.71, abs=0.01)
 
 
-@given(st.floats(1, 100), st.floats(1e4, 1e7), st.floats(0.5, 2))
-@settings(deadline=None)
-def test_youngs_interval_wastes_least(write_s, between_s, off):
-    # writing costs write / interval of the time, repeating half an interval per interruption
-    def wasted(interval_s):
-        return write_s / interval_s + interval_s / 2 / between_s
-
-    best_s = checkpoint_interval_s(write_s, 1 / between_s)
-    assert wasted(best_s) <= wasted(best_s * off) * (1 + 1e-9)
+def test_waiting_for_another_machine_takes_time_and_no_money():
+    run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S)
+    # 1.089 times 30 s
+    assert run.waiting_s == pytest.approx(1.089171 * 30, rel=1e-6)
+    assert run.period_s == pytest.approx(run.busy_s + run.waiting_s)
 
 
-def test_spot_repetition():
-    run = a_run_of(10_000.0, RATE, checkpoint=CHECKPOINT)
-    # one interruption in 10,000 s; a checkpoint each 1000 s: 10 x 50 s to write
-    assert run.checkpoint_s.likely == pytest.approx(500)
-    # half an interval, set-up 300 s and 50 s until there is another machine
-    assert run.repeated_s.likely == pytest.approx(500 + 300 + 50)
-    assert run.busy_s.likely == pytest.approx(10_000 + 300 + 500 + 850)
-
-
-def test_spot_repetition_has_the_range_of_a_chance():
-    rate = span(129.6, 259.2, 518.4)
-    run = a_run_of(10_000.0, rate, checkpoint=CHECKPOINT)
-    # half an interruption at 850 s
-    assert run.repeated_s.low == pytest.approx(425)
-    # two interruptions and 1.28 x sqrt(2) more, at 850 s each
-    assert run.repeated_s.high == pytest.approx((2 + 1.28 * math.sqrt(2)) * 850)
+def test_the_interval_that_wastes_least_is_taken_where_none_is_given():
+    run = a_run_of(rate=RATE, checkpoint=CHECKPOINT)
+    # Daly: 1000 s x (1 + 0.05 / 3 + 0.0025 / 9) - 50 s
+    assert run.checkpoint_interval_s == pytest.approx(966.9444, abs=1e-4)
+    assert run.checkpoint_s == pytest.approx(10_000 / 966.9444 * 50, abs=1e-3)
 
 
 def test_spot_repeats_preparation_and_download():
     data = Dataset(size_bytes=10e9, preparation_s=500, at="aws")
-    run = a_run_of(10_000.0, RATE, checkpoint=CHECKPOINT, data=data)
-    # 850 s as above, 500 s of preparation and 100 s of download
-    assert run.repeated_s.likely == pytest.approx(1450)
+    run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, data=data)
+    # 350 s as above, 500 s of preparation and 100 s of download
+    assert run.restart_s == pytest.approx(run.interruptions * 950)
+    once = replace(data, prepared_each_session=False)
+    run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, data=once)
+    assert run.restart_s == pytest.approx(run.interruptions * 350)
 
 
 def test_spot_without_a_checkpoints_size_takes_the_usual_interval():
-    run = a_run_of(10_000.0, RATE)
-    assert run.checkpoint_s.likely == 0
-    # half of 1800 s, 300 s and 50 s
-    assert run.repeated_s.likely == pytest.approx(1250)
+    run = a_run_of(18_000.0, RATE)
+    assert run.checkpoint_interval_s == 1800
+    assert run.checkpoint_s == 0
+    # ten stretches of (e^0.18 - 1) x e^0.035 x 10,000 s = 0.1972174 x 1.0356197 x 10,000 s
+    assert run.lost_s + run.restart_s == pytest.approx(20_424.22 - 18_000, abs=0.01)
 
 
-def test_a_given_interval_goes_before_youngs():
-    checkpoint = Checkpoint(size_bytes=5e9, interval_s=500)
-    run = a_run_of(10_000.0, RATE, checkpoint=checkpoint)
-    # 20 x 50 s to write; half of 500 s, 300 s and 50 s
-    assert run.checkpoint_s.likely == pytest.approx(1000)
-    assert run.repeated_s.likely == pytest.approx(600)
+def test_saved_on_notice_a_minute_is_lost_at_most():
+    habits = replace(HABITS, notice_s=60.0)
+    warned = replace(EVERY_950_S, on_notice=True)
+    run = a_run_of(9_500.0, RATE, habits=habits, checkpoint=warned)
+    # 10,000 s in stretches of 60 s: each (e^0.006 - 1) x e^0.035 x 10,000 s = 62.32397 s
+    assert run.lost_s + run.restart_s == pytest.approx(10_387.33 - 10_000, abs=0.01)
+    # writing takes 50 s: a notice of 30 s is too short
+    hasty = replace(HABITS, notice_s=30.0)
+    short = a_run_of(9_500.0, RATE, habits=hasty, checkpoint=warned)
+    assert short.lost_s == a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S).lost_s
+
+
+def test_any_of_several_machines_takes_the_run_down():
+    one = a_run_of(9_500.0, 2 * RATE, checkpoint=EVERY_950_S)
+    two = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, usage=Usage(machines=2))
+    assert two.interruptions == pytest.approx(one.interruptions)
+    assert two.lost_s == pytest.approx(one.lost_s)
 
 
 def test_on_demand_writes_checkpoints_and_repeats_nothing():
     run = a_run_of(18_000.0, checkpoint=CHECKPOINT)
     # one in 1800 s: 10 x 50 s
-    assert run.checkpoint_s.likely == pytest.approx(500)
-    assert run.repeated_s == exactly(0.0)
+    assert run.checkpoint_s == pytest.approx(500)
+    assert run.interruptions == run.lost_s == run.restart_s == run.waiting_s == 0
+
+
+def test_a_rate_of_zero_is_on_demand():
+    spot, kept = (a_run_of(rate=rate, checkpoint=CHECKPOINT) for rate in (0.0, None))
+    assert spot == kept
+
+
+def test_a_run_that_never_gets_to_a_save_never_ends():
+    # interrupted each hour, saved each 12 hours: 12 expected in one stretch
+    checkpoint = Checkpoint(interval=Every(time_s=12 * HOUR_S))
+    with pytest.raises(NeverEnds, match=r"interrupted every 1\.0 h, saved every 12\.0 h"):
+        a_run_of(100 * HOUR_S, 720.0, checkpoint=checkpoint)
+
+
+def test_a_month_of_sessions_is_interrupted_over_all_its_training():
+    usage = Usage(sessions_per_month=10)
+    month = a_run_of(950.0, RATE, checkpoint=EVERY_950_S, usage=usage)
+    # ten stretches, as in one run of 9500 s
+    assert month.interruptions == pytest.approx(1.089171, rel=1e-6)
+    assert month.period_s == MONTH_S
 
 
 rates = st.floats(0.01, 200)
+sizes = st.none() | st.floats(1e6, 1e10)
 
 
-@given(rates, st.floats(1.01, 10), st.floats(1e3, 1e7), st.none() | st.floats(1e6, 1e11))
+@given(rates, st.floats(1.01, 10), st.floats(1e3, 1e7), sizes)
 @settings(deadline=None)
 def test_more_interruptions_take_more_time(rate, factor, training_s, size_bytes):
     checkpoint = Checkpoint(size_bytes=size_bytes)
-    few = a_run_of(exactly(training_s), exactly(rate), checkpoint=checkpoint)
-    many = a_run_of(exactly(training_s), exactly(rate * factor), checkpoint=checkpoint)
-    assert few.busy_s.likely < many.busy_s.likely
-    assert few.busy_s.high < many.busy_s.high
+    few = a_run_of(training_s, rate, checkpoint=checkpoint)
+    many = a_run_of(training_s, rate * factor, checkpoint=checkpoint)
+    assert few.busy_s < many.busy_s
 
 
 @given(st.floats(1, 1e8), st.none() | rates, st.none() | st.floats(0.5, 24))
 @settings(deadline=None)
 def test_busy_time_is_its_parts_and_within_the_period(training_s, rate, hours_per_day):
-    run = a_run_of(
-        exactly(training_s),
-        None if rate is None else exactly(rate),
-        checkpoint=CHECKPOINT,
-        usage=Usage(hours_per_day=hours_per_day),
+    usage = Usage(hours_per_day=hours_per_day)
+    run = a_run_of(training_s, rate, checkpoint=CHECKPOINT, usage=usage)
+    start_s = run.provisioning_s + run.setup_s + run.warmup_s
+    work_s = run.training_s + run.checkpoint_s + run.lost_s + run.restart_s
+    assert run.busy_s == pytest.approx(start_s + work_s)
+    assert run.period_s >= run.busy_s * (1 - 1e-12)
+
+
+# --- as luck has it ---
+
+UNSURE = replace(HABITS, provisioning_s=span(50, 100, 400), environment_s=span(150, 200, 250))
+
+
+def test_draws_move_what_is_uncertain_and_nothing_else():
+    run = a_run_of(habits=UNSURE, luck=Draws(2000))
+    assert np.percentile(run.provisioning_s, [10, 50, 90]) == pytest.approx(
+        [50, 100, 400], rel=0.01
     )
-    parts = run.training_s.likely + run.checkpoint_s.likely + run.repeated_s.likely
-    fixed = run.sessions * run.setup_s + run.preparation_s + run.download_s
-    assert run.busy_s.likely == pytest.approx(parts + fixed)
-    assert run.period_s.likely >= run.busy_s.likely * (1 - 1e-12)
+    assert np.percentile(run.setup_s, [10, 50, 90]) == pytest.approx([150, 200, 250], rel=0.01)
+    assert run.training_s == 10_000
+    assert run.warmup_s == 50
+    assert np.allclose(run.busy_s, run.provisioning_s + run.setup_s + 10_050, rtol=1e-12)
 
 
-def test_a_month_of_sessions_is_interrupted_over_all_its_training():
-    usage = Usage(sessions_per_month=10)
-    month = a_run_of(3_600.0, RATE, usage=usage)
-    # 36,000 s of training at one in 10,000 s: 3.6 times 1250 s
-    assert month.repeated_s.likely == pytest.approx(3.6 * 1250)
-    assert month.period_s == exactly(MONTH_S)
+def test_draws_of_exact_inputs_are_the_likely_run():
+    likely, drawn = (a_run_of(luck=luck, checkpoint=CHECKPOINT) for luck in (LIKELY, Draws(100)))
+    assert drawn == likely
+
+
+def test_interruptions_are_drawn_around_their_mean():
+    likely = a_run_of(95_000.0, RATE, checkpoint=EVERY_950_S)
+    drawn = a_run_of(95_000.0, RATE, checkpoint=EVERY_950_S, luck=Draws())
+    # 10.9 on average, Poisson: as many as whole numbers, with a variance as large as the mean
+    assert likely.interruptions == pytest.approx(10.89171, rel=1e-6)
+    assert np.mean(drawn.interruptions) == pytest.approx(10.89171, rel=0.01)
+    assert np.var(drawn.interruptions) == pytest.approx(10.89171, rel=0.05)
+    assert np.array_equal(drawn.interruptions, np.rint(drawn.interruptions))
+    assert np.mean(drawn.busy_s) == pytest.approx(likely.busy_s, rel=0.01)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
@@ -16,6 +17,8 @@ from outlay.predict.step import (
 )
 from outlay.trace.trace import ProfileOp
 from outlay.units import GIB
+
+PERCENTILE_90 = NormalDist().inv_cdf(0.9)
 
 
 def predicted(
@@ -52,8 +55,8 @@ def a_copy(moved_bytes):
 
 
 def around(time_s, error):
-    """The 10th and the 90th percentile lie 1.2816 standard deviations from the middle."""
-    spread = math.exp(1.2816 * error)
+    """The 10th and the 90th percentile lie `PERCENTILE_90` standard deviations from the middle."""
+    spread = math.exp(PERCENTILE_90 * error)
     return pytest.approx((time_s / spread, time_s, time_s * spread))
 
 
@@ -158,7 +161,7 @@ def test_the_range_is_narrower_for_a_host_that_was_measured():
 def test_the_slower_of_device_and_host_is_so_at_each_end():
     # the device's 80 ms, 42 to 152; the host's 79 ms, 39 to 158
     step = predicted(profile=a_profile(issued_ops=7900))
-    assert step.step_time_s.low == pytest.approx(0.08 / math.exp(1.2816 * 0.5))
+    assert step.step_time_s.low == pytest.approx(0.08 / math.exp(PERCENTILE_90 * 0.5))
     assert step.step_time_s.likely == pytest.approx(0.08)
     assert step.step_time_s.high == pytest.approx(2 * 0.079)
 

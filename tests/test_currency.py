@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from currency_converter import CurrencyConverter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlay.currency import usd_per_unit
+from outlay.errors import InputError, NotKnown
+
+RATES = CurrencyConverter()
+
+
+def test_a_dollar_is_a_dollar():
+    assert usd_per_unit("USD") == (1.0, "")
+    assert usd_per_unit("usd", "2024-05-31") == (1.0, "")
+
+
+@pytest.mark.parametrize("currency", ["EUR", "GBP", "KRW", "JPY", "CHF"])
+def test_the_newest_rate_is_the_packages(currency):
+    last = RATES.bounds[currency].last_date
+    expected = RATES.convert(1, currency, "USD", date=last)
+    assert usd_per_unit(currency) == (expected, last.isoformat())
+    assert usd_per_unit(currency.lower()) == (expected, last.isoformat())
+
+
+def test_the_rate_of_a_day_in_the_past():
+    # European Central Bank, 29 December 2023: 1 EUR = 1.1050 USD
+    assert usd_per_unit("EUR", "2023-12-29") == (1.1050, "2023-12-29")
+
+
+def test_on_a_weekend_the_friday_before_counts():
+    # 30 and 31 December 2023 are a Saturday and a Sunday
+    assert usd_per_unit("EUR", "2023-12-31")[0] == usd_per_unit("EUR", "2023-12-29")[0]
+
+
+def test_a_day_to_come_has_the_newest_rate_and_says_of_which_day():
+    assert usd_per_unit("EUR", "2099-01-01") == usd_per_unit("EUR")
+
+
+def test_before_the_rates_begin():
+    with pytest.raises(InputError, match="no exchange rate of EUR on 1998-12-31") as caught:
+        usd_per_unit("EUR", "1998-12-31")
+    assert "1999-01-04" in caught.value.why
+    assert "usd_per_unit" in caught.value.fix
+
+
+def test_a_currency_that_is_gone_has_its_last_rate():
+    # Croatia has the euro since 2023
+    usd, day = usd_per_unit("HRK")
+    assert day == RATES.bounds["HRK"].last_date.isoformat() < "2023-02"
+    assert usd == RATES.convert(1, "HRK", "USD", date=date.fromisoformat(day))
+
+
+def test_an_unknown_currency_is_refused_with_near_ones():
+    with pytest.raises(NotKnown, match="No currency is known as 'KRX'") as caught:
+        usd_per_unit("KRX")
+    assert "KRW" in caught.value.suggestions
+    assert "usd_per_unit" in caught.value.fix
+
+
+@given(st.floats(0.01, 1e9), st.sampled_from(["EUR", "KRW", "GBP", "INR"]))
+@settings(deadline=None)
+def test_there_and_back_again(amount, currency):
+    usd, _ = usd_per_unit(currency)
+    back = RATES.convert(amount * usd, "USD", currency)
+    assert back == pytest.approx(amount, rel=1e-9)
