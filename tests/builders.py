@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outlay.cost.bill import Bill
-from outlay.cost.lines import Breakdown, Cost, Line
+from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
 from outlay.estimate import Estimate
 from outlay.facts import Fact
 from outlay.hardware import Gpu, Libraries, Software
@@ -445,7 +445,8 @@ def a_bill(run, *, usd=2.0, terms=(), owned=None, gpu_w=300.0, **more):
 
 
 def a_cost(usd, *, name="compute", unknown=()):
-    return Cost(breakdown=Breakdown(lines=(Line(name=name, usd=usd),)), unknown=unknown)
+    unpriced = tuple(Unpriced(what=what) for what in unknown)
+    return Cost(breakdown=Breakdown(lines=(Line(name=name, usd=usd),)), unpriced=unpriced)
 
 
 def an_option(
@@ -474,6 +475,7 @@ def an_option(
         tenancy=tenancy,
         step=a_step(fits=fits, gpu=gpu),
         samples=samples if fits else None,
+        work=samples if fits else None,
         run=run,
         cost=cost,
         limits=limits or Limits(),

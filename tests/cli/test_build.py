@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from outlay.facts import usd_per_unit
+from outlay.currency import in_usd
 
 DESK = """
 [machine]
@@ -87,7 +87,7 @@ def test_the_start_up_s_desk_works(built, machine):
     assert found["lanes"] == "tight"
     # no case is given
     assert found["case slots"] == found["card length"] == found["board form"] == "not checked"
-    assert document["paid_usd"] == pytest.approx(1e7 * usd_per_unit("KRW"))
+    assert document["paid_usd"] == pytest.approx(1e7 * in_usd("KRW"))
 
 
 def test_1300_watts_would_have_done_for_the_desk(built, machine):
@@ -174,7 +174,7 @@ def test_unlike_cards_are_warned_of(built):
 def test_over_the_budget_exits_with_3(outlay, built):
     document = built("--gpu", "RTX 3090:2", "--budget", 1000, "--currency", "KRW")
     assert not document["works"]
-    assert document["budget_usd"] == pytest.approx(1000 * usd_per_unit("KRW"))
+    assert document["budget_usd"] == pytest.approx(1000 * in_usd("KRW"))
     ended = outlay("build", "--gpu", "RTX 3090:2", "--budget", 1000)
     assert ended.code == 3
     assert "over the budget by $" in ended.out

@@ -19,7 +19,8 @@ IMAGES = Stored(name="images", size_bytes=100 * GB, at="depot", kind="registry")
 def kept(run=None, *, terms=(), owned=None, **said):
     """The lines of storage and transfer, by default of a run of a month in two sessions."""
     bill = a_bill(run or a_run(0.0, sessions=2, period_s=MONTH_S), terms=terms, owned=owned)
-    return kept_lines(a_workload(**said), bill.offer, bill.run, bill.terms)
+    lines, unpriced = kept_lines(a_workload(**said), bill.offer, bill.run, bill.terms)
+    return lines, tuple(one.what for one in unpriced)
 
 
 def usd_of(name, *args, **said):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from outlay.currency import in_usd
 from outlay.errors import InputError
-from outlay.facts import usd_per_unit
 from outlay.workstation.describe import read_machine
 from outlay.workstation.parts import catalogue
 
@@ -79,7 +79,7 @@ def test_unlike_cards_and_money(described):
         'gpu = ["RTX 3090", "RTX 2080 Ti"]', "price = 10_000_000", 'currency = "krw"'
     )  # fmt: skip
     assert [card.gpu.name for card in found.build.cards] == ["RTX 3090", "RTX 2080 Ti"]
-    assert found.build.paid_usd == pytest.approx(1e7 * usd_per_unit("KRW"))
+    assert found.build.paid_usd == pytest.approx(1e7 * in_usd("KRW"))
     assert found.currency == "KRW"
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.builders import a_fact
 from tests.workstation.made import a_catalogue, a_part, a_price
 
+from outlay.currency import in_usd
 from outlay.errors import InputError, NotKnown
-from outlay.facts import usd_per_unit
 from outlay.gpu_names import find_gpu
 from outlay.workstation.card import card_of
 from outlay.workstation.parts import catalogue, price_in
@@ -52,7 +52,7 @@ def test_cheapest_first_and_unknown_prices_last():
 
 def test_a_price_in_won_is_turned_into_dollars():
     price = price_in(a_fact(1_000_000, "KRW"))
-    assert price.usd == pytest.approx(1_000_000 * usd_per_unit("KRW"))
+    assert price.usd == pytest.approx(1_000_000 * in_usd("KRW"))
     assert price.note == "1,000,000 KRW"
     assert price_in(a_fact(None, "USD")) is None
 
@@ -142,7 +142,7 @@ def test_own_prices_take_the_table_s_place(price_list):
     known = catalogue(read_prices(path))
     assert known.find("cpu", "i7-10700K").price.usd == 100
     card = card_of(known, "RTX 3090")
-    assert card.price.usd == pytest.approx(900_000 * usd_per_unit("KRW"))
+    assert card.price.usd == pytest.approx(900_000 * in_usd("KRW"))
     assert card.price.source == "your price list"
     assert card.price.as_of == "2026-11-02"
 

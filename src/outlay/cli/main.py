@@ -17,7 +17,10 @@ COMMANDS = {
         "plan",
         "Rank every offer for a workload: time, cost line by line, and why others lost.",
     ),
-    "diff": ("diff", "Compare two plans: inputs, choices, and every line that changed."),
+    "diff": (
+        "diff",
+        "Compare two plans: which inputs differ, what is chosen, every line that changed.",
+    ),
     "init": ("init", "Write a commented workload file to start from."),
     "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from outlay.offers.catalog import Wanted, bundled_offers, gpu_filter, known_regions, search
 from outlay.offers.offer import Offer
 from outlay.offers.sources.quoted import quoted_offers
+from outlay.offers.sources.subscriptions import free_offers
 from outlay.offers.sources.workstation import workstation_offers
 from outlay.offers.terms import known_provider
 from outlay.workload import Selection, Workload
@@ -24,7 +25,8 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         )
     ]
     consider, leave_out = workload.consider, workload.leave_out
-    selected = _selected(bundled_offers(today), consider)  # also checks the names
+    everything = (*bundled_offers(today), *free_offers())
+    selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
     left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()
     kept = [

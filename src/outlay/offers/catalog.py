@@ -13,7 +13,6 @@ from outlay.facts import newest, rows_of
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu
 from outlay.offers.offer import Doubt, Offer
-from outlay.offers.sources.subscriptions import free_offers
 from outlay.offers.terms import known_provider
 from outlay.units import GB, GIB, size_bytes
 
@@ -37,11 +36,7 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     listed = rows_of(newest("list_prices"))
     snapshot = (_offer(row) for row in rows_of(newest("offers")))
     current = (_as_of_today(offer, today) for offer in snapshot)
-    return (
-        *(_against_list(offer, listed) for offer in current),
-        *map(_offer, listed),
-        *free_offers(),
-    )
+    return (*(_against_list(offer, listed) for offer in current), *map(_offer, listed))
 
 
 def snapshot_date() -> str:
