@@ -218,3 +218,16 @@ def test_more_luck_is_more_of_an_input(value, levels):
     found = spread_over(value, np.sort(np.array(levels)))
     assert np.all(np.diff(found) >= -1e-9 * found[1:])
     assert found.min() >= 0
+
+
+def test_one_mean_that_is_large_leaves_the_others_alone():
+    mean = np.full(10_000, 0.3)
+    mean[0] = 201
+    assert Draws().times("anything", mean)[1:].mean() == pytest.approx(0.3, rel=0.05)
+
+
+def test_a_mean_that_strays_spreads_the_count():
+    # variance = mean + mean^2 x relative variance = 10 + 100 x 0.2
+    count = Draws().times("anything", 10.0, 0.2)
+    assert count.mean() == pytest.approx(10, rel=0.02)
+    assert count.var() == pytest.approx(30, rel=0.15)

@@ -67,3 +67,10 @@ def test_there_and_back_again(amount, currency):
     usd, _ = usd_per_unit(currency)
     back = RATES.convert(amount * usd, "USD", currency)
     assert back == pytest.approx(amount, rel=1e-9)
+
+
+def test_on_a_weekend_the_day_before_counts_and_is_said():
+    # 2023-12-31 was a Sunday
+    rate, day = usd_per_unit("EUR", "2023-12-31")
+    assert day == "2023-12-29"
+    assert rate == usd_per_unit("EUR", "2023-12-29")[0]

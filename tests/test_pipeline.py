@@ -476,3 +476,47 @@ def test_profile_for_an_unknown_name_is_refused():
 
 def test_profile_for_a_bundled_name():
     assert profile_for(Step(profile="resnet50")).name == "resnet50"
+
+
+A_QUOTE = """
+    [step]
+    profile = "resnet50"
+    batch_size = 32
+    [length]
+    samples = 1e7
+    {more}
+    [consider]
+    bundled = false
+    [[offer]]
+    provider = "acme"
+    gpu = "T4"
+    {price}
+    """
+
+
+def small_plan(more, price="price_per_hour = 1"):
+    return plan_workload(parse_workload(A_QUOTE.format(more=more, price=price)))
+
+
+@pytest.mark.parametrize("hours", [2, 8])
+def test_hours_a_day_with_assumed_set_up(hours):
+    # In some draws set-up takes longer than the day: the likely one decides.
+    assert small_plan(f"[usage]\nhours_per_day = {hours}").chosen.cost_usd is not None
+
+
+def test_a_gpu_with_less_memory_than_asked_for_is_ruled_out():
+    plan = small_plan('[limits]\ngpu_memory = "40GB"')
+    assert plan.chosen is None
+    assert plan.options[0].why_not == "its GPU has 16 GiB, less than asked for"
+
+
+def test_more_interruptions_than_allowed_are_ruled_out():
+    spot = "spot_per_hour = 1\ninterruptions_per_month = 100"
+    plan = small_plan("[limits]\ninterruptions = 0", spot)
+    assert plan.chosen is None
+    assert "more than allowed" in plan.options[0].why_not
+
+
+def test_evaluation_that_is_counted_is_not_said_to_be_missing():
+    said = " ".join(small_plan('[evaluation]\nevery = "1h"\ntime = "5m"').assumptions)
+    assert "No evaluation" not in said

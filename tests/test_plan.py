@@ -478,3 +478,13 @@ def test_a_machine_one_has_breaks_even_with_nothing():
     owned = Owned(electricity_usd_per_kwh=0.25, host_w=100)
     had = replace(had, offer=replace(had.offer, owned=owned))
     assert break_evens(rank_options([had, an_option(16)])) == ()
+
+
+def test_why_not_speaks_of_money_paid():
+    # waiting is worth $3 an hour: 10 + 30 against 20 + 15
+    prefer = Preferences(waiting_usd_per_hour=3.0)
+    slow = an_option(10, 10 * HOUR_S, instance="slow", prefer=prefer)
+    fast = an_option(20, 5 * HOUR_S, instance="fast", prefer=prefer)
+    chosen, loser = rank_options([slow, fast])
+    assert chosen.offer.instance == "fast"
+    assert loser.why_not.startswith("costs $10.00 less and takes 2.0x as long")

@@ -619,3 +619,27 @@ price = 3
 )
 def test_line_of(path, line):
     assert line_of(TEXT, path) == line
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ('[data]\ndownload_mbit = "0..100"', "above zero"),
+        ("[data]\nupload_mbit = 0", "above zero"),
+        (
+            '[[machine]]\nname = "m"\ngpu = "T4"\npurchase = 1000\nresale_fraction = 3\nuse = "9h"',
+            "from 0 to 1",
+        ),
+    ],
+)
+def test_rates_and_shares_have_bounds(more, why):
+    with pytest.raises(InputError, match=why):
+        parse_workload(f'[step]\nprofile = "resnet50"\n[length]\nsamples = 1e7\n{more}')
+
+
+def test_the_usual_desktop_is_a_preset():
+    machine = '[[machine]]\nname = "m"\ngpu = "T4"\nyears = 3\nutilisation = "usual desktop"'
+    workload = parse_workload(
+        f'[step]\nprofile = "resnet50"\n[length]\nsamples = 1e7\n{machine}\npurchase = 1000'
+    )
+    assert workload.workstations[0].utilisation == 0.075

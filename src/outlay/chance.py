@@ -46,8 +46,11 @@ class Luck(Protocol):
         """An input that is not known for certain."""
         ...
 
-    def times(self, name: str, mean: Number) -> Number:
-        """How often something happens that happens `mean` times on average, independently."""
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
+        """How often something happens that happens `mean` times on average.
+
+        Independently (Poisson), or straying more: the mean itself has a relative variance.
+        """
         ...
 
     def around(self, name: str, mean: Number, deviation: Number) -> Number:
@@ -61,7 +64,7 @@ class _Likely:
     def of(self, name: str, value: Uncertain) -> Number:  # noqa: ARG002
         return value.likely if isinstance(value, Estimate) else value
 
-    def times(self, name: str, mean: Number) -> Number:  # noqa: ARG002
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:  # noqa: ARG002
         return mean
 
     def around(self, name: str, mean: Number, deviation: Number) -> Number:  # noqa: ARG002
@@ -88,9 +91,12 @@ class Draws:
             return value.likely if isinstance(value, Estimate) else value
         return spread_over(value, self.normal(name))
 
-    def times(self, name: str, mean: Number) -> Number:
-        """Poisson."""
-        return _poisson(np.broadcast_to(np.asarray(mean, float), (self.size,)), self.even(name))
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
+        """Poisson, around a log-normal mean where that strays, too."""
+        variance = np.log1p(np.asarray(spread, float))
+        drift = np.sqrt(variance) * self.normal(f"how often: {name}") - variance / 2
+        means = np.broadcast_to(np.asarray(mean, float) * np.exp(drift), (self.size,))
+        return _poisson(means, self.even(name))
 
     def around(self, name: str, mean: Number, deviation: Number) -> Number:
         """Normal, never below zero."""
@@ -219,13 +225,17 @@ def _normal_strata(size: int) -> Array:
 
 def _poisson(mean: Array, even: Array) -> Array:
     """The number of events at each draw's mean, by the inverse of the cumulative distribution."""
+    normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
+    count = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)  # where there are many
+    few = mean <= _MANY
+    count[few] = _few(mean[few], even[few])
+    return count
+
+
+def _few(mean: Array, even: Array) -> Array:
     most = float(mean.max(initial=0.0))
-    if most > _MANY:
-        normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
-        return np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)
     chance = np.exp(-mean)
-    reached = chance.copy()
-    count = np.zeros_like(mean)
+    reached, count = chance.copy(), np.zeros_like(mean)
     for number in range(1, int(most + 12 * np.sqrt(most) + 20)):
         beyond = even > reached
         if not beyond.any():

@@ -6,7 +6,7 @@ which day it is.
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,24 @@ def usd_per_unit(currency: str, day: str | None = None) -> tuple[float, str]:
             why=f"The rates at hand begin on {first}.",
             fix="Give another currency_day, or your own rate: usd_per_unit = 0.0075.",
         )
-    used = min(wanted, last)
+    used = _day_with_a_rate(code, min(wanted, last))
     return float(rates.convert(1, code, DOLLAR, date=used)), used.isoformat()
+
+
+def _day_with_a_rate(code: str, day: date) -> date:
+    """The day itself, or the last one before it that has a rate."""
+    from currency_converter import RateNotFoundError
+
+    for back in range(30):
+        try:
+            _rates().convert(1, code, DOLLAR, date=day - timedelta(days=back))
+        except RateNotFoundError:
+            continue
+        return day - timedelta(days=back)
+    raise InputError(
+        f"There is no exchange rate of {code} near {day}.",
+        fix="Give another currency_day, or your own rate: usd_per_unit = 0.0075.",
+    )
 
 
 def in_usd(currency: str, day: str | None = None) -> float:
@@ -55,6 +71,4 @@ def in_usd(currency: str, day: str | None = None) -> float:
 def _rates() -> CurrencyConverter:
     from currency_converter import CurrencyConverter
 
-    return CurrencyConverter(
-        fallback_on_missing_rate=True, fallback_on_missing_rate_method="last_known"
-    )
+    return CurrencyConverter()

@@ -178,9 +178,9 @@ class _Speeds:
             return self.draws.of(name, value)
         return value.likely if isinstance(value, Estimate) else value
 
-    def times(self, name: str, mean: Number) -> Number:
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
         """As often as on average."""
-        return LIKELY.times(name, mean)
+        return LIKELY.times(name, mean, spread)
 
     def around(self, name: str, mean: Number, deviation: Number) -> Number:
         """As much as on average."""

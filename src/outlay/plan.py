@@ -227,7 +227,8 @@ def _why_not(
         return f"doubtful: {', '.join(option.doubts)} (price seen {option.offer.as_of})"
     if chosen is None or chosen is option or chosen.cost is None:
         return None
-    return _compared(scale(option), scale(chosen), scale, on_frontier=on_frontier)
+    paid = _paid if scale is _whole else scale
+    return _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
 
 
 def _too_big(option: Option) -> str:
@@ -263,5 +264,10 @@ def _compared(
     pace = f"is {1 / ratio:.1f}x as fast" if ratio < 1 else f"takes {ratio:.1f}x as long"
     if 0.95 < ratio < 1.05:
         pace = "takes as long"
+    if own[0] < least[0]:
+        return (
+            f"costs ${least[0] - own[0]:,.2f} less{unit} and {pace}: what waiting, preferences or "
+            "things without a price are worth decides"
+        )
     more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
     return f"{more}{', but' if on_frontier else ' and'} {pace}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from outlay.chance import Uncertain
 from outlay.errors import InputError
@@ -83,6 +83,18 @@ def _as_amount(value: object) -> float:
         raise ValueError(f"{value!r} is not an amount from 0 to 1e9") from None
 
 
+def _above_zero(value: Uncertain) -> Uncertain:
+    if (value.low if isinstance(value, Estimate) else value) <= 0:
+        raise ValueError("it must be above zero")
+    return value
+
+
+def _at_most_one(value: Uncertain) -> Uncertain:
+    if (value.high if isinstance(value, Estimate) else value) > 1:
+        raise ValueError("it is a share, from 0 to 1")
+    return value
+
+
 def _from_zero(amount: float) -> float:
     if not 0 <= amount <= 1e9:
         raise ValueError
@@ -133,6 +145,8 @@ Amounts = Annotated[
     BeforeValidator(_as_amounts, json_schema_input_type=float | str),
     Field(description='An amount, or a range of them in quotes such as "1000..1500".'),
 ]
+Rates = Annotated[Amounts, AfterValidator(_above_zero)]
+Shares = Annotated[Amounts, AfterValidator(_at_most_one)]
 Interval = Annotated[
     Every,
     BeforeValidator(_as_every, json_schema_input_type=str),
@@ -223,20 +237,20 @@ class DataTable(_Table):
         "volume", description="disk is the machine's own, which costs while it is stopped, too."
     )
     results: Size | None = Field(None, description="Fetched home at the end.")
-    upload_mbit: Amounts | None = Field(None, description="Mbit/s from home, for at = home.")
-    download_mbit: Amounts | None = Field(None, description="Mbit/s to the machine.")
+    upload_mbit: Rates | None = Field(None, description="Mbit/s from home, for at = home.")
+    download_mbit: Rates | None = Field(None, description="Mbit/s to the machine.")
     kind: Name | None = Field(
         None,
         description='What a sample is to the CPU, such as "jpeg 256": see docs/models/feed.md.',
     )
-    decode_per_vcpu: Amounts | None = Field(
+    decode_per_vcpu: Rates | None = Field(
         None, description="Samples a second that one CPU thread decodes and augments."
     )
     read_size: Size | None = Field(None, description="Bytes read for a sample, if not the average.")
     disk: Literal["nvme", "sata", "hdd", "volume", "object", "network"] | None = Field(
         None, description="Where it is read from while training; without it what the offer has."
     )
-    disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from there.")
+    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from there.")
     cached: bool | None = Field(
         None, description="Read from RAM after the first epoch; without it, where it fits."
     )
@@ -381,7 +395,7 @@ class OfferTable(_Table):
     )
     setup: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
     disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
-    disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from its disk.")
+    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from its disk.")
     interruptions_per_month: Amounts | None = Field(None, description="Of its spot machines.")
     term: Duration | None = Field(
         None, description="Taken and paid for that long, used or not: price_per_hour is its price."
@@ -410,11 +424,11 @@ class MachineTable(_Table):
     )
     electricity_per_kwh: Amounts | None = None
     disk: Literal["nvme", "sata", "hdd", "network"] | None = None
-    disk_mb_per_s: Amounts | None = Field(None, description="MB/s read from its disk.")
+    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from its disk.")
     purchase: Amounts | None = Field(None, description="The whole; or give parts.")
     parts: dict[str, MoneyOrZero] = Field({}, description="What it is made of, and their prices.")
     resale: Amounts | None = None
-    resale_fraction: Annotated[Amounts, Field(description="Of the purchase.")] | None = None
+    resale_fraction: Shares | None = Field(None, description="Of the purchase.")
     use: Duration | None = Field(
         None, description="Hours it will be used before it is sold; or years and utilisation."
     )

@@ -26,7 +26,7 @@ def test_each_is_a_schema(outlay, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_of_a_command_or_of_the_workload_file(name):
-    assert name == "workload" or name in COMMANDS
+    assert name in ("workload", "vary") or name in COMMANDS  # vary: plan --vary
 
 
 @pytest.mark.parametrize("name", NAMES)

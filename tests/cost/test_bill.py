@@ -20,7 +20,7 @@ from tests.builders import (
 
 from outlay.chance import LIKELY, Draws
 from outlay.cost.bill import billed_s, committed_s, cost_of
-from outlay.offers.offer import Commitment
+from outlay.offers.offer import Commitment, Owned
 from outlay.predict.run import pace_of, run_of
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
 from outlay.workload import (
@@ -486,3 +486,21 @@ def test_a_dearer_hour_never_costs_less(one_usd, other_usd, training_s):
     cheap, dear = sorted((one_usd, other_usd))
     run = a_run(training_s)
     assert billed(run, usd=cheap).usd <= billed(run, usd=dear).usd
+
+
+def test_credit_pays_its_own_provider_alone():
+    # $2 of an hour at acme, where there are $100 of credit; $20 of storage are depot's
+    bill = a_bill(a_run(HOUR_S, period_s=MONTH_S), terms=(some_terms(credit_usd=100.0),))
+    elsewhere = Stored(name="images", size_bytes=100 * GB, at="depot")
+    cost = cost_of(a_workload(stored=(elsewhere,)), bill)
+    assert cost.breakdown.line_usd("credit") == -2
+    assert cost.usd == pytest.approx(20)
+
+
+def test_storage_elsewhere_is_taxed_beside_a_machine_of_ones_own():
+    # 100 GB x $0.20 a month at depot, and a fifth of it
+    owned = Owned(electricity_usd_per_kwh=0.0, host_w=100)
+    bill = a_bill(a_run(HOUR_S, period_s=MONTH_S), owned=owned)
+    elsewhere = Stored(name="images", size_bytes=100 * GB, at="depot")
+    cost = cost_of(a_workload(stored=(elsewhere,), tax_fraction=0.2), bill)
+    assert cost.breakdown.line_usd("tax") == pytest.approx(4)

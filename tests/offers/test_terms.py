@@ -22,12 +22,19 @@ acme,provisioning_time,90,s,acme.example,2026-01-01,
 bare,name,,text,bare.example,2026-01-01,
 """
 
+QUALITIES = """\
+provider,parameter,value,unit,source,as_of,note
+acme,access,container,text,acme.example,2026-01-01,
+bare,free_hours,4,h/day,bare.example,2026-01-01,
+"""
+
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     """The terms in a made-up table."""
     monkeypatch.setattr(facts, "DATA", tmp_path)
     (tmp_path / "providers.csv").write_text(TABLE, encoding="utf-8")
+    (tmp_path / "provider_qualities.csv").write_text(QUALITIES, encoding="utf-8")
     return all_terms.__wrapped__()
 
 
@@ -86,3 +93,10 @@ def test_unknown_provider_is_refused_with_the_nearest():
         known_provider("lamda")
     assert "lambda" in caught.value.suggestions
     assert caught.value.exit_code == 2
+
+
+def test_qualities_beside_money(table):
+    assert table["acme"].quality("access") == "container"
+    assert table["acme"].quality("quota") is None
+    # 4 h a day are 28 h a week
+    assert table["bare"].weekly_s == 28 * 3600

@@ -216,14 +216,21 @@ def test_data_is_downloaded_once_or_in_each_session(each_session, times):
 @pytest.mark.parametrize(
     ("data", "time_s"),
     [
-        (Dataset(size_bytes=10e9, at="home"), 1000),  # 10 GB / 10 MB/s
-        (Dataset(size_bytes=10e9, at="home", upload_bytes_per_s=2e7), 500),
+        (Dataset(size_bytes=10e9, at="home", storage="none"), 1000),  # 10 GB / 10 MB/s
+        (Dataset(size_bytes=10e9, at="home", storage="none", upload_bytes_per_s=2e7), 500),
         (Dataset(size_bytes=10e9, at="aws", download_bytes_per_s=5e7), 200),
         (Dataset(at="aws"), 0),
     ],
 )
 def test_data_comes_as_fast_as_the_line_is(data, time_s):
     assert a_run_of(data=data).download_s == time_s
+
+
+def test_data_goes_from_home_to_a_volume_before_a_machine_is_rented():
+    run = a_run_of(data=Dataset(size_bytes=10e9, at="home", storage="volume"))
+    # 10 GB / 10 MB/s
+    assert (run.download_s, run.upload_s) == (0, 1000)
+    assert run.period_s == run.busy_s + 1000
 
 
 def test_a_stated_preparation_includes_fetching_from_outside():
@@ -299,10 +306,10 @@ def test_interruptions_follow_dalys_closed_form():
     # each takes (e^0.1 - 1) x e^0.035 x 10,000 s = 0.1051709 x 1.0356197 x 10,000 = 1089.171 s
     # so the machine is held 10,891.71 s: 1.089171 interruptions in it
     assert run.interruptions == pytest.approx(1.089171, rel=1e-6)
-    # 350 s of set-up after each
-    assert run.restart_s == pytest.approx(1.089171 * 350, rel=1e-6)
-    # 891.71 s in all, less 381.21 s of restarts
-    assert run.lost_s == pytest.approx(891.71 - 381.21, abs=0.01)
+    # 891.71 s in all, for work that is lost 10,000 - 1000 / (e^0.1 - 1) = 491.67 s into a stretch
+    # and for restarts of 350 s: 350 / 841.67 of it
+    assert run.restart_s == pytest.approx(891.71 * 350 / 841.668, abs=0.01)
+    assert run.lost_s == pytest.approx(891.71 * 491.668 / 841.668, abs=0.01)
     assert run.busy_s == pytest.approx(350 + 10_891.71, abs=0.01)
 
 
@@ -323,11 +330,11 @@ def test_the_interval_that_wastes_least_is_taken_where_none_is_given():
 def test_spot_repeats_preparation_and_download():
     data = Dataset(size_bytes=10e9, preparation_s=500, at="aws")
     run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, data=data)
-    # 350 s as above, 500 s of preparation and 100 s of download
-    assert run.restart_s == pytest.approx(run.interruptions * 950)
+    # 350 s as above, 500 s of preparation and 100 s of download, beside 491.67 s of work
+    assert run.restart_s / run.lost_s == pytest.approx(950 / 491.668, rel=1e-5)
     once = replace(data, prepared_each_session=False)
     run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, data=once)
-    assert run.restart_s == pytest.approx(run.interruptions * 350)
+    assert run.restart_s / run.lost_s == pytest.approx(350 / 491.668, rel=1e-5)
 
 
 def test_spot_without_a_checkpoints_size_takes_the_usual_interval():

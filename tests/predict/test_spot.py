@@ -70,18 +70,19 @@ def test_held_s_of_work_that_is_not_in_whole_stretches():
     assert held.mean() < expected_s == pytest.approx(held.mean(), rel=0.02)
 
 
-@pytest.mark.parametrize("case", [SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS, OFTEN])
+@pytest.mark.parametrize("case", WHOLE)
 def test_interrupted_adds_up_to_the_time_held(case):
     work_s, stretch_s, restart_s, between_s = case
     found = interrupted(work_s, stretch_s, restart_s, 1 / between_s, LIKELY)
     expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert work_s + found.lost_s + found.restart_s == pytest.approx(expected_s)
     assert found.count == pytest.approx(expected_s / between_s)
-    assert found.restart_s == pytest.approx(found.count * restart_s)
+    # An interruption may cut a restart short, so that it is no longer than a whole one.
+    assert 0 < found.restart_s <= found.count * restart_s * (1 + 1e-9)
     assert found.lost_s > 0
 
 
-@pytest.mark.parametrize("case", [SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS])
+@pytest.mark.parametrize("case", [SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS, OFTEN])
 def test_the_drawn_range_is_that_of_simulated_runs(case):
     work_s, stretch_s, restart_s, between_s = case
     held, _ = simulated(*case)

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import a_run, a_workload, an_offer, an_option, span
 
 from outlay.chance import LIKELY
-from outlay.cost.lines import Breakdown, Cost, Line
+from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
 from outlay.decide import Trial
 from outlay.plan import BreakEven, Plan, choose, rank_options
 from outlay.report.plan_words import answer, rent_or_buy, trial_words
@@ -25,7 +25,7 @@ def test_what_to_take_what_it_is_spent_on_and_nothing_else():
     assert said(an_option(10, 10 * HOUR_S)) == [
         "Take: 1x T4 at acme (box), on-demand: $10.00, 10.0 h.",
         "Of that compute $10.00; >99 % of the machine's time trains.",
-        "Nothing else comes near it.",
+        "There is no other that satisfies the limits.",
     ]
 
 
@@ -33,7 +33,7 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
     lines = {"set-up": 1.0, "compute": 75.0, "idle": 4.0, "storage": 20.0, "tax": 0.5}
     cost = Cost(
         breakdown=Breakdown(lines=tuple(Line(name=name, usd=usd) for name, usd in lines.items())),
-        unknown=("egress",),
+        unpriced=(Unpriced(what="egress"),),
     )
     run = a_run(15 * HOUR_S, setup_s=5 * HOUR_S)
     _, spent, _ = said(an_option(cost=cost, run=run))
@@ -130,6 +130,7 @@ def a_break_even(use_s):
         rent="acme box on-demand",
         use_s=use_s,
         life_use_s=4000 * HOUR_S,
+        calendar_s=None if use_s is None else 4 * use_s,
         owned_usd_per_hour=0.5,
         rented_usd_per_hour=2.0,
         purchase_usd=2200.0,
@@ -139,12 +140,14 @@ def a_break_even(use_s):
 
 def test_when_buying_pays():
     pays, never = a_break_even(1000 * HOUR_S), a_break_even(None)
-    assert said(an_option(10), break_even=(pays,))[-1] == "Buying desk pays from 1,000 h of use."
+    # 4,000 h by the calendar: 166.7 days
+    assert said(an_option(10), break_even=(pays,))[-1] == (
+        "Buying desk pays from 1,000 h, 167 days as it is used."
+    )
     assert said(an_option(10), break_even=(never,))[-1] == "Buying desk never pays here."
     costs = "it costs $0.50/h to run, renting its work $2.00/h (acme box on-demand)"
-    # 1,000 of 4,000 h
     assert list(rent_or_buy(Plan(options=(), chosen=None, break_even=(pays, never)))) == [
-        "desk ($2,200 less $200.00 resale) pays after 1,000 h of use, 25 % of its 4,000 h; "
+        "desk ($2,200 less $200.00 resale) pays after 1,000 h of use, 167 days as it is used; "
         + costs,
         "desk ($2,200 less $200.00 resale) never pays: running it costs more than renting the "
         "same work; " + costs,

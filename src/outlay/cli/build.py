@@ -11,6 +11,7 @@ from outlay.cli.options import counted, json_option, print_document, today
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
+    from outlay.report.build import Currency
     from outlay.workstation.describe import Described
     from outlay.workstation.judged import Judged
     from outlay.workstation.machine import Use
@@ -124,6 +125,7 @@ def command(
     """
     from outlay.building import judge_machine, put_together, upgrade_machine
     from outlay.currency import in_usd
+    from outlay.report.build import Currency
     from outlay.workstation.asked import asked_for
     from outlay.workstation.parts import catalogue
     from outlay.workstation.prices import read_prices
@@ -134,13 +136,14 @@ def command(
     training = _training(workload, profile)
     described = _described(file, upgraded_file, known, asks=bool(gpu_name or any(named.values())))
     unit = currency or (described.currency if described else "USD")
+    usd = in_usd(unit, described.currency_day if described else None)
     asked = asked_for(
         known,
         _cards(gpu_name),
         {_KINDS[option]: name for option, name in named.items() if name},
         use=_use(preprocessed, country, training),
         power_limit_w=power_limit,
-        budget_usd=None if budget is None else budget * in_usd(unit),
+        budget_usd=None if budget is None else budget * usd,
     )
     if described is None:
         found = put_together(asked, training)
@@ -148,7 +151,7 @@ def command(
         found = judge_machine(described, asked, training)
     else:
         found = upgrade_machine(described, asked, training)
-    return _show(found, unit, as_json=as_json, sources=sources)
+    return _show(found, Currency(name=unit.upper(), usd_per_unit=usd), as_json, sources)
 
 
 _KINDS: dict[str, Kind] = {
@@ -229,12 +232,10 @@ def _list(parts: list[Part], as_json: bool) -> int:
     return 0
 
 
-def _show(found: Judged, currency: str, *, as_json: bool, sources: bool) -> int:
-    from outlay.currency import in_usd
-    from outlay.report.build import Currency, build_document, print_build
+def _show(found: Judged, shown: Currency, as_json: bool, sources: bool) -> int:
+    from outlay.report.build import build_document, print_build
     from outlay.report.console import Page
 
-    shown = Currency(name=currency.upper(), usd_per_unit=in_usd(currency))
     if as_json:
         print_document(build_document(found, shown))
     else:

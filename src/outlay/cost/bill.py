@@ -6,7 +6,7 @@ silently. All arithmetic is on `Number`s: one figure, or one for each draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,10 +47,11 @@ def cost_of(workload: Workload, bill: Bill) -> Cost:
     kept, unpriced = kept_lines(workload, bill.offer, bill.run, bill.terms)
     if bill.offer.owned is None:
         lines = [*_time_lines(workload, bill), *kept]
-        lines += _settled(workload, bill, lines)
     else:
         owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.luck)
         lines = [*owned, *kept]
+    if _is_settled(workload, bill, lines):
+        lines += _settled(workload, bill, lines)
     lines += _own_time(workload, bill)
     worth = tuple(line for line in lines if is_some(line.usd))
     return Cost(breakdown=Breakdown(lines=worth), unpriced=unpriced)
@@ -139,30 +140,52 @@ def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
 _HELD = (*PARTS, "billing step")
 
 
-def _settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> Iterator[Line]:
-    """What comes off or on top of a provider's bill: blocks, discount, credit, tax."""
-    terms = bill.terms(bill.offer.provider)
-    if not (
-        terms.block_usd or terms.discount_fraction or terms.credit_usd or workload.tax_fraction
-    ):
-        return
-    held_usd = sum((one.usd for one in lines if one.name in _HELD), 0.0)
-    due_usd = sum((line.usd for line in lines), 0.0)
-    for line in (_block(terms, held_usd), _discount(terms, held_usd)):
-        if line is not None:
-            due_usd = due_usd + line.usd
-            yield line
-    credit_usd = np.minimum(terms.credit_usd, due_usd)
-    if is_some(credit_usd):
-        yield Line(
-            name="credit", usd=-credit_usd, how=f"of ${terms.credit_usd:,.2f} at {terms.name}"
-        )
-    if workload.tax_fraction and terms.tax_included is not True:
-        yield Line(
-            name="tax",
-            usd=(due_usd - credit_usd) * workload.tax_fraction,
-            how=f"{workload.tax_fraction:.4g} of what {terms.name} charges",
-        )
+def _is_settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:
+    """Whether anything comes off or on top."""
+    payees = {bill.offer.provider, *(line.payee for line in lines if line.payee)}
+    return bool(workload.tax_fraction) or any(
+        terms.block_usd or terms.discount_fraction or terms.credit_usd
+        for terms in map(bill.terms, payees)
+    )
+
+
+def _settled(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[Line]:
+    """What comes off or on top of bills: blocks, discount, credit, tax."""
+    provider = bill.offer.provider
+    terms = bill.terms(provider)
+    due_usd: dict[str, Number] = {}
+    for line in lines:
+        payee = line.payee or provider
+        due_usd[payee] = due_usd.get(payee, 0.0) + line.usd
+    if bill.offer.owned is None:
+        held_usd = sum((one.usd for one in lines if one.name in _HELD), 0.0)
+        for extra in (_block(terms, held_usd), _discount(terms, held_usd)):
+            if extra is not None:
+                due_usd[provider] = due_usd[provider] + extra.usd
+                yield extra
+    else:
+        due_usd.pop(provider, None)  # what one's own machine costs is no bill
+    for payee in due_usd:
+        credit_usd = np.minimum(bill.terms(payee).credit_usd, due_usd[payee])
+        if is_some(credit_usd):
+            due_usd[payee] = due_usd[payee] - credit_usd
+            yield _credit(bill.terms(payee), credit_usd)
+    taxed = [payee for payee in due_usd if bill.terms(payee).tax_included is not True]
+    if workload.tax_fraction and taxed:
+        yield _tax(workload.tax_fraction, sum((due_usd[payee] for payee in taxed), 0.0), taxed)
+
+
+def _credit(terms: Terms, credit_usd: Number) -> Line:
+    return Line(name="credit", usd=-credit_usd, how=f"of ${terms.credit_usd:,.2f} at {terms.name}")
+
+
+def _tax(fraction: float, due_usd: Number, payees: Sequence[str]) -> Line:
+    return Line(
+        name="tax",
+        usd=due_usd * fraction,
+        how=f"{fraction:.4g} of what {' and '.join(payees)} charge",
+        source="data/taxes.csv or the workload file",
+    )
 
 
 def _block(terms: Terms, held_usd: Number) -> Line | None:
@@ -195,7 +218,7 @@ def _own_time(workload: Workload, bill: Bill) -> Iterator[Line]:
     if own is None:
         return
     session_s = bill.luck.of("own time", own.session_s)
-    hours = (session_s * bill.run.sessions + bill.luck.of("own time", own.once_s)) / HOUR_S
+    hours = (session_s * bill.run.sessions + bill.luck.of("own time, once", own.once_s)) / HOUR_S
     yield Line(
         name="your own hours",
         usd=hours * own.usd_per_hour,

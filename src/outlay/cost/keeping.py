@@ -108,6 +108,7 @@ def _storage_line(
             f"{kept_s / DAY_S:,.1f} days at {terms.name}{when}"
         ),
         source=source,
+        payee=terms.provider,
     )
 
 
@@ -146,7 +147,8 @@ def _pulls(workload: Workload, place: _Place) -> Iterator[_Pull]:
             yield _Pull(place=item.at, name=item.name, moved_bytes=item.pulled_bytes * every)
     data = workload.data
     if data.results_bytes:
-        yield _Pull(place="results", name="results", moved_bytes=data.results_bytes)
+        runs = workload.usage.sessions_per_month or 1.0
+        yield _Pull(place="results", name="results", moved_bytes=data.results_bytes * runs)
     if data.size_bytes is None:
         return
     if data.kept_at == WITH_THE_RUN:
@@ -196,4 +198,5 @@ def _transfer_line(pull: _Pull, free_bytes: Number, terms: Terms, rate: float) -
         usd=(pull.moved_bytes - free_bytes) * rate,
         how=how,
         source=terms.source_of("egress"),
+        payee=terms.provider,
     )

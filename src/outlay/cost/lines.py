@@ -23,6 +23,8 @@ class Line(NamedTuple):
     how: str | Callable[[], str] = ""
     source: str = ""
     """The rows behind it."""
+    payee: str = ""
+    """Who charges it, where that is not who rents out the machine."""
 
     @property
     def basis(self) -> str:

@@ -25,7 +25,8 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         )
     ]
     consider, leave_out = workload.consider, workload.leave_out
-    everything = (*bundled_offers(today), *free_offers())
+    notebooks = ("access", "notebook") in workload.prefer.qualities
+    everything = (*bundled_offers(today), *(free_offers() if notebooks else ()))
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
     left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()

@@ -25,6 +25,7 @@ KEPT = ("volume", "object")
 _WARNED_S = 60.0
 # Assumes: warned in time to save, a run loses the work of a minute at most.
 _RAREST_PER_S = 1e-12
+_LEAST_USEFUL = 0.05
 
 
 PARTS = {
@@ -183,7 +184,8 @@ def run_of(
     usage = workload.usage
     start = _start(workload, habits, luck)
     work = _work(workload, pace, habits, _rate_per_s(interruptions_per_month, usage, luck), luck)
-    sessions = _sessions(usage, habits, work.total_s, start.daily_s)
+    idle_s = luck.of("idle time", usage.idle_s)
+    sessions = _sessions(usage, habits, work.total_s, start.daily_s + idle_s)
     times = sessions if workload.data.prepared_each_session else 1.0
     spot = _interruptions(workload, habits, work, start, luck)
     run = Run(
@@ -198,7 +200,7 @@ def run_of(
         checkpoint_s=work.checkpoint_s,
         lost_s=spot.lost_s,
         restart_s=spot.restart_s,
-        idle_s=luck.of("idle time", usage.idle_s) * sessions,
+        idle_s=idle_s * sessions,
         interruptions=spot.count,
         waiting_s=spot.count * luck.of("waiting for a machine", habits.requeue_s),
         upload_s=_uploaded_s(workload.data, habits, luck),
@@ -338,20 +340,28 @@ def every_s(every: Every, pace: Pace) -> Number:
 
 def _sessions(usage: Usage, habits: Habits, work_s: Number, daily_s: Number) -> Number:
     """How often the machine is set up: once, as often as stated, or once each day of use."""
-    if usage.sessions_per_month is not None:
-        return usage.sessions_per_month
     longest_s = habits.longest_session_s or math.inf
+    if usage.sessions_per_month is not None:
+        each_s = work_s / usage.sessions_per_month
+        pieces = _pieces(each_s, longest_s, daily_s) if longest_s < math.inf else 1.0
+        return usage.sessions_per_month * pieces
     if usage.hours_per_day is not None:
         longest_s = min(longest_s, usage.hours_per_day * HOUR_S)
     if longest_s == math.inf:
         return 1.0
-    useful_s = longest_s - daily_s
-    if np.min(useful_s) <= 0:
+    return _pieces(work_s, longest_s, daily_s)
+
+
+def _pieces(work_s: Number, longest_s: float, daily_s: Number) -> Number:
+    """In how many sessions of some length work gets done, each with its start."""
+    if np.median(daily_s) >= longest_s:
         raise InputError(
             f"{longest_s / HOUR_S:g} hours a session leave no time to train.",
-            why=f"Set-up and data preparation take {np.max(daily_s) / HOUR_S:.1f} h each time.",
+            why=f"Set-up and data preparation take {np.median(daily_s) / HOUR_S:.1f} h each time.",
             fix='Give more hours, a shorter usage.setup, or data.prepared = "once".',
         )
+    # On a day that is all set-up a little gets done all the same, so that every draw ends.
+    useful_s = np.maximum(longest_s - daily_s, _LEAST_USEFUL * longest_s)
     sessions: Number = np.maximum(np.ceil(work_s / useful_s - 1e-9), 1.0)
     return sessions
 

@@ -47,7 +47,7 @@ def optimal_interval_s(write_s: float, rate_per_s: float) -> float:
         return mean_s
     ratio = math.sqrt(write_s / (2 * mean_s))
     first_order_s = math.sqrt(2 * write_s * mean_s)
-    return max(first_order_s * (1 + ratio / 3 + ratio**2 / 9) - write_s, write_s)
+    return first_order_s * (1 + ratio / 3 + ratio**2 / 9) - write_s
 
 
 def is_hopeless(stretch_s: Number, restart_s: Number, rate_per_s: Number) -> bool:
@@ -71,15 +71,32 @@ def interrupted(
 ) -> Interrupted:
     """What interruptions add to `work_s` of work and writing, in stretches between saves.
 
-    Their number is Poisson over the time the machine is held; what each of them costs is on
-    average what the closed form says, and strays as a point strays in a stretch.
+    They come as often as on average over the time the machine is held, and stray more than
+    Poisson where a stretch takes several tries (a try gets through with probability p: the
+    variance is the mean over p). What each costs is on average what the closed form says,
+    divided between work lost and restarts, and strays as a point strays in a stretch.
     """
     stretch_s = np.minimum(stretch_s, work_s)
     expected_s = held_s(work_s, stretch_s, restart_s, rate_per_s)
     mean = expected_s * rate_per_s
     each_s = (expected_s - work_s) / mean
-    count = luck.times("interruptions", mean)
+    through = np.exp(-np.minimum(rate_per_s * (stretch_s + restart_s), _MOST))
+    count = luck.times("interruptions", mean, (1 - through) / (through * mean))
+    lost = _lost_s(stretch_s, rate_per_s)
+    share = restart_s / (restart_s + lost)
     lost_s = luck.around(
-        "work lost", count * (each_s - restart_s), np.sqrt(count) * stretch_s / math.sqrt(12)
+        "work lost", count * each_s * (1 - share), np.sqrt(count) * stretch_s / math.sqrt(12)
     )
-    return Interrupted(count=count, lost_s=lost_s, restart_s=count * restart_s)
+    return Interrupted(count=count, lost_s=lost_s, restart_s=count * each_s * share)
+
+
+def _lost_s(stretch_s: Number, rate_per_s: Number) -> Number:
+    """How far into a stretch an interruption comes on average, given that it comes."""
+    expected = rate_per_s * stretch_s
+    # 1/r - s/(e^(rs) - 1), which is s/2 where interruptions are rare
+    lost: Number = np.where(
+        expected < 1e-4,
+        stretch_s / 2,
+        1 / rate_per_s - stretch_s / np.expm1(np.clip(expected, 1e-4, _MOST)),
+    )
+    return lost

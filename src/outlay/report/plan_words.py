@@ -86,8 +86,16 @@ def _instead(plan: Plan, chosen: Option, trial: Trial | None) -> str:
     if trial is not None:
         said.append(trial_words(trial))
     if not said:
-        said.append("Nothing else comes near it.")
+        said += _next(plan, chosen)
     return " ".join(said)
+
+
+def _next(plan: Plan, chosen: Option) -> Iterator[str]:
+    second = next((one for one in plan.options if one.sound and one is not chosen), None)
+    if second is not None:
+        yield f"Next best: {_named(second)}, {_figures(second)}."
+    else:
+        yield "There is no other that satisfies the limits."
 
 
 def _faster(plan: Plan, chosen: Option) -> Iterator[str]:

@@ -86,6 +86,7 @@ class Described:
 
     build: Build
     currency: str
+    currency_day: str | None
     notes: tuple[str, ...]
 
 
@@ -93,7 +94,7 @@ def read_machine(path: Path, catalogue: Catalogue) -> Described:
     """The machine in a TOML file."""
     machine = read_toml(path, DescribedFile, "machine file").machine
     notes: list[str] = []
-    usd = in_usd(machine.currency)
+    usd = in_usd(machine.currency, machine.currency_day)
 
     def part(kind: Kind, table: PartTable | None) -> Part | None:
         return None if table is None else _part(kind, table, catalogue, usd, notes)
@@ -116,7 +117,12 @@ def read_machine(path: Path, catalogue: Catalogue) -> Described:
         power_limit_w=machine.power_limit_watts,
         paid_usd=None if machine.price is None else machine.price * usd,
     )
-    return Described(build=build, currency=machine.currency.upper(), notes=tuple(notes))
+    return Described(
+        build=build,
+        currency=machine.currency.upper(),
+        currency_day=machine.currency_day,
+        notes=tuple(notes),
+    )
 
 
 def _cards(machine: DescribedMachine, catalogue: Catalogue, usd: float) -> tuple[Card, ...]:

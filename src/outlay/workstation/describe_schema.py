@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from outlay.errors import InputError
 from outlay.units import GB, size_bytes
-from outlay.workload_schema import Count, Money, Name
+from outlay.workload_schema import Count, Day, Money, Name
 from outlay.workstation.machine import slots_in
 
 Watts = Annotated[float, Field(strict=True, gt=0, le=20_000)]
@@ -185,6 +185,9 @@ class DescribedMachine(BaseModel):
     case: CaseTable | None = None
     price: Money | None = Field(None, description="Of the whole machine.")
     currency: Name = "USD"
+    currency_day: Day | None = Field(
+        None, description="Day of the exchange rate; without it the newest known."
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
