@@ -79,7 +79,8 @@ def _inputs(option: Option) -> dict[str, Estimate]:
 
 def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option]) -> Swing:
     ends = [One(name, level * PERCENTILE_90) for level in (-1, 1)]
-    low_usd, high_usd = sorted(_usd(option, end) for end in ends)
+    usual_usd = option.expected_usd - option.usd
+    low_usd, high_usd = sorted(_usd(option, end) - usual_usd for end in ends)
     winner = None
     for end in ends:
         best = min((option, *rivals), key=lambda one, end=end: _usd(one, end))  # type: ignore[misc]
@@ -100,7 +101,7 @@ def _usd(option: Option, luck: One) -> float:
         _, cost = option.drawn(luck)
     except NeverEnds:
         return float("inf")
-    return float("inf") if cost is None else float(cost.usd)
+    return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
 
 
 def rivals_of(plan: Plan) -> tuple[Option, ...]:
@@ -195,16 +196,17 @@ def spot_limit_per_month(spot: Option, kept: Option) -> float | None:
 
     None where it costs more even undisturbed, or less whatever happens.
     """
-    if kept.cost is None or _usd_at(spot, 0.0) >= kept.usd:
+    kept_usd = kept.expected_usd
+    if kept.cost is None or _usd_at(spot, 0.0) >= kept_usd:
         return None
     low, high = 0.0, 1.0
-    while _usd_at(spot, high) < kept.usd:
+    while _usd_at(spot, high) < kept_usd:
         low, high = high, 2 * high
         if high > MOST_PER_MONTH:
             return None
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if _usd_at(spot, middle) < kept.usd else (low, middle)
+        low, high = (middle, high) if _usd_at(spot, middle) < kept_usd else (low, middle)
     return low
 
 
@@ -213,7 +215,7 @@ def _usd_at(spot: Option, per_month: float) -> float:
         _, cost = spot.drawn(Fixed("interruption rate", per_month))
     except NeverEnds:
         return float("inf")
-    return float("inf") if cost is None else float(cost.usd)
+    return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
 
 
 def find_option(options: Iterable[Option], asked: str) -> Option | None:

@@ -92,6 +92,11 @@ class Option:
         return float("inf") if self.cost is None else float(self.cost.usd)
 
     @property
+    def expected_usd(self) -> float:
+        """The sum of its lines, and what is not priced at what others charge for it."""
+        return self.usd + (0.0 if self.cost is None else self.cost.usual_usd)
+
+    @property
     def busy_s(self) -> float:
         """Time the machine is held; without end where it does not run."""
         return float("inf") if self.run is None else float(self.run.busy_s)

@@ -326,7 +326,8 @@ class _Planner:
             within = limits.budget_usd is None or usd <= limits.budget_usd
             sound = not offer.not_for_sale(tenancy) and not offer.cautions(tenancy)
             if within and sound:
-                yield Total(merit_usd, usd, option.busy_s, offer, tenancy)
+                expected_usd = usd + option.cost.usual_usd
+                yield Total(merit_usd, expected_usd, option.busy_s, offer, tenancy)
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""

@@ -169,7 +169,7 @@ def _whole(option: Option) -> tuple[float, float]:
 
 def _paid(option: Option) -> tuple[float, float]:
     """The whole run in money alone, whatever waiting is worth."""
-    return option.usd, option.busy_s
+    return option.expected_usd, option.busy_s
 
 
 def _per_sample(option: Option) -> tuple[float, float]:

@@ -171,6 +171,9 @@ def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
     if option.doubts:
         return f"doubtful: {option.doubts[0]}"
     head = "frontier" if option.on_frontier else ""
+    if option.cost is not None and option.cost.usual_usd > 0.01 * option.usd:
+        unpriced = f"not all priced (+{usd(option.cost.usual_usd)}?)"
+        head = f"{head}, {unpriced}" if head else unpriced
     if chosen is None or not wide:
         return head
     more_usd = _merit_usd(option, plan) - _merit_usd(chosen, plan)
