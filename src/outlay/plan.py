@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from outlay.chance import LIKELY
-from outlay.cost.owning import BOUGHT, break_even_s, resale_usd_of
+from outlay.cost.owning import BOUGHT, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, Owned, Tenancy
 from outlay.option import Option
 from outlay.units import DAY_S, GIB, HOUR_S
@@ -132,9 +132,11 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     work_ratio = (option.work or 1.0) / (rented.work or 1.0)
     purchase_usd = float(LIKELY.of("", owned.purchase_usd or 0.0))
     resale_usd = float(resale_usd_of(owned, purchase_usd, LIKELY))
+    assert option.run is not None
     # All that buying brings, over the whole life: purchase less resale, interest, upkeep.
-    life = (owned.lifetime_use_s or 0.0) / (option.busy_s * option.step.placement.nodes)
-    spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) * life
+    share = float(life_share(owned, option.run, option.step.placement.nodes))
+    spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) / share
+    life_use_s = option.busy_s / share
     rented_usd_per_hour = rented.usd * work_ratio / hours
     use_s = break_even_s(
         spread_usd, rented_usd_per_hour=rented_usd_per_hour, owned_usd_per_hour=running / hours
@@ -143,8 +145,8 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
         buy=option.offer.instance,
         rent=f"{rented.offer.provider} {rented.offer.instance} {rented.tenancy}",
         use_s=use_s,
-        life_use_s=owned.lifetime_use_s,
-        calendar_s=_calendar_s(use_s, owned),
+        life_use_s=life_use_s,
+        calendar_s=_calendar_s(use_s, life_use_s, owned),
         owned_usd_per_hour=running / hours,
         rented_usd_per_hour=rented_usd_per_hour,
         purchase_usd=purchase_usd,
@@ -152,10 +154,9 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     )
 
 
-def _calendar_s(use_s: float | None, owned: Owned) -> float | None:
-    if use_s is None or not owned.life_s or not owned.lifetime_use_s:
-        return None
-    return use_s * owned.life_s / owned.lifetime_use_s
+def _calendar_s(use_s: float | None, life_use_s: float, owned: Owned) -> float | None:
+    """How long it takes to use a machine so much, where its years are known."""
+    return None if use_s is None or not owned.life_s else use_s * owned.life_s / life_use_s
 
 
 Scale = Callable[[Option], tuple[float, float]]

@@ -438,7 +438,7 @@ class MachineTable(_Table):
     utilisation: Annotated[float, Field(strict=True, gt=0, le=1)] | Name | None = Field(
         None,
         description="Share of all hours it is used, or: student desktop, usual desktop, student "
-        "cluster, company cluster.",
+        "cluster, company cluster. Without it, with years: nothing else runs on it.",
     )
     others_use: Duration | None = Field(None, description="Hours others use it in its life.")
     maintenance_per_year: MoneyOrZero = 0.0
@@ -457,11 +457,10 @@ class MachineTable(_Table):
         bought = self.purchase is not None or self.parts
         if self.purchase is not None and self.parts:
             raise ValueError("give purchase or parts, not both")
-        known = self.use is not None or (self.years and self.utilisation)
-        if bought and not known:
+        if bought and self.use is None and self.years is None:
             raise ValueError(
-                "a machine to be bought needs use, the hours it will be used; "
-                "or years and utilisation"
+                "a machine to be bought needs use, the hours it will be used; or years, with or "
+                "without utilisation"
             )
         if self.resale is not None and self.resale_fraction is not None:
             raise ValueError("give resale or resale_fraction, not both")

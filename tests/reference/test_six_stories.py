@@ -160,8 +160,8 @@ def test_two_hours_as_stated():
     assert option_of("4_two_hours", "T4, 50 h").usd == pytest.approx(29.97)
     # 120 h x 9.99 / 10 h = twelve times 9.99
     assert option_of("4_two_hours", "A100, 10 h").usd == pytest.approx(119.88)
-    # 120 h x (170 + 100) W x $0.12, and 150 dollars over 3 years x 8760 h x 0.167
-    own = 120 * 0.27 * 0.12 + 150 * 120 / (3 * 8760 * 0.167)
+    # 120 h x (170 + 100) W x $0.12, and 150 dollars over 3 years of 365 days, 30 of them
+    own = 120 * 0.27 * 0.12 + 150 * 30 / (3 * 365)
     assert option_of("4_two_hours", "RTX 3060").usd == pytest.approx(own)
 
 
@@ -170,8 +170,8 @@ def test_two_hours_today_own_card():
     batch_s = option.step.step_time_s.likely
     sessions_h = 30 * (10_000 * batch_s + 600 + 600) / 3600  # set-up, and 10 min idle
     held_h = sessions_h + 20e9 / DOWNLOAD_BYTES_PER_S / 3600
-    # 350 W + 100 W; 1050 dollars less 45 %, over 3 years x 8760 h x 0.083
-    expected = held_h * (0.45 * 0.12 + 1050 * 0.55 / (3 * 8760 * 0.083))
+    # 350 W + 100 W; 1050 dollars less 45 %, over 3 years of 365 days, 30 of them
+    expected = held_h * 0.45 * 0.12 + 1050 * 0.55 * 30 / (3 * 365)
     assert option.usd == pytest.approx(expected, abs=0.01)
 
 

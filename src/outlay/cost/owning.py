@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from outlay.chance import Luck, Number
+import numpy as np
+
+from outlay.chance import Luck, Number, is_some
 from outlay.cost.lines import Line
 from outlay.offers.offer import Offer, Owned
 from outlay.predict.run import Run
-from outlay.units import HOUR_S, YEAR_S
+from outlay.units import DAY_S, HOUR_S, YEAR_S
 
 PURCHASE = "purchase less resale"
 BOUGHT = (PURCHASE, "interest", "maintenance", "idle electricity")
@@ -39,20 +41,37 @@ def owned_lines(offer: Offer, run: Run, machines: int, gpu_w: float, luck: Luck)
             how=lambda: f"{busy_s / HOUR_S:,.1f} h x ${owned.wear_usd_per_hour:.3f}/h",
             source=offer.source,
         )
-    if owned.purchase_usd is not None and owned.lifetime_use_s is not None:
-        yield from _bought(owned, busy_s / owned.lifetime_use_s, kwh_usd, offer.source, luck)
+    if owned.purchase_usd is not None:
+        share = life_share(owned, run, machines)
+        yield from _bought(owned, share, run, kwh_usd, offer.source, luck)
+
+
+def life_share(owned: Owned, run: Run, machines: int = 1) -> Number:
+    """The share of a machine's life that a run, or a month of sessions, takes up.
+
+    Of its hours of use; of its years where nothing else is said to run on it.
+    """
+    if owned.lifetime_use_s is not None:
+        return run.busy_s * machines / owned.lifetime_use_s
+    return run.period_s * machines / (owned.life_s or run.period_s)
 
 
 def _bought(
-    owned: Owned, share: Number, kwh_usd: Number, source: str, luck: Luck
+    owned: Owned, share: Number, run: Run, kwh_usd: Number, source: str, luck: Luck
 ) -> Iterator[Line]:
     """A run's share of what buying and keeping a machine costs over its life."""
     purchase_usd = luck.of("purchase price", owned.purchase_usd or 0.0)
     resale_usd = resale_usd_of(owned, purchase_usd, luck)
-    use_s = owned.lifetime_use_s or 0.0
+    use_s = owned.lifetime_use_s
 
     def of_life(name: str, usd: Number, what: Callable[[], str]) -> Line:
         def how() -> str:
+            if use_s is None:
+                life_s = owned.life_s or 0.0
+                return (
+                    f"{what()} over {life_s / YEAR_S:g} years, {share * life_s / DAY_S:,.1f} "
+                    "days of them"
+                )
             return (
                 f"{what()} over {use_s / HOUR_S:,.0f} h of use, "
                 f"{share * use_s / HOUR_S:,.1f} h of them"
@@ -62,7 +81,8 @@ def _bought(
 
     spread_usd = purchase_usd - resale_usd
     yield of_life(PURCHASE, spread_usd, lambda: f"${spread_usd:,.0f}")
-    years = (owned.life_s or use_s) / YEAR_S
+    used_s = run.busy_s / share if use_s is None else use_s
+    years = (owned.life_s or used_s) / YEAR_S
     if owned.interest_per_year:
         # What is tied up falls from the purchase to the resale.
         tied_usd = (purchase_usd + resale_usd) / 2
@@ -77,9 +97,9 @@ def _bought(
             owned.maintenance_usd_per_year * years,
             lambda: f"${owned.maintenance_usd_per_year:,.0f} a year x {years:g} y",
         )
-    idle_s = max((owned.life_s or use_s) - use_s, 0.0)
+    idle_s = np.maximum((owned.life_s or used_s) - used_s, 0.0)
     idle_w = (owned.idle_w or 0.0) * owned.pue
-    if idle_w and idle_s:
+    if idle_w and is_some(idle_s):
         yield of_life(
             "idle electricity",
             idle_s / HOUR_S * idle_w / 1000 * kwh_usd,
