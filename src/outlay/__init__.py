@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlay.cost.lines import Breakdown, Line
+    from outlay.decide import swings, trial
+    from outlay.difference import difference
     from outlay.errors import OutlayError
     from outlay.estimate import Estimate
     from outlay.gpu_names import find_gpu
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from outlay.offers.catalog import bundled_offers
     from outlay.offers.offer import Offer
     from outlay.option import Option
-    from outlay.pipeline import plan_workload
+    from outlay.pipeline import best_offers, plan_workload, rank_offers
     from outlay.plan import Plan
     from outlay.trace.bundled import find_profile
     from outlay.trace.formulas import register_op
@@ -49,16 +51,21 @@ _HOMES = {
     "Plan": "plan",
     "StepReport": "trace.step_report",
     "Workload": "workload",
+    "best_offers": "pipeline",
     "bundled_offers": "offers.catalog",
+    "difference": "difference",
     "find_gpu": "gpu_names",
     "find_profile": "trace.bundled",
     "gpus": "hardware",
     "parse_workload": "workload_file",
     "plan_workload": "pipeline",
     "profile_of": "trace.profile",
+    "rank_offers": "pipeline",
     "read_workload": "workload_file",
     "register_op": "trace.formulas",
+    "swings": "decide",
     "trace_step": "trace.one_step",
+    "trial": "decide",
 }
 
 __all__ = [
@@ -72,17 +79,22 @@ __all__ = [
     "Plan",
     "StepReport",
     "Workload",
+    "best_offers",
     "bundled_offers",
+    "difference",
     "find_gpu",
     "find_profile",
     "gpus",
     "parse_workload",
     "plan_workload",
     "profile_of",
+    "rank_offers",
     "read_workload",
     "register_op",
+    "swings",
     "trace",
     "trace_step",
+    "trial",
 ]
 
 

@@ -134,6 +134,7 @@ class Usage:
 
     sessions_per_month: float | None = None
     hours_per_day: float | None = None
+    days_per_week: float = 7.0
     machines: int = 1
     """Machines that train together."""
     machines_tried: tuple[int, ...] = ()
@@ -273,6 +274,7 @@ class TermsOverride:
     egress_usd_per_gb: float | None = None
     egress_free_gb_per_month: float | None = None
     block_usd: float | None = None
+    fee_usd_per_month: float = 0.0
     discount_fraction: float = 0.0
     credit_usd: float = 0.0
 

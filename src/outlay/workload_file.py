@@ -125,6 +125,7 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
         usage=Usage(
             sessions_per_month=file.usage.sessions_per_month,
             hours_per_day=file.usage.hours_per_day,
+            days_per_week=file.usage.days_per_week,
             machines=machines[0],
             machines_tried=machines if len(machines) > 1 else (),
             setup_s=file.usage.setup,
@@ -354,6 +355,7 @@ def _terms(table: ProviderTable, usd: float) -> TermsOverride:
         egress_usd_per_gb=_money(table.egress_per_gb, usd),
         egress_free_gb_per_month=table.egress_free_gb_per_month,
         block_usd=_money(table.block, usd),
+        fee_usd_per_month=table.fee_per_month * usd,
         discount_fraction=table.discount,
         credit_usd=table.credit * usd,
     )

@@ -306,6 +306,9 @@ class UsageTable(_Table):
 
     sessions_per_month: Annotated[float, Field(strict=True, gt=0, le=10_000)] | None = None
     hours_per_day: Annotated[float, Field(strict=True, gt=0, le=24)] | None = None
+    days_per_week: Annotated[float, Field(strict=True, gt=0, le=7)] = Field(
+        7.0, description="Of the hours a day."
+    )
     machines: Count | tuple[Count, ...] = Field(
         1, description="Machines that train together, or a list of numbers to try."
     )
@@ -324,6 +327,8 @@ class UsageTable(_Table):
     def _one_pattern(self) -> Self:
         if self.sessions_per_month is not None and self.hours_per_day is not None:
             raise ValueError("give sessions_per_month or hours_per_day, not both")
+        if self.days_per_week != 7 and self.hours_per_day is None:
+            raise ValueError("days_per_week goes with hours_per_day")
         return self
 
 
@@ -486,6 +491,9 @@ class ProviderTable(_Table):
     egress_free_gb_per_month: Rate | None = None
     block: Money | None = Field(
         None, description="Machine time is bought beforehand in amounts of this."
+    )
+    fee_per_month: MoneyOrZero = Field(
+        0.0, description="A subscription, a static address: what is paid each month besides."
     )
     discount: Fraction = Field(0.0, description="Off machine time, as agreed: 0.1 is a tenth.")
     credit: MoneyOrZero = Field(0.0, description="Free money you have there.")

@@ -504,3 +504,10 @@ def test_storage_elsewhere_is_taxed_beside_a_machine_of_ones_own():
     elsewhere = Stored(name="images", size_bytes=100 * GB, at="depot")
     cost = cost_of(a_workload(stored=(elsewhere,), tax_fraction=0.2), bill)
     assert cost.breakdown.line_usd("tax") == pytest.approx(4)
+
+
+def test_a_monthly_fee_is_paid_for_every_month_that_is_begun():
+    # 45 days are two months: 2 x $9.99
+    bill = a_bill(a_run(HOUR_S, period_s=45 * DAY_S), terms=(some_terms(fee_usd_per_month=9.99),))
+    cost = cost_of(a_workload(), bill)
+    assert cost.breakdown.line_usd("monthly fee") == pytest.approx(19.98)

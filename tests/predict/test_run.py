@@ -444,3 +444,11 @@ def test_interruptions_are_drawn_around_their_mean():
     assert np.mean(drawn.interruptions) == pytest.approx(10.89171, rel=0.01)
     assert np.array_equal(drawn.interruptions, np.rint(drawn.interruptions))
     assert np.mean(drawn.busy_s) == pytest.approx(likely.busy_s, rel=0.01)
+
+
+def test_days_a_week():
+    # as above, but on five days of seven
+    every_day = a_run_of(43_000.0, usage=Usage(hours_per_day=4))
+    run = a_run_of(43_000.0, usage=Usage(hours_per_day=4, days_per_week=5))
+    assert run.busy_s == every_day.busy_s
+    assert run.period_s == pytest.approx(every_day.period_s * 7 / 5)

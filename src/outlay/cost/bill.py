@@ -144,7 +144,7 @@ def _is_settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:
     """Whether anything comes off or on top."""
     payees = {bill.offer.provider, *(line.payee for line in lines if line.payee)}
     return bool(workload.tax_fraction) or any(
-        terms.block_usd or terms.discount_fraction or terms.credit_usd
+        terms.block_usd or terms.discount_fraction or terms.fee_usd_per_month or terms.credit_usd
         for terms in map(bill.terms, payees)
     )
 
@@ -159,7 +159,8 @@ def _settled(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[
         due_usd[payee] = due_usd.get(payee, 0.0) + line.usd
     if bill.offer.owned is None:
         held_usd = sum((one.usd for one in lines if one.name in _HELD), 0.0)
-        for extra in (_block(terms, held_usd), _discount(terms, held_usd)):
+        extras = (_block(terms, held_usd), _discount(terms, held_usd), _fee(terms, bill.run))
+        for extra in extras:
             if extra is not None:
                 due_usd[provider] = due_usd[provider] + extra.usd
                 yield extra
@@ -209,6 +210,19 @@ def _discount(terms: Terms, held_usd: Number) -> Line | None:
         usd=-held_usd * terms.discount_fraction,
         how=f"{terms.discount_fraction:.4g} off machine time at {terms.name}",
         source=terms.source_of("discount"),
+    )
+
+
+def _fee(terms: Terms, run: Run) -> Line | None:
+    """What is paid by the month besides, for every month that is begun."""
+    if not terms.fee_usd_per_month:
+        return None
+    months = np.maximum(np.ceil(run.period_s / MONTH_S - 1e-9), 1.0)
+    return Line(
+        name="monthly fee",
+        usd=months * terms.fee_usd_per_month,
+        how=lambda: f"{months:,.0f} x ${terms.fee_usd_per_month:,.2f} at {terms.name}",
+        source="the workload file",
     )
 
 

@@ -79,6 +79,7 @@ def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
         egress_usd_per_byte=_or(own["egress"], terms.egress_usd_per_byte),
         egress_free_bytes_per_month=_or(own["egress_free"], terms.egress_free_bytes_per_month),
         block_usd=_or(override.block_usd, terms.block_usd),
+        fee_usd_per_month=override.fee_usd_per_month,
         discount_fraction=override.discount_fraction,
         credit_usd=override.credit_usd,
         facts={name: fact for name, fact in terms.facts.items() if own.get(name) is None},

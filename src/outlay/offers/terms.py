@@ -37,6 +37,8 @@ class Terms:
     block_usd: float | None = None
     """What is sold at a time where machine time is bought in blocks beforehand."""
     tax_included: bool | None = None
+    fee_usd_per_month: float = 0.0
+    """What is paid each month besides, as the user says: a subscription, an address."""
     discount_fraction: float = 0.0
     """Off machine time, as agreed."""
     credit_usd: float = 0.0

@@ -17,7 +17,7 @@ from outlay.predict.spot import (
     optimal_interval_s,
 )
 from outlay.predict.step import StepPrediction
-from outlay.units import DAY_S, HOUR_S, MONTH_S, WEEK_S
+from outlay.units import HOUR_S, MONTH_S, WEEK_S
 from outlay.workload import Dataset, Every, Usage, Workload
 
 KEPT = ("volume", "object")
@@ -371,7 +371,8 @@ def _period_s(held_s: Number, usage: Usage) -> Number:
     if usage.sessions_per_month is not None:
         return MONTH_S
     if usage.hours_per_day is not None:
-        return held_s * (DAY_S / (usage.hours_per_day * HOUR_S))
+        in_a_week_s = usage.hours_per_day * HOUR_S * usage.days_per_week
+        return held_s * (WEEK_S / in_a_week_s)
     return held_s
 
 
