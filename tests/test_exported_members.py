@@ -20,6 +20,7 @@ PUBLIC = [
     "Plan",
     "StepReport",
     "Workload",
+    "best_offers",
     "bundled_offers",
     "find_gpu",
     "find_profile",
@@ -27,10 +28,13 @@ PUBLIC = [
     "parse_workload",
     "plan_workload",
     "profile_of",
+    "rank_offers",
     "read_workload",
     "register_op",
+    "swings",
     "trace",
     "trace_step",
+    "trial",
 ]
 
 

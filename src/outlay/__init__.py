@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outlay.cost.lines import Breakdown, Line
     from outlay.decide import swings, trial
-    from outlay.difference import difference
     from outlay.errors import OutlayError
     from outlay.estimate import Estimate
     from outlay.gpu_names import find_gpu
@@ -53,7 +52,6 @@ _HOMES = {
     "Workload": "workload",
     "best_offers": "pipeline",
     "bundled_offers": "offers.catalog",
-    "difference": "difference",
     "find_gpu": "gpu_names",
     "find_profile": "trace.bundled",
     "gpus": "hardware",
@@ -81,7 +79,6 @@ __all__ = [
     "Workload",
     "best_offers",
     "bundled_offers",
-    "difference",
     "find_gpu",
     "find_profile",
     "gpus",
