@@ -18,6 +18,7 @@ COMMANDS = {
         "Rank every offer for a workload: time, cost line by line, and why others lost.",
     ),
     "diff": ("diff", "Compare two plans: inputs, choices, and every line that changed."),
+    "advise": ("advise", "Advise on a card to buy or a place to rent, by purpose, purse and use."),
     "init": ("init", "Write a commented workload file to start from."),
     "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
