@@ -108,11 +108,8 @@ def _selection(asked: Asked, said: Selection) -> Selection:
 def _longest_s(use: Use) -> float:
     """What a session may take."""
     said_s = use.hours_per_month / use.sessions_per_month * HOUR_S
-    return min(
-        taken_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month
-    )
+    return min(taken_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month)
 
 
 def _name(asked: Asked) -> str:
     return asked.purpose.name if asked.purpose else asked.profile.name
-

@@ -41,7 +41,7 @@ def beaten_cards(today: str) -> tuple[Beaten, ...]:
 
 def _beaten(card: Card, rivals: list[Card]) -> Beaten | None:
     """The best that can be had instead: the fastest of the cards that beat it."""
-    better = [one for one in rivals if one is not card and _beats(one, card)]
+    better = [one for one in rivals if one.gpu is not card.gpu and _beats(one, card)]
     if not better:
         return None
     best = max(better, key=lambda one: (least_ratio(one.gpu, card.gpu), -one.seen_usd))

@@ -124,9 +124,7 @@ def is_sensible(card: Card, *, amd: bool = False) -> bool:
     package has a build for them.
     """
     return (
-        not card.is_old
-        and card.gpu.software.runs == "yes"
-        and (amd or card.gpu.vendor == "NVIDIA")
+        not card.is_old and card.gpu.software.runs == "yes" and (amd or card.gpu.vendor == "NVIDIA")
     )
 
 

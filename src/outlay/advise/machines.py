@@ -80,9 +80,7 @@ def kept_machine(asked: Asked) -> Workstation | None:
     )
 
 
-def own_options(
-    asked: Asked, machines: Sequence[Workstation], samples: float
-) -> dict[str, Option]:
+def own_options(asked: Asked, machines: Sequence[Workstation], samples: float) -> dict[str, Option]:
     """The machines planned by themselves, without anything rented, by name."""
     if not machines:
         return {}

@@ -49,9 +49,7 @@ def purposes() -> tuple[Purpose, ...]:
 def find_purpose(text: str) -> Purpose:
     """The purpose meant by a text in any case, or an error with the nearest ones."""
     said = " ".join(text.lower().replace("-", " ").split())
-    by_name = {
-        name.replace("-", " "): one for one in purposes() for name in (one.name, *one.also)
-    }
+    by_name = {name.replace("-", " "): one for one in purposes() for name in (one.name, *one.also)}
     if said not in by_name:
         names = ", ".join(one.name for one in purposes())
         raise NotKnown("purpose", text, by_name, fix=f"There are: {names}.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.advise.asked import Asked
 from outlay.advise.cards import Card, resale_usd, used_usd
-from outlay.advise.tables import taken_range
+from outlay.advise.tables import taken_number
 from outlay.advise.ways import Way
 
 _MOST = 4.0
@@ -76,5 +77,5 @@ def _resale_usd(card: Card, years: float, asked: Asked) -> float:
 
 def _worth_usd(card: Card, years: float, asked: Asked) -> float:
     """What a used one costs after some years."""
-    keep = taken_range("used_card_keep_per_year").likely
-    return used_usd(card, asked.today).likely * keep**years * asked.gpus
+    kept = math.pow(taken_number("used_card_keep_per_year"), years)
+    return used_usd(card, asked.today).likely * kept * asked.gpus

@@ -1,10 +1,10 @@
 """Advice: the way to take, when another would be better, and whether rules of thumb hold here.
 
-    reference_of    which GPU the hours of use are counted on              machines.py
-    planned         a month of its work on everything one can rent or buy  ways.py -> pipeline.py
-    ways_of         the best of each kind                                  ways.py
-    turning_points  how much use makes buying the cheaper way
-    rule_tests      "24/7: own, otherwise spot"; "cloud below a year"
+reference_of    which GPU the hours of use are counted on              machines.py
+planned         a month of its work on everything one can rent or buy  ways.py -> pipeline.py
+ways_of         the best of each kind                                  ways.py
+turning_points  how much use makes buying the cheaper way
+rule_tests      "24/7: own, otherwise spot"; "cloud below a year"
 """
 
 from __future__ import annotations
@@ -136,9 +136,7 @@ def _buyable(plan: Plan, asked: Asked, cards: Sequence[Card]) -> list[Way]:
     ]
 
 
-def turning_points(
-    buy: Way | None, ways: Sequence[Way], asked: Asked
-) -> Iterator[TurningPoint]:
+def turning_points(buy: Way | None, ways: Sequence[Way], asked: Asked) -> Iterator[TurningPoint]:
     """The machine to buy against the best on demand and the best spot machine.
 
     (purchase - resale) / (rent of an hour's work - electricity of an hour): see `plan.BreakEven`.
@@ -146,9 +144,7 @@ def turning_points(
     for way in ways:
         if buy is None or way.kind not in ("on demand", "spot") or not way.option.sound:
             continue
-        yield TurningPoint(
-            buy=buy, rent=way, even=_even(buy.option, way.option), asked=asked
-        )
+        yield TurningPoint(buy=buy, rent=way, even=_even(buy.option, way.option), asked=asked)
 
 
 def _even(bought: Option, rented: Option) -> BreakEven:

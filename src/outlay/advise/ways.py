@@ -1,15 +1,15 @@
 """The ways to get the work of a month done, the best of each kind, within the purse or not.
 
-    keep        the machine one has, for its electricity
-    buy used    a second-hand card in a desktop; purchase less resale over the months
-    buy new     the same with a new one
-    on demand   rented by the hour; `reserved` for a term; `spot` may be taken away
-    notebook    in the browser, units bought beforehand; `free notebook` some hours a week
+keep        the machine one has, for its electricity
+buy used    a second-hand card in a desktop; purchase less resale over the months
+buy new     the same with a new one
+on demand   rented by the hour; `reserved` for a term; `spot` may be taken away
+notebook    in the browser, units bought beforehand; `free notebook` some hours a week
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -28,7 +28,9 @@ from outlay.plan import Plan, rank_options
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
 from outlay.workload import Selection
 
-Kind = Literal["keep", "buy used", "buy new", "on demand", "reserved", "spot", "free notebook", "notebook"]
+Kind = Literal[
+    "keep", "buy used", "buy new", "on demand", "reserved", "spot", "free notebook", "notebook"
+]
 RENTED: tuple[Kind, ...] = ("on demand", "reserved", "spot")
 BUYING: tuple[Kind, ...] = ("buy used", "buy new")
 _OF_TENANCY: dict[str, Kind] = {"on-demand": "on demand", "reserved": "reserved", "spot": "spot"}
@@ -102,9 +104,7 @@ def ways_of(plan: Plan, asked: Asked, cards: Sequence[Card]) -> tuple[Way, ...]:
         if kind in best
         for _, option, why_not in [best[kind]]
     ]
-    return tuple(
-        sorted(found, key=lambda way: (way.why_not is not None, way.usd_per_month.likely))
-    )
+    return tuple(sorted(found, key=lambda way: (way.why_not is not None, way.usd_per_month.likely)))
 
 
 def kind_of(option: Option) -> Kind:

@@ -154,7 +154,6 @@ def _answer(said: dict[str, object]) -> int:
             today=today(),
             profile=_text(said, "profile") or "resnet50",
             size_bytes=None if size is None else size_bytes(size),
-            gpus=_text(said, "own"),
         ),
     )
     if said["as_json"]:

@@ -7,8 +7,8 @@ import click
 from outlay.cli.options import print_document
 
 NAMES = (
-    "workload", "plan", "vary", "diff", "offers", "gpus", "predict", "fit", "host", "trace",
-    "profiles",
+    "workload", "plan", "vary", "diff", "advise", "offers", "gpus", "predict", "fit", "host",
+    "trace", "profiles",
 )  # fmt: skip
 
 

@@ -193,7 +193,7 @@ def _turning_words(advice: Advice) -> Iterator[str]:
         even = point.even
         name = f"{point.buy.option.offer.instance} against {point.rent.kind}"
         lost = f"({usd(even.purchase_usd)} - {usd(even.resale_usd)} resale)"
-        gain = f"({usd(even.rented_usd_per_hour)}/h - {usd(even.owned_usd_per_hour)}/h)"
+        gain = f"(${even.rented_usd_per_hour:.4f}/h - ${even.owned_usd_per_hour:.4f}/h)"
         if point.hours is None or point.months is None or point.hours_per_day is None:
             yield f"{name}: {lost} / {gain}: never, an hour of electricity costs as much."
         else:

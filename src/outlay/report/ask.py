@@ -1,0 +1,34 @@
+"""An answer for people: words, a table, and where it comes from."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from outlay.advise.questions import Answer
+from outlay.report.console import Page, muted, table
+
+_FREE_TEXT = ("condition", "source", "note", "rate", "question", "gives")
+"""Columns that are folded where the width does not do."""
+
+
+def print_answer(page: Page, answer: Answer) -> None:
+    """Print one answer."""
+    page.print(Text(answer.question, style="bold"))
+    for words in answer.words:
+        page.print(words)
+    figures = answer.figures
+    if figures is not None and figures.rows:
+        page.print()
+        folded = next((head for head in figures.heads if head in _FREE_TEXT), None)
+        right = [head for head in figures.heads if _is_number(figures.heads.index(head), answer)]
+        page.print(table(figures.heads, figures.rows, page.width, right=right, wrap=folded))
+    if answer.sources:
+        page.print()
+        page.print(muted(f"From: {'; '.join(answer.sources)}"))
+
+
+def _is_number(column: int, answer: Answer) -> bool:
+    """Whether every cell of a column begins like a number."""
+    assert answer.figures is not None
+    cells = [row[column] for row in answer.figures.rows if row[column]]
+    return bool(cells) and all(cell.lstrip("$-<").replace(",", "")[:1].isdigit() for cell in cells)
