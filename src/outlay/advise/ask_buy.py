@@ -20,8 +20,8 @@ def purpose(about: Circumstances) -> Answer:  # noqa: ARG001
         question="Which card at all, by purpose and purse?",
         words=(
             (
-                "Ask with your own figures: outlay advise --purpose NAME --budget N --usage 2h/day. "
-                "A purpose stands for a bundled step and the memory people advise for it."
+                "Ask with your own figures: outlay advise --purpose NAME --budget N --usage "
+                "2h/day. A purpose stands for a bundled step and the memory people advise for it."
             ),
         ),
         figures=Figures(
@@ -53,8 +53,9 @@ def used(about: Circumstances) -> Answer:
         words=(
             (
                 f"{fresh} used cards have a price of the last "
-                f"{taken_number('price_old_months'):.0f} months, {len(listed) - fresh} an older one, "
-                f"which advice does not go by. A used card kept {keep:.0%} of its price a year lately."
+                f"{taken_number('price_old_months'):.0f} months, {len(listed) - fresh} an older "
+                f"one, which advice does not go by. A used card kept {keep:.0%} of its price a "
+                "year lately."
             ),
         ),
         figures=Figures(
@@ -116,10 +117,10 @@ def amd(about: Circumstances) -> Answer:
         question="AMD cards and their software?",
         words=(
             (
-                "PyTorch has ROCm builds for some; a training script in plain PyTorch usually runs "
-                "unchanged, packages with CUDA kernels of their own do not. No prediction of an AMD "
-                "card was ever checked here: ranges are wider, and advice leaves them out unless "
-                "--amd is given."
+                "PyTorch has ROCm builds for some; a training script in plain PyTorch usually "
+                "runs unchanged, packages with CUDA kernels of their own do not. No prediction of "
+                "an AMD card was ever checked here: ranges are wider, and advice leaves them out "
+                "unless --amd is given."
             ),
             *quoted("amd"),
         ),
@@ -157,8 +158,8 @@ def tpu(about: Circumstances) -> Answer:  # noqa: ARG001
         question="A TPU instead of a GPU?",
         words=(
             (
-                "Out of scope: outlay traces CUDA steps of PyTorch and has no model of a TPU's speed. "
-                "Known is one price:"
+                "Out of scope: outlay traces CUDA steps of PyTorch and has no model of a TPU's "
+                "speed. Known is one price:"
             ),
             *quoted("tpu"),
         ),
@@ -173,8 +174,8 @@ def driver(about: Circumstances) -> Answer:  # noqa: ARG001
         question="Is the NVIDIA driver ready on the machine?",
         words=(
             (
-                "Where nothing else is said, images for deep learning have it; of most providers it "
-                "is not known here."
+                "Where nothing else is said, images for deep learning have it; of most providers "
+                "it is not known here."
             ),
             *quoted("driver"),
         ),

@@ -96,13 +96,13 @@ def download(about: Circumstances) -> Answer:
         question="What about downloading the results, many images for example?",
         words=(
             (
-                f"{size / GB:,.0f} GB cost nothing to ${dearest:,.2f} to fetch home, by provider (the "
-                "free allowance of a month taken off). How fast homes download is in no table here: "
-                f"at 100 Mbit/s it takes {_time(size / (100 * _MBIT))}."
+                f"{size / GB:,.0f} GB cost nothing to ${dearest:,.2f} to fetch home, by provider "
+                "(the free allowance of a month taken off). How fast homes download is in no "
+                f"table here: at 100 Mbit/s it takes {_time(size / (100 * _MBIT))}."
             ),
             (
-                "Pack many small files into one first: each one fetched by itself waits for a round "
-                "trip (--ask distance). A plan counts it with data.results."
+                "Pack many small files into one first: each one fetched by itself waits for a "
+                "round trip (--ask distance). A plan counts it with data.results."
             ),
         ),
         figures=Figures(
@@ -129,9 +129,9 @@ def distance(about: Circumstances) -> Answer:  # noqa: ARG001
         words=(
             *quoted("distance"),
             (
-                f"{_FILES:,} small files one after the other: {near / MINUTE_S:.0f} min of waiting at "
-                f"{_NEAR_S * 1000:.0f} ms, {far / MINUTE_S:.0f} min at {_FAR_S * 1000:.0f} ms; as one "
-                "archive, nothing."
+                f"{_FILES:,} small files one after the other: {near / MINUTE_S:.0f} min of waiting "
+                f"at {_NEAR_S * 1000:.0f} ms, {far / MINUTE_S:.0f} min at {_FAR_S * 1000:.0f} ms; "
+                "as one archive, nothing."
             ),
         ),
         sources=sources_of("distance"),
@@ -149,8 +149,8 @@ def tablet(about: Circumstances) -> Answer:  # noqa: ARG001
         words=(
             (
                 f"Yes at {', '.join(there)}: a notebook or a terminal in the browser. Of {unknown} "
-                "others it is not known. A full machine with ssh works from a tablet with an app, or "
-                "with a notebook server on it."
+                "others it is not known. A full machine with ssh works from a tablet with an app, "
+                "or with a notebook server on it."
             ),
         ),
         figures=Figures(
@@ -188,8 +188,8 @@ def calculator(about: Circumstances) -> Answer:  # noqa: ARG001
         question="Where do a price calculator's usual inputs go?",
         words=(
             (
-                "Into outlay.toml (`outlay init` writes one); `outlay plan outlay.toml` then counts "
-                "what a calculator leaves out: how long the work takes on each machine."
+                "Into outlay.toml (`outlay init` writes one); `outlay plan outlay.toml` then "
+                "counts what a calculator leaves out: how long the work takes on each machine."
             ),
         ),
         figures=Figures(heads=("input", "where", "note"), rows=_CALCULATOR),
@@ -261,9 +261,9 @@ def reserved(about: Circumstances) -> Answer:
         words=(
             (
                 f"Terms of which a price is known take off {min(discounts):.0%} to "
-                f"{max(discounts):.0%}, and every hour of the term is paid: with {max(discounts):.0%} "
-                f"off a term pays from {1 - max(discounts):.0%} of all hours, with "
-                f"{min(discounts):.0%} from {1 - min(discounts):.0%}. A plan tries them where "
+                f"{max(discounts):.0%}, and every hour of the term is paid: with "
+                f"{max(discounts):.0%} off a term pays from {1 - max(discounts):.0%} of all hours, "
+                f"with {min(discounts):.0%} from {1 - min(discounts):.0%}. A plan tries them where "
                 "usage.horizon is given."
             ),
             f"Paid beforehand at: {', '.join(sorted(prepaid))}.",

@@ -56,13 +56,14 @@ def tflops(about: Circumstances) -> Answer:
         question="Which number is the TFLOPS column people go by, and why does it mislead?",
         words=(
             (
-                f"It is nearest to {_common(judged)}: about the dense fp32 peak, at the highest clock "
-                "of the card at hand rather than the rated one (see CLOCK). Training in 16 bit runs "
-                "on tensor cores, which that number leaves out, and often waits for memory."
+                f"It is nearest to {_common(judged)}: about the dense fp32 peak, at the highest "
+                "clock of the card at hand rather than the rated one (see CLOCK). Training in 16 "
+                "bit runs on tensor cores, which that number leaves out, and often waits for "
+                "memory."
             ),
             (
-                f"By that column {high.gpu.name} is {high.column / low.column:.1f}x {low.gpu.name}; on "
-                f"{about.profile} it is predicted to be "
+                f"By that column {high.gpu.name} is {high.column / low.column:.1f}x "
+                f"{low.gpu.name}; on {about.profile} it is predicted to be "
                 f"{high.samples_per_s / low.samples_per_s:.2f}x: off by {off:.1f}x, the worst pair."
             ),
             (
@@ -114,7 +115,7 @@ def _judged_row(one: Judged) -> tuple[str, ...]:
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Spearman's: 1 - 6 sum(d^2) / (n (n^2 - 1)), for values without ties."""
     pairs = zip(_ranks(first), _ranks(second), strict=True)
-    squares = sum(abs(one - other) ** 2.0 for one, other in pairs)
+    squares = sum(math.pow(one - other, 2) for one, other in pairs)
     return 1 - 6 * squares / (len(first) * (len(first) ** 2 - 1))
 
 
@@ -156,9 +157,9 @@ def cpu(about: Circumstances) -> Answer:
                 "predicts GPUs only: this is arithmetic on an assumed peak, not a prediction."
             ),
             (
-                f"Worth a look where a whole step has less than about {small / 1e9:,.0f} GFLOP: a host "
-                f"needs as long just to issue its operations to a GPU as {cores:.0f} cores need to "
-                "do them (small tabular models, small batches)."
+                f"Worth a look where a whole step has less than about {small / 1e9:,.0f} GFLOP: a "
+                f"host needs as long just to issue its operations to a GPU as {cores:.0f} cores "
+                "need to do them (small tabular models, small batches)."
             ),
             "No published comparison was read for it.",
         ),
@@ -244,9 +245,9 @@ def nvlink(about: Circumstances) -> Answer:  # noqa: ARG001
         question="Is SLI or NVLink worth it for training on two cards?",
         words=(
             (
-                f"Predicted for two RTX 3090 at half their largest batch: a bridge takes off "
-                f"{min(gains):.0%} to {max(gains):.0%} of the time of a step against passing gradients "
-                "through the host, as GeForce drivers do. SLI itself is for games."
+                "Predicted for two RTX 3090 at half their largest batch: a bridge takes off "
+                f"{min(gains):.0%} to {max(gains):.0%} of the time of a step against passing "
+                "gradients through the host, as GeForce drivers do. SLI itself is for games."
             ),
             *quoted("nvlink"),
         ),
@@ -278,8 +279,9 @@ def mixed(about: Circumstances) -> Answer:
         words=(
             (
                 f"One job over both is {pair.samples_per_s / best:.2f}x an {big.name} alone on "
-                f"{about.profile}; two jobs, one on each, are {together / best:.2f}x. In one job every "
-                f"step waits for the {small.name}, and the smaller memory sets the batch ({common})."
+                f"{about.profile}; two jobs, one on each, are {together / best:.2f}x. In one job "
+                f"every step waits for the {small.name}, and the smaller memory sets the batch "
+                f"({common})."
             ),
             'Other pairs: outlay predict PROFILE --gpu "RTX 3090 + RTX 2080 Ti".',
         ),

@@ -16,7 +16,8 @@ from outlay.units import HOUR_S
 from outlay.workload import Selection, Workstation
 
 KEPT = "the machine you have"
-_TRIED_SAMPLES = 1e6
+_TRIED_SAMPLES = 1e9
+"""Many, so that the last step of a session, which is not full, does not count."""
 _FALLBACK = "A100 80GB"
 # Assumes: where no card can be bought, hours of use are meant on what data centres have most of.
 

@@ -19,7 +19,7 @@ from outlay.advise.caveats import caveats_of
 from outlay.advise.machines import Reference, for_sale, reference_of
 from outlay.advise.upgrade import Upgrade, upgrade_path
 from outlay.advise.usage import HOURS_IN_MONTH
-from outlay.advise.ways import BUYING, Way, objection, planned, way_of, ways_of
+from outlay.advise.ways import BUYING, Way, kind_of, objection, planned, way_of, ways_of
 from outlay.option import Option
 from outlay.plan import BreakEven, Plan, break_evens
 from outlay.units import HOUR_S, MONTH_S, YEAR_S
@@ -103,7 +103,11 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
     ways = ways_of(plan, asked, cards)
     chosen = next((way for way in ways if way.why_not is None), None)
     buy = _best_buy(ways)
-    points = tuple(turning_points(buy, ways, asked))
+    points = tuple(
+        point
+        for machine in _looked_at(buy, plan, asked)
+        for point in turning_points(machine, ways, asked)
+    )
     tell("Comparing cards ...")
     return Advice(
         asked=asked,
@@ -113,7 +117,7 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
         chosen=chosen,
         buy=buy,
         turning_points=points,
-        rules=tuple(rule_tests(points, asked)),
+        rules=tuple(rule_tests([one for one in points if one.buy is buy], asked)),
         caveats=tuple(caveats_of(chosen, buy, asked)),
         beaten=beaten_cards(asked.today),
         upgrade=upgrade_path(_buyable(plan, asked, cards), asked),
@@ -136,13 +140,25 @@ def _buyable(plan: Plan, asked: Asked, cards: Sequence[Card]) -> list[Way]:
     ]
 
 
-def turning_points(buy: Way | None, ways: Sequence[Way], asked: Asked) -> Iterator[TurningPoint]:
+def _looked_at(buy: Way | None, plan: Plan, asked: Asked) -> Iterator[Way]:
+    """The best machine to buy, and those of the workload file."""
+    if buy is None:
+        return
+    yield buy
+    machines = asked.workload.workstations if asked.workload else ()
+    written = {one.name for one in machines} - {buy.option.offer.instance}
+    for option in plan.options:
+        if option.offer.instance in written and kind_of(option) in BUYING and option.cost:
+            yield way_of(option, asked, None, objection(option, asked))
+
+
+def turning_points(buy: Way, ways: Sequence[Way], asked: Asked) -> Iterator[TurningPoint]:
     """The machine to buy against the best on demand and the best spot machine.
 
     (purchase - resale) / (rent of an hour's work - electricity of an hour): see `plan.BreakEven`.
     """
     for way in ways:
-        if buy is None or way.kind not in ("on demand", "spot") or not way.option.sound:
+        if way.kind not in ("on demand", "spot") or not way.option.sound:
             continue
         yield TurningPoint(buy=buy, rent=way, even=_even(buy.option, way.option), asked=asked)
 
