@@ -115,7 +115,7 @@ def _rented(way: Way) -> Iterator[str]:
         )
     if way.option.cost is not None and way.option.cost.unknown:
         yield f"Not counted, price unknown: {'; '.join(way.option.cost.unknown)}."
-    yield f"Price of {offer.as_of}."
+    yield f"{terms.name}: price of {offer.as_of}."
 
 
 def _left_out(asked: Asked) -> Iterator[str]:
@@ -149,4 +149,9 @@ def _of_purpose(asked: Asked) -> Iterator[str]:
         yield (
             f"Buying is not compared: more than {most:.0f} GPUs need a server, and no price of "
             "one is known here. GeForce cards may not be used in data centres (--ask geforce)."
+        )
+        network = taken_number("network_across_machines")
+        yield (
+            f"Training across machines wants {network:.0f} Gbit/s and more between them; "
+            "usage.machines in a workload file counts what they lose to communication."
         )

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from outlay.advise.asked import Asked
 from outlay.advise.avoid import Beaten, beaten_cards
 from outlay.advise.cards import Card
@@ -19,12 +21,20 @@ from outlay.advise.caveats import caveats_of
 from outlay.advise.machines import Reference, for_sale, reference_of
 from outlay.advise.upgrade import Upgrade, upgrade_path
 from outlay.advise.usage import HOURS_IN_MONTH
-from outlay.advise.ways import BUYING, Way, kind_of, objection, planned, way_of, ways_of
-from outlay.option import Option
+from outlay.advise.ways import (
+    BUYING,
+    DRAWS,
+    Way,
+    kind_of,
+    monthly_usd,
+    objection,
+    planned,
+    way_of,
+    ways_of,
+)
+from outlay.option import Option, draws_of
 from outlay.plan import BreakEven, Plan, break_evens
 from outlay.units import HOUR_S, MONTH_S, YEAR_S
-
-YEAR_MONTHS = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +67,14 @@ class TurningPoint:
     def within_reach(self) -> bool:
         """Whether the bought machine has so many hours in those months."""
         return self.hours is not None and self.hours <= self.asked.months * HOURS_IN_MONTH
+
+    @property
+    def buying_wins(self) -> float:
+        """The chance that a month of the bought machine costs less, both as luck has it."""
+        luck, months = draws_of(DRAWS), self.asked.months
+        bought = np.asarray(monthly_usd(self.buy.option, months, luck))
+        rented = np.asarray(monthly_usd(self.rent.option, months, luck))
+        return float(np.mean(bought < rented))
 
     @property
     def buying_is_cheaper(self) -> bool:
@@ -119,7 +137,7 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
         turning_points=points,
         rules=tuple(rule_tests([one for one in points if one.buy is buy], asked)),
         caveats=tuple(caveats_of(chosen, buy, asked)),
-        beaten=beaten_cards(asked.today),
+        beaten=beaten_cards(asked.today) if cards else (),
         upgrade=upgrade_path(_buyable(plan, asked, cards), asked),
     )
 

@@ -34,7 +34,7 @@ Kind = Literal[
 RENTED: tuple[Kind, ...] = ("on demand", "reserved", "spot")
 BUYING: tuple[Kind, ...] = ("buy used", "buy new")
 _OF_TENANCY: dict[str, Kind] = {"on-demand": "on demand", "reserved": "reserved", "spot": "spot"}
-_DRAWS = 2000
+DRAWS = 2000
 """Simulated months behind a range here: fewer than a plan draws, as there are many machines."""
 
 
@@ -121,7 +121,7 @@ def kind_of(option: Option) -> Kind:
 
 def way_of(option: Option, asked: Asked, card: Card | None, why_not: str | None) -> Way:
     """An option as a way, with its cost of a month and what it asks for at once."""
-    drawn = monthly_usd(option, asked.months, draws_of(_DRAWS))
+    drawn = monthly_usd(option, asked.months, draws_of(DRAWS))
     return Way(
         kind=kind_of(option),
         option=option,

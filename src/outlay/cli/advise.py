@@ -65,7 +65,7 @@ def command(**said: object) -> int:
       outlay advise --purpose kaggle --budget 2000 --usage 2h/day
       outlay advise --profile gpt2-medium --usage 24/7 --months 36
       outlay advise --purpose startup --budget 7500000 --currency KRW --country kr --gpus 2
-      outlay advise --purpose "image generation" --own "GTX 1080" --usage 4h/day --hours-on T4
+      outlay advise --purpose "computer vision" --own "GTX 1080" --usage 4h/day --hours-on T4
       outlay advise --ask list
       outlay advise --ask upload --size 900GB
 

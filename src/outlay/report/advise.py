@@ -39,6 +39,9 @@ def print_advice(page: Page, advice: Advice) -> None:
     page.print()
     page.print(Text("Ways to get that work done", style="bold"))
     page.print(_ways_table(advice, page.width))
+    for way in advice.ways:
+        if way.why_not:
+            page.print(muted(f"x {way.kind}: {way.why_not}"))
     _print_list(page, "When the other way is better", _turning_words(advice))
     _print_list(page, "Before you take it", advice.caveats)
     _print_beaten(page, advice)
@@ -110,11 +113,21 @@ def _otherwise(advice: Advice, chosen: Way) -> str:
         points = [one for one in advice.turning_points if one.rent is chosen]
     said = [_meets(one, bought=chosen.is_bought) for one in points]
     if said:
-        return " ".join(said)
+        return " ".join([*said, *_doubtful(points)])
     second = next((way for way in advice.ways if way is not chosen and way.why_not is None), None)
     if second is None:
         return "Nothing else within the purse does that work."
     return f"Next best: {_thing(second)}, {usd(second.usd_per_month.likely)} a month."
+
+
+def _doubtful(points: list[TurningPoint]) -> Iterator[str]:
+    """How likely the cheapest way of the other side turns out to be the cheaper one."""
+    nearest = min(points, key=lambda one: one.rent.usd_per_month.likely)
+    chance = nearest.buying_wins
+    if nearest.buying_is_cheaper:
+        yield f"Chance that renting is cheaper even so: {per_cent(1 - chance)}."
+    else:
+        yield f"Chance that buying is cheaper even so: {per_cent(chance)}."
 
 
 def _meets(point: TurningPoint, *, bought: bool) -> str:
@@ -155,28 +168,22 @@ def _use(advice: Advice) -> Iterator[str]:
 
 
 def _ways_table(advice: Advice, width: int) -> Table:
-    heads = ("", "way", "what", "at once", "$/month", "range", "h/month", "verdict")
+    heads = ("", "way", "what", "at once", "$/month", "range", "h/month")
     rows = [_row(way, chosen=way is advice.chosen) for way in advice.ways]
     return table(
-        heads,
-        rows,
-        width,
-        right=("at once", "$/month", "h/month"),
-        drop=("h/month", "at once", "range"),
-        wrap="verdict",
+        heads, rows, width, right=("at once", "$/month", "h/month"), drop=("h/month", "at once")
     )
 
 
 def _row(way: Way, *, chosen: bool) -> tuple[str, ...]:
     return (
-        "✔" if chosen else "",
+        "✔" if chosen else "x" if way.why_not else "",
         way.kind,
         _short(way),
         usd(way.upfront_usd) if way.upfront_usd else "",
         usd(way.usd_per_month.likely),
         usd_range(way.usd_per_month),
         f"{way.busy_hours:,.0f}",
-        "CHOSEN" if chosen else way.why_not or "",
     )
 
 
@@ -254,13 +261,13 @@ def _assumed(advice: Advice) -> Iterator[str]:
 
 
 def _purchase_notes(asked: Asked) -> Iterator[str]:
-    from outlay.advise.machines import rest_usd
+    from outlay.advise.machines import for_sale, rest_usd
     from outlay.advise.tables import electricity_usd_per_kwh, taken_range
 
     rest = rest_usd(asked)
-    if rest.likely:
+    if rest.likely and for_sale(asked):
         yield (
-            f"the desktop besides its card costs {usd(rest.likely)} ({usd_range(rest)}); a used "
+            f"the desktop without cards costs {usd(rest.likely)} ({usd_range(rest)}); a used "
             f"card keeps {taken_range('used_card_keep_per_year').likely:.0%} of its price a year."
         )
     price, fact = electricity_usd_per_kwh(asked.country)

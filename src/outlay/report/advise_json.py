@@ -87,6 +87,7 @@ def _turning_point(point: TurningPoint) -> Document:
         "months": point.months,
         "hours_per_day": point.hours_per_day,
         "buying_is_cheaper": point.buying_is_cheaper,
+        "buying_wins_chance": point.buying_wins,
     }
 
 

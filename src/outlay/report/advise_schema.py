@@ -109,6 +109,7 @@ def _break_even() -> Schema:
         months=or_null(NUMBER),
         hours_per_day=or_null(NUMBER),
         buying_is_cheaper=FLAG,
+        buying_wins_chance=NUMBER,
     )
 
 
