@@ -15,7 +15,6 @@ from outlay.workload import (
     Preferences,
     Selection,
     Step,
-    Usage,
     Workload,
 )
 
@@ -73,31 +72,37 @@ def workload_for(asked: Asked, samples_per_month: float) -> Workload:
     """
     use, own = asked.use, asked.workload
     base = own or Workload(name=_name(asked), step=Step(), length=Length())
-    least = asked.purpose.memory_least_bytes if asked.purpose and own is None else None
-    return Workload(
-        name=base.name,
-        step=base.step,
+    return replace(
+        base,
         length=Length(samples=samples_per_month / use.sessions_per_month),
-        data=base.data,
-        stored=base.stored,
-        checkpoint=base.checkpoint,
-        usage=Usage(
+        usage=replace(
+            base.usage,
             sessions_per_month=use.sessions_per_month,
-            setup_s=base.usage.setup_s,
-            idle_s=base.usage.idle_s,
+            hours_per_day=None,
+            machines_tried=(),
             horizon_s=asked.months * MONTH_S,
         ),
-        limits=Limits(deadline_s=_longest_s(use), gpu_memory_bytes=least),
-        prefer=Preferences(qualities=(("access", "notebook"),)),
-        tax_fraction=base.tax_fraction,
+        limits=Limits(deadline_s=_longest_s(use), gpu_memory_bytes=_memory_bytes(asked)),
+        prefer=_preferences(base.prefer),
         consider=_selection(asked, base.consider),
-        leave_out=base.leave_out,
-        quotes=base.quotes,
-        terms=base.terms,
         currency=asked.currency,
         usd_per_unit=asked.usd_per_unit,
         rate_as_of=asked.rate_as_of,
     )
+
+
+def _memory_bytes(asked: Asked) -> float | None:
+    """What a GPU has to have at least: as the file says, or as is advised for the purpose."""
+    if asked.workload is not None:
+        return asked.workload.limits.gpu_memory_bytes
+    return asked.purpose.memory_least_bytes if asked.purpose else None
+
+
+def _preferences(said: Preferences) -> Preferences:
+    """What the file prefers; notebooks are looked at where it does not say what access."""
+    if any(name == "access" for name, _ in said.qualities):
+        return said
+    return replace(said, qualities=(*said.qualities, ("access", "notebook")))
 
 
 def _selection(asked: Asked, said: Selection) -> Selection:

@@ -8,6 +8,8 @@ from functools import cache
 
 from outlay.facts import rows_of
 
+USUAL_PROFILE = "resnet50"
+"""What questions about speed are answered on."""
 UNKNOWN = "unknown: no source was found for it"
 
 
@@ -16,7 +18,7 @@ class Circumstances:
     """What a question is asked about."""
 
     today: str
-    profile: str = "resnet50"
+    profile: str = USUAL_PROFILE
     size_bytes: float | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.advise.asked import Asked
+    from outlay.advise.purposes import Purpose
+    from outlay.trace.trace import Profile
+    from outlay.workload import Workload
 
 _LONGEST_MONTHS = 120
 
@@ -53,7 +56,7 @@ _LONGEST_MONTHS = 120
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @json_option
-def command(**said: object) -> int:
+def command(**said: Any) -> int:
     """Advise on a card to buy or a place to rent, by purpose, purse and use.
 
     Every card with a dated price, in a desktop, and every rented offer do the same work of a
@@ -88,13 +91,38 @@ def command(**said: object) -> int:
     return 0 if advice.chosen is not None else 3
 
 
-def _asked(said: dict[str, object]) -> Asked:
+def _asked(said: dict[str, Any]) -> Asked:
     """The options as a question."""
     from outlay.advise.asked import Asked
-    from outlay.advise.purposes import find_purpose
     from outlay.advise.usage import use_of
     from outlay.currency import usd_per_unit
-    from outlay.gpu_names import find_gpu
+
+    purpose, workload, profile = _trained(said)
+    rate, day = usd_per_unit(said["currency"])
+    return Asked(
+        profile=profile,
+        use=use_of(said["usage"]),
+        months=float(said["months"]),
+        today=today(),
+        purpose=purpose,
+        workload=workload,
+        budget_usd=None if said["budget"] is None else said["budget"] * rate,
+        own_gpu=_gpu(said["own"]),
+        hours_on=_gpu(said["hours_on"]),
+        country=said["country"],
+        gpus=said["gpus"] or (purpose.gpus if purpose else 1),
+        used=said["used"],
+        amd=said["amd"],
+        regions=said["regions"],
+        currency=said["currency"].upper(),
+        usd_per_unit=rate,
+        rate_as_of=day,
+    )
+
+
+def _trained(said: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Profile]:
+    """What is trained: by purpose, by profile, or by a workload file."""
+    from outlay.advise.purposes import find_purpose
     from outlay.pipeline import profile_for
     from outlay.trace.bundled import find_profile
     from outlay.workload_file import read_workload
@@ -106,56 +134,33 @@ def _asked(said: dict[str, object]) -> Asked:
             why="It takes one of --purpose, --profile and --workload.",
             fix="Write for example --purpose kaggle; --ask purpose lists them.",
         )
-    purpose = find_purpose(_text(said, "purpose") or "") if said["purpose"] is not None else None
-    file = said["file"]
-    workload = read_workload(file) if isinstance(file, Path) else None
-    if workload is not None:
-        profile = profile_for(workload.step)
-    else:
-        profile = find_profile(purpose.profile if purpose else _text(said, "profile") or "")
-    rate, day = usd_per_unit(_text(said, "currency") or "USD")
-    budget, own, on = said["budget"], _text(said, "own"), _text(said, "hours_on")
-    gpus, regions = said["gpus"], said["regions"]
-    return Asked(
-        profile=profile,
-        use=use_of(_text(said, "usage")),
-        months=float(said["months"]),  # type: ignore[arg-type]
-        today=today(),
-        purpose=purpose,
-        workload=workload,
-        budget_usd=budget * rate if isinstance(budget, float) else None,
-        own_gpu=None if own is None else find_gpu(own).meaning,
-        hours_on=None if on is None else find_gpu(on).meaning,
-        country=_text(said, "country") or "us",
-        gpus=gpus if isinstance(gpus, int) else purpose.gpus if purpose else 1,
-        used=bool(said["used"]),
-        amd=bool(said["amd"]),
-        regions=regions if isinstance(regions, tuple) else (),
-        currency=(_text(said, "currency") or "USD").upper(),
-        usd_per_unit=rate,
-        rate_as_of=day,
-    )
+    if said["file"] is not None:
+        workload = read_workload(said["file"])
+        return None, workload, profile_for(workload.step)
+    if said["profile"] is not None:
+        return None, None, find_profile(said["profile"])
+    purpose = find_purpose(said["purpose"])
+    return purpose, None, find_profile(purpose.profile)
 
 
-def _text(said: dict[str, object], name: str) -> str | None:
-    value = said[name]
-    return value if isinstance(value, str) else None
+def _gpu(name: str | None) -> str | None:
+    """The GPU that a name means, as the tables have it."""
+    from outlay.gpu_names import find_gpu
+
+    return None if name is None else find_gpu(name).meaning
 
 
-def _answer(said: dict[str, object]) -> int:
+def _answer(said: dict[str, Any]) -> int:
     from outlay.advise.answers import answer
-    from outlay.advise.questions import Circumstances
+    from outlay.advise.questions import USUAL_PROFILE, Circumstances
     from outlay.units import size_bytes
 
-    size = _text(said, "size")
-    found = answer(
-        _text(said, "ask") or "",
-        Circumstances(
-            today=today(),
-            profile=_text(said, "profile") or "resnet50",
-            size_bytes=None if size is None else size_bytes(size),
-        ),
+    about = Circumstances(
+        today=today(),
+        profile=said["profile"] or USUAL_PROFILE,
+        size_bytes=None if said["size"] is None else size_bytes(said["size"]),
     )
+    found = answer(said["ask"], about)
     if said["as_json"]:
         from outlay.report.advise_json import answer_document
 
