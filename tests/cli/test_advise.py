@@ -235,3 +235,29 @@ def test_the_answer_comes_first(outlay, monkeypatch):
 
 def test_asked_without_words_it_shows_its_help(outlay):
     assert "--purpose" in outlay("advise").err
+
+
+def test_cards_are_within_the_purse_cheapest_month_first(advice):
+    found = advice("--purpose", "nlp", "--usage", "24/7", "--budget", 4000)
+    months = [way["usd_per_month"]["likely"] for way in found["cards"]]
+    assert months == sorted(months)
+    for way in found["cards"]:
+        assert way["upfront_usd"] <= 4000
+        assert way["why_not"] is None or way["why_not"].startswith("too slow")
+    # The reference is busy all month, so that a slower card cannot do all of its work.
+    slow = [way for way in found["cards"] if way["busy_hours_per_month"] > 1.05 * 720]
+    assert slow
+    assert all(way["why_not"] for way in slow)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_figure_is_cut(width, monkeypatch, outlay):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1794700800")
+    monkeypatch.setattr("outlay.report.console.PIPED_WIDTH", width)
+    asked = ("advise", "--purpose", "nlp", "--usage", "24/7", "--budget", 4000)
+    text, found = outlay(*asked).out, outlay(*asked, "--json").document["advice"]
+    assert max(map(len, text.splitlines())) <= width
+    for way in found["ways"]:
+        assert f"{way['kind']} " in text
+        if way["usd_per_month"]["likely"] < 1000:
+            assert f"${way['usd_per_month']['likely']:,.2f}" in text

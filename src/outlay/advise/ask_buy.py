@@ -37,6 +37,7 @@ def purpose(about: Circumstances) -> Answer:  # noqa: ARG001
                 )
                 for one in purposes()
             ),
+            drop=("gpus",),
         ),
         sources=tuple(dict.fromkeys(one.source for one in purposes())),
     )
@@ -103,6 +104,7 @@ def avoid(about: Circumstances) -> Answer:
                 )
                 for one in beaten
             ),
+            drop=("as of",),
         ),
         sources=("card_prices.csv", "software.csv"),
     )

@@ -209,7 +209,9 @@ def free(about: Circumstances) -> Answer:  # noqa: ARG001
                 "GPUs often need an upgraded account first. What is not listed is not known."
             ),
         ),
-        figures=Figures(heads=("provider", "free", "as of", "condition"), rows=tuple(rows)),
+        figures=Figures(
+            heads=("provider", "free", "as of", "condition"), rows=tuple(rows), drop=("as of",)
+        ),
         sources=("provider_qualities.csv", "providers.csv", "credits.csv"),
     )
 
@@ -274,6 +276,7 @@ def reserved(about: Circumstances) -> Answer:
                 (*key, f"${usual or 0:,.2f}/h", f"${less:,.2f}/h", day)
                 for key, (usual, less, day) in rows.items()
             ),
+            drop=("as of",),
         ),
         sources=tuple(
             dict.fromkeys(one.commitment.source for one in terms if one.commitment is not None)

@@ -74,6 +74,7 @@ def tflops(about: Circumstances) -> Answer:
         figures=Figures(
             heads=("gpu", "column", "nearest", "dense peak", "clock", "fp16 peak", "samples/s"),
             rows=tuple(map(_judged_row, judged)),
+            drop=("nearest", "fp16 peak"),
         ),
         sources=("gpus.csv (`outlay gpus NAME --facts`)", *sources_of("tflops")),
     )
@@ -176,6 +177,7 @@ def cpu(about: Circumstances) -> Answer:
                 )
                 for one in compared
             ),
+            drop=("gflop/sample", "cores $/million"),
         ),
         sources=tuple(
             _cited(name, taken_fact(name))

@@ -28,6 +28,8 @@ class Figures:
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    drop: tuple[str, ...] = ()
+    """Columns to leave out first where the width does not do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from outlay.predict.step import machine_at, trace_at
 from outlay.trace.trace import Profile
 
 _BATCH = 8
-_WITHIN = 2.0
-# Assumes: a GPU whose step costs twice the cheapest one's, by its device's time alone, does not
+_WITHIN = 1.7
+# Assumes: a GPU whose step costs 1.7 times the cheapest one's, by its device's time alone, does not
 # become the cheapest by a larger batch or a faster host.
 
 

@@ -24,10 +24,12 @@ from outlay.advise.usage import HOURS_IN_MONTH
 from outlay.advise.ways import (
     BUYING,
     DRAWS,
+    TOO_SLOW,
     Way,
     kind_of,
     monthly_usd,
     objection,
+    objections,
     planned,
     way_of,
     ways_of,
@@ -104,6 +106,8 @@ class Advice:
     chosen: Way | None
     buy: Way | None
     """The best machine to buy, whether chosen or not."""
+    cards: tuple[Way, ...]
+    """Every machine to buy within the purse, cheapest month first; slow ones say so."""
     turning_points: tuple[TurningPoint, ...]
     rules: tuple[RuleTest, ...]
     caveats: tuple[str, ...]
@@ -127,6 +131,7 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
         for point in turning_points(machine, ways, asked)
     )
     tell("Comparing cards ...")
+    bought = _buyable(plan, asked, cards)
     return Advice(
         asked=asked,
         reference=reference,
@@ -134,11 +139,12 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
         ways=ways,
         chosen=chosen,
         buy=buy,
+        cards=tuple(bought),
         turning_points=points,
         rules=tuple(rule_tests([one for one in points if one.buy is buy], asked)),
         caveats=tuple(caveats_of(chosen, buy, asked)),
         beaten=beaten_cards(asked.today) if cards else (),
-        upgrade=upgrade_path(_buyable(plan, asked, cards), asked),
+        upgrade=upgrade_path(bought, asked),
     )
 
 
@@ -148,14 +154,16 @@ def _best_buy(ways: Sequence[Way]) -> Way | None:
 
 
 def _buyable(plan: Plan, asked: Asked, cards: Sequence[Card]) -> list[Way]:
-    """Every machine to buy that nothing speaks against."""
+    """Every machine to buy within the purse, cheapest month first; slow ones say so."""
     by_name = {card.name: card for card in cards}
     bought = [one for one in plan.options if one.offer.instance in by_name and one.run is not None]
-    return [
-        way_of(option, asked, by_name[option.offer.instance], None)
-        for option in bought
-        if objection(option, asked) is None
-    ]
+    found = []
+    for option in bought:
+        against = list(objections(option, asked))
+        if all(said.startswith(TOO_SLOW) for said in against):
+            card = by_name[option.offer.instance]
+            found.append(way_of(option, asked, card, next(iter(against), None)))
+    return sorted(found, key=lambda way: way.usd_per_month.likely)
 
 
 def _looked_at(buy: Way | None, plan: Plan, asked: Asked) -> Iterator[Way]:

@@ -34,6 +34,7 @@ Kind = Literal[
 RENTED: tuple[Kind, ...] = ("on demand", "reserved", "spot")
 BUYING: tuple[Kind, ...] = ("buy used", "buy new")
 _OF_TENANCY: dict[str, Kind] = {"on-demand": "on demand", "reserved": "reserved", "spot": "spot"}
+TOO_SLOW = "too slow"
 DRAWS = 2000
 """Simulated months behind a range here: fewer than a plan draws, as there are many machines."""
 
@@ -156,17 +157,18 @@ def upfront_usd(option: Option) -> float:
 
 
 def objection(option: Option, asked: Asked) -> str | None:
-    """Why not to take an option: what the plan says, the purse, what notebooks allow."""
+    """The first thing that speaks against an option."""
+    return next(objections(option, asked), None)
+
+
+def objections(option: Option, asked: Asked) -> Iterator[str]:
+    """Why not to take an option: its speed, what the plan says, the purse, notebooks' limits."""
     if option.run is not None and option.fits and not option.meets_deadline:
         hours = option.busy_s / HOUR_S / float(option.run.sessions)
         said = asked.use.hours_per_month / asked.use.sessions_per_month
-        return f"too slow: a session takes {hours:,.1f} h instead of {said:,.1f}"
-    if not option.sound and option.why_not is not None:
-        return option.why_not
-    return next(_objections(option, asked), None)
-
-
-def _objections(option: Option, asked: Asked) -> Iterator[str]:
+        yield f"{TOO_SLOW}: a session takes {hours:,.1f} h instead of {said:,.1f}"
+    elif not option.sound and option.why_not is not None:
+        yield option.why_not
     budget_usd, monthly = asked.budget_usd, asked.monthly_usd
     paid = upfront_usd(option)
     if budget_usd is not None and paid > budget_usd:

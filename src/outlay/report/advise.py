@@ -8,12 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from outlay.advise.asked import Asked
+from outlay.advise.speeds import fitting_profiles
 from outlay.advise.upgrade import Upgrade
 from outlay.advise.verdict import Advice, TurningPoint
 from outlay.advise.ways import Way
 from outlay.report.console import Page, muted, table
 from outlay.report.plan_words import machine_of, place_of
 from outlay.report.text import counted, per_cent, usd, usd_range
+from outlay.trace.bundled import bundled_profiles
+from outlay.units import GIB
 
 _DO = {
     "keep": "Keep what you have",
@@ -25,6 +28,8 @@ _DO = {
     "free notebook": "Use a free notebook",
     "notebook": "Use a notebook",
 }
+_CARDS = 6
+"""Cards to buy that are shown; --json has all."""
 _BEATEN = 8
 """Cards to avoid that are shown; --json has all."""
 
@@ -42,6 +47,7 @@ def print_advice(page: Page, advice: Advice) -> None:
     for way in advice.ways:
         if way.why_not:
             page.print(muted(f"x {way.kind}: {way.why_not}"))
+    _print_cards(page, advice)
     _print_list(page, "When the other way is better", _turning_words(advice))
     _print_list(page, "Before you take it", advice.caveats)
     _print_beaten(page, advice)
@@ -192,6 +198,40 @@ def _short(way: Way) -> str:
     if offer.owned is not None:
         return f"{offer.gpus}x {offer.gpu}"
     return f"{machine_of(way.option)} {offer.provider}"
+
+
+def _print_cards(page: Page, advice: Advice) -> None:
+    """The cards within the purse, with what they hold besides this step."""
+    if not advice.cards:
+        return
+    page.print()
+    page.print(Text("Cards one could buy for it", style="bold"))
+    heads = ("", "card", "gb", "at once", "$/month", "range", "h/month", "holds")
+    rows = [_card_row(way) for way in advice.cards[:_CARDS]]
+    right = ("gb", "at once", "$/month", "h/month")
+    page.print(table(heads, rows, page.width, right=right, drop=("h/month",)))
+    every = len(bundled_profiles())
+    said = [f"holds: of the {every} bundled steps, those that fit with one sample"]
+    if any(way.why_not for way in advice.cards[:_CARDS]):
+        said.append("x: too slow for all of this work")
+    if len(advice.cards) > _CARDS:
+        said.append(f"{counted(len(advice.cards) - _CARDS, 'card')} more in --json")
+    page.print(muted("; ".join(said)))
+
+
+def _card_row(way: Way) -> tuple[str, ...]:
+    assert way.card is not None
+    fits, too_big = fitting_profiles(way.card.gpu.name)
+    return (
+        "x" if way.why_not else "",
+        way.card.name,
+        f"{way.card.gpu.memory_bytes / GIB:.0f}",
+        usd(way.upfront_usd),
+        usd(way.usd_per_month.likely),
+        usd_range(way.usd_per_month),
+        f"{way.busy_hours:,.0f}",
+        f"{len(fits)} of {len(fits) + len(too_big)}",
+    )
 
 
 def _turning_words(advice: Advice) -> Iterator[str]:

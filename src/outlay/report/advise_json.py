@@ -41,6 +41,7 @@ def _advice(advice: Advice) -> Document:
         "budget_usd": asked.budget_usd,
         "chosen": None if chosen is None else _way(chosen),
         "ways": [_way(way) for way in advice.ways],
+        "cards": [_way(way) for way in advice.cards],
         "break_even": [_turning_point(one) for one in advice.turning_points],
         "rules": [
             {"rule": one.rule, "says": one.says, "holds": one.holds, "because": one.because}

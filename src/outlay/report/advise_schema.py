@@ -66,6 +66,7 @@ def _advice(way: Schema) -> Schema:
         budget_usd=or_null(NUMBER),
         chosen=or_null(way),
         ways=list_of(way),
+        cards=list_of(way),
         break_even=list_of(_break_even()),
         rules=list_of(record(rule=TEXT, says=TEXT, holds=FLAG, because=TEXT)),
         caveats=TEXTS,
