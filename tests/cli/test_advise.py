@@ -1,4 +1,4 @@
-"""`outlay advise`: the arithmetic of buying and renting, two stories, bad input, the documents."""
+"""`outlay advise`: sums of buying and renting, figures people gave, bad input, the documents."""
 
 from __future__ import annotations
 
@@ -170,6 +170,17 @@ def test_nothing_within_the_purse_exits_with_3(advice, file):
     )
     assert found["chosen"] is None
     assert all(way["why_not"] for way in found["ways"])
+
+
+def test_a_small_purse_is_told_what_it_does_for(outlay, file):
+    path = file(HOBBY)
+    asked = ("--workload", path, "--usage", "4h/day", "--hours-on", "T4", "--budget", 132)
+    ended = outlay("advise", *asked, "--months", 20)
+    # $13.20 a month where the purse has 132 / 20 = $6.60: half of the 4 h a day
+    assert ended.code == 3
+    said = " ".join(ended.out.split())
+    assert "for a purse of $264.0" in said  # 20 x $13.20, and a whole last step each session
+    assert "does for 2.0 h a day there instead of 4.0" in said
 
 
 def test_won_are_dollars_at_a_dated_rate(outlay, advice):

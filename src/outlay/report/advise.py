@@ -11,7 +11,7 @@ from outlay.advise.asked import Asked
 from outlay.advise.speeds import fitting_profiles
 from outlay.advise.upgrade import Upgrade
 from outlay.advise.verdict import Advice, TurningPoint
-from outlay.advise.ways import Way
+from outlay.advise.ways import RENTED, Way
 from outlay.report.console import Page, muted, table
 from outlay.report.plan_words import machine_of, place_of
 from outlay.report.text import counted, per_cent, usd, usd_range
@@ -108,7 +108,9 @@ def _costs(way: Way, asked: Asked) -> str:
 def _money(amount_usd: float, asked: Asked) -> str:
     if asked.currency == "USD":
         return usd(amount_usd)
-    return f"{usd(amount_usd)} ({amount_usd / asked.usd_per_unit:,.0f} {asked.currency})"
+    amount = amount_usd / asked.usd_per_unit
+    decimals = 0 if amount >= 100 else 2
+    return f"{usd(amount_usd)} ({amount:,.{decimals}f} {asked.currency})"
 
 
 def _otherwise(advice: Advice, chosen: Way) -> str:
@@ -153,10 +155,22 @@ def _meets(point: TurningPoint, *, bought: bool) -> str:
 
 
 def _nearest(advice: Advice) -> str:
+    """What the purse would have to be, and what it does for as it is."""
     if not advice.ways:
         return "The step fits nothing that was looked at; `outlay fit` says what to change."
-    way = advice.ways[0]
-    return f"Nearest: {_thing(way)}, {usd(way.usd_per_month.likely)} a month: {way.why_not}."
+    asked = advice.asked
+    rented = [way for way in advice.ways if way.kind in RENTED and way.option.sound]
+    if asked.monthly_usd is None or not rented:
+        way = advice.ways[0]
+        return f"Nearest: {_thing(way)}, {usd(way.usd_per_month.likely)} a month: {way.why_not}."
+    way = min(rented, key=lambda one: one.usd_per_month.likely)
+    month = way.usd_per_month.likely
+    hours = asked.use.hours_per_day * asked.monthly_usd / month
+    return (
+        f"Nearest: {_thing(way)} ({way.kind}), {usd(month)} a month, for a purse of "
+        f"{_money(month * asked.months, asked)}; as it is, the purse does for {hours:.1f} h a day "
+        f"there instead of {asked.use.hours_per_day:.1f}."
+    )
 
 
 def _use(advice: Advice) -> Iterator[str]:
