@@ -10,6 +10,7 @@ Needs torch, Pillow, numpy and a GPU:
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import os
 import sys
@@ -36,7 +37,9 @@ def picture(luck: np.random.Generator, width: int, height: int) -> Image.Image:
     for cells, strength in ((8, 60), (32, 40), (128, 25), (400, 12)):
         coarse = luck.normal(0, strength, (max(cells * height // width, 2), cells, 3))
         small = Image.fromarray(np.clip(coarse + 128, 0, 255).astype(np.uint8))
-        total += np.asarray(small.resize((width, height), Image.BICUBIC), np.float32) - 128
+        total += (
+            np.asarray(small.resize((width, height), Image.Resampling.BICUBIC), np.float32) - 128
+        )
     return Image.fromarray(np.clip(total + 128, 0, 255).astype(np.uint8))
 
 
@@ -50,8 +53,8 @@ class Images(torch.utils.data.Dataset):  # type: ignore[misc]
         return 1_000_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = Image.open(io.BytesIO(self.files[index % len(self.files)].read_bytes()))
-        image = image.convert("RGB")
+        data = io.BytesIO(self.files[index % len(self.files)].read_bytes())
+        image = Image.open(data).convert("RGB")
         luck = np.random.default_rng(index)
         if self.crop:
             area = luck.uniform(0.08, 1.0) * image.width * image.height
@@ -59,7 +62,7 @@ class Images(torch.utils.data.Dataset):  # type: ignore[misc]
             left = int(luck.integers(0, image.width - side + 1))
             top = int(luck.integers(0, image.height - side + 1))
             box = (left, top, left + side, top + side)
-            image = image.resize((self.crop, self.crop), Image.BILINEAR, box=box)
+            image = image.resize((self.crop, self.crop), Image.Resampling.BILINEAR, box=box)
         pixels = np.asarray(image, np.float32) / 255
         if luck.random() < 0.5:
             pixels = pixels[:, ::-1]
@@ -95,8 +98,7 @@ def rate(batches: Any, batch: int, step: Any = None, seconds: float = 8.0) -> fl
 
 def trainer() -> Any:
     """A training step of ResNet-50 in bf16 that takes a batch from the host."""
-    import resnet50
-
+    resnet50 = importlib.import_module("resnet50")
     model = resnet50.ResNet().cuda().to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     loss_of = torch.nn.CrossEntropyLoss()
@@ -133,8 +135,8 @@ def main() -> int:
             files = []
             for number in range(IMAGES):
                 path = Path(folder) / f"{kind.replace(' ', '_')}_{number}{ending}"
-                options = {"quality": 92} if ending == ".jpg" else {}
-                picture(luck, *size).save(path, **options)
+                image = picture(luck, *size)
+                image.save(path, quality=92)  # which PNG takes no notice of
                 files.append(path)
             mean_bytes = sum(path.stat().st_size for path in files) / len(files)
             for workers in sorted({1, 2, 4, 8, threads - 1}):

@@ -21,6 +21,7 @@ COMMANDS = {
         "diff",
         "Compare two plans: which inputs differ, what is chosen, every line that changed.",
     ),
+    "advise": ("advise", "Advise on a card to buy or a place to rent, by purpose, purse and use."),
     "init": ("init", "Write a commented workload file to start from."),
     "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),

@@ -7,7 +7,8 @@ import click
 from outlay.cli.options import print_document
 
 NAMES = (
-    "workload", "plan", "vary", "diff", "build", "offers", "gpus", "predict", "fit", "host",
+    "workload", "plan", "vary", "diff", "build", "advise", "offers", "gpus", "predict", "fit",
+    "host",
     "trace", "profiles",
 )  # fmt: skip
 

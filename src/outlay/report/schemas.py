@@ -38,6 +38,7 @@ def schema(name: str) -> Schema:
         "plan": _plan,
         "vary": _vary,
         "diff": _diff,
+        "advise": _advise,
         "offers": _offers,
         "gpus": _gpus,
         "predict": _predict,
@@ -48,6 +49,12 @@ def schema(name: str) -> Schema:
         "profiles": _profiles,
     }
     return {"$schema": _DRAFT, "title": f"outlay {name} --json", **makers[name]()}
+
+
+def _advise() -> Schema:
+    from outlay.report.advise_schema import advise_schema
+
+    return advise_schema(_plan()["properties"]["options"]["items"], _ESTIMATE)
 
 
 def _or_null(inner: Schema) -> Schema:

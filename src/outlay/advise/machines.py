@@ -1,0 +1,185 @@
+"""Machines to buy as the planner knows them, the one that is there, and the work of a month."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from outlay.advise.asked import Asked, workload_for
+from outlay.advise.cards import Card, resale_usd, worth_buying
+from outlay.advise.tables import electricity_usd_per_kwh, taken_number, taken_range
+from outlay.errors import NoOption
+from outlay.estimate import Estimate, total
+from outlay.option import Option
+from outlay.pipeline import plan_workload
+from outlay.units import HOUR_S
+from outlay.workload import Selection, Workstation
+
+KEPT = "the machine you have"
+_TRIED_SAMPLES = 1e9
+"""Many, so that the last step of a session, which is not full, does not count."""
+_FALLBACK = "A100 80GB"
+# Assumes: where no card can be bought, hours of use are meant on what data centres have most of.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The GPU that hours of use are counted on, and what it does in them."""
+
+    gpu: str
+    why: str
+    samples_per_month: float
+
+
+def for_sale(asked: Asked) -> tuple[Card, ...]:
+    """The cards to look at: none where one machine cannot take that many."""
+    if asked.gpus > taken_number("workstation_gpus_most"):
+        return ()
+    return worth_buying(asked.today, used=asked.used, amd=asked.amd)
+
+
+def machine_of(card: Card, asked: Asked, use_s: float) -> Workstation:
+    """A machine with that card, bought for as long as asked and used for `use_s` in all."""
+    price, rest = card.price_usd.scaled(asked.gpus), rest_usd(asked)
+    purchase = price.plus(rest)
+    sold = resale_usd(card, asked.years, asked.today).scaled(asked.gpus)
+    kept = taken_range("desktop_keep_per_year")
+    rest_sold = Estimate(
+        low=rest.likely * kept.low**asked.years,
+        likely=rest.likely * kept.likely**asked.years,
+        high=rest.likely * kept.high**asked.years,
+    )
+    return Workstation(
+        name=card.name,
+        gpu=card.gpu.name,
+        gpus=asked.gpus,
+        electricity_usd_per_kwh=electricity_usd_per_kwh(asked.country)[0],
+        purchase_usd=purchase,
+        resale_fraction=sold.plus(rest_sold).scaled(1 / purchase.likely),
+        years=asked.years,
+        lifetime_use_s=use_s,
+    )
+
+
+def rest_usd(asked: Asked) -> Estimate:
+    """What a desktop costs besides its cards; nothing where one is there."""
+    if asked.own_gpu is not None:
+        return Estimate.exactly(0.0)
+    more = taken_range("desktop_more_per_gpu").scaled(asked.gpus - 1)
+    return total([taken_range("desktop_rest"), more])
+
+
+def kept_machine(asked: Asked) -> Workstation | None:
+    """The machine that is there, charged for its electricity."""
+    if asked.own_gpu is None:
+        return None
+    return Workstation(
+        name=KEPT,
+        gpu=asked.own_gpu,
+        gpus=asked.gpus,
+        electricity_usd_per_kwh=electricity_usd_per_kwh(asked.country)[0],
+    )
+
+
+def own_options(asked: Asked, machines: Sequence[Workstation], samples: float) -> dict[str, Option]:
+    """The machines planned by themselves, without anything rented, by name."""
+    if not machines:
+        return {}
+    workload = replace(
+        workload_for(asked, samples),
+        consider=Selection(bundled=False),
+        quotes=(),
+        workstations=tuple(machines),
+    )
+    plan = plan_workload(workload, asked.profile, today=asked.today)
+    return {option.offer.instance: option for option in plan.options}
+
+
+def bought_machines(asked: Asked, cards: Iterable[Card], samples: float) -> list[Workstation]:
+    """Machines to buy, each used in its life for as long as the work of all months takes it."""
+    listed = [*(machine_of(card, asked, HOUR_S) for card in cards), *_written(asked, bought=True)]
+    tried = own_options(asked, listed, samples)
+    return [
+        replace(
+            machine, years=asked.years, lifetime_use_s=asked.months * tried[machine.name].busy_s
+        )
+        for machine in listed
+        if tried[machine.name].run is not None
+    ]
+
+
+def kept_machines(asked: Asked) -> list[Workstation]:
+    """The machines that are there: named with --own, or in the workload file."""
+    kept = kept_machine(asked)
+    return [*([kept] if kept else []), *_written(asked, bought=False)]
+
+
+def _written(asked: Asked, *, bought: bool) -> list[Workstation]:
+    """Machines of the workload file, to be bought or there already."""
+    machines = asked.workload.workstations if asked.workload else ()
+    return [one for one in machines if (one.purchase_usd is not None) == bought]
+
+
+def reference_of(asked: Asked, cards: Sequence[Card]) -> Reference:
+    """What hours of use are counted on: as said, what is there, or the card to buy.
+
+    The card to buy is the one whose work costs least at that many hours, within the purse.
+    """
+    if asked.hours_on is not None:
+        return _doing(asked, asked.hours_on, "as you say")
+    kept = kept_machine(asked)
+    if kept is not None:
+        option = own_options(asked, [kept], _TRIED_SAMPLES)[KEPT]
+        if option.fits:
+            return _doing(asked, kept.gpu, "which you have")
+    best = _best_buy(asked, cards)
+    if best is None:
+        return _doing(asked, _FALLBACK, "as no card can be bought for it")
+    return _doing(asked, best.gpu.name, "whose work costs least to buy at that use")
+
+
+def _doing(asked: Asked, gpu: str, why: str) -> Reference:
+    """What so many hours a month on a GPU train."""
+    machine = Workstation(name=gpu, gpu=gpu, gpus=asked.gpus)
+    option = own_options(asked, [machine], _TRIED_SAMPLES)[gpu]
+    if not option.fits:
+        raise NoOption(
+            f"{asked.profile.name} does not fit the {gpu}, on which the hours are counted.",
+            why=option.why_not or "",
+            fix="Name another one with --hours-on, or a smaller step with --profile.",
+        )
+    samples = asked.use.hours_per_month * HOUR_S / option.training_s_per_sample
+    return Reference(gpu=option.offer.gpu, why=why, samples_per_month=samples)
+
+
+def _best_buy(asked: Asked, cards: Sequence[Card]) -> Card | None:
+    """The card whose samples cost least when it is used as much as asked."""
+    machines = [machine_of(card, asked, HOUR_S) for card in cards]
+    tried = own_options(asked, machines, _TRIED_SAMPLES)
+    fitting = [card for card in cards if _fits(tried[card.name])]
+    within = [card for card in fitting if _affordable(card, asked)]
+    return min(
+        within or fitting,
+        key=lambda card: _usd_per_sample(card, tried[card.name], asked),
+        default=None,
+    )
+
+
+def _fits(option: Option) -> bool:
+    return option.fits and option.blocked is None
+
+
+def _affordable(card: Card, asked: Asked) -> bool:
+    paid_usd = card.seen_usd * asked.gpus + rest_usd(asked).likely
+    return asked.budget_usd is None or paid_usd <= asked.budget_usd
+
+
+def _usd_per_sample(card: Card, option: Option, asked: Asked) -> float:
+    machine = machine_of(card, asked, HOUR_S)
+    assert isinstance(machine.purchase_usd, Estimate)
+    assert isinstance(machine.resale_fraction, Estimate)
+    lost_usd = machine.purchase_usd.likely * (1 - machine.resale_fraction.likely)
+    assert option.cost is not None
+    running = float(option.cost.breakdown.line_usd("electricity")) / option.busy_s * HOUR_S
+    hours = asked.use.hours_per_month * asked.months
+    return (lost_usd / hours + running) * option.training_s_per_sample

@@ -1,0 +1,173 @@
+"""`outlay advise`: which card to buy or where to rent, for a purpose, a purse and a use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from outlay.cli.options import json_option, print_document, tell, today
+from outlay.errors import InputError
+
+if TYPE_CHECKING:
+    from outlay.advise.asked import Asked
+    from outlay.advise.purposes import Purpose
+    from outlay.trace.trace import Profile
+    from outlay.workload import Workload
+
+_LONGEST_MONTHS = 120
+
+
+@click.command("advise", no_args_is_help=True)
+@click.option("--purpose", help="kaggle, 'computer vision', nlp, startup ...; --ask purpose: all.")
+@click.option("--profile", help="A bundled or saved profile instead of a purpose's.")
+@click.option(
+    "--workload",
+    "file",
+    type=click.Path(path_type=Path),
+    help="A workload file: its step, data, terms, offers and machines count.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    help="What a purchase may cost at once, and renting over all months.",
+)
+@click.option("--currency", default="USD", show_default=True, help="Of the budget: EUR, KRW ...")
+@click.option(
+    "--usage",
+    metavar="TEXT",
+    help="24/7, 2h/day, '4h/day 5 days/week', 20h/week, 15%, '4 sessions/month of 6h'.",
+)
+@click.option(
+    "--months",
+    type=click.FloatRange(1, _LONGEST_MONTHS),
+    default=24,
+    show_default=True,
+    help="How long this goes on.",
+)
+@click.option("--own", metavar="GPU", help="The card in the machine you have: only it is replaced.")
+@click.option("--hours-on", metavar="GPU", help="The GPU that the hours of --usage are meant on.")
+@click.option("--country", default="us", show_default=True, help="For electricity: us, eu, kr.")
+@click.option("--region", "regions", multiple=True, help="Rent there only: us-east, europe ...")
+@click.option("--gpus", type=click.IntRange(1, 8), help="GPUs in one machine.  [default: 1]")
+@click.option("--used/--no-used", default=True, help="Whether to look at second-hand cards.")
+@click.option("--amd", is_flag=True, help="Look at AMD cards, too: their speed was never checked.")
+@click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
+@click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
+@json_option
+def command(**said: Any) -> int:
+    """Advise on a card to buy or a place to rent, by purpose, purse and use.
+
+    Every card with a dated price, in a desktop, and every rented offer do the same work of a
+    month: the hours of --usage on one GPU. What costs least within the purse is advised, with
+    the use at which the other way would be better.
+
+    \b
+    Example:
+      outlay advise --purpose kaggle --budget 2000 --usage 2h/day
+      outlay advise --profile gpt2-medium --usage 24/7 --months 36
+      outlay advise --purpose startup --budget 7500000 --currency KRW --country kr --gpus 2
+      outlay advise --purpose "computer vision" --own "GTX 1080" --usage 4h/day --hours-on T4
+      outlay advise --ask list
+      outlay advise --ask upload --size 900GB
+
+    Exits with 3 when nothing does the work within the purse.
+    """
+    if said["ask"] is not None:
+        return _answer(said)
+    from outlay.advise.verdict import advise
+
+    advice = advise(_asked(said), tell)
+    if said["as_json"]:
+        from outlay.report.advise_json import advice_document
+
+        print_document(advice_document(advice))
+    else:
+        from outlay.report.advise import print_advice
+        from outlay.report.console import Page
+
+        print_advice(Page(), advice)
+    return 0 if advice.chosen is not None else 3
+
+
+def _asked(said: dict[str, Any]) -> Asked:
+    """The options as a question."""
+    from outlay.advise.asked import Asked
+    from outlay.advise.usage import use_of
+    from outlay.currency import usd_per_unit
+
+    purpose, workload, profile = _trained(said)
+    rate, day = usd_per_unit(said["currency"])
+    return Asked(
+        profile=profile,
+        use=use_of(said["usage"]),
+        months=float(said["months"]),
+        today=today(),
+        purpose=purpose,
+        workload=workload,
+        budget_usd=None if said["budget"] is None else said["budget"] * rate,
+        own_gpu=_gpu(said["own"]),
+        hours_on=_gpu(said["hours_on"]),
+        country=said["country"],
+        gpus=said["gpus"] or (purpose.gpus if purpose else 1),
+        used=said["used"],
+        amd=said["amd"],
+        regions=said["regions"],
+        currency=said["currency"].upper(),
+        usd_per_unit=rate,
+        rate_as_of=day,
+    )
+
+
+def _trained(said: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Profile]:
+    """What is trained: by purpose, by profile, or by a workload file."""
+    from outlay.advise.purposes import find_purpose
+    from outlay.pipeline import profile_for
+    from outlay.trace.bundled import find_profile
+    from outlay.workload_file import read_workload
+
+    given = [name for name in ("purpose", "profile", "file") if said[name] is not None]
+    if len(given) != 1:
+        raise InputError(
+            "Say what is trained, in one way." if given else "Nothing says what is trained.",
+            why="It takes one of --purpose, --profile and --workload.",
+            fix="Write for example --purpose kaggle; --ask purpose lists them.",
+        )
+    if said["file"] is not None:
+        workload = read_workload(said["file"])
+        return None, workload, profile_for(workload.step)
+    if said["profile"] is not None:
+        return None, None, find_profile(said["profile"])
+    purpose = find_purpose(said["purpose"])
+    return purpose, None, find_profile(purpose.profile)
+
+
+def _gpu(name: str | None) -> str | None:
+    """The GPU that a name means, as the tables have it."""
+    from outlay.gpu_names import find_gpu
+
+    return None if name is None else find_gpu(name).meaning
+
+
+def _answer(said: dict[str, Any]) -> int:
+    from outlay.advise.answers import answer
+    from outlay.advise.questions import USUAL_PROFILE, Circumstances
+    from outlay.units import size_bytes
+
+    about = Circumstances(
+        today=today(),
+        profile=said["profile"] or USUAL_PROFILE,
+        size_bytes=None if said["size"] is None else size_bytes(said["size"]),
+    )
+    found = answer(said["ask"], about)
+    if said["as_json"]:
+        from outlay.report.advise_json import answer_document
+
+        print_document(answer_document(found))
+    else:
+        from outlay.report.ask import print_answer
+        from outlay.report.console import Page
+
+        print_answer(Page(), found)
+    return 0

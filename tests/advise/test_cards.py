@@ -1,0 +1,77 @@
+"""Cards with a price: which row counts, how it ages, and what a card is sold for."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlay.advise.cards import cards, is_sensible, resale_usd, worth_buying
+
+TODAY = "2026-11-15"
+
+
+def card(name, condition, today=TODAY):
+    [found] = [one for one in cards(today) if (one.gpu.name, one.condition) == (name, condition)]
+    return found
+
+
+def test_the_newest_row_of_each_condition_counts():
+    assert card("RTX 3090", "used").seen_usd == 1207  # of 2026-10-01, not 704 of 2023
+    assert card("RTX 5080", "new").seen_usd == 1623
+    assert card("RTX 3090", "used", today="2024-01-01").seen_usd == 704
+
+
+def test_leftover_stock_counts_only_where_nothing_else_does():
+    assert card("RTX 3090", "new").is_leftover
+    assert not card("RTX 5080", "new").is_leftover
+
+
+def test_a_range_widens_with_the_age_of_a_price():
+    year_old = card("RTX 3090", "used", today="2027-10-01")
+    assert year_old.age_months == pytest.approx(12)
+    assert year_old.price_usd.low == pytest.approx(0.54 * 1207)
+    assert year_old.price_usd.high == pytest.approx(1.34 * 1207)
+    assert card("RTX 3090", "used", today="2026-10-01").price_usd.high == 1207
+
+
+def test_a_used_card_is_sold_for_its_kept_share_less_fees():
+    # 1207 x 0.90^2 a year x (1 - 0.1 fees) = 879.90
+    assert resale_usd(card("RTX 3090", "used"), 2, TODAY).likely == pytest.approx(879.903)
+
+
+def test_a_new_card_is_a_used_one_once_it_is_bought():
+    # A used RTX 5080 costs 1233: 1233 x 0.90 x 0.9 after a year, not 1623 x ...
+    assert resale_usd(card("RTX 5080", "new"), 1, TODAY).likely == pytest.approx(998.73)
+
+
+def test_a_new_card_without_a_used_price_loses_the_usual_share():
+    # 8600 x 0.74 x 0.90 x 0.9 = 5154.84
+    sold = resale_usd(card("RTX PRO 6000 WS", "new"), 1, TODAY)
+    assert sold.likely == pytest.approx(5154.84)
+    assert sold.low == pytest.approx(8600 * 0.67 * 0.84 * 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "why"),
+    [
+        ("V100 SXM2 16GB", "used", "server board"),
+        ("P40", "used", "no fan"),
+        ("H100 PCIe", "used", "servers"),
+    ],
+)
+def test_what_no_desktop_takes(name, condition, why):
+    assert why in (card(name, condition).in_a_desktop or "")
+
+
+def test_worth_buying_has_no_old_price_no_amd_and_nothing_for_servers():
+    listed = worth_buying(TODAY)
+    assert {"RTX 3090", "RTX 5070"} <= {one.gpu.name for one in listed}
+    assert all(not one.is_old and not one.is_leftover for one in listed)
+    assert {one.gpu.vendor for one in listed} == {"NVIDIA"}
+    assert {one.condition for one in worth_buying(TODAY, used=False)} == {"new"}
+    assert "RX 7900 XTX" in {one.gpu.name for one in worth_buying(TODAY, amd=True)}
+
+
+def test_an_old_price_and_ending_software_are_not_sensible():
+    assert not is_sensible(card("RTX 4090", "used"))  # of 2023
+    assert not is_sensible(card("P40", "used"))  # compute capability 6.1
+    assert is_sensible(card("RTX 3090", "used"))
