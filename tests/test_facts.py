@@ -4,8 +4,8 @@ import pytest
 from tests.builders import a_fact
 
 from outlay import facts
-from outlay.errors import NotKnown, OutlayError
-from outlay.facts import assumed, assumptions, fact_of, rows_of, usd_per_unit
+from outlay.errors import OutlayError
+from outlay.facts import assumed, assumptions, fact_of, rows_of
 
 
 def test_a_number_is_read_as_one():
@@ -87,11 +87,3 @@ def test_assumed_without_a_number_is_refused(monkeypatch):
     monkeypatch.setattr(facts, "assumptions", lambda: {"speed": a_fact(None)})
     with pytest.raises(LookupError, match="speed"):
         assumed("speed")
-
-
-def test_a_currency_in_dollars():
-    assert usd_per_unit("usd") == 1.0
-    assert usd_per_unit("KRW") == assumed("usd_per_krw")
-    with pytest.raises(NotKnown, match="No currency is known as 'kwh'") as error:
-        usd_per_unit("kwh")
-    assert error.value.fix.startswith("Known: USD, AUD")

@@ -234,7 +234,7 @@ def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, worklo
     option = outlay("plan", path, "--json").document["chosen"]
     assert "storage" not in [line["name"] for line in option["lines"]]
     assert any("no price known" in missing for missing in option["not_priced"])
-    assert "not all of it has a known price" in outlay("plan", path).out
+    assert "Not all of it is priced" in outlay("plan", path).out
 
 
 def test_the_answer_is_three_lines_before_the_table(outlay, workload):

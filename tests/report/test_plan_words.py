@@ -39,8 +39,8 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
     _, spent, _ = said(an_option(cost=cost, run=run))
     # 15 of 20 h
     assert spent == (
-        "Of that compute $75.00, storage $20.00, idle $4.00; 75 % of the machine's time trains; "
-        "not all of it has a known price."
+        "Of that compute $75.00, storage $20.00, idle $4.00; 75 % of the machine's time trains. "
+        "Not all of it is priced."
     )
 
 

@@ -157,7 +157,7 @@ def test_frontier_keeps_machine_and_cost(width):
 def test_plan_shows_what_has_no_price_as_unknown():
     lines = plan_shown(MIXED, 120)
     # Storing 10 GB at north has no known price: the answer says so below its total.
-    assert "not all of it has a known price" in lines[2]
+    assert "Not all of it is priced" in lines[2]
     assert "storage" not in lines[2]
     unpriced = section(lines, "No price known")
     assert any("west" in line for line in unpriced)

@@ -76,9 +76,8 @@ def _spent_on(chosen: Option) -> str:
     largest = [line for line in lines[:3] if float(line.usd) >= 0.02 * chosen.usd]
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
-    more = and_unpriced(chosen).rstrip(",")
-    missing = f";{more} come on top" if more else ""
-    return f"Of that {parts}; {per_cent(training)} of the machine's time trains{missing}."
+    missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
+    return f"Of that {parts}; {per_cent(training)} of the machine's time trains.{missing}"
 
 
 def _instead(plan: Plan, chosen: Option, trial: Trial | None) -> str:
@@ -133,15 +132,15 @@ def _named(option: Option) -> str:
 
 
 def _figures(option: Option) -> str:
-    return f"{usd(option.usd)}{and_unpriced(option)} in {duration(option.busy_s)}"
+    unpriced = option.cost is not None and option.cost.unknown
+    more = f" (not all priced{_usually(option)})" if unpriced else ""
+    return f"{usd(option.usd)}{more} in {duration(option.busy_s)}"
 
 
-def and_unpriced(option: Option) -> str:
-    """What comes to a total that is not priced, in a few words."""
-    if option.cost is None or not option.cost.unknown:
-        return ""
+def _usually(option: Option) -> str:
+    """What is not priced, at what others charge for it."""
     usual = option.expected_usd - option.usd
-    return f" and unpriced storage or transfer, usually {usd(usual)}," if usual else " and more"
+    return f": usually {usd(usual)} more" if usual else ""
 
 
 def trial_words(trial: Trial) -> str:
