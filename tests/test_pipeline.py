@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_calibration, a_doubt, a_profile, an_offer
 
-from outlay import pipeline
+from outlay import placing
 from outlay.errors import InputError, NotKnown
 from outlay.facts import assumptions
+from outlay.habits import habits_assumed
 from outlay.offers import candidates as chosen_from
 from outlay.offers.candidates import candidates
-from outlay.pipeline import habits_assumed, plan_workload, profile_for
+from outlay.pipeline import plan_workload, profile_for
 from outlay.units import HOUR_S
 from outlay.workload import Step
 from outlay.workload_file import parse_workload
@@ -39,7 +40,7 @@ def made_up(monkeypatch):
     """A few bundled offers, and a host that needs a second for each step on any GPU."""
     monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: OFFERS)
     slow = a_calibration(host_view_s=1e-3, host_forward_s=1e-3)
-    monkeypatch.setattr(pipeline, "calibration", lambda: slow)
+    monkeypatch.setattr(placing, "calibration", lambda: slow)
 
 
 def considered(text):

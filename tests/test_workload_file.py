@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import span
 
 from outlay.errors import InputError, NotKnown, OutlayError
+from outlay.toml_text import line_of
 from outlay.units import DAY_S, HOUR_S
 from outlay.workload import (
     Checkpoint,
@@ -22,7 +23,7 @@ from outlay.workload import (
     Stored,
     Usage,
 )
-from outlay.workload_file import line_of, parse_workload, read_workload
+from outlay.workload_file import parse_workload, read_workload
 
 SMALL = """\
 [step]

@@ -95,7 +95,7 @@ def traces() -> list[tuple[str, float, float]]:
 def predictions() -> list[tuple[str, float, float]]:
     """Bundled steps predicted on every GPU at one batch size, in this process."""
     from outlay.hardware import gpus
-    from outlay.pipeline import calibration
+    from outlay.placing import calibration
     from outlay.predict.step import Placement, predict_step
     from outlay.trace.bundled import find_profile
 

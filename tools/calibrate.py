@@ -23,7 +23,7 @@ from measured import Measured, operations_of, steps_in
 from outlay.facts import DATA, rows_of
 from outlay.files import write_whole
 from outlay.hardware import gpus
-from outlay.pipeline import calibration as bundled
+from outlay.placing import calibration as bundled
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
 from outlay.predict.compute import kernels_of, op_time_s
 from outlay.predict.kernels import Kernel, Pass, Product

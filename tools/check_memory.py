@@ -26,7 +26,7 @@ from pathlib import Path
 
 from outlay.errors import OutlayError
 from outlay.gpu_names import find_gpu
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.memory import Room, largest_batch, memory_need, room_on
 from outlay.trace.profile import profile_of
 from outlay.trace.trace import Profile

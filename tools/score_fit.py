@@ -20,7 +20,7 @@ from pathlib import Path
 from outlay.estimate import Estimate
 from outlay.fitting import moments_of
 from outlay.gpu_names import find_gpu
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.trace.changes import UNCHANGED, Changes
 from outlay.trace.profile import profile_of
 from outlay.trace.store import read_profile, write_profile

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.links import Wiring, fabric_of
 from outlay.predict.phases import Phases
 from outlay.predict.spread import Load, Site, spent

@@ -33,7 +33,7 @@ from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, wi
 from measured import operations_of, steps_in
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu, gpus
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.calibration import Calibration
 from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.profile import profile_of

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from outlay.chance import Uncertain
 from outlay.currency import usd_per_unit
-from outlay.errors import InputError, NotKnown
+from outlay.errors import NotKnown
 from outlay.estimate import Estimate
 from outlay.facts import assumptions, rows_of
+from outlay.toml_text import Kind, model_of, parse_table, read_text
 from outlay.units import MB
 from outlay.workload import (
     Checkpoint,
@@ -49,23 +44,16 @@ from outlay.workload_schema import (
     WorkloadFile,
 )
 
+KIND = Kind(
+    noun="workload file",
+    absent="`outlay init` writes a commented one; or give the path of yours.",
+    missing="`outlay init` shows every key.",
+)
+
 
 def read_workload(path: Path) -> Workload:
     """The workload in a TOML file."""
-    return parse_workload(read_text(path), str(path), folder=path.parent)
-
-
-def read_text(path: Path) -> str:
-    """The text of a workload file."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(
-            f"There is no workload file {path}.",
-            fix="`outlay init` writes a commented one; or give the path of yours.",
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"The workload file {path} cannot be read: {error}.") from error
+    return parse_workload(read_text(path, KIND), str(path), folder=path.parent)
 
 
 def parse_workload(text: str, where: str = "workload", folder: Path | None = None) -> Workload:
@@ -73,25 +61,11 @@ def parse_workload(text: str, where: str = "workload", folder: Path | None = Non
     return workload_of(parse_table(text, where), text, where, folder)
 
 
-def parse_table(text: str, where: str = "workload") -> dict[str, Any]:
-    """The tables of a text as they stand there."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(
-            f"{where} is not valid TOML: {error}.",
-            fix="Texts need quotes, tables look like [limits], lists like [1, 2].",
-        ) from error
-
-
 def workload_of(
     table: dict[str, Any], text: str, where: str = "workload", folder: Path | None = None
 ) -> Workload:
     """The workload that tables describe; `text` is where a wrong key is looked for."""
-    try:
-        return _workload(WorkloadFile.model_validate(table), folder)
-    except ValidationError as error:
-        raise _input_error(error, text, where) from error
+    return _workload(model_of(table, text, where, WorkloadFile, KIND), folder)
 
 
 def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
@@ -373,104 +347,3 @@ def _utilisation(said: float | str | None) -> float | None:
     if said.lower() not in presets:
         raise NotKnown("utilisation", said, sorted(presets), fix="Or give a share such as 0.15.")
     return presets[said.lower()]
-
-
-def _input_error(error: ValidationError, text: str, where: str) -> InputError:
-    """The first problem in words: which line and key, what is wrong, which key was meant.
-
-    A key nobody knows goes before what is missing: it may be the missing one, misspelt.
-    """
-    problems = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    first = problems[0]
-    path = _written(first["loc"])
-    line = line_of(text, path)
-    place = f"{where}, line {line}" if line else where
-    more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        return InputError(f"{place}: there is no key {_key(path)!r}{more}.", why=_meant(path))
-    if first["type"] == "missing":
-        return InputError(
-            f"{place}: {_key(path)!r} is missing{more}.", fix="`outlay init` shows every key."
-        )
-    said = _said(first["type"], first["msg"], str(path[0]) if path else "")
-    value = "" if isinstance(first["input"], dict | list) else f" = {first['input']!r}"
-    return InputError(f"{place}: {_key(path)}{value}: {said}{more}.")
-
-
-def _written(location: Sequence[str | int]) -> list[str | int]:
-    """The keys of a location that stand in the file; pydantic adds names of type branches."""
-    path: list[str | int] = []
-    model: type[BaseModel] | None = WorkloadFile
-    for part in location:
-        if isinstance(part, int):
-            path.append(part)
-        elif model is not None:
-            path.append(part)
-            model = _model_of(model, part) if part in model.model_fields else None
-    return path
-
-
-def _said(kind: str, message: str, table: str) -> str:
-    """What is wrong, in the words of the file rather than of the reader."""
-    if kind == "tuple_type":
-        return f"it may stand there more than once: write [[{table}]], or a list in brackets"
-    if kind in ("model_type", "model_attributes_type"):
-        return f"it is a table: write [{table}] on a line of its own, and its keys below"
-    said = message.removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
-    said = said.replace("should be a valid", "should be a").replace("should be", "it should be")
-    return said[0].lower() + said[1:]
-
-
-def _key(path: Sequence[str | int]) -> str:
-    """`length.samples`, or `the 2nd [[offer]], price_per_hour`."""
-    if len(path) > 1 and isinstance(path[1], int):
-        rest = ".".join(str(part) for part in path[2:])
-        nth = f"{path[1] + 1}{ {0: 'st', 1: 'nd', 2: 'rd'}.get(path[1], 'th') }"
-        return f"the {nth} [[{path[0]}]], {rest}" if rest else f"the {nth} {path[0]}"
-    return ".".join(str(part) for part in path) or "the file"
-
-
-def _meant(path: Sequence[str | int]) -> str:
-    """The known key nearest to a wrong one, searched in the table it stands in."""
-    model: type[BaseModel] = WorkloadFile
-    for part in path[:-1]:
-        if isinstance(part, str):
-            model = _model_of(model, part) or model
-    known = list(model.model_fields)
-    near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(known)}."
-
-
-def _model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    """The table a key opens, or None where it holds a value."""
-    annotation: Any = model.model_fields[field].annotation
-    inner = getattr(annotation, "__args__", (annotation,))[0]
-    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-
-
-_HEADER = re.compile(r"\s*\[+\s*([A-Za-z0-9_.\-\"]+)\s*\]+")
-
-
-def line_of(text: str, path: Sequence[str | int]) -> int | None:
-    """The line of a key in TOML text, of its table where the key is missing."""
-    repeated = len(path) > 1 and isinstance(path[1], int)  # a table of an array: [[offer]]
-    index = int(path[1]) if repeated else 0
-    names = [str(part) for part in path if isinstance(part, str)]
-    if not names:
-        return None
-    header = names[0] if repeated else ".".join(names[:-1])
-    key = names[-1] if len(names) > 1 or not repeated else None
-    is_key = re.compile(rf"\s*\"?{re.escape(key or '')}\"?\s*=")
-    seen, current, table_line = -1, "", None
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _HEADER.match(line)
-        if match:
-            current = match[1].strip('"')
-            if current == ".".join(names) and not repeated:
-                return number
-            if current == header:
-                seen += 1
-                table_line = number if seen == index else table_line
-        elif key and current == header and (seen == index or not header) and is_key.match(line):
-            return number
-    return table_line

@@ -9,7 +9,7 @@ from outlay.estimate import Estimate
 from outlay.facts import assumed
 from outlay.hardware import Gpu
 from outlay.offers.disks import feed_rates
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.feed import thread_samples_per_s
 from outlay.predict.machine import checked_limit_w, speed_at
 from outlay.predict.search import Question, best_step, on_unlike

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from tests.builders import a_calibration, pass_numbers, product_numbers, span
 
 from outlay.facts import rows_of
 from outlay.hardware import gpus
-from outlay.pipeline import calibration as bundled
+from outlay.placing import calibration as bundled
 from outlay.predict.calibration import calibration_of
 from outlay.predict.step import Placement, predict_step
 from outlay.trace.bundled import bundled_profiles, find_profile

@@ -17,7 +17,7 @@ from tests.builders import (
 )
 
 from outlay.hardware import gpus
-from outlay.pipeline import calibration as bundled
+from outlay.placing import calibration as bundled
 from outlay.predict.compute import device_time, kernel_s, kernels_of, op_time_s
 from outlay.predict.machine import machine_of
 from outlay.trace.trace import Trace

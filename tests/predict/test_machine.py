@@ -6,7 +6,7 @@ import pytest
 from tests.builders import a_calibration, a_fact, a_gpu
 
 from outlay.hardware import gpus
-from outlay.pipeline import calibration as bundled
+from outlay.placing import calibration as bundled
 from outlay.predict.machine import REFERENCE_CACHE_BYTES, machine_of
 
 ALL_PEAKS = {"fp64": 5e12, "fp32": 10e12, "tf32": 50e12, "fp16": 100e12, "bf16": 100e12}

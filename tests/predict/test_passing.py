@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import a_calibration, a_gpu, a_pass, pass_numbers
 
 from outlay.hardware import gpus
-from outlay.pipeline import calibration as bundled
+from outlay.placing import calibration as bundled
 from outlay.predict.machine import machine_of
 from outlay.predict.passing import pass_s
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.builders import a_calibration, a_gpu, a_product, product_numbers
 
 from outlay.hardware import gpus
-from outlay.pipeline import calibration as bundled
+from outlay.placing import calibration as bundled
 from outlay.predict.machine import machine_of
 from outlay.predict.product import HIGHEST_SHARE, product_s, recipe_of
 

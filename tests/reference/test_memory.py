@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outlay.gpu_names import find_gpu
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.memory import largest_batch, memory_need, room_on
 from outlay.trace.profile import profile_of
 from outlay.units import MIB

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from outlay.gpu_names import find_gpu
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.links import Wiring
 from outlay.predict.machine import speed_at
 from outlay.predict.search import Question, best_step

@@ -12,7 +12,7 @@ import pytest
 
 from outlay.facts import rows_of
 from outlay.gpu_names import find_gpu
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.memory import Room, largest_batch
 from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.bundled import find_profile

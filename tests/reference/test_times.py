@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from outlay.hardware import gpus
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.compute import op_time_s
 from outlay.predict.machine import machine_of
 

@@ -14,7 +14,7 @@ from outlay import parse_workload, plan_workload
 from outlay.gpu_names import find_gpu
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.offer import Offer
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.step import Placement, predict_step
 from outlay.report.console import Page
 from outlay.report.plan_table import print_plan

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from outlay.advise.asked import Asked
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer, Tenancy
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.compute import device_time
 from outlay.predict.step import machine_at, trace_at
 from outlay.trace.trace import Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from outlay.hardware import Gpu, gpus
-from outlay.pipeline import calibration
+from outlay.placing import calibration
 from outlay.predict.compute import device_time
 from outlay.predict.links import Wiring, Within
 from outlay.predict.memory import memory_need

@@ -27,11 +27,12 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
     from outlay.report.diff_table import difference_document, print_difference
-    from outlay.workload_file import parse_table, read_text, workload_of
+    from outlay.toml_text import parse_table, read_text
+    from outlay.workload_file import KIND, workload_of
 
     tables, plans = [], []
     for path in (first, second):
-        written = read_text(path)
+        written = read_text(path, KIND)
         table = parse_table(written, str(path))
         workload = workload_of(table, written, str(path), path.parent)
         tell(f"Planning {path} ...")

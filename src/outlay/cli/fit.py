@@ -68,7 +68,8 @@ def command(
 
     from outlay.fit_advice import places_in
     from outlay.fitting import TRACED_SIZES, fit_step
-    from outlay.pipeline import calibration, profile_for
+    from outlay.pipeline import profile_for
+    from outlay.placing import calibration
     from outlay.trace.process import end_running
     from outlay.trace.profile import profile_of
     from outlay.units import MIB

@@ -27,7 +27,7 @@ def command(seconds: float, as_json: bool) -> None:
       outlay host
       outlay predict resnet50 --gpu H100 --batch-size 8 --host-speed 1.4
     """
-    from outlay.pipeline import calibration
+    from outlay.placing import calibration
     from outlay.predict.host import host_test_of
     from outlay.trace.capture.host_test import step_times_s
 

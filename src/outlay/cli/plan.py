@@ -109,10 +109,11 @@ def _vary(file: Path, text: str, *, as_json: bool) -> int:
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
     from outlay.report.vary_table import curves_document, print_curves
+    from outlay.toml_text import parse_table, read_text
     from outlay.vary import curves_of, variation_of, with_value
-    from outlay.workload_file import parse_table, read_text, workload_of
+    from outlay.workload_file import KIND, workload_of
 
-    written = read_text(file)
+    written = read_text(file, KIND)
     table = parse_table(written, str(file))
     variation = variation_of(text)
     name = str(table.get("name", "training run"))

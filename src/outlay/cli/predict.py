@@ -137,7 +137,8 @@ def command(
     """
     from dataclasses import replace
 
-    from outlay.pipeline import calibration, profile_for
+    from outlay.pipeline import profile_for
+    from outlay.placing import calibration
     from outlay.predict.host import Host
     from outlay.predict.links import Wiring
     from outlay.predict.machine import checked_limit_w
@@ -268,7 +269,7 @@ class _Asking:
         from functools import partial
 
         from outlay.batch import verified_batches
-        from outlay.pipeline import calibration
+        from outlay.placing import calibration
         from outlay.predict.memory import largest_batch
         from outlay.trace.profile import histories_of
 
@@ -287,7 +288,7 @@ class _Asking:
         largest: dict[Placement, int],
     ) -> tuple[StepPrediction, tuple[str, ...]]:
         """The step on one machine, whose GPUs may differ; and what to know about it."""
-        from outlay.pipeline import calibration
+        from outlay.placing import calibration
         from outlay.predict.search import Question, best_step, on_unlike, unlike_note
         from outlay.predict.step import spanning
 

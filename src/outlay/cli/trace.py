@@ -114,7 +114,7 @@ def command(
         profile = _profile(target, name, sample, selected, timeout_s)
     if profile is not None and (matches or memory_cap_mib is not None or wanted is None):
         from outlay.batch import memory_on_gpus
-        from outlay.pipeline import calibration
+        from outlay.placing import calibration
 
         tell("Looking for the largest batch ...")
         on_gpus = memory_on_gpus(

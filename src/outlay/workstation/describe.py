@@ -9,6 +9,8 @@ from pathlib import Path
 from outlay.currency import in_usd
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact
+from outlay.toml_text import Kind as FileKind
+from outlay.toml_text import read_model
 from outlay.workstation.card import Card, card_of
 from outlay.workstation.describe_schema import (
     BoardTable,
@@ -25,7 +27,6 @@ from outlay.workstation.describe_schema import (
 )
 from outlay.workstation.machine import Build
 from outlay.workstation.parts import NOUNS, Catalogue, Kind, Part, Price
-from outlay.workstation.toml_text import read_toml
 
 SOURCE = "your file"
 
@@ -80,6 +81,14 @@ _PARAMETERS: dict[type[PartTable], dict[str, tuple[str, str]]] = {
 """For each table: its keys, and the parameter and unit each one is a fact of."""
 
 
+KIND = FileKind(
+    noun="machine file",
+    absent="Give the path of yours; `outlay build --help` says what it holds.",
+    missing="`outlay build --help` shows one.",
+    table="it should be a name in quotes, or figures in braces: {{watts = 1600}}",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
     """A machine as a file describes it, and what to know about the description."""
@@ -92,7 +101,7 @@ class Described:
 
 def read_machine(path: Path, catalogue: Catalogue) -> Described:
     """The machine in a TOML file."""
-    machine = read_toml(path, DescribedFile, "machine file").machine
+    machine = read_model(path, DescribedFile, KIND).machine
     notes: list[str] = []
     usd = in_usd(machine.currency, machine.currency_day)
 
