@@ -245,9 +245,9 @@ def test_the_answer_is_three_lines_before_the_table(outlay, workload):
     # 6.5 h x $2.00
     assert take == "Take: 1x T4 at north (quote 1), on-demand: $13.00, 6.5 h."
     # 6 h x $2.00 and half an hour; 6 / 6.5 = 92 %
-    assert spent == "Of that compute $12.00, set-up $1.00; 92 % of the machine's time trains."
+    assert spent == "Of that compute $12.00, set-up $1.00; 92 % of its time trains."
     # 6.5 h x $3.00
-    assert instead == "Next best: 1x T4 at south (quote 2) (on-demand), $19.50 in 6.5 h."
+    assert instead == "Next best: 1x T4 at south (quote 2) on-demand, $19.50 in 6.5 h."
     assert blank == ""
     assert title.startswith("Best 2 of 2")
     assert "CHOSEN" in ended.out

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.builders import a_run, a_workload, an_offer, an_option, span
 
 from outlay.chance import LIKELY
 from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
-from outlay.decide import Trial
+from outlay.decide import Swing, Trial
 from outlay.plan import BreakEven, Plan, choose, rank_options
-from outlay.report.plan_words import answer, rent_or_buy, trial_words
+from outlay.report.plan_words import answer, rent_or_buy, trial_words, worth_knowing
 from outlay.units import DAY_S, HOUR_S
 from outlay.workload import Limits, Usage
 
 
-def said(*options, workload=None, trial=None, break_even=()):
-    """The lines of the answer."""
+def planned(*options, break_even=()):
     ranked = rank_options(options)
-    plan = Plan(options=ranked, chosen=choose(ranked), break_even=break_even)
-    return [line.plain for line in answer(plan, workload or a_workload(), trial)]
+    return Plan(options=ranked, chosen=choose(ranked), break_even=break_even)
+
+
+def said(*options, workload=None, break_even=()):
+    """The lines of the answer."""
+    plan = planned(*options, break_even=break_even)
+    return [line.plain for line in answer(plan, workload or a_workload())]
 
 
 def test_what_to_take_what_it_is_spent_on_and_nothing_else():
     assert said(an_option(10, 10 * HOUR_S)) == [
         "Take: 1x T4 at acme (box), on-demand: $10.00, 10.0 h.",
-        "Of that compute $10.00; >99 % of the machine's time trains.",
+        "Of that compute $10.00; >99 % of its time trains.",
         "There is no other that satisfies the limits.",
     ]
 
@@ -39,7 +45,7 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
     _, spent, _ = said(an_option(cost=cost, run=run))
     # 15 of 20 h
     assert spent == (
-        "Of that compute $75.00, storage $20.00, idle $4.00; 75 % of the machine's time trains. "
+        "Of that compute $75.00, storage $20.00, idle $4.00; 75 % of its time trains. "
         "Not all of it is priced."
     )
 
@@ -55,8 +61,7 @@ def test_ranges_and_chances():
     option = an_option(run=run, cost=cost, outcome=outcome, limits=limits)
     take, spent, _ = said(option, workload=a_workload(limits=limits))
     assert take.endswith(": $10.00 ($5.00-20.00), 10.0 h (5.0 h - 20.0 h).")
-    assert "Chance to stay within $20.00: 90 %." in spent
-    assert "Chance to be done in 10.0 h: 50 %." in spent
+    assert spent.endswith("Chance to stay within $20.00: 90 %, to be done in 10.0 h: 50 %.")
 
 
 def test_who_wants_it_faster_or_without_interruptions():
@@ -65,12 +70,25 @@ def test_who_wants_it_faster_or_without_interruptions():
     )
     kept = an_option(20, 9 * HOUR_S, instance="kept")
     fast = an_option(30, 5 * HOUR_S, instance="fast")
-    _, spent, instead = said(spot, kept, fast)
-    assert spent.endswith("Interruptions to expect: 0.31.")
+    *_, instead = said(spot, kept, fast)
     assert instead == (
-        "In half the time or less: 1x T4 at acme (fast) (on-demand), $30.00 in 5.0 h. "
-        "Without interruptions: 1x T4 at acme (kept) (on-demand), $20.00 in 9.0 h."
+        "In half the time or less: 1x T4 at acme on-demand, $30.00 in 5.0 h. "
+        "Without interruptions: 1x T4 at acme on-demand, $20.00 in 9.0 h."
     )
+    (known,) = worth_knowing(planned(spot, kept, fast), None, None)
+    assert known == "Interruptions to expect: 0.31 in this run."
+
+
+def test_what_the_cost_hangs_on_most():
+    chosen, other = an_option(10), an_option(11, offer=an_offer("mart", gpu="L4"))
+    swing = Swing(name="speed: T4", value=span(1, 2, 3), usd=span(8, 10, 14), winner=other)
+    (known,) = worth_knowing(planned(chosen, other), swing, None)
+    assert known == (
+        "The cost hangs most on the speed of T4: $8.00 to $14.00 between its 10th and its 90th "
+        "percentile; at one end 1x L4 at mart on-demand would be the choice."
+    )
+    narrow = replace(swing, usd=span(9.9, 10, 10.1))
+    assert list(worth_knowing(planned(chosen, other), narrow, None)) == []
 
 
 def test_nights_count_in_the_calendar_and_sessions_by_the_month():
@@ -93,7 +111,7 @@ def test_no_answer_names_the_nearest():
     assert said(an_option(10, limits=limits), an_option(8, limits=limits, instance="near")) == [
         (
             "No option satisfies the limits. "
-            "Nearest: 1x T4 at acme (near) (on-demand), $8.00: over budget by $3.00."
+            "Nearest: 1x T4 at acme on-demand, $8.00: over budget by $3.00."
         )
     ]
 
@@ -121,7 +139,7 @@ def test_whether_to_try_first(gain_usd, words):
     first, second = an_option(10), an_option(11, offer=an_offer(gpu="L4"))
     trial = Trial(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
     assert trial_words(trial) == words
-    assert said(first, trial=trial)[-1] == words
+    assert list(worth_knowing(planned(first, second), None, trial)) == [words]
 
 
 def a_break_even(use_s):

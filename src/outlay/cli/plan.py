@@ -84,7 +84,8 @@ def command(
             moved = swings(asked, rivals_of(plan) if asked is plan.chosen else ())
             print_explained(page, plan, asked, workload, profile, moved)
         else:
-            print_plan(page, plan, workload, profile, best=best, trial=trial(plan))
+            most = next(iter(swings(plan.chosen, rivals_of(plan)) if plan.chosen else ()), None)
+            print_plan(page, plan, workload, profile, best=best, swing=most, trial=trial(plan))
             if sources and plan.chosen is not None:
                 print_sources(page, plan.chosen, profile)
     return 0 if plan.chosen is not None else 3

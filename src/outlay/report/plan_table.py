@@ -9,11 +9,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.decide import Trial
+from outlay.decide import Swing, Trial
 from outlay.option import Option
 from outlay.plan import Plan, tie_usd_per_hour
 from outlay.report.console import Page, muted, table
-from outlay.report.plan_words import answer, machine_of, money, rent_or_buy
+from outlay.report.plan_words import answer, machine_of, money, rent_or_buy, worth_knowing
 from outlay.report.text import count, counted, duration, usd, usd_range
 from outlay.trace.trace import Profile
 from outlay.workload import Workload
@@ -31,13 +31,15 @@ def print_plan(
     profile: Profile,
     *,
     best: int = BEST,
+    swing: Swing | None = None,
     trial: Trial | None = None,
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
     page.print(_head(plan, workload, profile))
-    for line in answer(plan, workload, trial):
+    for line in answer(plan, workload):
         page.print(line)
-    for title, body in _sections(plan, page.width - INDENT, best):
+    known = list(worth_knowing(plan, swing, trial))
+    for title, body in _sections(plan, known, page.width - INDENT, best):
         page.print()
         page.print(Text(title, style="bold"))
         page.print(Padding(body, (0, 0, 0, INDENT)))
@@ -45,10 +47,14 @@ def print_plan(
     page.print(muted(_footer(plan)))
 
 
-def _sections(plan: Plan, width: int, best: int) -> Iterable[tuple[str, RenderableType]]:
+def _sections(
+    plan: Plan, known: Sequence[str], width: int, best: int
+) -> Iterable[tuple[str, RenderableType]]:
     priced = _representatives(option for option in plan.options if option.cost is not None)
     if priced:
         yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
+    if known:
+        yield "Worth knowing", bullets(known)
     faster = _worthwhile(plan.frontier)
     if len(faster) > 1:
         title = "Faster for more money: the frontier, in steps of a tenth of the time or more"

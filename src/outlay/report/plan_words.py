@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from outlay.decide import Trial, spot_limit_per_month
+from outlay.decide import Swing, Trial, spot_limit_per_month
 from outlay.option import Option
 from outlay.plan import BreakEven, Plan
 from outlay.report.text import (
@@ -21,14 +21,54 @@ from outlay.units import DAY_S, HOUR_S
 from outlay.workload import Workload
 
 
-def answer(plan: Plan, workload: Workload, trial: Trial | None = None) -> Iterator[Text]:
-    """What to take, what it may cost, and what else to think of."""
+def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
+    """What to take, what it may cost, and what else to think of: three lines to act on."""
     if plan.chosen is None or plan.chosen.cost is None:
         yield _no_answer(plan)
         return
     yield _take(plan, plan.chosen, workload)
     yield _risk(plan.chosen, workload)
-    yield Text(_instead(plan, plan.chosen, trial))
+    yield Text(_instead(plan, plan.chosen))
+
+
+def worth_knowing(plan: Plan, swing: Swing | None, trial: Trial | None) -> Iterator[str]:
+    """What the decision hangs on most, whether to try first, and what spot has to do with it."""
+    chosen = plan.chosen
+    if chosen is None:
+        return
+    if swing is not None and swing.width_usd > 0.05 * chosen.usd:
+        yield _hinge(swing)
+    if chosen.tenancy == "spot" and chosen.run is not None:
+        yield _spot(plan, chosen)
+    if trial is not None:
+        yield trial_words(trial)
+
+
+def _hinge(swing: Swing) -> str:
+    said = (
+        f"The cost hangs most on the {_input(swing.name)}: {usd(swing.usd.low)} to "
+        f"{usd(swing.usd.high)} between its 10th and its 90th percentile"
+    )
+    if swing.winner is None:
+        return f"{said}, and the choice stays the same."
+    return f"{said}; at one end {_named(swing.winner)} would be the choice."
+
+
+def _input(name: str) -> str:
+    """`speed: H200` as one would say it."""
+    what, colon, whose = name.partition(": ")
+    return f"{what} of {whose}" if colon and what == "speed" else name.replace(": ", " at ")
+
+
+def _spot(plan: Plan, chosen: Option) -> str:
+    assert chosen.run is not None
+    count = float(chosen.run.interruptions)
+    said = f"Interruptions to expect: {count:.2g}" if count >= 0.1 else "Hardly an interruption"
+    kept = _kept(plan)
+    rate = None if kept is None else spot_limit_per_month(chosen, kept)
+    if rate is None:
+        return f"{said} in this run."
+    return f"{said} in this run; spot pays up to {rate:,.0f} a month."
 
 
 def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
@@ -52,19 +92,14 @@ def _risk(chosen: Option, workload: Workload) -> Text:
     text = Text(_spent_on(chosen))
     ranges, limits = chosen.ranges, workload.limits
     assert ranges is not None
-    if ranges.within_budget is not None:
-        text.append(
-            f" Chance to stay within {usd(limits.budget_usd)}: {per_cent(ranges.within_budget)}.",
-            style="none" if ranges.within_budget >= 0.9 else "yellow",
-        )
-    if ranges.meets_deadline is not None:
-        text.append(
-            f" Chance to be done in {duration(limits.deadline_s)}: "
-            f"{per_cent(ranges.meets_deadline)}.",
-            style="none" if ranges.meets_deadline >= 0.9 else "yellow",
-        )
-    if chosen.tenancy == "spot" and chosen.run is not None:
-        text.append(f" Interruptions to expect: {float(chosen.run.interruptions):.2g}.")
+    chances = [
+        (f"to stay within {usd(limits.budget_usd)}", ranges.within_budget),
+        (f"to be done in {duration(limits.deadline_s)}", ranges.meets_deadline),
+    ]
+    said = [f"{what}: {per_cent(chance)}" for what, chance in chances if chance is not None]
+    if said:
+        low = min(chance for _, chance in chances if chance is not None) < 0.9
+        text.append(f" Chance {', '.join(said)}.", style="yellow" if low else "none")
     return text
 
 
@@ -77,17 +112,13 @@ def _spent_on(chosen: Option) -> str:
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
     missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
-    return f"Of that {parts}; {per_cent(training)} of the machine's time trains.{missing}"
+    return f"Of that {parts}; {per_cent(training)} of its time trains.{missing}"
 
 
-def _instead(plan: Plan, chosen: Option, trial: Trial | None) -> str:
+def _instead(plan: Plan, chosen: Option) -> str:
     """What a person who wants it faster, safer or their own would take."""
     said = [*_faster(plan, chosen), *_safer(plan, chosen), *_bought(plan)]
-    if trial is not None:
-        said.append(trial_words(trial))
-    if not said:
-        said += _next(plan, chosen)
-    return " ".join(said)
+    return " ".join(said or _next(plan, chosen))
 
 
 def _next(plan: Plan, chosen: Option) -> Iterator[str]:
@@ -109,14 +140,13 @@ def _faster(plan: Plan, chosen: Option) -> Iterator[str]:
 
 def _safer(plan: Plan, chosen: Option) -> Iterator[str]:
     """The cheapest that nobody takes away."""
-    if chosen.tenancy != "spot":
-        return
-    kept = next((one for one in plan.options if one.sound and one.tenancy != "spot"), None)
-    if kept is not None:
+    kept = _kept(plan)
+    if chosen.tenancy == "spot" and kept is not None:
         yield f"Without interruptions: {_named(kept)}, {_figures(kept)}."
-        rate = spot_limit_per_month(chosen, kept)
-        if rate is not None:
-            yield f"Spot pays up to {rate:,.0f} interruptions a month."
+
+
+def _kept(plan: Plan) -> Option | None:
+    return next((one for one in plan.options if one.sound and one.tenancy != "spot"), None)
 
 
 def _bought(plan: Plan) -> Iterator[str]:
@@ -128,7 +158,7 @@ def _bought(plan: Plan) -> Iterator[str]:
 
 
 def _named(option: Option) -> str:
-    return f"{machine_of(option)} at {place_of(option)} ({option.tenancy})"
+    return f"{machine_of(option)} at {place_of(option, instance=False)} {option.tenancy}"
 
 
 def _figures(option: Option) -> str:
@@ -202,9 +232,11 @@ def machine_of(option: Option) -> str:
     return machine(option.offer, option.step.placement.nodes)
 
 
-def place_of(option: Option) -> str:
-    """`gcp europe-north1 (a3-highgpu-1g)`."""
+def place_of(option: Option, *, instance: bool = True) -> str:
+    """`gcp europe-north1 (a3-highgpu-1g)`, or short of the instance, which a table names."""
     offer = option.offer
+    if not instance and not offer.quoted:
+        return offer.provider
     region = "" if offer.region in ("any", "here") else f" {offer.region}"
     term = "" if offer.commitment is None else f", {offer.commitment.name}"
     kept = f"; {option.keeping}" if option.keeping else ""
