@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from outlay.errors import InputError
 from outlay.units import GB, size_bytes
-from outlay.workload_schema import Count, Day, Money, Name
+from outlay.workload_values import Count, Day, Money, Name
 from outlay.workstation.machine import slots_in
 
 Watts = Annotated[float, Field(strict=True, gt=0, le=20_000)]
