@@ -96,7 +96,22 @@ def plan_assumptions(
             f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
             f"{batch}."
         )
-    return tuple(said + list(profile.notes))
+    return (*said, *_of_money(workload), *profile.notes)
+
+
+def _of_money(workload: Workload) -> list[str]:
+    """Of exchange rates, and of how much one's own machine will be used."""
+    said = []
+    if workload.currency != "USD":
+        day = f"the rate of {workload.rate_as_of}" if workload.rate_as_of else "your own rate"
+        said.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
+    if any(machine.utilisation is not None for machine in workload.workstations):
+        usual = assumptions()["utilisation_usual_desktop"]
+        said.append(
+            "Most people overestimate how much they will use a machine: personal ones run some "
+            f"{usual.number or 0.0:.1%} of the time ({usual.source})."
+        )
+    return said
 
 
 def _unsaid(workload: Workload) -> list[str]:
