@@ -188,6 +188,14 @@ def test_limits_are_kept():
     assert len(best(HUNDRED, "[limits]\nbudget = 6.77\n")) == 5
     # 6.5 h
     assert len(best(HUNDRED, '[limits]\ndeadline = "6h40m"\n', keep=7)) == 7
+    assert best(HUNDRED, '[limits]\ndeadline = "6h20m"\n') == []
+
+
+def test_what_is_too_late_takes_no_place():
+    late = offer("late", 0.1, setup_s=3600.0)
+    # an hour of set-up instead of half an hour: 7 h, not 6.5
+    found = best([late, *HUNDRED], '[limits]\ndeadline = "6h40m"\n', keep=1)
+    assert [name for name, _, _ in found] == ["box 100"]
 
 
 def test_a_preferred_provider_may_cost_more():

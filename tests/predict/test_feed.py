@@ -174,13 +174,15 @@ def test_an_uncertain_disk_gives_an_uncertain_rate():
 @pytest.mark.parametrize(
     ("ram_gb", "share"),
     [
-        # Half of the RAM holds data of 100 GB: 0, 35, 65 and 100 % of it, and the middles between.
+        # Half of the RAM holds data of 100 GB: 0, 35, 65 and 100 % of it, and shares between.
         (1e-9, 1.0),
         (35, 1 + (0.85 - 1) / 2),
+        (60, 1 + (0.85 - 1) * 30 / 35),
         (70, 0.85),
         (100, (0.85 + 0.6) / 2),
         (130, 0.6),
         (165, 0.3),
+        (190, 0.6 * 5 / 35),
     ],
 )
 def test_a_page_cache_helps_less_than_its_share(ram_gb, share):
@@ -249,6 +251,14 @@ def test_the_first_epoch_and_the_others_are_averaged():
     assert fed(a_step(), some_delivered(5, 20, epochs=4)).step_time_s == exactly(1.25)
     # and with 5 and 8 a second: 2 / 4 + 1.25 x 3 / 4
     assert fed(a_step(), some_delivered(5, 8, epochs=4)).step_time_s == exactly(1.4375)
+
+
+def test_what_many_epochs_wait_for_is_their_later_input():
+    step = fed(a_step(), some_delivered(5, 20, epochs=4, by="decoding"))
+    # 10 samples at 20 a second
+    assert step.input_s == pytest.approx(0.5)
+    assert step.bound == "arithmetic"
+    assert step.notes[-1] == "input keeps up: decoding: 20 samples/s, the GPUs take 10"
 
 
 def test_one_epoch_is_the_first():
