@@ -68,7 +68,8 @@ def swings(option: Option, rivals: Sequence[Option] = ()) -> tuple[Swing, ...]:
     if option.cost is None:
         return ()
     found = [_swing(name, value, option, rivals) for name, value in _inputs(option).items()]
-    return tuple(sorted(found, key=lambda swing: -swing.width_usd))
+    worth = [swing for swing in found if swing.width_usd > 1e-4 * option.usd or swing.winner]
+    return tuple(sorted(worth, key=lambda swing: -swing.width_usd))
 
 
 def _inputs(option: Option) -> dict[str, Estimate]:
@@ -134,6 +135,8 @@ def trial(plan: Plan) -> Trial | None:
     ]
     if chosen is None or chosen.offer.owned or not rivals or plan.ranked_by != "cost":
         return None
+    if chosen.work != chosen.samples:
+        return None  # hours are said to be equal: speeds do not matter
     trials = [_trial(chosen, rival) for rival in rivals[:5]]
     return max(trials, key=lambda one: one.gain_usd - one.cost_usd)
 
@@ -225,6 +228,8 @@ def find_option(options: Iterable[Option], asked: str) -> Option | None:
     if wanted.isdecimal():
         return next((one for one in listed if one.rank == int(wanted)), None)
     words = wanted.replace("/", " ").split()
+    if not words:
+        return None
     return next((one for one in listed if all(word in _called(one) for word in words)), None)
 
 

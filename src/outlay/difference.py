@@ -32,6 +32,8 @@ class LineChange:
     @property
     def mark(self) -> Mark:
         """How it changed, as in the diffs people know."""
+        if self.before_usd == self.after_usd:
+            return "="
         if not self.before_usd:
             return "+"
         if not self.after_usd:
@@ -85,7 +87,8 @@ def _flat(table: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}.{key}" if prefix else key)
     elif isinstance(table, list) and table and isinstance(table[0], Mapping):
         for place, one in enumerate(table, 1):
-            name = one.get("name") or one.get("instance") or place
+            said = (one.get("provider"), one.get("name") or one.get("instance"), one.get("region"))
+            name = " ".join(str(part) for part in said if part) or place
             yield from _flat(one, f"{prefix}.{name}")
     else:
         yield prefix, table
@@ -111,7 +114,10 @@ def _same_offer(wanted: Option, plan: Plan) -> Option | None:
         (
             option
             for option in plan.options
-            if option.offer.identity == wanted.offer.identity and option.tenancy == wanted.tenancy
+            if option.offer.identity == wanted.offer.identity
+            and option.tenancy == wanted.tenancy
+            and option.keeping == wanted.keeping
+            and option.offer.commitment == wanted.offer.commitment
         ),
         None,
     )

@@ -66,8 +66,9 @@ def plan_assumptions(
     """What was taken where the workload file says nothing, in plain words."""
     usage, data = workload.usage, workload.data
     prices = f"the bundled snapshot of {snapshot_date()}{_age(today)}"
+    bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     said = [
-        f"Prices: {prices}, newer list prices where there are any, and your own quotes.",
+        f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
         "Step times: kernels as an H200 runs them, carried to other GPUs: trust the range first.",
         *_unsaid(workload),
     ]
@@ -85,9 +86,12 @@ def plan_assumptions(
     if data.size_bytes is None:
         said.append("No dataset size is given: storing and fetching it is not counted.")
     rate = assumptions()["spot_interruptions_per_month_default"]
-    said.append(
-        f"Spot machines without a published rate are interrupted {rate.text} times a month (guess)."
-    )
+    spot = [offer for offer in offers if "spot" in offer.tenancies]
+    if any(spot_risk(offer).is_assumption for offer in spot):
+        said.append(
+            "Spot machines without a published rate are interrupted "
+            f"{rate.text} times a month (guess)."
+        )
     machines = max(usage.machines_tried or (usage.machines,))
     if any(offer.gpus > 1 for offer in offers) or machines > 1:
         kept = workload.step.global_batch_size
@@ -130,7 +134,8 @@ def _minutes(time_s: Uncertain) -> str:
     """`3 min (1 to 15)`."""
     if not isinstance(time_s, Estimate):
         return f"{time_s / 60:.0f} min"
-    return f"{time_s.likely / 60:.0f} min ({time_s.low / 60:.0f} to {time_s.high / 60:.0f})"
+    low = f"{time_s.low / 60:.0f}" if time_s.low >= 60 else f"{time_s.low:.0f} s"
+    return f"{time_s.likely / 60:.0f} min ({low} to {time_s.high / 60:.0f})"
 
 
 def _age(today: str) -> str:

@@ -177,10 +177,8 @@ def _options(workload: Workload, profile: Profile, offers: Sequence[Offer]) -> l
     return [
         planner.option(offer, tenancy)
         for offer in offers
-        for tenancy in offer.tenancies
         if keeping(workload, offer) is not None
-        if not workload.consider.tenancies or tenancy in workload.consider.tenancies
-        if tenancy not in workload.leave_out.tenancies
+        for tenancy in planner.tenancies(offer)
     ]
 
 

@@ -104,7 +104,11 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
     )
     samples = workload.samples() or steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
-    return feeding.fed(step, feeding.delivered(data, feed, host, epochs, feed_rates()))
+    given = feeding.delivered(data, feed, host, epochs, feed_rates())
+    if given is None:
+        note = "its input is not counted: neither its CPU threads nor the data's size are known"
+        return replace(step, notes=(*step.notes, note))
+    return feeding.fed(step, given)
 
 
 _WITHIN: dict[str, Within] = {

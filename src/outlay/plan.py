@@ -45,7 +45,12 @@ class Plan:
     def frontier(self) -> tuple[Option, ...]:
         """The options nothing beats in both time and cost, fastest first."""
         best = [option for option in self.options if option.on_frontier]
-        return tuple(sorted(best, key=lambda option: option.training_s_per_sample))
+        return tuple(sorted(best, key=self._speed))
+
+    def _speed(self, option: Option) -> tuple[float, float]:
+        """By time, the cheaper of equals first."""
+        usd, time_s = (_paid if self.ranked_by == "cost" else _per_sample)(option)
+        return time_s, usd
 
     @property
     def ranked_by(self) -> str:
@@ -143,7 +148,7 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     )
     return BreakEven(
         buy=option.offer.instance,
-        rent=f"{rented.offer.provider} {rented.offer.instance} {rented.tenancy}",
+        rent=_rented(rented),
         use_s=use_s,
         life_use_s=life_use_s,
         calendar_s=_calendar_s(use_s, life_use_s, owned),
@@ -152,6 +157,12 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
         purchase_usd=purchase_usd,
         resale_usd=resale_usd,
     )
+
+
+def _rented(option: Option) -> str:
+    """`aws p3.2xlarge spot`; not twice spot where the user named it so."""
+    named = f"{option.offer.provider} {option.offer.instance}"
+    return named if named.endswith(option.tenancy) else f"{named} {option.tenancy}"
 
 
 def _calendar_s(use_s: float | None, life_use_s: float, owned: Owned) -> float | None:
@@ -271,4 +282,6 @@ def _compared(
             "things without a price are worth decides"
         )
     more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
+    if own[0] - least[0] < 0.005:
+        more = "costs the same"
     return f"{more}{', but' if on_frontier else ' and'} {pace}"

@@ -24,7 +24,7 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.qualities import lacks
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
-from outlay.option import Option, Outcome
+from outlay.option import TRAINING_LINES, Option, Outcome
 from outlay.placing import steps_on
 from outlay.plan import Total
 from outlay.predict.run import Habits, NeverEnds, Run, pace_of, run_of, steps
@@ -92,11 +92,20 @@ class Planner:
         """Cost and time of every offer in every tenancy that can be taken."""
         groups: dict[tuple[Tenancy, str, object], list[Offer]] = {}
         for offer in offers:
-            for tenancy in offer.tenancies:
+            for tenancy in self.tenancies(offer):
+                if offer.owned is None and offer.hourly_usd(tenancy) is None:
+                    continue
                 key = (tenancy, offer.provider, self._kind(offer, tenancy))
                 groups.setdefault(key, []).append(offer)
         for (tenancy, _, _), members in groups.items():
             yield from self._group_totals(members, tenancy)
+
+    def tenancies(self, offer: Offer) -> Iterator[Tenancy]:
+        """The ways to have an offer that the workload allows."""
+        wanted, unwanted = self.workload.consider.tenancies, self.workload.leave_out.tenancies
+        for tenancy in offer.tenancies:
+            if (not wanted or tenancy in wanted) and tenancy not in unwanted:
+                yield tenancy
 
     def _kind(self, offer: Offer, tenancy: Tenancy) -> object:
         """What offers share whose bills differ in the price alone."""
@@ -112,22 +121,29 @@ class Planner:
         """Cost and time of offers of one kind, their lines worked out together."""
         first, limits = offers[0], self.workload.limits
         option = self.option(first, tenancy)
-        prices = [offer.hourly_usd(tenancy) for offer in offers]
-        if option.run is None or option.cost is None or None in prices or option.blocked:
+        prices = [offer.hourly_usd(tenancy) or 0.0 for offer in offers]
+        if option.run is None or option.cost is None or option.blocked:
             return
-        if not (option.runs and option.meets_deadline):
+        special = option.step.placement.gpu.software.runs == "special build"
+        if special or not (option.runs and option.meets_deadline):
             return
         cost = self._priced(
             first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY
         )
-        total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),))
-        for offer, usd in zip(offers, total_usd.tolist(), strict=True):
-            merit_usd = option.merit_at(usd)
+        total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),)).tolist()
+        trained = np.asarray(cost.breakdown.line_usd(*TRAINING_LINES), float)
+        trained_usd = np.broadcast_to(trained, (len(offers),)).tolist()
+        equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
+        for offer, usd, training in zip(offers, total_usd, trained_usd, strict=True):
             within = limits.budget_usd is None or usd <= limits.budget_usd
-            sound = not offer.not_for_sale(tenancy) and not offer.cautions(tenancy)
-            if within and sound:
-                expected_usd = usd + option.cost.usual_usd
-                yield Total(merit_usd, expected_usd, option.busy_s, offer, tenancy)
+            if not within or offer.not_for_sale(tenancy) or offer.cautions(tenancy):
+                continue
+            expected_usd = usd + option.cost.usual_usd
+            if equal:
+                yield Total(option.merit_at(usd), expected_usd, option.busy_s, offer, tenancy)
+            else:
+                each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
+                yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""

@@ -70,7 +70,7 @@ class Feed:
     """How samples get to the GPU: read from a disk, decoded and augmented by CPU threads."""
 
     kind: str | None = None
-    """A row of `data/decode_rates.csv`, such as `jpeg 256`."""
+    """What a sample is to the CPU, such as `jpeg 500x375 to 224`."""
     samples_per_s_per_vcpu: Uncertain | None = None
     """Decoded and augmented by one thread, as the user measured it."""
     sample_bytes: float | None = None

@@ -23,6 +23,8 @@ def command(first: Path, second: Path, as_json: bool) -> int:
 
     Exits with 3 when the second has no option that satisfies its limits.
     """
+    from functools import cache
+
     from outlay.difference import difference
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
@@ -30,13 +32,13 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     from outlay.toml_text import parse_table, read_text
     from outlay.workload_file import KIND, workload_of
 
-    tables, plans = [], []
+    tables, plans, profile = [], [], cache(profile_for)
     for path in (first, second):
         written = read_text(path, KIND)
         table = parse_table(written, str(path))
         workload = workload_of(table, written, str(path), path.parent)
         tell(f"Planning {path} ...")
-        plans.append(plan_workload(workload, profile_for(workload.step), today=today()))
+        plans.append(plan_workload(workload, profile(workload.step), today=today()))
         tables.append(table)
     found = difference((tables[0], tables[1]), (plans[0], plans[1]))
     names = (str(first), str(second))

@@ -12,7 +12,6 @@ from outlay.cli.options import json_option, print_document, tell, today
 if TYPE_CHECKING:
     from outlay.option import Option
     from outlay.plan import Plan
-    from outlay.workload import Workload
 
 
 @click.command("plan", no_args_is_help=True)
@@ -58,6 +57,8 @@ def command(
 
     Exits with 3 when no option satisfies the limits.
     """
+    if vary is not None and explain is not None:
+        raise click.UsageError("--vary and --explain answer different questions: give one.")
     if vary is not None:
         return _vary(file, vary, as_json=as_json)
     from outlay.pipeline import plan_workload, profile_for
@@ -107,24 +108,28 @@ def _asked(plan: Plan, text: str) -> Option:
 
 
 def _vary(file: Path, text: str, *, as_json: bool) -> int:
+    from functools import cache
+
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
     from outlay.report.vary_table import curves_document, print_curves
     from outlay.toml_text import parse_table, read_text
-    from outlay.vary import curves_of, variation_of, with_value
+    from outlay.variation import variation_of, with_value
+    from outlay.vary import curves_of
     from outlay.workload_file import KIND, workload_of
 
     written = read_text(file, KIND)
     table = parse_table(written, str(file))
     variation = variation_of(text)
-    name = str(table.get("name", "training run"))
+    profile = cache(profile_for)  # one profile, one prediction of it
 
-    def plan_at(value: Any) -> tuple[Workload, Plan]:
+    def plan_at(value: Any) -> Plan:
         changed = with_value(table, variation.path, value)
         workload = workload_of(changed, written, str(file), file.parent)
-        return workload, plan_workload(workload, profile_for(workload.step), today=today())
+        return plan_workload(workload, profile(workload.step), today=today())
 
     curves = curves_of(variation, plan_at, tell=tell)
+    name = str(table.get("name", "training run"))
     if as_json:
         print_document(curves_document(name, curves))
     else:

@@ -58,7 +58,8 @@ def _volume_bytes_per_s(offer: Offer) -> Uncertain:
         return feed_rates()["disk_volume"]
     likely = min(volume[0], *limit) if limit else volume[0]
     # More can be bought, up to what the instance takes; the usual is what one gets unasked.
-    return Estimate(low=0.8 * likely, likely=likely, high=max(likely, *limit, 2 * volume[0]))
+    high = max(likely, min(limit)) if limit else 2 * likely
+    return Estimate(low=0.8 * likely, likely=likely, high=high)
 
 
 @cache

@@ -8,7 +8,7 @@ within 4 % of measured speeds (Mohan et al., PVLDB 14(5), 2021, doi 10.14778/344
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,7 +22,8 @@ Rates = Mapping[str, Estimate]
 """The rows of `data/feed_rates.csv` by name."""
 
 _KIND = re.compile(
-    r"(?P<format>jpe?g|png|raw) (?P<width>\d+)(?:x(?P<height>\d+))?(?: to (?P<crop>\d+))?"
+    r"(?P<format>jpe?g|png|raw) (?P<width>[1-9]\d*)(?:x(?P<height>[1-9]\d*))?"
+    r"(?: to (?P<crop>[1-9]\d*))?"
 )
 NOT_DECODED = ("tokens", "ready")
 """Kinds that cost the CPU nothing worth counting: token ids, tensors as they are."""
@@ -58,9 +59,10 @@ def thread_samples_per_s(feed: Feed, rates: Rates) -> Estimate | None:
     given = feed.samples_per_s_per_vcpu
     if given is not None:
         return given if isinstance(given, Estimate) else Estimate.exactly(given)
-    if feed.kind is None or feed.kind.lower() in NOT_DECODED:
+    kind = (feed.kind or "ready").strip().lower()
+    if kind in NOT_DECODED:
         return None
-    match = _KIND.fullmatch(feed.kind.strip().lower())
+    match = _KIND.fullmatch(kind)
     if match is None:
         raise InputError(
             f"data.kind = {feed.kind!r} is no kind of sample.",
@@ -85,32 +87,37 @@ def _image_samples_per_s(match: re.Match[str], rates: Rates) -> Estimate:
     return Estimate(low=at("low"), likely=at("likely"), high=at("high"))
 
 
-def delivered(data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates) -> Delivered:
-    """What reaches the GPUs of a machine: the slowest stage, in the first epoch and later."""
+def delivered(
+    data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates
+) -> Delivered | None:
+    """What reaches the GPUs of a machine: the slowest stage, in the first epoch and later.
+
+    None where nothing is known that could limit it.
+    """
     decoded = _decoded(feed, host, rates)
     first, later = _read(data, feed, host, rates)
-    if first is None and decoded is None:
-        raise InputError(
-            "The input pipeline has no limit that could be worked out.",
-            why="data says something of it, but neither what a sample is nor how large.",
-            fix="Give data.kind or data.decode_per_vcpu, or data.size and data.samples.",
-        )
-    slowest_first = min(filter(None, (decoded, first)), key=_likely)
-    slowest_later = min(filter(None, (decoded, later)), key=_likely)
+    at_first = [stage for stage in (decoded, first) if stage is not None]
+    at_last = [stage for stage in (decoded, later) if stage is not None]
+    if not at_first:
+        return None
+    slowest = min(at_last if epochs > 1.5 else at_first, key=lambda stage: stage[0].likely)
     return Delivered(
-        first=slowest_first[0],
-        later=slowest_later[0],
-        epochs=max(epochs, 1.0),
-        by=(slowest_later if epochs > 1.5 else slowest_first)[1],
+        first=_slowest(at_first), later=_slowest(at_last), epochs=max(epochs, 1.0), by=slowest[1]
+    )
+
+
+def _slowest(stages: Sequence[Stage]) -> Estimate:
+    """The slowest of several stages, at each end of their ranges."""
+    rates = [rate for rate, _ in stages]
+    return Estimate(
+        low=min(rate.low for rate in rates),
+        likely=min(rate.likely for rate in rates),
+        high=min(rate.high for rate in rates),
     )
 
 
 Stage = tuple[Estimate, str]
 """Samples a second of one stage, and the stage in words."""
-
-
-def _likely(stage: Stage) -> float:
-    return stage[0].likely
 
 
 def _decoded(feed: Feed, host: Host, rates: Rates) -> Stage | None:

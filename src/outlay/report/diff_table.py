@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, time
 
 from rich.padding import Padding
 from rich.text import Text
@@ -20,8 +21,8 @@ def print_difference(page: Page, names: tuple[str, str], found: Difference) -> N
     for line in difference_words(names, found):
         page.print(Text(line))
     for title, heads, rows in (
-        ("Inputs", ("key", names[0], names[1]), list(map(_input_row, found.inputs))),
-        ("Lines", ("", "line", names[0], names[1], "change"), list(map(_line_row, found.lines))),
+        ("Inputs", ("key", "first", "second"), list(map(_input_row, found.inputs))),
+        ("Lines", ("", "line", "first", "second", "change"), list(map(_line_row, found.lines))),
     ):
         if rows:
             page.print()
@@ -32,8 +33,9 @@ def print_difference(page: Page, names: tuple[str, str], found: Difference) -> N
 
 def difference_words(names: tuple[str, str], found: Difference) -> Iterator[str]:
     """Both answers, the amount between them, and what became of the first."""
-    for name, option in zip(names, (found.before, found.after), strict=True):
-        yield f"{name}: {_answer(option)}"
+    pairs = zip(("First", "Second"), names, (found.before, found.after), strict=True)
+    for place, name, option in pairs:
+        yield f"{place}, {name}: {_answer(option)}"
     if found.before is None or found.after is None:
         return
     change = found.after.usd - found.before.usd
@@ -72,13 +74,19 @@ def _line_row(change: LineChange) -> tuple[str, ...]:
     return change.mark, change.name, *(usd(amount) if amount else "-" for amount in amounts), moved
 
 
+def _plain(value: object) -> object:
+    """A value of TOML as JSON can have it: a date as its text."""
+    return value.isoformat() if isinstance(value, date | time) else value
+
+
 def difference_document(names: tuple[str, str], found: Difference) -> Document:
     """`outlay diff --json`."""
     return {
         "schema": SCHEMA,
         "files": list(names),
         "inputs": [
-            {"key": one.key, "before": one.before, "after": one.after} for one in found.inputs
+            {"key": one.key, "before": _plain(one.before), "after": _plain(one.after)}
+            for one in found.inputs
         ],
         "before": None if found.before is None else option_document(found.before),
         "after": None if found.after is None else option_document(found.after),

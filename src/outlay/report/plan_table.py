@@ -55,14 +55,14 @@ def _sections(
         yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
     if known:
         yield "Worth knowing", bullets(known)
-    faster = _worthwhile(plan.frontier)
+    faster = _worthwhile(plan)
     if len(faster) > 1:
         title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
         yield title, _frontier(faster, width)
     doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
     cheaper = [one for one in doubtful if _beats(one, plan)]
     if cheaper:
-        yield "Cheaper, but doubtful", _doubtful(cheaper[:5], width)
+        yield "Cheaper, but doubtful", _doubtful(sorted(cheaper[:5], key=_usd), width)
     unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
     if unpriced:
         yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
@@ -142,7 +142,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 str(option.rank),
                 option.offer.provider,
                 option.offer.region,
-                machine_of(option),
+                _told_apart(option),
                 option.tenancy,
                 "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
                 str(option.step.batch_size),
@@ -167,6 +167,13 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
     )  # fmt: skip
 
 
+def _told_apart(option: Option) -> str:
+    """The machine, and what tells the user's own offers apart."""
+    own = f" ({option.offer.instance})" if option.offer.quoted else ""
+    kept = f", {option.keeping}" if option.keeping else ""
+    return f"{machine_of(option)}{own}{kept}"
+
+
 def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
     """What became of an option, and where there is room by how much it lost."""
     chosen = plan.chosen
@@ -187,13 +194,17 @@ def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
     return f"{head + ': ' if head else ''}+{usd(more_usd)}, {pace:.1f}x as fast"
 
 
-def _worthwhile(frontier: Sequence[Option]) -> list[Option]:
+def _worthwhile(plan: Plan) -> list[Option]:
     """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
     kept: list[Option] = []
-    for option in reversed(frontier):
-        if not kept or option.training_s_per_sample <= 0.9 * kept[-1].training_s_per_sample:
+    for option in reversed(plan.frontier):
+        if not kept or _time_s(option, plan) <= 0.9 * _time_s(kept[-1], plan):
             kept.append(option)
     return kept
+
+
+def _time_s(option: Option, plan: Plan) -> float:
+    return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample
 
 
 def _frontier(options: Sequence[Option], width: int) -> Table:
@@ -227,6 +238,10 @@ def _merit_usd(option: Option, plan: Plan) -> float:
 
 def _range(option: Option) -> str:
     return "" if option.cost_usd is None else usd_range(option.cost_usd)
+
+
+def _usd(option: Option) -> float:
+    return option.usd
 
 
 def _doubtful(options: Sequence[Option], width: int) -> Table:
@@ -281,7 +296,7 @@ def _ruled_out(options: Sequence[Option], width: int) -> Table:
         (
             f"{len(members):,}",
             reason,
-            _example(members[0]),
+            _example(next((one for one in members if one.offer.quoted), members[0])),
         )
         for reason, members in sorted(groups.items(), key=lambda group: -len(group[1]))
     ]
@@ -289,7 +304,7 @@ def _ruled_out(options: Sequence[Option], width: int) -> Table:
 
 
 def _example(option: Option) -> str:
-    return f"{machine_of(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
+    return f"{_told_apart(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
 
 
 def _reason(option: Option) -> str:

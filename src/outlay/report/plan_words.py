@@ -112,7 +112,8 @@ def _spent_on(chosen: Option) -> str:
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
     missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
-    return f"Of that {parts}; {per_cent(training)} of its time trains.{missing}"
+    spent = f"Of that {parts}" if parts else "It costs nothing"
+    return f"{spent}; {per_cent(training)} of its time trains.{missing}"
 
 
 def _instead(plan: Plan, chosen: Option) -> str:

@@ -201,7 +201,7 @@ def _vary() -> Schema:
         vary=_TEXT,
         unit={"enum": [WHOLE, PER_MILLION]},
         points=_list_of(point),
-        turns=_list_of(_object(before=_TEXT, after=_TEXT, at=_NUMBER)),
+        turns=_list_of(_object(before=_TEXT, after=_TEXT, at=_or_null(_NUMBER), unit=_TEXT)),
     )
 
 

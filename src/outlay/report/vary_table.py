@@ -27,10 +27,11 @@ def print_curves(page: Page, name: str, curves: Curves) -> None:
     page.print()
     for letter, kind in zip(LETTERS, curves.named, strict=False):
         page.print(Text(f"  {letter}  {kind}"))
-    if len(curves.points) > 2:
+    drawn = list(_drawing(curves))
+    if drawn:
         page.print()
-        for line in _drawing(curves):
-            page.print(muted(line))
+    for line in drawn:
+        page.print(muted(line))
 
 
 def _ends(curves: Curves) -> str:
@@ -43,7 +44,7 @@ def _shown(point: Point) -> str:
 
 def turns(curves: Curves) -> Iterator[str]:
     """The choice from value to value, in words."""
-    last: str | None = None
+    last: str | None = ""
     for point in curves.points:
         if point.chosen != last:
             said = point.chosen or "nothing satisfies the limits"
@@ -51,7 +52,9 @@ def turns(curves: Curves) -> Iterator[str]:
             yield f"From {_shown(point)}: {said}{cost}."
             last = point.chosen
     for turn in curves.turns:
-        yield f"{turn.before} and {turn.after} cost the same at about {turn.at:.3g}."
+        if turn.at is not None:
+            at = f"{turn.at:,.0f}" if turn.at >= 1000 else f"{turn.at:.3g}"
+            yield f"{turn.before} and {turn.after} cost the same at about {at}{turn.unit}."
 
 
 def _table(curves: Curves, width: int) -> Table:
@@ -71,28 +74,43 @@ def _cost(point: Point, kind: str) -> str:
 
 
 def _drawing(curves: Curves) -> Iterator[str]:
-    """The costs over the values, a letter for each machine; the lowest hides the others."""
-    points = curves.points
-    known = [point.costs.get(kind) for point in points for kind in curves.named]
-    amounts = [amount for amount in known if amount is not None]
-    if not amounts:
+    """The costs over the values, a letter for each machine; the first letter hides the others.
+
+    What costs many times more than the rest is left out, so that the rest can be told apart.
+    """
+    points = [point for point in curves.points if point.number is not None]
+    most = _tallest(curves)
+    if len(points) < 3 or most <= 0:
         return
-    most = max(amounts)
-    low, high = points[0].number, points[-1].number
-    span = (high - low) or 1.0
+    numbers = [point.number or 0.0 for point in points]
+    low, span = min(numbers), (max(numbers) - min(numbers)) or 1.0
     grid = [[" "] * WIDTH for _ in range(HEIGHT)]
     for place, kind in reversed(list(enumerate(curves.named))):
-        for point in points:
-            if kind in point.costs:
-                across = round((point.number - low) / span * (WIDTH - 1))
-                down = HEIGHT - 1 - round(point.costs[kind] / most * (HEIGHT - 1))
-                grid[down][across] = LETTERS[place]
+        for point, number in zip(points, numbers, strict=True):
+            usd_there = point.costs.get(kind)
+            if usd_there is not None and usd_there <= most:
+                across = round((number - low) / span * (WIDTH - 1))
+                grid[HEIGHT - 1 - round(usd_there / most * (HEIGHT - 1))][across] = LETTERS[place]
     for down, row in enumerate(grid):
         marked = down % 3 == 0 or down == HEIGHT - 1
         scale = usd(most * (HEIGHT - 1 - down) / (HEIGHT - 1)) if marked else ""
         yield f"{scale:>9} |{''.join(row).rstrip()}"
     yield f"{'':>9} +{'-' * WIDTH}"
-    yield f"{'':>11}{_shown(points[0])}{_shown(points[-1]):>{WIDTH - len(_shown(points[0]))}}"
+    first, last = (_shown(min(points, key=_at)), _shown(max(points, key=_at)))
+    yield f"{'':>11}{first}{last:>{WIDTH - len(first)}}"
+
+
+def _at(point: Point) -> float:
+    return point.number or 0.0
+
+
+def _tallest(curves: Curves) -> float:
+    """The dearest cost worth drawing: no more than eight times what is chosen anywhere."""
+    chosen = [point.usd for point in curves.points if point.usd is not None]
+    costs = [cost for point in curves.points for kind, cost in point.costs.items()
+             if kind in curves.named]  # fmt: skip
+    limit = 8 * max(chosen, default=0.0)
+    return max((cost for cost in costs if cost <= limit), default=0.0)
 
 
 def curves_document(name: str, curves: Curves) -> Document:
@@ -112,6 +130,7 @@ def curves_document(name: str, curves: Curves) -> Document:
             for point in curves.points
         ],
         "turns": [
-            {"before": turn.before, "after": turn.after, "at": turn.at} for turn in curves.turns
+            {"before": turn.before, "after": turn.after, "at": turn.at, "unit": turn.unit}
+            for turn in curves.turns
         ],
     }

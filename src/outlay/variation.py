@@ -1,0 +1,210 @@
+"""What to vary in a workload file, and the values to give it.
+
+sessions=1..12    data.size=100GB..2TB    machine.desktop.purchase=1500,2000,2500
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outlay.errors import InputError
+from outlay.units import duration_s, size_bytes
+
+SHORT = {
+    "sessions": "usage.sessions_per_month",
+    "hours": "usage.hours_per_day",
+    "machines": "usage.machines",
+    "setup": "usage.setup",
+    "idle": "usage.idle",
+    "budget": "limits.budget",
+    "deadline": "limits.deadline",
+    "epochs": "length.epochs",
+    "samples": "length.samples",
+    "batch": "step.batch_size",
+    "size": "data.size",
+    "preparation": "data.preparation",
+    "checkpoint": "checkpoint.size",
+    "interval": "checkpoint.interval",
+}
+"""Inputs that people vary, and where they stand in the file."""
+MOST = 24
+"""Whole numbers in a range that are all tried; of wider ranges a dozen values is."""
+POINTS = 12
+
+_NAMED = {"machine": "name", "provider": "name", "stored": "name", "offer": "instance"}
+"""Tables that stand in a file more than once, and the key that tells them apart."""
+_LISTS = frozenset({"gpus", "providers", "regions", "instances", "tenancies"})
+"""Keys of [consider], [leave_out] and [prefer] that hold a list: one value becomes one of one."""
+_QUANTITY = re.compile(r"(?P<number>[-+]?[0-9][0-9_]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?) *(?P<unit>.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """What to vary, and the values to give it."""
+
+    path: str
+    """Where it stands in the file."""
+    values: tuple[Any, ...]
+    """As they would be written there."""
+    numbers: tuple[float | None, ...]
+    """The same as plain numbers in one unit, for curves; None for words."""
+    unit: str = ""
+    is_whole: bool = False
+    """Whether only whole numbers make sense."""
+
+    def written(self, number: float) -> Any:
+        """A number between the values, as it would be written."""
+        return f"{number:.6g}{self.unit}" if self.unit else number
+
+
+def variation_of(text: str) -> Variation:
+    """`sessions=1..12` as what to vary and the values to give it."""
+    name, equals, said = (part.strip() for part in text.partition("="))
+    if not equals or not name or not said:
+        raise InputError(
+            f"--vary {text!r} says not what to vary and how.",
+            fix="Write for example --vary sessions=1..12 or --vary data.size=100GB,500GB.",
+        )
+    path = SHORT.get(name, name)
+    if ".." in said:
+        return _ranged(path, said, text)
+    return _listed(path, [part.strip() for part in said.split(",")])
+
+
+def _ranged(path: str, said: str, text: str) -> Variation:
+    first, _, last = (part.strip() for part in said.partition(".."))
+    low, high = _QUANTITY.fullmatch(first), _QUANTITY.fullmatch(last)
+    if low is None or high is None:
+        raise InputError(
+            f"--vary {text!r} has a range that is not of numbers.",
+            fix="Write for example 1..12, 100GB..900GB or 0.5..2.",
+        )
+    unit = low["unit"].strip() or high["unit"].strip()
+    ratio = _ratio(high["unit"].strip() or unit, unit)
+    if ratio is None:
+        raise InputError(
+            f"--vary {text!r} has a range in two units.",
+            fix=f"Write both ends in {unit}, or list the values with commas between.",
+        )
+    ends = sorted((_number(low["number"]), _number(high["number"]) * ratio))
+    whole = all(end == int(end) for end in ends) and not unit
+    numbers = _between(ends[0], ends[1], whole=whole)
+    return Variation(
+        path=path,
+        values=tuple(f"{number:.10g}{unit}" if unit else number for number in numbers),
+        numbers=tuple(map(float, numbers)),
+        unit=unit,
+        is_whole=whole,
+    )
+
+
+def _listed(path: str, parts: Sequence[str]) -> Variation:
+    matches = [_QUANTITY.fullmatch(part) for part in parts]
+    unit = next((match["unit"].strip() for match in matches if match), "")
+    numbers: list[float | None] = []
+    for match in matches:
+        ratio = None if match is None else _ratio(match["unit"].strip(), unit)
+        known = match is not None and ratio is not None
+        numbers.append(_number(match["number"]) * ratio if known else None)  # type: ignore[index,operator]
+    comparable = all(number is not None for number in numbers)
+    return Variation(
+        path=path,
+        values=tuple(map(_written, parts)),
+        numbers=tuple(numbers if comparable else [None] * len(parts)),
+        unit=unit if comparable else "",
+        is_whole=all(isinstance(_written(part), int) for part in parts),
+    )
+
+
+def _ratio(unit: str, other: str) -> float | None:
+    """One unit in another; None where they measure different things."""
+    if unit == other:
+        return 1.0
+    for read in (size_bytes, duration_s):
+        try:
+            return read(f"1{unit}") / read(f"1{other}")
+        except InputError:
+            continue
+    return None
+
+
+def _number(text: str) -> float:
+    return float(text.replace("_", ""))
+
+
+def _between(low: float, high: float, *, whole: bool) -> list[float]:
+    """Every whole number of a short range; else a dozen, by ratio where it spans decades."""
+    if low == high:
+        return [int(low) if whole else low]
+    if whole and high - low <= MOST:
+        return [*range(int(low), int(high) + 1)]
+    steps = [step / (POINTS - 1) for step in range(1, POINTS - 1)]
+    if low > 0 and high / low > 20:
+        inner = [_rounded(low * (high / low) ** step, high - low) for step in steps]
+    else:
+        inner = [_rounded(low + (high - low) * step, high - low) for step in steps]
+    found = [low, *(value for value in inner if low < value < high), high]
+    return sorted({int(value) for value in found}) if whole else found
+
+
+def _rounded(value: float, span: float) -> float:
+    """Three figures are enough to vary by; of a narrow range, three of its width."""
+    step = 10.0 ** (len(str(int(abs(span)))) - 3) if span >= 1 else 0.0
+    coarse = float(f"{value:.3g}")
+    return coarse if abs(coarse - value) < span / 100 or not step else round(value / step) * step
+
+
+def _written(text: str) -> Any:
+    """A value as TOML would have it: a number, yes or no, or a text."""
+    if text in ("true", "false"):
+        return text == "true"
+    for read in (int, float):
+        try:
+            return read(text.replace("_", ""))
+        except ValueError:
+            continue
+    return text
+
+
+def with_value(table: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """The tables of a workload file with one value put in its place."""
+    changed = copy.deepcopy(table)
+    keys = path.split(".")
+    inner: Any = changed
+    for depth, key in enumerate(keys[:-1]):
+        inner = _entered(inner, key, keys[: depth + 1], path)
+    if isinstance(inner, list):
+        raise _no_such(path, "it is a list: say which by its name")
+    if not isinstance(inner, dict):
+        raise _no_such(path, f"{keys[-2]!r} is no table")
+    inner[keys[-1]] = [value] if keys[-1] in _LISTS and not isinstance(value, int) else value
+    return changed
+
+
+def _entered(inner: Any, key: str, so_far: Sequence[str], path: str) -> Any:
+    if isinstance(inner, list):
+        name = _NAMED.get(so_far[0], "name")
+        for one in inner:
+            if str(one.get(name, "")).lower() == key.lower():
+                return one
+        if key.isdecimal() and 1 <= int(key) <= len(inner):
+            return inner[int(key) - 1]
+        known = ", ".join(repr(one.get(name, place)) for place, one in enumerate(inner, 1))
+        raise _no_such(path, f"there is no [[{so_far[0]}]] {key!r}; there are {known}")
+    if not isinstance(inner, dict):
+        raise _no_such(path, f"{so_far[-2]!r} is no table")
+    if key in _NAMED and key not in inner:
+        raise _no_such(path, f"the file has no [[{key}]]")
+    return inner.setdefault(key, {})
+
+
+def _no_such(path: str, why: str) -> InputError:
+    return InputError(
+        f"--vary cannot find {path!r} in the file.",
+        why=f"{why[0].upper()}{why[1:]}.",
+        fix=f"Write the table and the key, as in data.size, or one of: {', '.join(SHORT)}.",
+    )
