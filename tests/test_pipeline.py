@@ -463,7 +463,9 @@ def test_habits_are_the_rows_of_the_assumptions():
 def test_a_plan_says_what_it_assumed():
     said = " ".join(planned("[consider]\nmax_gpus = 1").assumptions)
     assert "No dataset size is given" in said
-    assert "interrupted" in said
+    assert "interrupted" not in said  # the rate of its one spot offer is published
+    rented = '[[offer]]\nprovider = "acme"\ngpu = "T4"\nspot_per_hour = 1'
+    assert "interrupted 4 times a month (guess)" in " ".join(planned(rented).assumptions)
     assert "Several GPUs" not in said
     assert "to set up the environment" not in said
     assert "Several GPUs" in " ".join(planned().assumptions)

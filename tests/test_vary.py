@@ -7,16 +7,8 @@ from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.errors import InputError
 from outlay.plan import Plan, choose, rank_options
 from outlay.units import HOUR_S
-from outlay.vary import (
-    CURVES,
-    PER_MILLION,
-    SHORT,
-    WHOLE,
-    curves_of,
-    kind_of,
-    variation_of,
-    with_value,
-)
+from outlay.variation import SHORT, variation_of, with_value
+from outlay.vary import CURVES, PER_MILLION, WHOLE, curves_of, kind_of
 from outlay.workload import Limits
 
 # --- what to vary, and how ---
@@ -78,8 +70,30 @@ def test_a_list_is_taken_as_it_is_written():
     assert values("7") == [7]
 
 
-def test_words_are_numbered_by_their_place():
-    assert variation_of("data.storage=volume,object,disk").numbers == (0, 1, 2)
+def test_words_have_no_numbers():
+    assert variation_of("data.storage=volume,object,disk").numbers == (None, None, None)
+
+
+def test_units_of_a_list_count():
+    assert variation_of("size=500GB,1TB").numbers == (500, 1000)
+    # 30 min and 2 h, in minutes
+    assert variation_of("interval=30m,2h").numbers == (30, 120)
+
+
+def test_a_range_may_go_from_one_unit_to_a_larger_one():
+    found = variation_of("data.size=100GB..2TB")
+    assert (found.values[0], found.values[-1]) == ("100GB", "2000GB")
+
+
+def test_the_ends_of_a_range_are_tried_as_they_are():
+    found = variation_of("samples=1234567..9876543").values
+    assert (found[0], found[-1]) == (1234567, 9876543)
+    assert len(variation_of("samples=1000000..1000100").values) == 12
+
+
+def test_a_list_in_the_file_takes_one_value():
+    table = {"consider": {"gpus": ["T4"]}}
+    assert with_value(table, "consider.gpus", "A10") == {"consider": {"gpus": ["A10"]}}
 
 
 @pytest.mark.parametrize("text", ["sessions", "sessions=", "=1..2", "", "="])
@@ -179,7 +193,7 @@ def quote(name, usd, **said):
 
 
 def curves(text, plan_at):
-    return curves_of(variation_of(text), lambda value: (None, plan_at(value)))
+    return curves_of(variation_of(text), plan_at)
 
 
 def flat_and_steep(sessions):
@@ -192,14 +206,14 @@ def test_the_choice_turns_where_the_costs_meet():
     (turn,) = found.turns
     # 10 + 7 n = 20 + 4.2 n: n = 10 / 2.8 = 3.571
     assert turn.at == pytest.approx(10 / 2.8)
-    assert (turn.before, turn.after) == ("acme steep on-demand", "acme flat on-demand")
+    assert (turn.before, turn.after) == ("steep at acme on-demand", "flat at acme on-demand")
     assert found.unit == WHOLE
     chosen = [point.chosen for point in found.points]
-    assert chosen == ["acme steep on-demand"] * 3 + ["acme flat on-demand"] * 9
+    assert chosen == ["steep at acme on-demand"] * 3 + ["flat at acme on-demand"] * 9
     # 10 + 7 x 1 and 20 + 4.2 x 12
     assert (found.points[0].usd, found.points[-1].usd) == pytest.approx((17.0, 70.4))
     assert found.points[3].costs == pytest.approx(
-        {"acme steep on-demand": 38.0, "acme flat on-demand": 36.8}
+        {"steep at acme on-demand": 38.0, "flat at acme on-demand": 36.8}
     )
 
 
@@ -211,7 +225,7 @@ def test_on_a_straight_line_the_values_tried_do_not_matter():
 def test_one_choice_all_along_is_no_turn():
     found = curves("sessions=4..12", flat_and_steep)
     assert found.turns == ()
-    assert found.named == ("acme flat on-demand", "acme steep on-demand")
+    assert found.named == ("flat at acme on-demand", "steep at acme on-demand")
 
 
 def test_where_nothing_can_be_taken_nothing_is_chosen():
@@ -220,7 +234,7 @@ def test_where_nothing_can_be_taken_nothing_is_chosen():
         return a_plan(quote("one", 10.0, limits=limits))
 
     found = curves("budget=5,15", plan_at)
-    assert [point.chosen for point in found.points] == [None, "acme one on-demand"]
+    assert [point.chosen for point in found.points] == [None, "one at acme on-demand"]
     assert [point.usd for point in found.points] == [None, 10.0]
     assert found.turns == ()
 
@@ -235,9 +249,11 @@ def test_different_work_is_compared_by_a_million_samples():
     found = curves("x=1", plan_at)
     assert found.unit == PER_MILLION
     (point,) = found.points
-    assert point.chosen == "acme fast on-demand"
+    assert point.chosen == "fast at acme on-demand"
     # $10 for a million; $20 for four
-    assert point.costs == pytest.approx({"acme slow on-demand": 10.0, "acme fast on-demand": 5.0})
+    assert point.costs == pytest.approx(
+        {"slow at acme on-demand": 10.0, "fast at acme on-demand": 5.0}
+    )
 
 
 def test_only_training_is_in_the_price_of_a_million_samples():
@@ -249,7 +265,7 @@ def test_only_training_is_in_the_price_of_a_million_samples():
         return a_plan(option, quote("fast", 20.0, samples=4e6))
 
     (point,) = curves("x=1", plan_at).points
-    assert point.costs["acme slow on-demand"] == pytest.approx(6.0)
+    assert point.costs["slow at acme on-demand"] == pytest.approx(6.0)
 
 
 def test_a_kind_of_machine_costs_what_its_cheapest_place_does():
@@ -258,7 +274,7 @@ def test_a_kind_of_machine_costs_what_its_cheapest_place_does():
         return an_option(usd, offer=offer)
 
     (point,) = curves("x=1", lambda _: a_plan(bundled(3, "here"), bundled(2, "there"))).points
-    assert point.costs == {"1x T4 acme on-demand": 2}
+    assert point.costs == {"1x T4 at acme on-demand": 2}
 
 
 def test_what_cannot_be_taken_has_a_curve_only_where_the_user_wrote_it():
@@ -268,12 +284,12 @@ def test_what_cannot_be_taken_has_a_curve_only_where_the_user_wrote_it():
         return a_plan(dear, quote("mine", 8.0, limits=limits))
 
     (point,) = curves("x=1", plan_at).points
-    assert point.costs == {"acme mine on-demand": 8.0}
+    assert point.costs == {"mine at acme on-demand": 8.0}
 
 
 def test_kinds_are_told_apart_by_where_things_are_kept():
     option = quote("box", 1.0, keeping="images at aws")
-    assert kind_of(option) == "acme box on-demand, images at aws"
+    assert kind_of(option) == "box at acme on-demand, images at aws"
 
 
 def test_as_many_curves_as_can_be_read():
@@ -282,14 +298,14 @@ def test_as_many_curves_as_can_be_read():
 
     found = curves("x=1..3", plan_at)
     # the choice, and the nearest of the others
-    assert found.named == tuple(f"acme box {place} on-demand" for place in range(CURVES))
+    assert found.named == tuple(f"box {place} at acme on-demand" for place in range(CURVES))
 
 
 def test_what_is_tried_is_told():
     said = []
     curves_of(
         variation_of("sessions=1..2"),
-        lambda value: (None, flat_and_steep(value)),
+        flat_and_steep,
         tell=said.append,
     )
     assert said == ["usage.sessions_per_month = 1 ...", "usage.sessions_per_month = 2 ..."]
@@ -298,4 +314,30 @@ def test_what_is_tried_is_told():
 def test_costs_of_a_kind_are_those_of_its_bill():
     option = quote("box", 3.0, cost=a_cost(3.0))
     (point,) = curves("x=1", lambda _: a_plan(option)).points
-    assert (point.usd, point.costs) == (3.0, {"acme box on-demand": 3.0})
+    assert (point.usd, point.costs) == (3.0, {"box at acme on-demand": 3.0})
+
+
+def test_words_have_no_crossing():
+    found = curves("kind=a,b", lambda word: flat_and_steep({"a": 1, "b": 9}[word]))
+    assert [turn.at for turn in found.turns] == [None]
+
+
+def test_a_turn_by_a_limit_is_no_equal_cost():
+    def plan_at(hours):
+        limits = Limits(deadline_s=hours * HOUR_S)
+        slow = quote("slow", 5.0, time_s=6 * HOUR_S, limits=limits)
+        return a_plan(slow, quote("fast", 9.0, time_s=HOUR_S, limits=limits))
+
+    (turn,) = curves("deadline=4,8", plan_at).turns
+    assert (turn.before, turn.after, turn.at) == (
+        "fast at acme on-demand",
+        "slow at acme on-demand",
+        None,
+    )
+
+
+def test_a_curve_that_bends_is_followed():
+    # 100 / x meets 20 at 5; a straight line from 1 (100) to 100 (1) would meet it near 81
+    found = curves("x=1.0,100.5", lambda x: a_plan(quote("bent", 100 / x), quote("flat", 20.0)))
+    (turn,) = found.turns
+    assert turn.at == pytest.approx(5, rel=0.05)

@@ -240,7 +240,10 @@ def _why_not(
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale
-    return _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
+    said = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
+    if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
+        said += ", what is not priced counted as usual"
+    return said
 
 
 def _too_big(option: Option) -> str:

@@ -91,14 +91,14 @@ def _ranged(path: str, said: str, text: str) -> Variation:
             fix=f"Write both ends in {unit}, or list the values with commas between.",
         )
     ends = sorted((_number(low["number"]), _number(high["number"]) * ratio))
-    whole = all(end == int(end) for end in ends) and not unit
+    whole = all(end == int(end) for end in ends)
     numbers = _between(ends[0], ends[1], whole=whole)
     return Variation(
         path=path,
         values=tuple(f"{number:.10g}{unit}" if unit else number for number in numbers),
         numbers=tuple(map(float, numbers)),
         unit=unit,
-        is_whole=whole,
+        is_whole=whole and not unit,
     )
 
 

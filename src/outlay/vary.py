@@ -14,7 +14,7 @@ from outlay.variation import Variation
 
 CURVES = 8
 WHOLE, PER_MILLION = "dollars", "dollars for training a million samples"
-HALVINGS = 4
+HALVINGS = 6
 """How often the interval in which a choice turns is halved before a straight line is drawn."""
 
 PlanAt = Callable[[Any], Plan]

@@ -58,7 +58,7 @@ def test_document_has_the_choices_the_inputs_and_the_lines(outlay, files):
     assert document["files"] == ["a.toml", "b.toml"]
     assert document["inputs"] == [
         {"key": "usage.setup", "before": "30m", "after": "1h"},
-        {"key": "offer.two.price_per_hour", "before": 3.0, "after": 1.0},
+        {"key": "offer.south two.price_per_hour", "before": 3.0, "after": 1.0},
     ]
     assert document["before"]["provider"] == "north"
     assert document["after"]["provider"] == "south"
@@ -77,8 +77,8 @@ def test_document_has_the_choices_the_inputs_and_the_lines(outlay, files):
 
 def test_the_answers_come_before_the_tables(outlay, files):
     lines = outlay("diff", *files(CHEAPER)).out.splitlines()
-    assert lines[0] == "a.toml: 1x T4 at north (one), on-demand: $13.00 in 6.5 h."
-    assert lines[1] == "b.toml: 1x T4 at south (two), on-demand: $6.50 in 6.5 h."
+    assert lines[0] == "First, a.toml: 1x T4 at north (one), on-demand: $13.00 in 6.5 h."
+    assert lines[1] == "Second, b.toml: 1x T4 at south (two), on-demand: $6.50 in 6.5 h."
     assert lines[2] == "Amount: -$6.50 ($13.00 -> $6.50), time 6.5 h -> 6.5 h."
     stayed = "The first choice, in the second file: 1x T4 at north (one), on-demand: $13.00 in"
     assert lines[3].startswith(stayed)
@@ -135,7 +135,7 @@ def test_no_line_is_too_long_and_no_figure_is_cut(outlay, files, monkeypatch, wi
     assert "…" not in shown
     rows = [line.split() for line in shown.splitlines()]
     assert ["usage.setup", "30m", "1h"] in rows
-    assert ["offer.two.price_per_hour", "3.0", "1.0"] in rows
+    assert ["offer.south", "two.price_per_hour", "3.0", "1.0"] in rows
     assert ["~", "compute", "$12.00", "$6.00", "-$6.00"] in rows
 
 

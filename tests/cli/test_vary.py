@@ -37,7 +37,7 @@ registry_per_gb_month = 0.10
 name = "flat"
 registry_per_gb_month = 0.20
 """
-STEEP, FLAT = "steep one on-demand", "flat two on-demand"
+STEEP, FLAT = "one at steep on-demand", "two at flat on-demand"
 HOURS = 'time = "6h30m"\nhours_are_equal = true'
 
 
