@@ -35,6 +35,8 @@ PERCENTILE_90 = 1.2815515594
 """Standard deviations from the middle to the 10th and the 90th percentile."""
 SHARED = 0.5
 # Assumes: half of the variance of one family of inputs is common to all its members.
+_KEPT = 1024
+"""Drawn inputs that are kept for the next option that asks."""
 _MANY = 200.0
 """Events from which their number is taken to be normally distributed."""
 
@@ -81,6 +83,8 @@ class Draws:
     size: int = DRAWS
     seed: int = SEED
     _known: dict[str, Array] = field(default_factory=dict)
+    _drawn: dict[tuple[str, Estimate], Array] = field(default_factory=dict)
+    """What was asked for before: most options share most inputs."""
 
     def of(self, name: str, value: Uncertain) -> Number:
         """Two half log-normals that meet at `likely`, with 10th and 90th percentile as given.
@@ -89,7 +93,13 @@ class Draws:
         """
         if not isinstance(value, Estimate) or value.low == value.high:
             return value.likely if isinstance(value, Estimate) else value
-        return spread_over(value, self.normal(name))
+        key = (name, value)
+        if key not in self._drawn:
+            drawn = spread_over(value, self.normal(name))
+            if len(self._drawn) >= _KEPT:
+                return drawn
+            self._drawn[key] = drawn
+        return self._drawn[key]
 
     def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
         """Poisson, around a log-normal mean where that strays, too."""
@@ -225,9 +235,11 @@ def _normal_strata(size: int) -> Array:
 
 def _poisson(mean: Array, even: Array) -> Array:
     """The number of events at each draw's mean, by the inverse of the cumulative distribution."""
-    normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
-    count = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)  # where there are many
     few = mean <= _MANY
+    if few.all():
+        return _few(mean, even)
+    normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
+    count = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)
     count[few] = _few(mean[few], even[few])
     return count
 
