@@ -66,8 +66,14 @@ class Option:
     notes: tuple[str, ...] = ()
     rank: int = 0
     on_frontier: bool = False
-    why_not: str | None = None
+    reason: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
+    """Says why it is not the one to take, when somebody asks."""
     _ranges: dict[int, Ranges] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it is not the one to take, in words; None for the choice itself."""
+        return None if self.reason is None else self.reason()
 
     @property
     def fits(self) -> bool:

@@ -48,13 +48,15 @@ def plan_workload(workload: Workload, profile: Profile | None = None, *, today: 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
     """Without the garbage collector: what a plan is made of lives to its end, and looking for
-    garbage among it takes as long as making it."""
+    garbage among it takes as long as making it. It has no cycles, so that it needs no collector
+    to be freed, and is left out of later rounds."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
             gc.enable()
 
 

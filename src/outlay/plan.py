@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nsmallest
 
 from outlay.chance import LIKELY
@@ -71,15 +72,17 @@ def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
     time), the cost of training a million samples takes the place of the cost.
     """
     scale = _whole if equal_work(options) else _per_sample
-    ordered = sorted(options, key=lambda option: _order(option, scale))
-    chosen = choose(ordered)
-    frontier = _frontier([option for option in ordered if option.sound], scale)
+    placed = sorted((_order(option, scale), place) for place, option in enumerate(options))
+    ordered = [options[place] for _, place in placed]
+    sound = [options[place] for (group, *_), place in placed if group == 0]
+    chosen = sound[0] if sound else None
+    frontier = _frontier(sound, scale)
     return tuple(
         replace(
             option,
             rank=rank,
             on_frontier=id(option) in frontier,
-            why_not=_why_not(option, chosen, scale, on_frontier=id(option) in frontier),
+            reason=partial(_why_not, option, chosen, scale, on_frontier=id(option) in frontier),
         )
         for rank, option in enumerate(ordered, 1)
     )
