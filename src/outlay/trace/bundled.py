@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,16 @@ def bundled_profiles() -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(_ENDING) for path in _FOLDER.glob(f"*{_ENDING}")))
 
 
+@lru_cache(maxsize=16)
+def _bundled(name: str) -> Profile:
+    """Read once, so that what is predicted from it is predicted once."""
+    return read_profile(_FOLDER / f"{name}{_ENDING}")
+
+
 def find_profile(name: str) -> Profile:
     """A bundled profile by its name, or a saved one by its path."""
     if name in bundled_profiles():
-        return read_profile(_FOLDER / f"{name}{_ENDING}")
+        return _bundled(name)
     if Path(name).suffix in (".json", ".gz"):
         return read_profile(Path(name))
     raise NotKnown(
