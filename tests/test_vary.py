@@ -341,3 +341,10 @@ def test_a_curve_that_bends_is_followed():
     found = curves("x=1.0,100.5", lambda x: a_plan(quote("bent", 100 / x), quote("flat", 20.0)))
     (turn,) = found.turns
     assert turn.at == pytest.approx(5, rel=0.05)
+
+
+def test_a_star_is_every_one_of_a_repeated_table():
+    table = {"machine": [{"name": "a"}, {"name": "b", "years": 3}]}
+    assert with_value(table, "machine.*.years", 2) == {
+        "machine": [{"name": "a", "years": 2}, {"name": "b", "years": 2}]
+    }

@@ -1,6 +1,7 @@
 """What to vary in a workload file, and the values to give it.
 
 sessions=1..12    data.size=100GB..2TB    machine.desktop.purchase=1500,2000,2500
+    machine.*.utilisation=0.05..0.6
 """
 
 from __future__ import annotations
@@ -173,16 +174,24 @@ def _written(text: str) -> Any:
 def with_value(table: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """The tables of a workload file with one value put in its place."""
     changed = copy.deepcopy(table)
-    keys = path.split(".")
-    inner: Any = changed
-    for depth, key in enumerate(keys[:-1]):
-        inner = _entered(inner, key, keys[: depth + 1], path)
-    if isinstance(inner, list):
-        raise _no_such(path, "it is a list: say which by its name")
-    if not isinstance(inner, dict):
-        raise _no_such(path, f"{keys[-2]!r} is no table")
-    inner[keys[-1]] = [value] if keys[-1] in _LISTS and not isinstance(value, int) else value
+    _put(changed, path.split("."), 0, path, value)
     return changed
+
+
+def _put(inner: Any, keys: Sequence[str], depth: int, path: str, value: Any) -> None:
+    """Go on along the keys; `*` is every one of a repeated table."""
+    key = keys[depth]
+    if isinstance(inner, list) and key == "*" and depth + 1 < len(keys):
+        for one in inner:
+            _put(one, keys, depth + 1, path, value)
+    elif depth + 1 < len(keys):
+        _put(_entered(inner, key, keys[: depth + 1], path), keys, depth + 1, path, value)
+    elif isinstance(inner, dict):
+        inner[key] = [value] if key in _LISTS and not isinstance(value, int) else value
+    elif isinstance(inner, list):
+        raise _no_such(path, "it is a list: say which by its name, or * for all of them")
+    else:
+        raise _no_such(path, f"{keys[depth - 1]!r} is no table")
 
 
 def _entered(inner: Any, key: str, so_far: Sequence[str], path: str) -> Any:

@@ -20,6 +20,8 @@ from outlay.workload import Workload
 
 BEST = 10
 INDENT = 2
+NAME_WIDTH = 24
+"""Characters of an own offer's name in a table."""
 WIDE = 148
 """Columns from which the table of the best has room for more than figures."""
 
@@ -169,7 +171,9 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
 
 def _told_apart(option: Option) -> str:
     """The machine, and what tells the user's own offers apart."""
-    own = f" ({option.offer.instance})" if option.offer.quoted else ""
+    name = option.offer.instance
+    short = name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1].rstrip()}…"
+    own = f" ({short})" if option.offer.quoted else ""
     kept = f", {option.keeping}" if option.keeping else ""
     return f"{machine_of(option)}{own}{kept}"
 
