@@ -1,7 +1,7 @@
 """What to vary in a workload file, and the values to give it.
 
-sessions=1..12    data.size=100GB..2TB    machine.desktop.purchase=1500,2000,2500
-    machine.*.utilisation=0.05..0.6
+`sessions=1..12`, `data.size=100GB..2TB`, `machine.desktop.purchase=1500,2000,2500`,
+`machine.*.utilisation=0.05..0.6`.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 _mark(option, plan, wide=width >= WIDE),
             )
         )
-    drop = ["region", "$/M", "step", "batch", "range", "$/h", "#"]
+    drop = ["region", "$/M", "step", "batch", "#", "$/h", "range"]
     if plan.ranked_by != "cost":
         drop.remove("$/M")
     return table(
@@ -189,7 +189,7 @@ def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
         return f"doubtful: {option.doubts[0]}"
     head = "frontier" if option.on_frontier else ""
     if option.cost is not None and option.cost.usual_usd > 0.01 * option.usd:
-        unpriced = f"not all priced (+{usd(option.cost.usual_usd)}?)"
+        unpriced = f"+{usd(option.cost.usual_usd)} not priced"
         head = f"{head}, {unpriced}" if head else unpriced
     if chosen is None or not wide:
         return head
