@@ -195,6 +195,8 @@ def test_interrupted_it_leaves_no_process_behind(tmp_path: Path, number: signal.
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # Shells have what they run in the background ignore SIGINT; this one is to heed it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     pid = tmp_path / "pid"
     for _ in range(300):
