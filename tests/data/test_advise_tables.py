@@ -98,7 +98,7 @@ def yearly_ratios(condition=None, since="2000-01-01"):
 
 def test_drift_of_card_prices_is_what_the_table_shows():
     ratios, row = yearly_ratios(), taken()["card_price_drift_per_year"]
-    assert len(ratios) == 40
+    assert len(ratios) == 39
     assert float(row["low"]) == pytest.approx(ratios[4], abs=0.005)
     assert float(row["high"]) == pytest.approx(ratios[-5], abs=0.005)
 
