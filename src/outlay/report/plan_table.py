@@ -20,6 +20,8 @@ from outlay.workload import Workload
 
 BEST = 10
 INDENT = 2
+NARROW = 100
+"""Columns below which words are kept short."""
 NAME_WIDTH = 24
 """Characters of an own offer's name in a table."""
 WIDE = 148
@@ -153,7 +155,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 usd(option.usd),
                 _range(option),
                 usd(option.training_usd_per_million_samples),
-                _mark(option, plan, wide=width >= WIDE),
+                _mark(option, plan, width),
             )
         )
     drop = ["region", "$/M", "step", "batch", "#", "$/h", "range"]
@@ -178,7 +180,7 @@ def _told_apart(option: Option) -> str:
     return f"{machine_of(option)}{own}{kept}"
 
 
-def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
+def _mark(option: Option, plan: Plan, width: int) -> str:
     """What became of an option, and where there is room by how much it lost."""
     chosen = plan.chosen
     if chosen is not None and option.rank == chosen.rank:
@@ -189,9 +191,9 @@ def _mark(option: Option, plan: Plan, *, wide: bool) -> str:
         return f"doubtful: {option.doubts[0]}"
     head = "frontier" if option.on_frontier else ""
     if option.cost is not None and option.cost.usual_usd > 0.01 * option.usd:
-        unpriced = f"+{usd(option.cost.usual_usd)} not priced"
+        unpriced = f"+{usd(option.cost.usual_usd)}{' not priced' if width >= NARROW else '?'}"
         head = f"{head}, {unpriced}" if head else unpriced
-    if chosen is None or not wide:
+    if chosen is None or width < WIDE:
         return head
     more_usd = _merit_usd(option, plan) - _merit_usd(chosen, plan)
     pace = chosen.training_s_per_sample / option.training_s_per_sample
