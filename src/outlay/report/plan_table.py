@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -327,6 +327,11 @@ def _reason(option: Option) -> str:
     return "over budget" if not option.within_budget else "too late"
 
 
-def bullets(lines: Iterable[str]) -> Group:
-    """A list of remarks."""
-    return Group(*(muted(f"- {line}") for line in lines))
+def bullets(lines: Iterable[str]) -> Table:
+    """A list of remarks; what is folded stands under its words, not under the dash."""
+    made = Table.grid(padding=(0, 1, 0, 0))
+    made.add_column(width=1)
+    made.add_column(overflow="fold")
+    for line in lines:
+        made.add_row(muted("-"), muted(line))
+    return made
