@@ -48,36 +48,6 @@ def test_scaled_by_a_negative_factor_is_refused():
         span(1, 2, 3).scaled(-1)
 
 
-def test_times_combines_independent_errors_as_the_root_of_squares():
-    # 0.3 and 0.4 off make sqrt(0.09 + 0.16) = 0.5 off: 10 x 2 = 20, less and more by 10
-    product = span(7, 10, 13).times(span(1.2, 2, 2.8))
-    assert product.low == pytest.approx(10)
-    assert product.likely == 20
-    assert product.high == pytest.approx(30)
-
-
-def test_times_something_exact_is_scaling():
-    assert span(1, 2, 4).times(exactly(10)).low == pytest.approx(10)
-    assert span(1, 2, 4).times(exactly(10)).high == pytest.approx(40)
-
-
-def test_times_zero_keeps_what_may_be():
-    # Likely none, but up to 3 at up to 2 each.
-    assert span(0, 0, 3).times(span(1, 1, 2)) == span(0, 0, 6)
-
-
-def test_times_never_falls_below_zero():
-    assert span(0, 1, 2).times(span(0, 1, 2)).low == 0
-
-
-@given(usual_estimates, usual_estimates)
-@settings(deadline=None)
-def test_times_is_in_order_and_within_the_extremes(one, other):
-    product = one.times(other)
-    assert product.low <= product.likely <= product.high
-    assert product.high <= one.high * other.high * (1 + 1e-9)
-
-
 def test_total_of_nothing_is_zero():
     assert total([]) == exactly(0.0)
 

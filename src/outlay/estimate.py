@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -24,26 +23,9 @@ class Estimate:
         """A figure without uncertainty, such as a quoted price."""
         return cls(low=value, likely=value, high=value)
 
-    @classmethod
-    def within(cls, likely: float, *, down_fraction: float, up_fraction: float) -> Estimate:
-        """`likely` with a range given as fractions of it."""
-        return cls(low=likely * (1 - down_fraction), likely=likely, high=likely * (1 + up_fraction))
-
     def scaled(self, factor: float) -> Estimate:
         """All three figures times a factor that is known exactly and not negative."""
         return Estimate(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
-
-    def times(self, other: Estimate) -> Estimate:
-        """The product of two figures whose errors have nothing to do with each other.
-
-        Relative deviations are combined as the root of the sum of their squares.
-        """
-        likely = self.likely * other.likely
-        if likely == 0:
-            return Estimate(low=0.0, likely=0.0, high=self.high * other.high)
-        down = math.hypot(1 - self.low / self.likely, 1 - other.low / other.likely)
-        up = math.hypot(self.high / self.likely - 1, other.high / other.likely - 1)
-        return Estimate(low=likely * max(1 - down, 0.0), likely=likely, high=likely * (1 + up))
 
     def plus(self, other: Estimate) -> Estimate:
         """The sum of two figures whose errors go together (the widest honest range)."""

@@ -17,7 +17,6 @@ from outlay.predict.run import (
     pace_of,
     run_of,
     steps,
-    training_time_s,
 )
 from outlay.units import DAY_S, HOUR_S, MONTH_S
 from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Usage
@@ -74,12 +73,12 @@ def test_steps_of_a_time_are_as_many_as_go_into_it():
 def test_training_time_is_steps_times_step_time():
     # 1000 / 10 = 100 steps
     step = a_step(step_time_s=span(1, 2, 4), batch_size=10)
-    assert training_time_s(a_workload(), step) == span(100, 200, 400)
+    assert pace_of(a_workload(), step).training_s == 200
 
 
 def test_training_time_that_is_given_is_exact():
     workload = a_workload(length=Length(training_s=3600))
-    assert training_time_s(workload, a_step(step_time_s=span(1, 2, 4))) == 3600
+    assert pace_of(workload, a_step(step_time_s=span(1, 2, 4))).training_s == 3600
 
 
 # --- how fast it trains ---

@@ -138,14 +138,6 @@ class NeverEnds(Exception):
     """A run that interruptions keep from finishing: says why."""
 
 
-def training_time_s(workload: Workload, step: StepPrediction) -> Uncertain:
-    """Time spent training: steps times step time, or the time the user gave."""
-    length = workload.length
-    if length.training_s is not None:
-        return length.training_s
-    return step.step_time_s.scaled(steps(workload, step))
-
-
 def steps(workload: Workload, step: StepPrediction) -> float:
     """Optimizer steps of the run at a machine's own batch."""
     samples = workload.samples()

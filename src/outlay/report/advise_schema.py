@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 from outlay.advise.ways import Kind
 from outlay.report.json import SCHEMA
-
-Schema = dict[str, Any]
-
-NUMBER: Schema = {"type": "number"}
-TEXT: Schema = {"type": "string"}
-TEXTS: Schema = {"type": "array", "items": TEXT}
-COUNT: Schema = {"type": "integer", "minimum": 0}
-FLAG: Schema = {"type": "boolean"}
-
-
-def record(**properties: Schema) -> Schema:
-    """An object that has just these keys."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def or_null(inner: Schema) -> Schema:
-    """That, or nothing."""
-    return {"anyOf": [inner, {"type": "null"}]}
-
-
-def list_of(item: Schema) -> Schema:
-    """Any number of them."""
-    return {"type": "array", "items": item}
+from outlay.report.schema_parts import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    Schema,
+    list_of,
+    or_null,
+    record,
+)
 
 
 def advise_schema(option: Schema, estimate: Schema) -> Schema:

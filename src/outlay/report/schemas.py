@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 from outlay.report.json import SCHEMA
+from outlay.report.schema_parts import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    Schema,
+    list_of,
+    or_null,
+    record,
+)
 from outlay.trace.step_report import CATEGORIES, PHASES
 from outlay.trace.trace import Kind, Precision
 from outlay.vary import PER_MILLION, WHOLE
 from outlay.workstation.parts import KINDS
 from outlay.workstation.verdict import State
 
-Schema = dict[str, Any]
-
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_NUMBER: Schema = {"type": "number"}
-_TEXT: Schema = {"type": "string"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_FLAG: Schema = {"type": "boolean"}
 _ESTIMATE: Schema = {
     "type": "object",
     "description": "10th percentile, best single figure, 90th percentile.",
-    "properties": {"low": _NUMBER, "likely": _NUMBER, "high": _NUMBER},
+    "properties": {"low": NUMBER, "likely": NUMBER, "high": NUMBER},
     "required": ["low", "likely", "high"],
     "additionalProperties": False,
 }
@@ -57,438 +61,419 @@ def _advise() -> Schema:
     return advise_schema(_plan()["properties"]["options"]["items"], _ESTIMATE)
 
 
-def _or_null(inner: Schema) -> Schema:
-    return {"anyOf": [inner, {"type": "null"}]}
-
-
 def _document(**properties: Schema) -> Schema:
-    return _object(schema={"const": SCHEMA}, **properties)
-
-
-def _object(**properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _list_of(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
+    return record(schema={"const": SCHEMA}, **properties)
 
 
 def _spread() -> dict[str, Schema]:
-    strategy = _object(
-        name=_TEXT,
-        data=_COUNT,
+    strategy = record(
+        name=TEXT,
+        data=COUNT,
         sharding={"enum": ["none", "zero1", "zero2", "zero3"]},
-        within_node=_FLAG,
-        tensor=_COUNT,
-        pipeline=_COUNT,
+        within_node=FLAG,
+        tensor=COUNT,
+        pipeline=COUNT,
     )
     return {
-        "gpus": _COUNT,
-        "nodes": _COUNT,
+        "gpus": COUNT,
+        "nodes": COUNT,
         "strategy": strategy,
-        "micro_batches": _COUNT,
-        "power_limit_w": _or_null(_NUMBER),
+        "micro_batches": COUNT,
+        "power_limit_w": or_null(NUMBER),
     }
 
 
 def _plan() -> Schema:
-    line = _object(
-        name=_TEXT,
-        usd=_NUMBER,
-        low=_or_null(_NUMBER),
-        high=_or_null(_NUMBER),
-        basis=_TEXT,
-        source=_TEXT,
+    line = record(
+        name=TEXT,
+        usd=NUMBER,
+        low=or_null(NUMBER),
+        high=or_null(NUMBER),
+        basis=TEXT,
+        source=TEXT,
     )
-    option = _object(
-        rank=_COUNT,
-        provider=_TEXT,
-        instance=_TEXT,
-        gpu=_TEXT,
+    option = record(
+        rank=COUNT,
+        provider=TEXT,
+        instance=TEXT,
+        gpu=TEXT,
         **_spread(),
         tenancy={"enum": ["on-demand", "spot", "reserved", "owned"]},
-        term=_or_null(_TEXT),
-        keeping=_or_null(_TEXT),
-        region=_TEXT,
-        price_usd_per_hour=_or_null(_NUMBER),
-        price_as_of=_or_null(_TEXT),
-        price_source=_TEXT,
-        doubts=_TEXTS,
-        cautions=_TEXTS,
-        batch_size=_COUNT,
-        global_batch_size=_COUNT,
-        max_batch_size=_COUNT,
+        term=or_null(TEXT),
+        keeping=or_null(TEXT),
+        region=TEXT,
+        price_usd_per_hour=or_null(NUMBER),
+        price_as_of=or_null(TEXT),
+        price_source=TEXT,
+        doubts=TEXTS,
+        cautions=TEXTS,
+        batch_size=COUNT,
+        global_batch_size=COUNT,
+        max_batch_size=COUNT,
         step_time_s=_ESTIMATE,
-        samples=_or_null(_NUMBER),
-        time_parts_s={"type": "object", "additionalProperties": _NUMBER},
-        sessions=_or_null(_NUMBER),
-        interruptions=_or_null(_NUMBER),
-        checkpoint_interval_s=_or_null(_NUMBER),
-        run_time_s=_or_null(_ESTIMATE),
-        calendar_time_s=_or_null(_ESTIMATE),
-        cost_usd=_or_null(_ESTIMATE),
-        lines=_list_of(line),
-        not_priced=_TEXTS,
-        usd_per_million_samples=_or_null(_NUMBER),
-        training_usd_per_million_samples=_or_null(_NUMBER),
-        fits=_FLAG,
-        within_budget=_FLAG,
-        within_budget_chance=_or_null(_NUMBER),
-        meets_deadline=_FLAG,
-        meets_deadline_chance=_or_null(_NUMBER),
-        on_frontier=_FLAG,
-        why_not=_or_null(_TEXT),
-        notes=_TEXTS,
+        samples=or_null(NUMBER),
+        time_parts_s={"type": "object", "additionalProperties": NUMBER},
+        sessions=or_null(NUMBER),
+        interruptions=or_null(NUMBER),
+        checkpoint_interval_s=or_null(NUMBER),
+        run_time_s=or_null(_ESTIMATE),
+        calendar_time_s=or_null(_ESTIMATE),
+        cost_usd=or_null(_ESTIMATE),
+        lines=list_of(line),
+        not_priced=TEXTS,
+        usd_per_million_samples=or_null(NUMBER),
+        training_usd_per_million_samples=or_null(NUMBER),
+        fits=FLAG,
+        within_budget=FLAG,
+        within_budget_chance=or_null(NUMBER),
+        meets_deadline=FLAG,
+        meets_deadline_chance=or_null(NUMBER),
+        on_frontier=FLAG,
+        why_not=or_null(TEXT),
+        notes=TEXTS,
     )
-    break_even = _object(
-        rent=_TEXT,
-        use_s=_or_null(_NUMBER),
-        life_use_s=_or_null(_NUMBER),
-        calendar_s=_or_null(_NUMBER),
-        owned_usd_per_hour=_NUMBER,
-        rented_usd_per_hour=_NUMBER,
-        purchase_usd=_NUMBER,
-        resale_usd=_NUMBER,
+    break_even = record(
+        rent=TEXT,
+        use_s=or_null(NUMBER),
+        life_use_s=or_null(NUMBER),
+        calendar_s=or_null(NUMBER),
+        owned_usd_per_hour=NUMBER,
+        rented_usd_per_hour=NUMBER,
+        purchase_usd=NUMBER,
+        resale_usd=NUMBER,
     )
     return _document(
-        workload=_TEXT,
+        workload=TEXT,
         ranked_by={"enum": ["cost", "training cost per million samples"]},
-        options=_list_of(option),
-        chosen=_or_null(option),
+        options=list_of(option),
+        chosen=or_null(option),
         break_even={"type": "object", "additionalProperties": break_even},
-        explained=_or_null(
-            _object(
-                rank=_COUNT,
-                why_not=_or_null(_TEXT),
-                inputs=_list_of(
-                    _object(
-                        name=_TEXT,
+        explained=or_null(
+            record(
+                rank=COUNT,
+                why_not=or_null(TEXT),
+                inputs=list_of(
+                    record(
+                        name=TEXT,
                         value=_ESTIMATE,
                         cost_usd=_ESTIMATE,
-                        cheaper_then=_or_null(_COUNT),
+                        cheaper_then=or_null(COUNT),
                     )
                 ),
             )
         ),
-        trial=_or_null(
-            _object(
-                first=_COUNT,
-                second=_COUNT,
-                cost_usd=_NUMBER,
-                gain_usd=_NUMBER,
-                second_wins=_NUMBER,
-                worth_it=_FLAG,
+        trial=or_null(
+            record(
+                first=COUNT,
+                second=COUNT,
+                cost_usd=NUMBER,
+                gain_usd=NUMBER,
+                second_wins=NUMBER,
+                worth_it=FLAG,
             )
         ),
-        assumptions=_TEXTS,
+        assumptions=TEXTS,
     )
 
 
 def _vary() -> Schema:
-    point = _object(
+    point = record(
         value={},
-        chosen=_or_null(_TEXT),
-        cost_usd=_or_null(_NUMBER),
-        costs_usd={"type": "object", "additionalProperties": _or_null(_NUMBER)},
+        chosen=or_null(TEXT),
+        cost_usd=or_null(NUMBER),
+        costs_usd={"type": "object", "additionalProperties": or_null(NUMBER)},
     )
     return _document(
-        workload=_TEXT,
-        vary=_TEXT,
+        workload=TEXT,
+        vary=TEXT,
         unit={"enum": [WHOLE, PER_MILLION]},
-        points=_list_of(point),
-        turns=_list_of(_object(before=_TEXT, after=_TEXT, at=_or_null(_NUMBER), unit=_TEXT)),
+        points=list_of(point),
+        turns=list_of(record(before=TEXT, after=TEXT, at=or_null(NUMBER), unit=TEXT)),
     )
 
 
 def _diff() -> Schema:
-    line = _object(
-        mark={"enum": ["+", "-", "~", "="]}, name=_TEXT, before_usd=_NUMBER, after_usd=_NUMBER
+    line = record(
+        mark={"enum": ["+", "-", "~", "="]}, name=TEXT, before_usd=NUMBER, after_usd=NUMBER
     )
-    option = _or_null({"type": "object"})
+    option = or_null({"type": "object"})
     return _document(
-        files=_TEXTS,
-        inputs=_list_of(_object(key=_TEXT, before={}, after={})),
+        files=TEXTS,
+        inputs=list_of(record(key=TEXT, before={}, after={})),
         before=option,
         after=option,
-        change_usd=_or_null(_NUMBER),
-        lines=_list_of(line),
+        change_usd=or_null(NUMBER),
+        lines=list_of(line),
     )
 
 
 def _offers() -> Schema:
-    offer = _object(
-        provider=_TEXT,
-        instance=_TEXT,
-        gpu=_TEXT,
-        gpus=_COUNT,
-        gpu_share=_NUMBER,
-        gpu_memory_bytes=_or_null(_NUMBER),
-        vcpus=_or_null(_NUMBER),
-        ram_bytes=_or_null(_NUMBER),
-        local_disk_bytes=_or_null(_NUMBER),
-        region=_TEXT,
-        zones=_COUNT,
-        price_usd_per_hour=_or_null(_NUMBER),
-        spot_usd_per_hour=_or_null(_NUMBER),
-        spot_high_usd_per_hour=_or_null(_NUMBER),
-        as_of=_TEXT,
-        source=_TEXT,
-        doubts=_TEXTS,
+    offer = record(
+        provider=TEXT,
+        instance=TEXT,
+        gpu=TEXT,
+        gpus=COUNT,
+        gpu_share=NUMBER,
+        gpu_memory_bytes=or_null(NUMBER),
+        vcpus=or_null(NUMBER),
+        ram_bytes=or_null(NUMBER),
+        local_disk_bytes=or_null(NUMBER),
+        region=TEXT,
+        zones=COUNT,
+        price_usd_per_hour=or_null(NUMBER),
+        spot_usd_per_hour=or_null(NUMBER),
+        spot_high_usd_per_hour=or_null(NUMBER),
+        as_of=TEXT,
+        source=TEXT,
+        doubts=TEXTS,
     )
-    return _document(offers=_list_of(offer))
+    return _document(offers=list_of(offer))
 
 
 def _gpus() -> Schema:
-    gpu = _object(
-        gpu=_TEXT,
-        vendor=_TEXT,
-        architecture=_TEXT,
-        form=_TEXT,
-        memory_bytes=_NUMBER,
-        usable_bytes=_NUMBER,
-        memory_bytes_per_s=_NUMBER,
-        sm_count=_COUNT,
-        boost_hz=_NUMBER,
-        peak_flops_per_s={"type": "object", "additionalProperties": _NUMBER},
-        tdp_w=_NUMBER,
-        compute_capability=_TEXT,
+    gpu = record(
+        gpu=TEXT,
+        vendor=TEXT,
+        architecture=TEXT,
+        form=TEXT,
+        memory_bytes=NUMBER,
+        usable_bytes=NUMBER,
+        memory_bytes_per_s=NUMBER,
+        sm_count=COUNT,
+        boost_hz=NUMBER,
+        peak_flops_per_s={"type": "object", "additionalProperties": NUMBER},
+        tdp_w=NUMBER,
+        compute_capability=TEXT,
         pytorch_runs={"enum": ["yes", "old builds", "special build", "no", "unknown"]},
         facts={"type": "object", "additionalProperties": _fact()},
     )
-    return _document(gpus=_list_of(gpu))
+    return _document(gpus=list_of(gpu))
 
 
 def _predict() -> Schema:
-    prediction = _object(
-        gpu=_TEXT,
-        asked=_TEXT,
+    prediction = record(
+        gpu=TEXT,
+        asked=TEXT,
         **_spread(),
-        batch_size=_COUNT,
-        global_batch_size=_COUNT,
+        batch_size=COUNT,
+        global_batch_size=COUNT,
         step_time_s=_ESTIMATE,
-        host_time_s=_NUMBER,
-        device_time_s=_NUMBER,
-        device_time_by_kind_s={"type": "object", "additionalProperties": _NUMBER},
-        input_time_s=_NUMBER,
+        host_time_s=NUMBER,
+        device_time_s=NUMBER,
+        device_time_by_kind_s={"type": "object", "additionalProperties": NUMBER},
+        input_time_s=NUMBER,
         exchange_time_s=_ESTIMATE,
-        waiting_time_s=_NUMBER,
-        samples_per_s=_or_null(_NUMBER),
+        waiting_time_s=NUMBER,
+        samples_per_s=or_null(NUMBER),
         bound={"enum": ["arithmetic", "memory", "host", "input", "network"]},
-        mfu=_NUMBER,
-        flops_per_step=_NUMBER,
-        parameters=_COUNT,
+        mfu=NUMBER,
+        flops_per_step=NUMBER,
+        parameters=COUNT,
         peak_allocated_bytes=_ESTIMATE,
         peak_reserved_bytes=_ESTIMATE,
-        context_bytes=_NUMBER,
-        available_bytes=_NUMBER,
-        fits=_FLAG,
-        max_batch_size=_COUNT,
-        notes=_TEXTS,
+        context_bytes=NUMBER,
+        available_bytes=NUMBER,
+        fits=FLAG,
+        max_batch_size=COUNT,
+        notes=TEXTS,
     )
-    return _document(target=_TEXT, predictions=_list_of(prediction))
+    return _document(target=TEXT, predictions=list_of(prediction))
 
 
 def _fit() -> Schema:
-    offer = _object(
-        provider=_TEXT,
-        instance=_TEXT,
-        region=_TEXT,
-        price_usd_per_hour=_or_null(_NUMBER),
-        as_of=_TEXT,
-        source=_TEXT,
+    offer = record(
+        provider=TEXT,
+        instance=TEXT,
+        region=TEXT,
+        price_usd_per_hour=or_null(NUMBER),
+        as_of=TEXT,
+        source=TEXT,
     )
-    changes = _object(
-        arithmetic=_or_null({"enum": ["bf16 autocast", "fp16 autocast", "bf16"]}),
-        recompute=_or_null({"enum": ["blocks", "selective"]}),
-        update=_or_null({"enum": ["fused", "8-bit", "offloaded"]}),
-        lora_rank=_COUNT,
-        accumulate=_COUNT,
+    changes = record(
+        arithmetic=or_null({"enum": ["bf16 autocast", "fp16 autocast", "bf16"]}),
+        recompute=or_null({"enum": ["blocks", "selective"]}),
+        update=or_null({"enum": ["fused", "8-bit", "offloaded"]}),
+        lora_rank=COUNT,
+        accumulate=COUNT,
     )
-    way = _object(
-        name=_TEXT,
+    way = record(
+        name=TEXT,
         changes=changes,
-        kinds=_TEXTS,
-        gpu=_TEXT,
-        gpus=_COUNT,
-        strategy=_TEXT,
-        fits=_FLAG,
-        batch_size=_COUNT,
-        micro_batches=_COUNT,
-        global_batch_size=_COUNT,
-        max_batch_size=_COUNT,
+        kinds=TEXTS,
+        gpu=TEXT,
+        gpus=COUNT,
+        strategy=TEXT,
+        fits=FLAG,
+        batch_size=COUNT,
+        micro_batches=COUNT,
+        global_batch_size=COUNT,
+        max_batch_size=COUNT,
         step_time_s=_ESTIMATE,
         peak_allocated_bytes=_ESTIMATE,
         peak_reserved_bytes=_ESTIMATE,
-        available_bytes=_NUMBER,
-        saved_bytes=_or_null(_NUMBER),
-        time_ratio=_or_null(_NUMBER),
-        usd_per_hour=_NUMBER,
-        usd_per_million_samples=_or_null(_NUMBER),
-        offer=_or_null(offer),
-        lines=_TEXTS,
+        available_bytes=NUMBER,
+        saved_bytes=or_null(NUMBER),
+        time_ratio=or_null(NUMBER),
+        usd_per_hour=NUMBER,
+        usd_per_million_samples=or_null(NUMBER),
+        offer=or_null(offer),
+        lines=TEXTS,
     )
     return _document(
-        target=_TEXT,
-        gpu=_TEXT,
-        batch_size=_or_null(_COUNT),
-        answer=_TEXTS,
+        target=TEXT,
+        gpu=TEXT,
+        batch_size=or_null(COUNT),
+        answer=TEXTS,
         unchanged=way,
-        ways=_list_of(way),
-        left_out={"type": "object", "additionalProperties": _TEXT},
-        bigger_gpu=_or_null(way),
+        ways=list_of(way),
+        left_out={"type": "object", "additionalProperties": TEXT},
+        bigger_gpu=or_null(way),
     )
 
 
 def _build() -> Schema:
     price = {
-        "part": _TEXT,
-        "price_usd": _or_null(_NUMBER),
-        "price_source": _or_null(_TEXT),
-        "price_as_of": _or_null(_TEXT),
-        "price_note": _TEXT,
+        "part": TEXT,
+        "price_usd": or_null(NUMBER),
+        "price_source": or_null(TEXT),
+        "price_as_of": or_null(TEXT),
+        "price_note": TEXT,
     }
     kind = {"enum": list(KINDS)}
-    rule = _object(
-        rule=_TEXT,
+    rule = record(
+        rule=TEXT,
         verdict={"enum": list(get_args(State))},
-        guessed=_FLAG,
-        needed=_TEXT,
-        have=_or_null(_TEXT),
-        why_not_checked=_or_null(_TEXT),
-        fix=_TEXT,
-        fix_part=_or_null(_object(**price)),
-        fix_pieces=_COUNT,
-        source=_or_null(_TEXT),
-        as_of=_or_null(_TEXT),
-        note=_TEXT,
+        guessed=FLAG,
+        needed=TEXT,
+        have=or_null(TEXT),
+        why_not_checked=or_null(TEXT),
+        fix=TEXT,
+        fix_part=or_null(record(**price)),
+        fix_pieces=COUNT,
+        source=or_null(TEXT),
+        as_of=or_null(TEXT),
+        note=TEXT,
     )
-    change = _object(
+    change = record(
         kind=kind,
-        replaces=_TEXT,
+        replaces=TEXT,
         **price,
-        pieces=_COUNT,
-        usd=_or_null(_NUMBER),
-        why=_TEXT,
-        instead=_TEXT,
-        samples_per_s_before=_or_null(_ESTIMATE),
-        samples_per_s_after=_or_null(_ESTIMATE),
+        pieces=COUNT,
+        usd=or_null(NUMBER),
+        why=TEXT,
+        instead=TEXT,
+        samples_per_s_before=or_null(_ESTIMATE),
+        samples_per_s_after=or_null(_ESTIMATE),
     )
     machine = _document(
-        machine=_TEXT,
-        answer=_TEXTS,
-        works=_FLAG,
-        currency=_TEXT,
-        usd_per_unit=_NUMBER,
-        parts=_list_of(_object(kind=kind, pieces=_COUNT, **price)),
-        total_usd=_NUMBER,
-        not_priced=_TEXTS,
-        old_prices_usd=_NUMBER,
-        budget_usd=_or_null(_NUMBER),
-        paid_usd=_or_null(_NUMBER),
-        power_limit_w=_or_null(_NUMBER),
-        rules=_list_of(rule),
-        changes=_list_of(change),
-        samples_per_s=_or_null(_ESTIMATE),
-        notes=_TEXTS,
+        machine=TEXT,
+        answer=TEXTS,
+        works=FLAG,
+        currency=TEXT,
+        usd_per_unit=NUMBER,
+        parts=list_of(record(kind=kind, pieces=COUNT, **price)),
+        total_usd=NUMBER,
+        not_priced=TEXTS,
+        old_prices_usd=NUMBER,
+        budget_usd=or_null(NUMBER),
+        paid_usd=or_null(NUMBER),
+        power_limit_w=or_null(NUMBER),
+        rules=list_of(rule),
+        changes=list_of(change),
+        samples_per_s=or_null(_ESTIMATE),
+        notes=TEXTS,
     )
     facts = {"type": "object", "additionalProperties": _fact()}
-    listed = _document(known_parts=_list_of(_object(kind=kind, **price, facts=facts)))
+    listed = _document(known_parts=list_of(record(kind=kind, **price, facts=facts)))
     return {"type": "object", "anyOf": [machine, listed]}
 
 
 def _fact() -> Schema:
-    return _object(value=_or_null(_TEXT), unit=_TEXT, source=_TEXT, as_of=_TEXT, note=_TEXT)
+    return record(value=or_null(TEXT), unit=TEXT, source=TEXT, as_of=TEXT, note=TEXT)
 
 
 def _host() -> Schema:
-    return _document(speed=_NUMBER, step_s=_NUMBER, spread=_NUMBER, samples=_COUNT)
+    return _document(speed=NUMBER, step_s=NUMBER, spread=NUMBER, samples=COUNT)
 
 
 def _trace() -> Schema:
     phase = {"enum": list(PHASES)}
-    site = _or_null(_object(file=_TEXT, line=_COUNT, function=_TEXT, code=_TEXT))
-    total = _object(
-        phase=phase, operations=_NUMBER, kernels=_NUMBER, flops=_NUMBER, moved_bytes=_NUMBER
-    )
-    op = _object(
-        operator=_TEXT,
+    site = or_null(record(file=TEXT, line=COUNT, function=TEXT, code=TEXT))
+    total = record(phase=phase, operations=NUMBER, kernels=NUMBER, flops=NUMBER, moved_bytes=NUMBER)
+    op = record(
+        operator=TEXT,
         kind={"enum": list(get_args(Kind))},
         phase=phase,
         precision={"enum": list(get_args(Precision))},
-        count=_NUMBER,
-        flops=_NUMBER,
-        moved_bytes=_NUMBER,
-        shapes=_list_of(_list_of(_COUNT)),
+        count=NUMBER,
+        flops=NUMBER,
+        moved_bytes=NUMBER,
+        shapes=list_of(list_of(COUNT)),
         call_site=site,
     )
-    peak = _object(
-        bytes=_NUMBER,
-        categories_bytes=_object(**dict.fromkeys(CATEGORIES, _NUMBER)),
-        context_bytes=_NUMBER,
-        workspace_gpu=_TEXT,
-        operation=_COUNT,
-        operations=_COUNT,
-        operator=_TEXT,
+    peak = record(
+        bytes=NUMBER,
+        categories_bytes=record(**dict.fromkeys(CATEGORIES, NUMBER)),
+        context_bytes=NUMBER,
+        workspace_gpu=TEXT,
+        operation=COUNT,
+        operations=COUNT,
+        operator=TEXT,
         phase=phase,
         call_site=site,
     )
-    on_gpu = _object(
-        gpu=_TEXT,
-        asked=_TEXT,
+    on_gpu = record(
+        gpu=TEXT,
+        asked=TEXT,
         **_spread(),
-        batch_size=_COUNT,
-        global_batch_size=_COUNT,
+        batch_size=COUNT,
+        global_batch_size=COUNT,
         peak_allocated_bytes=_ESTIMATE,
         peak_reserved_bytes=_ESTIMATE,
-        context_bytes=_NUMBER,
-        available_bytes=_NUMBER,
-        fits=_FLAG,
-        max_batch_size=_COUNT,
-        verified=_FLAG,
-        notes=_TEXTS,
+        context_bytes=NUMBER,
+        available_bytes=NUMBER,
+        fits=FLAG,
+        max_batch_size=COUNT,
+        verified=FLAG,
+        notes=TEXTS,
     )
     return _document(
-        name=_TEXT,
-        target=_TEXT,
-        batch_size=_COUNT,
-        period=_COUNT,
-        parameters=_COUNT,
-        trainable_parameters=_COUNT,
-        flops_per_step=_NUMBER,
-        moved_bytes_per_step=_NUMBER,
-        phases=_list_of(total),
+        name=TEXT,
+        target=TEXT,
+        batch_size=COUNT,
+        period=COUNT,
+        parameters=COUNT,
+        trainable_parameters=COUNT,
+        flops_per_step=NUMBER,
+        moved_bytes_per_step=NUMBER,
+        phases=list_of(total),
         peak=peak,
-        heaviest_by_flops=_list_of(op),
-        heaviest_by_bytes=_list_of(op),
-        unknown_ops={"type": "object", "additionalProperties": _NUMBER},
-        unknown_moved_fraction=_NUMBER,
-        notes=_TEXTS,
-        versions={"type": "object", "additionalProperties": _TEXT},
-        gpus=_list_of(on_gpu),
-        profile=_or_null(_profile()),
+        heaviest_by_flops=list_of(op),
+        heaviest_by_bytes=list_of(op),
+        unknown_ops={"type": "object", "additionalProperties": NUMBER},
+        unknown_moved_fraction=NUMBER,
+        notes=TEXTS,
+        versions={"type": "object", "additionalProperties": TEXT},
+        gpus=list_of(on_gpu),
+        profile=or_null(_profile()),
     )
 
 
 def _profiles() -> Schema:
-    return _document(profiles=_list_of(_profile()))
+    return _document(profiles=list_of(_profile()))
 
 
 def _profile() -> Schema:
-    return _object(
-        name=_TEXT,
-        description=_TEXT,
-        sample=_TEXT,
-        parameters=_COUNT,
-        trainable_parameters=_COUNT,
-        flops_per_sample=_NUMBER,
-        traced_batch_sizes=_list_of(_COUNT),
-        traced_on=_TEXT,
-        versions={"type": "object", "additionalProperties": _TEXT},
-        unknown_ops={"type": "object", "additionalProperties": _NUMBER},
-        notes=_TEXTS,
+    return record(
+        name=TEXT,
+        description=TEXT,
+        sample=TEXT,
+        parameters=COUNT,
+        trainable_parameters=COUNT,
+        flops_per_sample=NUMBER,
+        traced_batch_sizes=list_of(COUNT),
+        traced_on=TEXT,
+        versions={"type": "object", "additionalProperties": TEXT},
+        unknown_ops={"type": "object", "additionalProperties": NUMBER},
+        notes=TEXTS,
     )
