@@ -22,11 +22,6 @@ def test_exactly_has_no_range():
     assert Estimate.exactly(5.0) == span(5.0, 5.0, 5.0)
 
 
-def test_within_takes_fractions_of_the_likely():
-    # 200 x (1 - 0.25) = 150, 200 x (1 + 0.5) = 300
-    assert Estimate.within(200, down_fraction=0.25, up_fraction=0.5) == span(150, 200, 300)
-
-
 @pytest.mark.parametrize(("low", "likely", "high"), [(2, 1, 3), (1, 4, 3), (3, 2, 1)])
 def test_estimate_out_of_order_is_refused(low, likely, high):
     with pytest.raises(ValueError, match="not ordered"):

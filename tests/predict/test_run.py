@@ -451,3 +451,11 @@ def test_days_a_week():
     run = a_run_of(43_000.0, usage=Usage(hours_per_day=4, days_per_week=5))
     assert run.busy_s == every_day.busy_s
     assert run.period_s == pytest.approx(every_day.period_s * 7 / 5)
+
+
+def test_what_cannot_be_is_said_of_the_likely_run_alone():
+    # 9.9 interruptions in a stretch and restart are let through; draws of it may be more
+    rate = span(100, 9.9 * MONTH_S / 10_000, 10_000)
+    checkpoint = Checkpoint(size_bytes=5e9, interval=Every(time_s=9_600))
+    run = run_of(a_workload(checkpoint=checkpoint), a_pace(19_200.0), HABITS, rate, Draws(1000))
+    assert np.isfinite(run.busy_s).all()

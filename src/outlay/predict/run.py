@@ -346,16 +346,21 @@ def _sessions(usage: Usage, habits: Habits, work_s: Number, daily_s: Number) -> 
 
 def _pieces(work_s: Number, longest_s: float, daily_s: Number) -> Number:
     """In how many sessions of some length work gets done, each with its start."""
-    if np.median(daily_s) >= longest_s:
+    if _is_one(daily_s) and daily_s >= longest_s:
         raise InputError(
             f"{longest_s / HOUR_S:g} hours a session leave no time to train.",
-            why=f"Set-up and data preparation take {np.median(daily_s) / HOUR_S:.1f} h each time.",
+            why=f"Set-up and data preparation take {daily_s / HOUR_S:.1f} h each time.",
             fix='Give more hours, a shorter usage.setup, or data.prepared = "once".',
         )
     # On a day that is all set-up a little gets done all the same, so that every draw ends.
     useful_s = np.maximum(longest_s - daily_s, _LEAST_USEFUL * longest_s)
     sessions: Number = np.maximum(np.ceil(work_s / useful_s - 1e-9), 1.0)
     return sessions
+
+
+def _is_one(number: Number) -> bool:
+    """Whether it is one figure: what cannot be is said of the likely run, never of single draws."""
+    return np.ndim(number) == 0
 
 
 def _period_s(held_s: Number, usage: Usage) -> Number:
@@ -402,7 +407,7 @@ def _interruptions(
         stretch_s = np.minimum(stretch_s, _WARNED_S)
     restart_s = start.each_s + (start.data_s if workload.data.prepared_each_session else 0.0)
     rate_per_s = np.maximum(work.rate_per_s, _RAREST_PER_S)
-    if is_hopeless(stretch_s, restart_s, rate_per_s):
+    if _is_one(rate_per_s) and is_hopeless(stretch_s, restart_s, rate_per_s):
         raise NeverEnds(
             f"would hardly ever finish: interrupted every {1 / np.median(rate_per_s) / HOUR_S:,.1f}"
             f" h, saved every {np.median(stretch_s) / HOUR_S:,.1f} h"
