@@ -7,11 +7,9 @@ Profiles are plain data: they are read and used without torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Literal
 
 Kind = Literal[
     "gemm",  # mm, addmm, bmm, linear: arithmetic on matrices
