@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outlay.estimate import Estimate, total
-from outlay.measurement import Measurement, Pause
+from outlay.measurement import Measurement, Pause, StepTime
 from outlay.units import HOUR_S
 
 _TENTH_OF_INTERVAL = 1.2816 / 1.9600
@@ -47,12 +47,19 @@ def _start_s(measurement: Measurement) -> Estimate:
 def _steps_s(measurement: Measurement, steps: int) -> Estimate:
     step = measurement.step
     assert step is not None
-    left = max(steps - step.warm_up_steps, 0)
+    return _mean_s(step).scaled(max(steps - step.warm_up_steps, 0))
+
+
+def _mean_s(step: StepTime) -> Estimate:
+    """The mean between its percentiles; without a steady state, between those of single steps."""
+    if not step.is_steady:
+        low_s, high_s = min(step.p10_s, step.mean_s), max(step.p90_s, step.mean_s)
+        return Estimate(low=low_s, likely=step.mean_s, high=high_s)
     return Estimate(
         low=step.mean_s - (step.mean_s - step.low_s) * _TENTH_OF_INTERVAL,
         likely=step.mean_s,
         high=step.mean_s + (step.high_s - step.mean_s) * _TENTH_OF_INTERVAL,
-    ).scaled(left)
+    )
 
 
 def _pauses_s(measurement: Measurement, pause: Pause, steps: int) -> Estimate:
