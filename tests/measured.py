@@ -39,6 +39,7 @@ STEP = StepTime(
     warm_up_steps=10,
     is_steady=True,
 )
+EVALUATIONS = Pause(kind="evaluation", times=2, total_s=8.0, spans=((50.0, 4.0), (84.0, 4.0)))
 
 
 def a_step(**changes):
@@ -69,9 +70,7 @@ def a_measurement(**changes):
         "warm_up_s": 8.0,
         "elapsed_s": 120.0,
         "step_times": _step_times(),
-        "pauses": (
-            Pause(kind="evaluation", times=2, total_s=8.0, spans=((50.0, 4.0), (84.0, 4.0))),
-        ),
+        "pauses": (EVALUATIONS,),
         "steps_per_epoch": 100.0,
         "total_steps": 10_000,
         "memory": MemorySeen(
@@ -94,9 +93,7 @@ def a_measurement(**changes):
             cures=("More workers: DataLoader(num_workers=8).", "Decode once, and keep the result."),
         ),
         "checks": (
-            Check(
-                name="GPU busy", verdict="look", why="62 % of the time: the input holds it back."
-            ),
+            Check(name="GPU busy", verdict="look", why="62 % of the time: it waits for data."),
             Check(name="Loss finite", verdict="ok", why="All 200 seen are finite."),
             Check(name="No throttling", verdict="bad", why="Clocks held down by heat, 84 C."),
             Check(name="Disk not saturated", verdict="unknown", why="Disks could not be read."),

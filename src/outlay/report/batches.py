@@ -46,16 +46,15 @@ def _why_none(search: BatchSearch) -> Iterator[str]:
     if last is None:
         yield "None was tried."
     elif last.outcome == "failed":
-        yield f"At batch {count(last.batch_size)} the command failed: {last.why or 'no reason given'}"
+        why = last.why or "its own output says why."
+        yield f"At batch {count(last.batch_size)} the command failed: {why}"
     else:
         yield f"Even batch {count(min(trial.batch_size for trial in search.trials))} is too large."
 
 
 def _take(search: BatchSearch) -> str:
     if search.recommended is None:
-        return (
-            f"The largest batch that ran is {count(search.largest)}; no margin below it was found."
-        )
+        return f"The largest batch that ran is {count(search.largest)}, without a margin."
     margin = f", with {percent(search.margin_fraction)} of the memory kept free"
     return (
         f"Take batch {count(search.recommended)}{margin if search.margin_fraction else ''}; "
@@ -64,7 +63,7 @@ def _take(search: BatchSearch) -> str:
 
 
 def _limits(search: BatchSearch) -> Iterator[str]:
-    limit = "" if search.limit_bytes is None else f" of {gib(search.limit_bytes)}"
+    limit = "" if search.limit_bytes is None else f" (it may take {gib(search.limit_bytes)})"
     if search.fails_at is None:
         yield f"None ran out of memory{limit}: larger ones may fit as well."
     else:

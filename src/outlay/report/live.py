@@ -28,14 +28,14 @@ def _parts(state: LiveState) -> Iterator[tuple[int, int, str]]:
     told = (
         (0, _phase(state)),
         (1, _step(state)),
-        (5, _pace(state)),
+        (8, _pace(state)),
         (3, _with("{} samples/s", state.samples_per_s, rate)),
         (4, _with("GPU {}", state.gpu_fraction, percent)),
-        (6, _memory(state)),
+        (7, _memory(state)),
         (9, _with("{} W", state.power_w, count)),
         (2, _precision(state)),
-        (7, _with("{} so far", state.usd, usd)),
-        (8, _left(state)),
+        (6, _with("{} so far", state.usd, usd)),
+        (5, _left(state)),
     )
     for place, (rank, text) in enumerate(told):
         if text:
@@ -79,12 +79,12 @@ def _precision(state: LiveState) -> str:
     if state.precision is None:
         return ""
     wanted = state.wanted_precision
-    goal = "" if wanted is None else f" (wanted {100 * wanted:.3g} %)"
+    goal = "" if wanted is None else f" (want {100 * wanted:.3g} %)"
     return f"± {100 * state.precision:.1f} %{goal}"
 
 
 def _left(state: LiveState) -> str:
     if state.left_s is None:
         return ""
-    price = "" if state.left_usd is None else f" and {usd(state.left_usd)}"
-    return f"to finish {duration(state.left_s)}{price}"
+    price = "" if state.left_usd is None else f", {usd(state.left_usd)}"
+    return f"{duration(state.left_s)}{price} left"

@@ -157,9 +157,8 @@ def why_incomplete(measurement: Measurement) -> list[str]:
         said.append(_UNSTEADY)
     unseen = list(_unseen(measurement))
     if unseen:
-        said.append(
-            f"Not seen: {', '.join(unseen)}.{' The notes say why.' * bool(measurement.notes)}"
-        )
+        why = " The notes say why." if measurement.notes else ""
+        said.append(f"Not seen: {', '.join(unseen)}.{why}")
     return said
 
 
