@@ -80,6 +80,9 @@ class Pause:
     kind: PauseKind
     times: int
     total_s: float
+    spans: tuple[tuple[float, float], ...] = ()
+    """When, for pictures: seconds after the start at which one began, and its seconds; some of
+    them where there are many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +217,9 @@ class Measurement:
     warm_up_s: float | None = None
     """From there to the steady state."""
     elapsed_s: float = 0.0
+    step_times: tuple[tuple[float, float], ...] = ()
+    """For pictures: when a step ended, in seconds after the start of the command, and how long it
+    took; at most some 2000, thinned where there were more."""
     pauses: tuple[Pause, ...] = ()
     steps_per_epoch: float | None = None
     total_steps: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console, RenderableType
@@ -100,3 +100,13 @@ def _kept(
 def muted(text: str) -> Text:
     """Text of the second rank."""
     return Text(text, style="dim")
+
+
+def bullets(lines: Iterable[str]) -> Table:
+    """A list of remarks; what is folded stands under its words, not under the dash."""
+    made = Table.grid(padding=(0, 1, 0, 0))
+    made.add_column(width=1)
+    made.add_column(overflow="fold")
+    for line in lines:
+        made.add_row(muted("-"), muted(line))
+    return made

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from outlay.report.memory_plot import (
     COLOURS,
-    byte_unit,
     edges,
     label,
     layers,
@@ -18,6 +17,7 @@ from outlay.report.memory_plot import (
     stretches,
     thinned,
 )
+from outlay.report.picture import byte_unit
 from outlay.report.text import size
 
 if TYPE_CHECKING:
