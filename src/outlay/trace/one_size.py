@@ -1,0 +1,289 @@
+"""A profile from the operations of one real step, as a probe records them.
+
+A trace looks at a step at several batch sizes; a probe sees the one that the script runs. At that
+size the profile is exact. At others, dimensions that grow with the batch are told from the shapes
+(`trace.growth`), and memory beside parameters, gradients and optimizer state is taken to grow with
+the batch. Steps recorded at several sizes are fitted as traces are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from outlay.errors import InputError
+from outlay.trace.fit import aligned, fit_aligned
+from outlay.trace.growth import (
+    Grows,
+    Shape,
+    Sizes,
+    growing_degree,
+    growing_share,
+    growth_of,
+    sizes_of,
+)
+from outlay.trace.trace import Held, Memory, Op, Polynomial, Profile, ProfileOp
+
+_ITEM_BYTES = {"fp64": 8.0, "fp16": 2.0, "bf16": 2.0}
+_MOST_OPS = 100_000
+"""Operations of one step, one by one, up to which two sizes are laid side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStep:
+    """The operations of one optimizer step on one GPU, with the memory it took."""
+
+    name: str
+    batch_size: int
+    """Samples of the whole step: of all its passes where gradients are accumulated."""
+    passes: int = 1
+    """Passes before each update; shapes are those of one."""
+    ops: tuple[Op, ...]
+    """Identical ones once, with how often they run in a step."""
+    parameter_shapes: frozenset[Shape]
+    parameters: int
+    trainable_parameters: int
+    issued_ops: float
+    """Operations the host issues one after another, views included."""
+    parameter_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
+    peak_allocated_bytes: float | None = None
+    """None where nothing told: on a CPU, for one."""
+    peak_reserved_bytes: float | None = None
+    sample: str = ""
+    recorded_on: str = ""
+    """YYYY-MM-DD."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    unknown_ops: Mapping[str, float] = field(default_factory=dict)
+    """Operators without a formula, and how often each runs in a step."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fixed_bytes(self) -> float:
+        """What no batch size changes."""
+        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+
+
+def profile_of_step(step: RecordedStep) -> Profile:
+    """The step at any batch size: exact at its own, scaled at others."""
+    _check(step)
+    sizes = sizes_of(step.ops, _pass_size(step), step.parameter_shapes)
+    return _profile(
+        [step],
+        tuple(_scaled(op, step, sizes) for op in step.ops),
+        (_scaled_note(step), *_memory_notes(step)),
+    )
+
+
+def profile_of_steps(steps: Sequence[RecordedStep]) -> Profile:
+    """The step at any batch size from records at several: fitted where they line up.
+
+    Where they do not, operations are those of the largest, scaled; memory is that of each.
+    """
+    ordered = sorted({step.batch_size: step for step in steps}.values(), key=_size)
+    if not ordered:
+        raise InputError("No recorded step was given.", fix="Probe again, with operations.")
+    for step in ordered:
+        _check(step)
+    largest = ordered[-1]
+    if len(ordered) == 1:
+        return profile_of_step(largest)
+    one_by_one = [_one_by_one(step) for step in ordered]
+    if any(ops is None for ops in one_by_one) or not aligned([ops or [] for ops in one_by_one]):
+        scaled = profile_of_step(largest)
+        note = (
+            "The records at several batch sizes run different operations; those of the largest "
+            "are used."
+        )
+        return _profile(ordered, scaled.ops, (note, *scaled.notes))
+    fitted, notes = fit_aligned(
+        tuple(map(_size, ordered)), [ops for ops in one_by_one if ops is not None], 1
+    )
+    return _profile(ordered, fitted, (*notes, *_memory_notes(largest)))
+
+
+def _size(step: RecordedStep) -> int:
+    return step.batch_size
+
+
+def _check(step: RecordedStep) -> None:
+    if step.batch_size < 1 or not step.ops:
+        raise InputError(
+            f"A step of {step.batch_size} samples with {len(step.ops)} operations is no record.",
+            fix="Probe again, with operations.",
+        )
+
+
+def _pass_size(step: RecordedStep) -> int:
+    """Samples of one pass; of the whole step where that is no whole number."""
+    whole, rest = divmod(step.batch_size, max(step.passes, 1))
+    return step.batch_size if rest else whole
+
+
+def _profile(
+    steps: Sequence[RecordedStep], ops: tuple[ProfileOp, ...], notes: tuple[str, ...]
+) -> Profile:
+    """One profile of what was recorded at ascending sizes; the largest says the rest."""
+    step = steps[-1]
+    known = [one for one in steps if one.peak_allocated_bytes is not None]
+    points = sorted((*_halved(steps[0]), *(known or [step]), _doubled(step)), key=_size)
+    return Profile(
+        name=step.name,
+        description="recorded by a probe",
+        sample=step.sample,
+        parameters=step.parameters,
+        trainable_parameters=step.trainable_parameters,
+        ops=ops,
+        memory={one.batch_size: _memory(one) for one in points},
+        held={one.batch_size: _held(one) for one in points} if known else {},
+        issued_ops=step.issued_ops,
+        traced_on=step.recorded_on,
+        versions=step.versions,
+        unknown_ops=step.unknown_ops,
+        notes=(*step.notes, *notes),
+    )
+
+
+# Operations
+
+
+def _scaled(op: Op, step: RecordedStep, sizes: Sizes) -> ProfileOp:
+    """An operation at any batch size, from one."""
+    growth = growth_of(op, sizes)
+    share = growing_share(op, growth)
+    degree = growing_degree(op, growth)
+    return ProfileOp(
+        name=op.name,
+        kind=op.kind,
+        phase=op.phase,
+        precision=op.precision,
+        count=op.count,
+        flops=_power(op.flops, degree, step.batch_size),
+        moved_bytes=_part(op.moved_bytes, share, step.batch_size),
+        launches=op.launches,
+        layout=op.layout,
+        shapes=tuple(map(_scaled_shape, op.shapes, growth, [step.batch_size] * len(growth))),
+    )
+
+
+def _scaled_shape(shape: Shape, grows: Grows, batch_size: int) -> tuple[Polynomial, ...]:
+    return tuple(
+        (0.0, size / batch_size) if grown else (float(size),)
+        for size, grown in zip(shape, grows, strict=True)
+    )
+
+
+def _power(amount: float, degree: int, batch_size: int) -> Polynomial:
+    """An amount that goes with a power of the batch size."""
+    return (0.0,) * degree + (amount / batch_size**degree,)
+
+
+def _part(amount: float, share: float, batch_size: int) -> Polynomial:
+    """An amount of which a share grows."""
+    return (amount * (1 - share), amount * share / batch_size) if share else (amount,)
+
+
+def _one_by_one(step: RecordedStep) -> list[Op] | None:
+    """Every operation by itself; None where counts are fractions or there are too many."""
+    if any(op.count != int(op.count) for op in step.ops):
+        return None
+    if sum(op.count for op in step.ops) > _MOST_OPS:
+        return None
+    return [replace(op, count=1) for op in step.ops for _ in range(int(op.count))]
+
+
+# Memory
+
+
+def _memory(step: RecordedStep) -> Memory:
+    """The categories a record tells: activations are all that is beside the fixed parts."""
+    return Memory(
+        parameters=step.parameter_bytes,
+        gradients=step.gradient_bytes,
+        optimizer_state=step.optimizer_bytes,
+        inputs=0.0,
+        activations=_beside_bytes(step),
+        temporaries=0.0,
+    )
+
+
+def _held(step: RecordedStep) -> Held:
+    allocated = step.fixed_bytes + _beside_bytes(step)
+    return Held(
+        allocated_bytes=allocated,
+        reserved_bytes=max(step.peak_reserved_bytes or allocated, allocated),
+    )
+
+
+def _beside_bytes(step: RecordedStep) -> float:
+    """What a step allocates beside the fixed parts; not measured, what forward writes in a pass."""
+    if step.peak_allocated_bytes is not None:
+        return max(step.peak_allocated_bytes - step.fixed_bytes, 0.0)
+    return sum(map(_written_bytes, step.ops)) / max(step.passes, 1)
+
+
+def _written_bytes(op: Op) -> float:
+    if op.phase != "forward" or op.launches <= 0 or not op.shapes:
+        return 0.0
+    return op.count * math.prod(op.shapes[-1]) * _ITEM_BYTES.get(op.precision, 4.0)
+
+
+def _doubled(step: RecordedStep) -> RecordedStep:
+    """The same step at twice the batch, on the careful side: gradients were not there at the peak.
+
+    They are made while activations go, so that mostly none of them is when those are all there.
+    """
+    return _resized(step, 2 * step.batch_size, step.fixed_bytes - step.gradient_bytes)
+
+
+def _halved(step: RecordedStep) -> tuple[RecordedStep, ...]:
+    """The same step at half the batch, on the careful side: gradients were there at the peak."""
+    return (_resized(step, step.batch_size // 2, step.fixed_bytes),) if step.batch_size > 1 else ()
+
+
+def _resized(step: RecordedStep, batch_size: int, fixed_bytes: float) -> RecordedStep:
+    """What is beside the fixed parts and copies of weights in 16 bits goes with the batch."""
+    fixed_bytes += min(_copies_bytes(step), _beside_bytes(step))
+    grown = batch_size / step.batch_size
+    allocated = step.fixed_bytes + _beside_bytes(step)
+    reserved = max(step.peak_reserved_bytes or allocated, allocated)
+    return replace(
+        step,
+        batch_size=batch_size,
+        peak_allocated_bytes=fixed_bytes + grown * max(allocated - fixed_bytes, 0.0),
+        peak_reserved_bytes=fixed_bytes + grown * max(reserved - fixed_bytes, 0.0),
+    )
+
+
+def _copies_bytes(step: RecordedStep) -> float:
+    """Copies that autocast makes of parameters and keeps for the pass."""
+    return sum(
+        2.0 * math.prod(op.shapes[-1]) * op.count / max(step.passes, 1)
+        for op in step.ops
+        if op.name.endswith("_to_copy")
+        and op.phase == "forward"
+        and op.shapes
+        and op.shapes[-1] in step.parameter_shapes
+    )
+
+
+# Notes
+
+
+def _scaled_note(step: RecordedStep) -> str:
+    return (
+        f"Recorded at batch size {step.batch_size}; at others amounts are scaled by what grows "
+        "with the batch, as far as shapes tell."
+    )
+
+
+def _memory_notes(step: RecordedStep) -> tuple[str, ...]:
+    if step.peak_allocated_bytes is not None:
+        return ()
+    note = (
+        "Memory was not measured: activations are what the operations of forward write, which is "
+        "more than is kept."
+    )
+    return (note,)
