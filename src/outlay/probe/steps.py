@@ -44,6 +44,8 @@ class StepsSeen:
     """Steps that a gradient scaler left out, by the optimizer that stepped next."""
     period: int = 1
     """Steps after which the pattern repeats, in optimizers or in time."""
+    pattern: int = 1
+    """Steps after which the order of optimizers and passes repeats."""
     batches: int = 0
     """Independent means that the confidence interval rests on."""
     samples_per_step: float | None = None
@@ -156,6 +158,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         per_step=cycles.per_step,
         skipped=cycles.skipped,
         period=rank.period,
+        pattern=cycles.period,
         batches=rank.batches,
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),

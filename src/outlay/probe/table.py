@@ -59,6 +59,12 @@ class StepTable:
                 self._replace(record)
         self._append(new)
 
+    def reached(self, number: int, device_s: float) -> None:
+        """Take in when the GPU had finished a step."""
+        place = int(np.searchsorted(self.column("number"), number))
+        if place < self._count and self._columns[0, place] == number:
+            self._columns[_PLACE["device_s"], place] = device_s
+
     def column(self, name: str) -> Floats:
         """One field of all records."""
         return self._columns[_PLACE[name], : self._count]

@@ -69,7 +69,7 @@ class Device:
 
     def introduced(self, parameter: Any) -> dict[str, Any]:
         """What the optimizer's first parameter lies on."""
-        device = getattr(parameter, "device", None)
+        device: Any = getattr(parameter, "device", None)
         kind = self.torch_kind = getattr(device, "type", "cpu")
         version = self._torch.version
         self.kind = "rocm" if kind == "cuda" and version.hip else kind

@@ -74,7 +74,8 @@ class Phases:
         self._watch.torch.cuda.synchronize()
         profiler, self._profiler = self._profiler, None
         profiler.stop()
-        spans, exchanges = [], []
+        spans: list[tuple[int, int]] = []
+        exchanges: list[tuple[int, int]] = []
         names: dict[str, float] = {}
         for event in profiler.profiler.kineto_results.events():
             if "CUDA" not in str(event.device_type()) and "HIP" not in str(event.device_type()):
@@ -155,14 +156,14 @@ def outlay_module(name: str) -> Any:
 
 def held_bytes(watch: Any) -> dict[str, int | None]:
     """What parameters, their gradients and the optimizers' states take."""
-    torch, seen = watch.torch, {}
-    states = 0
+    torch, states = watch.torch, 0
+    seen: dict[int, Any] = {}
     for optimizer in list(watch.optimizers):
         for group in optimizer.param_groups:
             seen.update((id(p), p) for p in group["params"])
         for state in optimizer.state.values():
             values = state.values() if hasattr(state, "values") else ()
-            states += sum(_bytes_of(v) for v in values if isinstance(v, torch.Tensor))
+            states += sum([_bytes_of(v) for v in values if isinstance(v, torch.Tensor)])
     parameters = sum(_bytes_of(p) for p in seen.values())
     gradients = sum(_bytes_of(p) for p in seen.values() if p.requires_grad)
     return {"parameters": parameters, "gradients": gradients, "states": states}
