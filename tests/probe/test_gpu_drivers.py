@@ -8,11 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from outlay.measurement import GpuSeen
-from outlay.probe import amd, nvidia
-from outlay.probe.drivers import open_driver
-from outlay.probe.gpu_driver import GpuReading, Missing, NoDriver, gpu_key
-
 from tests.probe.fakes import (
     GIB,
     AmdSmiLibraryException,
@@ -24,6 +19,11 @@ from tests.probe.fakes import (
     fake_pynvml,
     nvml_gpu,
 )
+
+from outlay.measurement import GpuSeen
+from outlay.probe import amd, nvidia
+from outlay.probe.drivers import open_driver
+from outlay.probe.gpu_driver import GpuReading, Missing, NoDriver, gpu_key
 
 
 class DriverContract:
@@ -82,7 +82,7 @@ class DriverContract:
             assert sum(value is None for value in told) <= 1, name
 
     def test_a_gpu_that_refuses_everything_is_listed_and_read(self, monkeypatch):
-        refuses = {name: self.refusal for name in self.gpu(0).answers}
+        refuses = dict.fromkeys(self.gpu(0).answers, self.refusal)
         self.install(monkeypatch, self.gpu(0, **refuses), self.gpu(1))
         driver = self.open()
         assert driver.read(driver.devices[0]) == GpuReading()
@@ -317,6 +317,21 @@ def test_spellings_of_the_same_gpu(one, other):
 def test_other_gpus_have_other_keys():
     assert gpu_key("0000:3b:00.0") != gpu_key("0001:3b:00.0")
     assert gpu_key("0000:3b:00.0") != gpu_key("0000:3c:00.0")
+
+
+def test_the_real_pynvml_has_what_is_asked_of_it():
+    """Its functions, and the constants that are written here as numbers."""
+    pynvml = pytest.importorskip("pynvml")
+    asked = {f"nvmlDeviceGet{name}" for name in nvml_gpu(0).answers}
+    asked |= {name for name in dir(fake_pynvml()) if name.startswith("nvml")}
+    assert {name for name in asked if not hasattr(pynvml, name)} == set()
+    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU) == (1, 0)
+    assert pynvml.NVML_DEVICE_MIG_ENABLE == 1
+    assert pynvml.nvmlClocksEventReasonSwPowerCap == 0x04
+    assert pynvml.nvmlClocksEventReasonHwSlowdown == 0x08
+    assert pynvml.nvmlClocksEventReasonSwThermalSlowdown == 0x20
+    assert pynvml.nvmlClocksEventReasonHwThermalSlowdown == 0x40
+    assert pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown == 0x80
 
 
 def test_on_this_machine_nothing_is_raised_or_printed():

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from outlay.probe.processes import ProcessTree
-
 from tests.probe.proc_tree import PAGE_BYTES, TICKS_PER_S, FakeKernel
+
+from outlay.probe.processes import ProcessTree
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import sys
 import time
 
 import pytest
-from outlay.probe.system import Roots, SystemReading, SystemWatch, machine_seen
-
 from tests.probe.proc_tree import PAGE_BYTES, TICKS_PER_S, FakeKernel
+
+from outlay.probe.system import Roots, SystemReading, SystemWatch, machine_seen
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_where_nothing_is_known_nothing_is_raised(tmp_path):
 BUSY = "while True: pass"
 LEFT_BEHIND = (
     "import subprocess, sys\n"
-    f"child = 'import subprocess, sys; subprocess.Popen([sys.executable, \"-c\", \"{BUSY}\"])'\n"
+    f'child = \'import subprocess, sys; subprocess.Popen([sys.executable, "-c", "{BUSY}"])\'\n'
     "subprocess.run([sys.executable, '-c', child])\n"  # its own child is left behind
     "big = bytearray(64 * 2**20)\n"
     "while True: pass\n"
