@@ -98,7 +98,8 @@ class NoDriver:
         return " ".join(part.fix for part in self.worth_saying)
 
     def __str__(self) -> str:
-        return f"No GPU is read. {self.why} {self.fix}"
+        parts = (f"{part.why} {part.fix}" for part in self.worth_saying)
+        return " ".join(("No GPU is read.", *parts))
 
 
 class Driver(Protocol):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PSS_SHARE = 0.003
 """Of the time, for reading what processes share: that walks through all their memory."""
-PSS_PAUSE_S = 5.0
+PSS_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,32 +99,32 @@ class ProcessTree:
 
 
 class _SharedMemory:
-    """How much of the resident memory is counted twice, looked up now and then.
+    """How much resident memory is counted more than once, looked up now and then.
 
     Forked workers have their parent's pages too. The kernel can divide them up (PSS), but has to
-    walk through all of them for it, so that is done seldom, and its share kept in between.
+    walk through all of them for it, so that is done seldom, and what was found kept in between.
     """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._share = 1.0
+        self._twice_bytes = 0.0
         self._next_s = float("-inf")
 
     def resident_bytes(self, members: dict[int, ProcessSeen]) -> float | None:
-        pages = sum(one.resident_pages for one in members.values())
         if not members:
             return None
-        if (now_s := time.monotonic()) >= self._next_s and len(members) > 1:
-            self._look(members, now_s)
-        return pages * _page_bytes() * (self._share if len(members) > 1 else 1.0)
+        each = [one.resident_pages * _page_bytes() for one in members.values()]
+        if len(each) > 1 and time.monotonic() >= self._next_s:
+            self._look(members)
+        # Those that shared may have ended since: the largest alone is there in any case.
+        return max(sum(each) - self._twice_bytes, float(max(each)))
 
-    def _look(self, members: dict[int, ProcessSeen], now_s: float) -> None:
-        shares = [_pss_and_rss_bytes(self._proc, pid) for pid in members]
-        known = [pair for pair in shares if pair is not None]
-        rss_bytes = sum(rss for _, rss in known)
-        self._share = sum(pss for pss, _ in known) / rss_bytes if rss_bytes else 1.0
-        took_s = time.monotonic() - now_s
-        self._next_s = now_s + max(PSS_PAUSE_S, took_s / PSS_SHARE)
+    def _look(self, members: dict[int, ProcessSeen]) -> None:
+        begun_s = time.monotonic()
+        found = (_pss_and_rss_bytes(self._proc, pid) for pid in members)
+        self._twice_bytes = sum(rss - pss for pss, rss in filter(None, found))
+        took_s = time.monotonic() - begun_s
+        self._next_s = begun_s + max(PSS_PAUSE_S, took_s / PSS_SHARE)
 
 
 def _ticks_between(before: dict[int, ProcessSeen], now: dict[int, ProcessSeen]) -> int:

@@ -1,10 +1,12 @@
 """What the GPU driver and the system say while a command runs, read by a thread of outlay's own.
 
-sampler = Sampler(process.pid, open_driver())
-sampler.start()
-sampler.use(["GPU-8c9c..."])     # once its ranks have said where they compute
-sampler.stop()
-sampler.samples, sampler.energy_j(10.0, 60.0), sampler.describe_gpus()
+    sampler = Sampler(process.pid, open_driver())
+    sampler.start()
+    sampler.use(["GPU-8c9c..."])
+    sampler.stop()
+    sampler.samples, sampler.energy_j(10.0, 60.0), sampler.describe_gpus()
+
+`use` once the ranks have said where they compute; until then the GPUs used are found by guess.
 """
 
 from __future__ import annotations
