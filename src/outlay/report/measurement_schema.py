@@ -154,9 +154,7 @@ def _seen() -> dict[str, Schema]:
             "[optimizer step, loss], some of them; null where that was no finite number.",
         ),
         "price_usd_per_hour": maybe("The price given for the machine, in US dollars an hour."),
-        "profile": maybe(
-            "The operations of one step, as `outlay trace --save` has them.", _PROFILE
-        ),
+        "profile": maybe("The operations of one step, as `outlay trace --save` writes.", _PROFILE),
         "notes": told(TEXTS, "What was not seen and why, and what was taken for granted."),
     }
 

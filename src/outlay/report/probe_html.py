@@ -95,9 +95,10 @@ class _Drawing:
 
     def frame(self, panel: Panel, top: float, height: float) -> list[str]:
         """The name of a panel, what it says, and the lines and numbers of its axis."""
+        name = f'<tspan class="strong">{escape(panel.name)}</tspan>'
+        says = f'<tspan class="soft" dx="10">{escape(panel.says)}</tspan>'
         parts = [
-            f'<text x="{LEFT}" y="{top - 12:.1f}"><tspan class="strong">{escape(panel.name)}</tspan>'
-            f'<tspan class="soft" dx="10">{escape(panel.says)}</tspan></text>',
+            f'<text x="{LEFT}" y="{top - 12:.1f}">{name}{says}</text>',
             text(LEFT - 8, top - 12, panel.unit, "soft end"),
         ]
         for value in ticks(panel.top, 5 if panel.are_dots else 3):

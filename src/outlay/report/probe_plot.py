@@ -142,7 +142,7 @@ def _step_panel(measurement: Measurement) -> Panel | None:
         unit=unit,
         colour="#4269d0",
         points=_thin([(at, length_s / unit_s) for at, length_s in times]),
-        top=top_s * _HEADROOM / unit_s,
+        top=max(top_s, 1e-9) * _HEADROOM / unit_s,
         are_dots=True,
         level=None if step is None else step.mean_s / unit_s,
         band=(step.low_s / unit_s, step.high_s / unit_s) if step and is_steady else None,
