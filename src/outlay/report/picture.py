@@ -46,7 +46,7 @@ def extremes(points: Sequence[T], most: int, height: Callable[[T], float]) -> li
     """At most that many points: of every stretch the highest and the lowest, in order."""
     if len(points) <= most:
         return list(points)
-    length = ceil(2 * len(points) / most)
+    length = ceil(len(points) / max(most // 2, 1))
     kept: list[T] = []
     for start in range(0, len(points), length):
         stretch = range(start, min(start + length, len(points)))
