@@ -9,7 +9,7 @@ from outlay.cli.options import print_document
 NAMES = (
     "workload", "plan", "vary", "diff", "build", "advise", "offers", "gpus", "predict", "fit",
     "host",
-    "trace", "profiles",
+    "trace", "profiles", "measurement", "batches",
 )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def _table(search: BatchSearch, width: int) -> Table:
     rows = [_row(trial, search, best) for trial in ordered]
     heads = ("batch", "outcome", "step", "samples/s", "", "allocated", "reserved", "took", "remark")
     right = ("batch", "step", "samples/s", "allocated", "reserved", "took")
-    drop = ("took", "allocated", "")
+    drop = ("took", "allocated", "", "step", "reserved")
     return table(heads, rows, width, right=right, drop=drop, wrap="remark")
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from math import ceil
 from typing import TYPE_CHECKING
 
-from outlay.report.picture import write_picture
+from outlay.report.picture import MOST_POINTS, extremes, write_picture
 from outlay.report.text import count, size
 from outlay.trace.step_report import MemoryPoint, MemoryTimeline
 from outlay.trace.trace import Phase
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from outlay.trace.trace import Phase
-
-MOST_POINTS = 2000
 
 COLOURS = {
     "parameters": "#4269d0",
@@ -54,15 +51,9 @@ def write_plot(path: Path, timeline: MemoryTimeline, title: str) -> None:
 
 def thinned(timeline: MemoryTimeline, most: int = MOST_POINTS) -> MemoryTimeline:
     """At most that many points: of every stretch the highest and the lowest."""
-    points = timeline.points
-    if len(points) <= most:
+    if len(timeline.points) <= most:
         return timeline
-    length = ceil(2 * len(points) / most)
-    kept: list[MemoryPoint] = []
-    for start in range(0, len(points), length):
-        stretch = points[start : start + length]
-        ends = {id(end): end for end in (min(stretch, key=_total), max(stretch, key=_total))}
-        kept += sorted(ends.values(), key=lambda point: point.operation)
+    kept = extremes(timeline.points, most, _total)
     return MemoryTimeline(points=tuple(kept), operations=timeline.operations)
 
 

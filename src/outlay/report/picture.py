@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from math import ceil, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from outlay.errors import ExtraMissing, InputError
 from outlay.files import check_folder, write_whole
@@ -13,6 +13,12 @@ from outlay.units import GIB, KIB, MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+T = TypeVar("T")
+MOST_POINTS = 2000
+INK, SOFT, LINE = "#1b1e23", "#667080", "#d9dde3"
+"""Of a .png, which is light; `svg.STYLE` has the same, and the dark ones."""
+DPI = 150
 
 
 def check_plot_path(path: Path) -> None:
@@ -34,6 +40,19 @@ def write_picture(path: Path, html: Callable[[], str], png: Callable[[], bytes])
         write_whole(path, png())
     else:
         write_whole(path, html().encode())
+
+
+def extremes(points: Sequence[T], most: int, height: Callable[[T], float]) -> list[T]:
+    """At most that many points: of every stretch the highest and the lowest, in order."""
+    if len(points) <= most:
+        return list(points)
+    length = ceil(len(points) / max(most // 2, 1))
+    kept: list[T] = []
+    for start in range(0, len(points), length):
+        stretch = range(start, min(start + length, len(points)))
+        ends = {end(stretch, key=lambda index: height(points[index])) for end in (min, max)}
+        kept += [points[index] for index in sorted(ends)]
+    return kept
 
 
 def ticks(highest: float, most: int, steps: Sequence[int] = (1, 2, 5)) -> list[float]:

@@ -50,7 +50,7 @@ def duration(seconds: float | None) -> str:
 
 
 def step_time(seconds: float) -> str:
-    """`0.384 s`, `12.4 s` or `83.1 ms`: three figures, however long."""
+    """`0.384 s`, `12.4 s` or `83.1 ms`: three figures."""
     if seconds < 0.1:
         return f"{_three_figures(seconds * 1000)} ms"
     return f"{seconds:.3f} s" if seconds < 0.9995 else f"{_three_figures(seconds)} s"
@@ -109,7 +109,7 @@ def rate(per_second: float) -> str:
 
 
 def magnitude(amount: float) -> str:
-    """`7.2 k`, `21.3 M` or `1.24 B`: large counts, short."""
+    """`7.20 k`, `21.3 M` or `1.24 B`: large counts, short."""
     for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if amount >= unit:
             return f"{_three_figures(amount / unit)} {name}"
