@@ -70,6 +70,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own folder: an empty one, so that no test reads the developer's."""
+    folder = tmp_path_factory.mktemp("own")
+    monkeypatch.setenv("OUTLAY_DATA", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The project's folder."""

@@ -12,6 +12,7 @@ from outlay.facts import assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
+from outlay.predict.experience import PREDICTED
 from outlay.predict.remember import Same
 from outlay.predict.run import Habits
 from outlay.predict.search import unlike_note
@@ -44,7 +45,7 @@ def _asks_for_bf16(profile: Same[Profile]) -> bool:
 
 def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
     """How the step is spread over the GPUs, and what that rests on."""
-    notes = []
+    notes = [] if step.time_from == PREDICTED else [f"step time {step.time_from}"]
     if step.placement.site.total > 1 and step.batch_size:
         notes.append(f"{step.strategy.name}: {_efficiency(step)}")
     if step.micro_batches > 1:

@@ -2,6 +2,7 @@
 
     read_workload   what to train, for how long, within which limits      workload_file.py
     profile_for     one training step, operation by operation             trace/
+    experience_for  what was measured of it, to be carried over           carried.py
     candidates      every offer worth a look, the user's own included     offers/
     steps_on        its time and memory on a machine's GPUs               placing.py, predict/
     planner_of      each offer as an option: run, bill, luck              planner.py
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice, product
 
+from outlay.carried import as_measured, experience_for, named_profile
 from outlay.errors import InputError
 from outlay.explain import plan_assumptions
 from outlay.habits import habits_assumed
@@ -30,19 +32,26 @@ from outlay.offers.offer import Offer
 from outlay.option import Option
 from outlay.plan import Plan, Total, break_evens, choose, rank_options, shortlist
 from outlay.planner import keeping, planner_of
-from outlay.trace.bundled import find_profile
+from outlay.predict.experience import Experience
 from outlay.trace.profile import SELECTED, profile_of
 from outlay.trace.trace import Profile
 from outlay.workload import Step, Workload
 
 
-def plan_workload(workload: Workload, profile: Profile | None = None, *, today: str = "") -> Plan:
+def plan_workload(
+    workload: Workload,
+    profile: Profile | None = None,
+    *,
+    today: str = "",
+    experience: Experience | None = None,
+) -> Plan:
     """The plan of a workload: every candidate predicted, priced, ranked and explained.
 
-    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
+    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then. `experience` is
+    what was measured; without it, what the measurements say that the workload names.
     """
     with _without_collecting():
-        return _plan_workload(workload, profile, today)
+        return _plan_workload(workload, profile, today, experience)
 
 
 @contextmanager
@@ -60,9 +69,12 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _plan_workload(workload: Workload, profile: Profile | None, today: str) -> Plan:
-    workload = with_known_places(workload)
+def _plan_workload(
+    workload: Workload, profile: Profile | None, today: str, experience: Experience | None
+) -> Plan:
+    workload = _known(workload)
     profile = profile or profile_for(workload.step)
+    experience = experience or experience_for(workload.step, profile)
     offers = _with_terms(candidates(workload, today), workload)
     options = [
         option
@@ -72,6 +84,7 @@ def _plan_workload(workload: Workload, profile: Profile | None, today: str) -> P
             kept,
             profile,
             [offer for offer in offers if offer.owned is None or number == 0],
+            experience,
         )
     ]
     if not options:
@@ -80,7 +93,12 @@ def _plan_workload(workload: Workload, profile: Profile | None, today: str) -> P
             why="What [consider] and [leave_out] ask for matches no offer.",
             fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
         )
-    return _plan(workload, profile, options, offers, today)
+    return _plan(workload, profile, options, offers, today, experience)
+
+
+def _known(workload: Workload) -> Workload:
+    """The workload with what its measurements and places say that it leaves open."""
+    return with_known_places(replace(workload, step=as_measured(workload.step)))
 
 
 def _plan(
@@ -89,13 +107,15 @@ def _plan(
     options: Sequence[Option],
     offers: Sequence[Offer],
     today: str,
+    experience: Experience,
 ) -> Plan:
     ranked = rank_options(options)
+    assumed = plan_assumptions(workload, profile, habits_assumed(), offers, today)
     return Plan(
         options=ranked,
         chosen=choose(ranked),
         break_even=break_evens(ranked),
-        assumptions=plan_assumptions(workload, profile, habits_assumed(), offers, today),
+        assumptions=(*assumed, *experience.notes),
     )
 
 
@@ -114,10 +134,12 @@ def rank_offers(
     today: str = "",
 ) -> Plan:
     """The plan of these offers alone, every one of them an option with its bill."""
-    workload = with_known_places(workload)
+    workload = _known(workload)
     profile = profile or profile_for(workload.step)
+    experience = experience_for(workload.step, profile)
     with _without_collecting():
-        return _plan(workload, profile, _options(workload, profile, offers), offers, today)
+        options = _options(workload, profile, offers, experience)
+        return _plan(workload, profile, options, offers, today, experience)
 
 
 def best_offers(
@@ -133,15 +155,16 @@ def best_offers(
     All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
     together; what is kept is ranked as every plan is.
     """
-    workload = with_known_places(workload)
+    workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    planner = planner_of(workload, profile)
+    experience = experience_for(workload.step, profile)
+    planner = planner_of(workload, profile, experience)
     kept: list[Total] = []
     with _without_collecting():
         for chunk in _chunks(offers):
             kept = shortlist([*kept, *planner.totals(chunk)], keep)
         options = [planner.option(one.offer, one.tenancy) for one in kept]
-    return _plan(workload, profile, options, [one.offer for one in kept], today)
+    return _plan(workload, profile, options, [one.offer for one in kept], today, experience)
 
 
 _CHUNK = 50_000
@@ -173,9 +196,11 @@ def _kept_somewhere(workload: Workload) -> Iterator[Workload]:
         yield replace(workload, stored=stored)
 
 
-def _options(workload: Workload, profile: Profile, offers: Sequence[Offer]) -> list[Option]:
+def _options(
+    workload: Workload, profile: Profile, offers: Sequence[Offer], experience: Experience
+) -> list[Option]:
     """Every offer in every tenancy that the workload allows."""
-    planner = planner_of(workload, profile)
+    planner = planner_of(workload, profile, experience)
     return [
         planner.option(offer, tenancy)
         for offer in offers
@@ -185,10 +210,10 @@ def _options(workload: Workload, profile: Profile, offers: Sequence[Offer]) -> l
 
 
 def profile_for(step: Step, selected: float = SELECTED) -> Profile:
-    """The profile a workload's step names, or a trace of its code.
+    """The profile a workload's step names, a measurement's, or a trace of its code.
 
     `selected` is the share of elements that a selection by unknown values keeps in a trace.
     """
     if step.target is not None:
         return profile_of(step.target, selected=selected)
-    return find_profile(step.profile or "")
+    return named_profile(step.profile or "")

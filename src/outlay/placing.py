@@ -5,6 +5,7 @@ Predictions are kept, so that plans that differ in money alone ask for each of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -17,12 +18,13 @@ from outlay.offers.links import KnownLinks, links_of
 from outlay.offers.offer import Offer
 from outlay.predict import feed as feeding
 from outlay.predict.calibration import Calibration, calibration_of
+from outlay.predict.experience import NO_EXPERIENCE, Experience
 from outlay.predict.links import Wiring, Within
 from outlay.predict.machine import checked_limit_w
 from outlay.predict.remember import Same
 from outlay.predict.run import steps
 from outlay.predict.search import Question, best_step, on_unlike
-from outlay.predict.step import Placement, StepPrediction, spanning
+from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
 from outlay.predict.strategy import Wanted, wanted_of
 from outlay.trace.trace import Precision, Profile
 from outlay.workload import Workload
@@ -36,7 +38,9 @@ def calibration() -> Calibration:
     )
 
 
-def steps_on(workload: Workload, profile: Profile) -> Callable[[Offer], StepPrediction]:
+def steps_on(
+    workload: Workload, profile: Profile, experience: Experience = NO_EXPERIENCE
+) -> Callable[[Offer], StepPrediction]:
     """The step of a workload on any offer."""
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
     wanted = wanted_of(workload.step.strategy or "auto")
@@ -45,7 +49,14 @@ def steps_on(workload: Workload, profile: Profile) -> Callable[[Offer], StepPred
         batch_size = batch_size or workload.step.batch_size
         global_batch_size = workload.step.global_batch_size
         return _best_step(
-            Same(profile), placement, batch_size, global_batch_size, precision, wanted
+            Same(profile),
+            placement,
+            batch_size,
+            global_batch_size,
+            precision,
+            wanted,
+            Same(experience),
+            workload.data.feed is not None,
         )
 
     def predict(offer: Offer) -> StepPrediction:
@@ -76,8 +87,13 @@ def _best_step(
     global_batch_size: int | None,
     precision: Precision | None,
     wanted: Wanted,
+    experience: Same[Experience],
+    is_fed: bool,
 ) -> StepPrediction:
-    """The best way to run a step on a placement; asked again by another plan, the same."""
+    """The best way to run a step on a placement; asked again by another plan, the same.
+
+    Where the input is looked at by itself (`is_fed`), a measured machine's loader is no limit.
+    """
     question = Question(
         profile=profile.value,
         placement=placement,
@@ -85,6 +101,9 @@ def _best_step(
         global_batch_size=global_batch_size,
         precision=precision,
         wanted=wanted,
+        conditions=Conditions(
+            experience=experience.value, input_samples_per_s=math.inf if is_fed else None
+        ),
     )
     return best_step(question, calibration(), thorough=False)
 

@@ -27,6 +27,7 @@ from outlay.offers.terms import Terms
 from outlay.option import TRAINING_LINES, Option, Outcome
 from outlay.placing import steps_on
 from outlay.plan import Total
+from outlay.predict.experience import NO_EXPERIENCE, Experience
 from outlay.predict.run import Habits, NeverEnds, Run, pace_of, run_of, steps
 from outlay.predict.step import StepPrediction
 from outlay.trace.trace import Profile
@@ -197,14 +198,16 @@ def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
     return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
 
 
-def planner_of(workload: Workload, profile: Profile) -> Planner:
+def planner_of(
+    workload: Workload, profile: Profile, experience: Experience = NO_EXPERIENCE
+) -> Planner:
     """What predicts and prices the offers of one workload."""
     terms = terms_for(workload)
     return Planner(
         workload=workload,
         profile=profile,
         habits=habits_of(terms),
-        predict=steps_on(workload, profile),
+        predict=steps_on(workload, profile, experience),
         terms=terms,
     )
 

@@ -17,13 +17,17 @@ FREE_SOURCES = frozenset({"home", "internet"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The training step: a bundled profile, a saved one, or code to trace."""
+    """The training step: a bundled profile, a saved one, a measurement, or code to trace."""
 
     profile: str | None = None
     target: str | None = None
     """`path/to/file.py:function`, traced when planning (needs torch)."""
     batch_size: int | None = None
     """Per GPU; None is the largest that fits."""
+    batch_as_measured: bool = False
+    """Whether None is the measurement's own batch instead, where the profile is a measurement."""
+    measured: tuple[str, ...] = ()
+    """Files of measurements of this step, whose times correct the prediction."""
     precision: str | None = None
     """Arithmetic to use instead of the traced one."""
     global_batch_size: int | None = None

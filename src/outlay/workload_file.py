@@ -213,6 +213,8 @@ def _step(table: StepTable, folder: Path | None) -> Step:
         profile=profile,
         target=target,
         batch_size=None if table.batch_size == "max" else table.batch_size,
+        batch_as_measured=table.batch_size is None,
+        measured=tuple(str(folder / one) if folder else one for one in table.measured),
         precision=None if table.precision == "as traced" else table.precision,
         global_batch_size=table.global_batch_size,
         strategy=table.strategy,

@@ -35,10 +35,21 @@ class _Table(BaseModel):
 class StepTable(_Table):
     """The training step: exactly one of `profile` and `target`."""
 
-    profile: Name | None = Field(None, description="A bundled profile or the path of a saved one.")
+    profile: Name | None = Field(
+        None, description="A bundled profile, or the path of a saved one or of a measurement."
+    )
     target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
-    batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | Literal["max"] = Field(
-        "max", description="Samples per GPU and step, or max: the largest that fits."
+    batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | Literal["max"] | None = (
+        Field(
+            None,
+            description="Samples per GPU and step, or max: the largest that fits. Without it max, "
+            "or of a measurement its own.",
+        )
+    )
+    measured: tuple[Name, ...] = Field(
+        (),
+        description="Files of measurements of this step (outlay probe): the GPUs they were taken "
+        "on get the measured time, others what that says of them.",
     )
     precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
     global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(

@@ -16,7 +16,7 @@ from outlay.hardware import Gpu, gpus
 from outlay.offers.catalog import bundled_offers
 from outlay.predict.links import Within
 from outlay.predict.search import on_unlike
-from outlay.predict.step import trace_at
+from outlay.predict.traced import trace_at
 from outlay.trace.bundled import bundled_profiles, find_profile
 from outlay.units import HOUR_S, TERA
 

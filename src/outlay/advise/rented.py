@@ -9,7 +9,7 @@ from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer, Tenancy
 from outlay.placing import calibration
 from outlay.predict.compute import device_time
-from outlay.predict.step import machine_at, trace_at
+from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
 
 _BATCH = 8

@@ -10,7 +10,8 @@ from outlay.predict.compute import device_time
 from outlay.predict.links import Wiring, Within
 from outlay.predict.memory import memory_need
 from outlay.predict.search import Question, best_step
-from outlay.predict.step import Placement, StepPrediction, machine_at, trace_at
+from outlay.predict.step import Placement, StepPrediction
+from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.bundled import bundled_profiles, find_profile
 from outlay.trace.trace import Profile
 

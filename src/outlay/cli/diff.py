@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outlay.cli.options import json_option, print_document, tell, today
+from outlay.cli.options import json_option, own_calibration, print_document, tell, today
 
 
 @click.command("diff", no_args_is_help=True)
@@ -25,6 +25,7 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     """
     from functools import cache
 
+    from outlay.carried import experience_for
     from outlay.difference import difference
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
@@ -33,12 +34,15 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     from outlay.workload_file import KIND, workload_of
 
     tables, plans, profile = [], [], cache(profile_for)
+    learned = own_calibration()
     for path in (first, second):
         written = read_text(path, KIND)
         table = parse_table(written, str(path))
         workload = workload_of(table, written, str(path), path.parent)
         tell(f"Planning {path} ...")
-        plans.append(plan_workload(workload, profile(workload.step), today=today()))
+        traced = profile(workload.step)
+        experience = experience_for(workload.step, traced, learned)
+        plans.append(plan_workload(workload, traced, today=today(), experience=experience))
         tables.append(table)
     found = difference((tables[0], tables[1]), (plans[0], plans[1]))
     names = (str(first), str(second))

@@ -12,6 +12,7 @@ from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.gpu_names import GpuMatch
+    from outlay.predict.experience import OwnCalibration
     from outlay.report.json import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -120,6 +121,18 @@ def tell(message: str) -> None:
     """Say what is going on, on standard error, where a person is watching."""
     if sys.stderr.isatty():
         click.echo(message, err=True)
+
+
+def own_calibration() -> OwnCalibration:
+    """What was learned from the user's own measurements; a file that is off is warned of."""
+    from outlay.own_data import own_calibration as read
+
+    return read(warn)
+
+
+def warn(message: str) -> None:
+    """Say on standard error what was left out."""
+    click.echo(f"outlay: {message}", err=True)
 
 
 def today() -> str:

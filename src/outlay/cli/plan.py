@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlay.cli.options import json_option, print_document, tell, today
+from outlay.cli.options import json_option, own_calibration, print_document, tell, today
 
 if TYPE_CHECKING:
     from outlay.option import Option
     from outlay.plan import Plan
+    from outlay.predict.experience import Experience
+    from outlay.workload import Step
 
 
 @click.command("plan", no_args_is_help=True)
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 @click.option(
     "--max-options", type=click.IntRange(1), help="Options in JSON, best first.  [default: all]"
 )
+@click.option(
+    "--measured",
+    multiple=True,
+    metavar="FILE",
+    help="A measurement of the step (outlay probe), beside those the file names. Any number.",
+)
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
 def command(
@@ -40,6 +48,7 @@ def command(
     explain: str | None,
     vary: str | None,
     max_options: int | None,
+    measured: tuple[str, ...],
     sources: bool,
     as_json: bool,
 ) -> int:
@@ -53,6 +62,7 @@ def command(
       outlay plan outlay.toml --explain 1            the bill of the choice, and what it hangs on
       outlay plan outlay.toml --explain "lambda a10" why that one lost
       outlay plan outlay.toml --vary sessions=1..12  where the answer turns
+      outlay plan outlay.toml --measured probe.json  with a step time that was measured
       outlay plan outlay.toml --max-options 20 --json | jq .chosen
 
     Exits with 3 when no option satisfies the limits.
@@ -60,14 +70,16 @@ def command(
     if vary is not None and explain is not None:
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if vary is not None:
-        return _vary(file, vary, as_json=as_json)
+        return _vary(file, vary, measured, as_json=as_json)
+    from outlay.carried import experience_for
     from outlay.pipeline import plan_workload, profile_for
     from outlay.workload_file import read_workload
 
     workload = read_workload(file)
     profile = profile_for(workload.step)
+    experience = experience_for(workload.step, profile, own_calibration(), measured)
     tell("Predicting and pricing every offer ...")
-    plan = plan_workload(workload, profile, today=today())
+    plan = plan_workload(workload, profile, today=today(), experience=experience)
     asked = None if explain is None else _asked(plan, explain)
     if as_json:
         from outlay.report.json import plan_document
@@ -107,9 +119,10 @@ def _asked(plan: Plan, text: str) -> Option:
     return found
 
 
-def _vary(file: Path, text: str, *, as_json: bool) -> int:
+def _vary(file: Path, text: str, measured: tuple[str, ...], *, as_json: bool) -> int:
     from functools import cache
 
+    from outlay.carried import experience_for
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
     from outlay.report.vary_table import curves_document, print_curves
@@ -122,11 +135,17 @@ def _vary(file: Path, text: str, *, as_json: bool) -> int:
     table = parse_table(written, str(file))
     variation = variation_of(text)
     profile = cache(profile_for)  # one profile, one prediction of it
+    learned = own_calibration()
+
+    @cache
+    def experience(step: Step) -> Experience:
+        return experience_for(step, profile(step), learned, measured)
 
     def plan_at(value: Any) -> Plan:
         changed = with_value(table, variation.path, value)
         workload = workload_of(changed, written, str(file), file.parent)
-        return plan_workload(workload, profile(workload.step), today=today())
+        step = workload.step
+        return plan_workload(workload, profile(step), today=today(), experience=experience(step))
 
     curves = curves_of(variation, plan_at, tell=tell)
     name = str(table.get("name", "training run"))

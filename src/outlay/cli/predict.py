@@ -22,9 +22,11 @@ from outlay.errors import InputError
 if TYPE_CHECKING:
     from outlay.gpu_names import GpuMatch
     from outlay.hardware import Gpu
+    from outlay.predict.experience import Experience, Seen
     from outlay.predict.step import Conditions, Placement, StepPrediction
     from outlay.predict.strategy import Wanted
     from outlay.trace.trace import Profile
+    from outlay.workload import Step
 
 
 @click.command("predict", no_args_is_help=True)
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
     metavar="NAME[:COUNT][,...]",
     help="GPUs to predict; A100:8 is eight in one machine, A + B two unlike ones.",
 )
-@click.option("--batch-size", default="max", show_default=True, help="Per GPU, a number or max.")
+@click.option(
+    "--batch-size",
+    help="Per GPU, a number or max.  [default: max, or of a measurement its own]",
+)
 @click.option(
     "--gpus",
     type=click.IntRange(1, 1024),
@@ -80,8 +85,10 @@ if TYPE_CHECKING:
 @selected_option
 @click.option(
     "--measured",
-    metavar="GPU[@BATCH]=SECONDS",
-    help="A step time you measured on one GPU: it corrects every GPU and narrows the ranges.",
+    multiple=True,
+    metavar="FILE|GPU[@BATCH]=SECONDS",
+    help="A measurement (outlay probe) or a step time of one GPU: it corrects all and narrows the "
+    "ranges. Any number of them.",
 )
 @click.option(
     "--host-speed",
@@ -102,7 +109,7 @@ if TYPE_CHECKING:
 def command(
     target: str,
     gpu_names: tuple[str, ...],
-    batch_size: str,
+    batch_size: str | None,
     gpus: int,
     nodes: int,
     strategy: str,
@@ -114,7 +121,7 @@ def command(
     memory_cap_mib: int | None,
     expandable_segments: bool,
     selected: float,
-    measured: str | None,
+    measured: tuple[str, ...],
     host_speed: float | None,
     input_rate: float | None,
     node_input_rate: float | None,
@@ -122,7 +129,8 @@ def command(
 ) -> int:
     """Predict step time and memory of a training step on GPUs.
 
-    TARGET is a bundled profile, a saved one (.json), or path/to/file.py:function (needs torch).
+    TARGET is a bundled profile, a saved one (.json), a measurement of `outlay probe` (.json), or
+    path/to/file.py:function (needs torch).
 
     \b
     Example:
@@ -131,23 +139,21 @@ def command(
       outlay predict bert-large --gpu "RTX 3090:8,H100 SXM:8" --batch-size 8
       outlay predict llama-1b --gpu "A100-80GB SXM" --gpus 8 --nodes 4 --network 1600
       outlay predict resnet50 --gpu "H100,L4" --batch-size 64 --measured "RTX 3090@64=0.101"
+      outlay predict probe.json --gpu "H100 SXM,L4" --measured other.json
 
     A step is bound by the GPU's arithmetic or memory, by the host that issues its operations, by
     its input, or by the network. Exits with 3 when it fits on none of them.
     """
-    from dataclasses import replace
-
+    from outlay.carried import as_measured
     from outlay.pipeline import profile_for
-    from outlay.placing import calibration
     from outlay.predict.host import Host
     from outlay.predict.links import Wiring
     from outlay.predict.machine import checked_limit_w
-    from outlay.predict.step import Conditions, Placement, correction_from
+    from outlay.predict.step import Conditions, Placement
     from outlay.predict.strategy import wanted_of
     from outlay.units import MIB
     from outlay.workload import Step
 
-    batch = batch_size_of(batch_size)
     asked = machines_asked(gpu_names, gpus)
     wanted = wanted_of(strategy)
     numbers = {
@@ -160,18 +166,19 @@ def command(
     for option, number in numbers.items():
         if number is not None and not math.isfinite(number):
             raise InputError(f"{option} {number} is no number.", fix=f"Write {option} 1.4, say.")
-    step = Step(target=target) if _is_code(target) else Step(profile=target)
+    step = Step(target=target) if _is_code(target) else Step(profile=target, batch_as_measured=True)
+    batch = as_measured(step).batch_size if batch_size is None else batch_size_of(batch_size)
     if step.target is not None:
         tell(f"Tracing {target} ...")
     profile = profile_for(step, selected)
     host = Host() if host_speed is None else Host(speed=host_speed, measured=True)
+    experience = _experience(step, profile, measured, batch)
     conditions = Conditions(
-        host=host, input_samples_per_s=input_rate, node_samples_per_s=node_input_rate
+        host=host,
+        input_samples_per_s=input_rate,
+        node_samples_per_s=node_input_rate,
+        experience=experience,
     )
-    if measured is not None:
-        gpu, at, measured_s = _measurement(measured, batch)
-        correction = correction_from(profile, gpu, at, measured_s, calibration(), conditions)
-        conditions = replace(conditions, correction=correction)
     cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
     wiring = Wiring(
         within=link,  # type: ignore[arg-type]
@@ -210,7 +217,9 @@ def command(
         notes = (
             *(match.note for match in matches if match.note),
             *_batch_note(predicted, global_batch),
+            *_time_note(predicted),
             *said,
+            *experience.notes,
             *profile.notes,
         )
         spelling = " + ".join(match.spelling for match in matches)
@@ -320,9 +329,34 @@ class _Asking:
         return found, (*found.notes, unlike_note(names, found.placement.gpu.name))
 
 
-def _measurement(text: str, batch: int | None) -> tuple[Gpu, int, float]:
-    """The GPU, batch size and seconds of `RTX 3090@64=0.101`."""
+def _time_note(step: StepPrediction) -> list[str]:
+    """Where a step's time comes from, if not from a prediction alone."""
+    from outlay.predict.experience import PREDICTED
+
+    if step.time_from == PREDICTED:
+        return []
+    return [f"{step.placement.gpu.name}: step time {step.time_from}."]
+
+
+def _experience(
+    step: Step, profile: Profile, measured: tuple[str, ...], batch: int | None
+) -> Experience:
+    """What was measured: files, times given by hand, and what was learned from earlier ones."""
+    from dataclasses import replace
+
+    from outlay.carried import experience_for
+    from outlay.cli.options import own_calibration
+
+    files = [text for text in measured if text.endswith(".json")]
+    found = experience_for(step, profile, own_calibration(), files)
+    by_hand = [_measurement(text, batch) for text in measured if text not in files]
+    return replace(found, seen=(*found.seen, *by_hand)) if by_hand else found
+
+
+def _measurement(text: str, batch: int | None) -> Seen:
+    """The measured step of `RTX 3090@64=0.101`."""
     from outlay.gpu_names import find_gpu
+    from outlay.predict.experience import Seen
 
     where, _, seconds = text.rpartition("=")
     name, _, size = where.partition("@")
@@ -334,7 +368,8 @@ def _measurement(text: str, batch: int | None) -> tuple[Gpu, int, float]:
     if not name or not 0 < measured_s < math.inf or at == 0:
         raise InputError(
             f"--measured {text!r} is not a measured step.",
-            why="It takes a GPU, perhaps a batch size per GPU, and the seconds of one step.",
+            why="It takes a file of `outlay probe` (.json), or a GPU, perhaps a batch size per "
+            "GPU, and the seconds of one step.",
             fix='Write for example --measured "RTX 3090@64=0.101".',
         )
     if not at:
@@ -342,7 +377,7 @@ def _measurement(text: str, batch: int | None) -> tuple[Gpu, int, float]:
             f"--measured {text!r} does not say at which batch size.",
             fix=f'Write for example --measured "{name}@64={seconds}".',
         )
-    return find_gpu(name).gpu, at, measured_s
+    return Seen(gpu=find_gpu(name).gpu, batch_size=at, step_s=measured_s)
 
 
 def _is_code(target: str) -> bool:

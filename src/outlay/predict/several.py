@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outlay.estimate import Estimate
 from outlay.predict.calibration import Calibration
+from outlay.predict.carry import correction_at
 from outlay.predict.compute import device_time
 from outlay.predict.holding import relief_bytes
 from outlay.predict.links import CASES, Case, Fabric, fabric_of
@@ -15,17 +16,17 @@ from outlay.predict.step import (
     Conditions,
     Placement,
     StepPrediction,
+    arrival_s,
+    asked_on,
     bound_of,
     device_range,
     forward_fraction,
     host_range,
     ideal_time_s,
-    input_time_s,
-    machine_at,
     scales,
-    trace_at,
 )
 from outlay.predict.strategy import Strategy
+from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Precision, Profile
 
 
@@ -47,8 +48,11 @@ def spread_step(
     trace = cut(whole, strategy.tensor, width_of(profile))
     machine = machine_at(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
+    whole_step = strategy.data == site.total and micro_batches == 1
+    asked = asked_on(placement, shown, conditions, as_traced=precision is None and whole_step)
+    correction = correction_at(conditions.experience, profile, asked, device, calibration)
     phases = phases_of(trace, machine, calibration, conditions.host).scaled(
-        *scales(placement, conditions, calibration)
+        *scales(placement, correction, device, calibration)
     )
     load = load_of(profile, shown)
     fabric = fabric_of(
@@ -58,10 +62,11 @@ def spread_step(
     device_s = micro_batches * (phases.forward_s + phases.backward_s) / stages + phases.update_s
     host_s = micro_batches * phases.host_pass_s / stages + phases.host_update_s
     feeding = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
-    input_s = micro_batches * input_time_s(shown, max(feeding, 1), conditions)
+    arrival = arrival_s(shown, max(feeding, 1), conditions, correction).scaled(micro_batches)
+    input_s = arrival.likely
     errors = {
-        "device": device_range(1.0, device, placement, conditions.correction, calibration),
-        "host": host_range(1.0, conditions, calibration),
+        "device": device_range(1.0, device, placement, conditions, correction, calibration),
+        "host": host_range(1.0, conditions, correction, calibration),
     }
     taken: dict[Case, Spent] = {}
     for case in CASES:
@@ -74,7 +79,9 @@ def spread_step(
         micro_batches=micro_batches,
         batch_size=batch_size,
         max_batch_size=largest,
-        step_time_s=_ordered(*(max(taken[case].total_s, input_s) for case in CASES)),
+        step_time_s=correction.measured_s
+        or _ordered(*(max(taken[case].total_s, _of(arrival, case)) for case in CASES)),
+        time_from=correction.time_from,
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={
@@ -98,7 +105,7 @@ def spread_step(
         memory=spread_memory(
             profile, shown, strategy, placement, calibration, passes=micro_batches
         ),
-        notes=_link_notes(placement, fabric, calibration),
+        notes=(*_link_notes(placement, fabric, calibration), *correction.notes),
     )
 
 

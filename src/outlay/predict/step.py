@@ -1,8 +1,8 @@
 """One training step on one GPU type: time with its range, memory, what bounds it, largest batch.
 
 The device's time comes from `predict.compute`, the host's from `predict.host`; a step takes the
-longer of the two, or what its input takes to arrive. A measured step time corrects whichever of
-them it shows, on every GPU, and narrows the range to what differs between GPUs.
+longer of the two, or what its input takes to arrive. What was measured corrects them
+(`predict.experience`) and narrows the range to what differs between GPUs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
-from outlay.chance import PERCENTILE_90
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
+from outlay.predict.carry import Asked, correction_at
 from outlay.predict.compute import DeviceTime, device_time
+from outlay.predict.experience import (
+    NO_EXPERIENCE,
+    PREDICTED,
+    Correction,
+    Experience,
+    around,
+    gpu_error,
+)
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.links import UNKNOWN_WIRING, Wiring
-from outlay.predict.machine import Machine, machine_of, speed_at
+from outlay.predict.machine import Machine, speed_at
 from outlay.predict.memory import (
     COARSE,
     MemoryNeed,
@@ -29,10 +36,10 @@ from outlay.predict.memory import (
     memory_need,
     room_on,
 )
-from outlay.predict.remember import Same
 from outlay.predict.spread import Site, load_of
 from outlay.predict.strategy import ALONE, Strategy
-from outlay.trace.trace import Kind, Op, Precision, Profile, Trace
+from outlay.predict.traced import machine_at, trace_at
+from outlay.trace.trace import Kind, Precision, Profile, Trace
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
 
@@ -73,17 +80,6 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
-    """What a measured step says about the prediction: measured over predicted, and where."""
-
-    gpu: Gpu
-    device: float = 1.0
-    host: float = 1.0
-    of_host: bool = False
-    """Whether it was the host that the measured step waited for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     """What a step's time depends on beside the GPU."""
 
@@ -92,7 +88,8 @@ class Conditions:
     """What the input pipeline delivers to each GPU, where somebody knows."""
     node_samples_per_s: float | None = None
     """What it delivers to all GPUs of a machine together."""
-    correction: Correction | None = None
+    experience: Experience = NO_EXPERIENCE
+    """What was measured, of this step or of others."""
 
 
 ORDINARY = Conditions()
@@ -110,6 +107,8 @@ class StepPrediction:
     """Of one pass on a GPU (on the GPUs that share a model). 0 where not one sample fits."""
     max_batch_size: int
     step_time_s: Estimate
+    time_from: str = PREDICTED
+    """`predicted`, `measured`, or `carried over from` somewhere."""
     device_time_s: float
     host_time_s: float
     by_kind_s: Mapping[Kind, float]
@@ -153,28 +152,6 @@ class StepPrediction:
         return self.batch_size > 0 and self.memory.fits
 
 
-def correction_from(
-    profile: Profile,
-    gpu: Gpu,
-    batch_size: int,
-    measured_s: float,
-    calibration: Calibration,
-    conditions: Conditions = ORDINARY,
-    precision: Precision | None = None,
-) -> Correction:
-    """What one measured step time says: it corrects the device or the host, the slower one.
-
-    The other cannot have taken longer than the step did, and is held to that.
-    """
-    trace = trace_at(profile, batch_size, precision)
-    device_s = device_time(trace, machine_at(gpu, calibration), calibration).total_s
-    host_s = host_time_s(trace, calibration, conditions.host)
-    device, host = measured_s / device_s, measured_s / host_s
-    if host_s > device_s:
-        return Correction(gpu=gpu, device=min(device, 1.0), host=host, of_host=True)
-    return Correction(gpu=gpu, device=device, host=min(host, 1.0))
-
-
 def predict_step(
     profile: Profile,
     placement: Placement,
@@ -198,19 +175,32 @@ def predict_step(
     trace = trace_at(profile, shown, precision)
     machine = machine_at(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
-    scale, host_scale = scales(placement, conditions, calibration)
+    correction = correction_at(
+        conditions.experience,
+        profile,
+        asked_on(placement, shown, conditions, as_traced=precision is None),
+        device,
+        calibration,
+    )
+    scale, host_scale = scales(placement, correction, device, calibration)
     device_s = device.total_s * scale
     host_s = host_time_s(trace, calibration, conditions.host) * host_scale
-    input_s = input_time_s(shown, 1, conditions)
+    arrival = arrival_s(shown, 1, conditions, correction)
+    input_s = arrival.likely
+    memory = memory_need(profile, shown, room, calibration)
+    if correction.measured_s is not None and batch_size is not None:
+        memory, largest = replace(memory, fits=True), max(largest, batch)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=_step_time_s(
-            device_range(device_s, device, placement, conditions.correction, calibration),
-            host_range(host_s, conditions, calibration),
-            input_s,
+        step_time_s=correction.measured_s
+        or _step_time_s(
+            device_range(device_s, device, placement, conditions, correction, calibration),
+            host_range(host_s, conditions, correction, calibration),
+            arrival,
         ),
+        time_from=correction.time_from,
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
@@ -222,7 +212,23 @@ def predict_step(
         parameters=profile.parameters,
         gradient_bytes=load_of(profile, shown).gradient_bytes,
         forward_fraction=forward_fraction(device),
-        memory=memory_need(profile, shown, room, calibration),
+        memory=memory,
+        notes=correction.notes,
+    )
+
+
+def asked_on(
+    placement: Placement, batch_size: int, conditions: Conditions, *, as_traced: bool
+) -> Asked:
+    """What experience is asked about a step on a placement."""
+    return Asked(
+        gpu=placement.gpu,
+        batch_size=batch_size,
+        gpus=placement.gpus,
+        nodes=placement.nodes,
+        power_limit_w=placement.power_limit_w,
+        as_measured=as_traced and placement.gpu_share == 1,
+        host=conditions.host,
     )
 
 
@@ -233,14 +239,14 @@ def forward_fraction(device: DeviceTime) -> float:
 
 
 def scales(
-    placement: Placement, conditions: Conditions, calibration: Calibration
+    placement: Placement, correction: Correction, device: DeviceTime, calibration: Calibration
 ) -> tuple[float, float]:
     """What the device's and the host's times are multiplied by: shares, limits, measurements."""
-    correction = conditions.correction or Correction(gpu=placement.gpu)
-    device = correction.device / placement.gpu_share
+    scale = correction.device / placement.gpu_share
     if placement.power_limit_w is not None:
-        device /= speed_at(placement.power_limit_w / placement.gpu.tdp_w, calibration)
-    return device, correction.host * _crowding(placement, calibration)
+        scale /= speed_at(placement.power_limit_w / placement.gpu.tdp_w, calibration)
+    idle = correction.idle_s / device.total_s if device.total_s else 0.0
+    return scale + idle, correction.host * _crowding(placement, calibration)
 
 
 def _crowding(placement: Placement, calibration: Calibration) -> float:
@@ -257,6 +263,19 @@ def input_time_s(samples: int, gpus: int, conditions: Conditions) -> float:
         0.0 if each is None else samples / each,
         0.0 if all_of_them is None else samples * gpus / all_of_them,
     )
+
+
+def arrival_s(samples: int, gpus: int, conditions: Conditions, correction: Correction) -> Estimate:
+    """How long input takes to arrive: as somebody says, or as a measured machine's loader took.
+
+    Another machine's loader may be any faster, so that the latter is no limit at the low end.
+    """
+    said = input_time_s(samples, gpus, conditions)
+    rate = correction.input_samples_per_s
+    stated = conditions.input_samples_per_s is not None or conditions.node_samples_per_s is not None
+    if rate is None or stated:
+        return Estimate.exactly(said)
+    return Estimate(low=0.0, likely=samples / rate, high=samples / rate)
 
 
 def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
@@ -278,26 +297,6 @@ def ideal_time_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
     return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
 
 
-def trace_at(profile: Profile, batch_size: int, precision: Precision | None = None) -> Trace:
-    """The step at a batch size; asked again for another GPU, the same."""
-    return _trace_at(Same(profile), batch_size, precision)
-
-
-@lru_cache(maxsize=256)
-def _trace_at(profile: Same[Profile], batch_size: int, precision: Precision | None) -> Trace:
-    return with_precision(profile.value.at(batch_size), precision)
-
-
-def machine_at(gpu: Gpu, calibration: Calibration) -> Machine:
-    """A GPU as the model of time sees it; asked again, the same."""
-    return _machine_of(Same(gpu), Same(calibration))
-
-
-@lru_cache(maxsize=512)
-def _machine_of(gpu: Same[Gpu], calibration: Same[Calibration]) -> Machine:
-    return machine_of(gpu.value, calibration.value)
-
-
 def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
     """The step where the GPU's form is open: the slowest's (first) figures, a range over all."""
     first, *others = steps
@@ -309,27 +308,15 @@ def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
     return replace(first, step_time_s=replace(first.step_time_s, low=low))
 
 
-def with_precision(trace: Trace, precision: Precision | None) -> Trace:
-    """The step with its matrix arithmetic in another precision; traffic stays as traced."""
-    if precision is None:
-        return trace
-    return replace(trace, ops=tuple(_op_in(op, precision) for op in trace.ops))
-
-
-def _op_in(op: Op, precision: Precision) -> Op:
-    matrix = op.kind in ("gemm", "conv", "attention", "rnn")
-    return replace(op, precision=precision) if matrix else op
-
-
 # Ranges
 
 
-def _step_time_s(device: Estimate, host: Estimate, input_s: float) -> Estimate:
+def _step_time_s(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
     """The slowest of device, host and input."""
     return Estimate(
-        low=max(device.low, host.low, input_s),
-        likely=max(device.likely, host.likely, input_s),
-        high=max(device.high, host.high, input_s),
+        low=max(device.low, host.low, arrival.low),
+        likely=max(device.likely, host.likely, arrival.likely),
+        high=max(device.high, host.high, arrival.high),
     )
 
 
@@ -337,47 +324,32 @@ def device_range(
     device_s: float,
     device: DeviceTime,
     placement: Placement,
-    correction: Correction | None,
+    conditions: Conditions,
+    correction: Correction,
     calibration: Calibration,
 ) -> Estimate:
     """By the errors of the kernels it runs, how well this kind of GPU is known, and its limit."""
-    gpu = placement.gpu
-    error = math.hypot(calibration.number("error_base"), device.doubt, _error_of(gpu, calibration))
-    if correction is not None and not correction.of_host:
-        error = _error_after(correction, device, gpu, calibration)
+    gpu, error = placement.gpu, correction.error
+    if error is None:
+        known = gpu_error(gpu, conditions.experience.own, calibration)
+        error = math.hypot(calibration.number("error_base"), device.doubt, known)
     if placement.power_limit_w is not None:
         lost = 1 - speed_at(placement.power_limit_w / gpu.tdp_w, calibration)
         error = math.hypot(error, calibration.number("power_loss_error") * lost)
-    return _around(device_s, error)
+    return around(device_s, error)
 
 
-def _error_of(gpu: Gpu, calibration: Calibration) -> float:
-    """Relative error of a GPU's own figures: rates under load, bandwidth, its library."""
-    return calibration.first(f"error_on_{gpu.architecture}", "error_on_others")
-
-
-def _error_after(
-    correction: Correction, device: DeviceTime, gpu: Gpu, calibration: Calibration
-) -> float:
-    """What is left once a step was measured: on the same GPU how steps repeat, else the ratio."""
-    repeat = calibration.number("error_of_repeats")
-    if gpu is correction.gpu:
-        return repeat
-    between = max(_error_of(gpu, calibration), _error_of(correction.gpu, calibration))
-    return math.hypot(
-        repeat,
-        calibration.number("doubt_kept") * device.doubt,
-        calibration.number("ratio_kept") * between,
-    )
-
-
-def host_range(host_s: float, conditions: Conditions, calibration: Calibration) -> Estimate:
+def host_range(
+    host_s: float, conditions: Conditions, correction: Correction, calibration: Calibration
+) -> Estimate:
     """Hosts differ; one that was measured, by a test or by a step, much less."""
-    corrected = conditions.correction is not None and conditions.correction.of_host
-    known = conditions.host.measured or corrected
-    return calibration.estimate("host_range_measured" if known else "host_range").scaled(host_s)
-
-
-def _around(time_s: float, error: float) -> Estimate:
-    spread = math.exp(PERCENTILE_90 * error)
-    return Estimate(low=time_s / spread, likely=time_s, high=time_s * spread)
+    learned = conditions.experience.own.host
+    if conditions.host.measured or correction.host_known:
+        return calibration.estimate("host_range_measured").scaled(host_s)
+    usual = calibration.estimate("host_range").scaled(host_s)
+    if learned is None:
+        return usual
+    narrowed = around(host_s, learned.error)
+    return Estimate(
+        low=max(usual.low, narrowed.low), likely=host_s, high=min(usual.high, narrowed.high)
+    )

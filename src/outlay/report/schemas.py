@@ -48,6 +48,7 @@ def schema(name: str) -> Schema:
         "offers": _offers,
         "gpus": _gpus,
         "predict": _predict,
+        "calibrate": _calibrate,
         "fit": _fit,
         "build": _build,
         "host": _host,
@@ -128,6 +129,7 @@ def _plan() -> Schema:
         global_batch_size=COUNT,
         max_batch_size=COUNT,
         step_time_s=_ESTIMATE,
+        step_time_from=TEXT,
         samples=or_null(NUMBER),
         time_parts_s={"type": "object", "additionalProperties": NUMBER},
         sessions=or_null(NUMBER),
@@ -275,6 +277,7 @@ def _predict() -> Schema:
         batch_size=COUNT,
         global_batch_size=COUNT,
         step_time_s=_ESTIMATE,
+        step_time_from=TEXT,
         host_time_s=NUMBER,
         device_time_s=NUMBER,
         device_time_by_kind_s={"type": "object", "additionalProperties": NUMBER},
@@ -295,6 +298,25 @@ def _predict() -> Schema:
         notes=TEXTS,
     )
     return _document(target=TEXT, predictions=list_of(prediction))
+
+
+def _calibrate() -> Schema:
+    factor = record(
+        name=TEXT,
+        measurements=COUNT,
+        mean_ratio=NUMBER,
+        factor=NUMBER,
+        error_before=NUMBER,
+        error=NUMBER,
+    )
+    return _document(
+        folder=TEXT,
+        measurements=COUNT,
+        removed=COUNT,
+        gpus=list_of(factor),
+        host=or_null(factor),
+        notes=TEXTS,
+    )
 
 
 def _fit() -> Schema:

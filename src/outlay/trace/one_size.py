@@ -152,8 +152,9 @@ def _profile(
 def _scaled(op: Op, step: RecordedStep, sizes: Sizes) -> ProfileOp:
     """An operation at any batch size, from one."""
     growth = growth_of(op, sizes)
-    share = growing_share(op, growth)
-    degree = growing_degree(op, growth)
+    whole = not op.shapes and op.phase != "optimizer" and op.kind != "optimizer"
+    share = 1.0 if whole else growing_share(op, growth)
+    degree = 1 if whole else growing_degree(op, growth)
     return ProfileOp(
         name=op.name,
         kind=op.kind,

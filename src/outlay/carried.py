@@ -1,0 +1,77 @@
+"""Measurements that a step names: its profile, its batch size, and what they say of its time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from outlay.errors import InputError
+from outlay.measurement import Measurement
+from outlay.measurement_file import is_measurement, measurement_from_json, read_measurement
+from outlay.predict.experience import (
+    NO_EXPERIENCE,
+    NOTHING_LEARNED,
+    Experience,
+    OwnCalibration,
+)
+from outlay.predict.seen import experience_of, step_size
+from outlay.trace.bundled import find_profile
+from outlay.trace.trace import Profile
+from outlay.workload import Step
+
+
+def measurement_at(name: str) -> Measurement | None:
+    """The measurement in a file; None for a profile's name, a saved profile, or no file at all."""
+    path = Path(name)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    state = path.stat()
+    return _measurement_at(name, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=32)
+def _measurement_at(name: str, _changed_ns: int, _size_bytes: int) -> Measurement | None:
+    """Read once while it stays the same: what is predicted from it is predicted once, too."""
+    try:
+        content = json.loads(Path(name).read_bytes())
+    except ValueError:
+        return None
+    return measurement_from_json(content, source=name) if is_measurement(content) else None
+
+
+def named_profile(name: str) -> Profile:
+    """A bundled profile, a saved one, or the operations that a measurement recorded."""
+    measurement = measurement_at(name)
+    if measurement is None:
+        return find_profile(name)
+    if measurement.profile is None:
+        raise InputError(
+            f"{name} has no operations of a step, so that nothing can be carried to other GPUs.",
+            why=" ".join(measurement.notes) or "They were not recorded.",
+            fix="Probe again with operations, or trace the step and give this as --measured.",
+        )
+    return measurement.profile
+
+
+def as_measured(step: Step) -> Step:
+    """The step at its measurement's batch size, where it has one and says nothing else."""
+    if step.batch_size is not None or not step.batch_as_measured or step.profile is None:
+        return step
+    measurement = measurement_at(step.profile)
+    return step if measurement is None else replace(step, batch_size=step_size(measurement))
+
+
+def experience_for(
+    step: Step, profile: Profile, own: OwnCalibration = NOTHING_LEARNED, more: Sequence[str] = ()
+) -> Experience:
+    """What the measurements say that a step names, and more files of such."""
+    measured = [(Path(name).name, read_measurement(name)) for name in (*step.measured, *more)]
+    itself = None if step.profile is None else measurement_at(step.profile)
+    if itself is not None:
+        measured.insert(0, (Path(step.profile or "").name, itself))
+    if not measured and own == NOTHING_LEARNED:
+        return NO_EXPERIENCE
+    return experience_of(measured, profile, own)

@@ -1,0 +1,136 @@
+"""The user's own folder: measurements that were kept, and what was learned from them.
+
+    OUTLAY_DATA, else XDG_DATA_HOME/outlay, else ~/.local/share/outlay
+    (macOS: ~/Library/Application Support/outlay; Windows: %LOCALAPPDATA%/outlay)
+
+    measurements/*.json    as `outlay probe` writes them
+    calibration.json       as `outlay calibrate` writes it
+
+A file there that cannot be read is named in a warning and left out: it must not stop a plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from outlay.errors import OutlayError
+from outlay.files import write_whole
+from outlay.measurement import Measurement
+from outlay.measurement_file import read_measurement, write_measurement
+from outlay.predict.experience import NOTHING_LEARNED, OwnCalibration
+
+SCHEMA = 1
+_MARK = "outlay calibration"
+Warn = Callable[[str], None]
+
+
+def data_folder(environment: Mapping[str, str] | None = None, system: str = "") -> Path:
+    """Where the user's own data lie; the folder need not exist."""
+    environment = os.environ if environment is None else environment
+    system = system or sys.platform
+    if environment.get("OUTLAY_DATA"):
+        return Path(environment["OUTLAY_DATA"])
+    if environment.get("XDG_DATA_HOME"):
+        return Path(environment["XDG_DATA_HOME"]) / "outlay"
+    home = Path(environment.get("HOME") or Path.home())
+    if system == "darwin":
+        return home / "Library" / "Application Support" / "outlay"
+    if system == "win32":
+        return Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local") / "outlay"
+    return home / ".local" / "share" / "outlay"
+
+
+def measurements_folder() -> Path:
+    """Where the user's own measurements lie."""
+    return data_folder() / "measurements"
+
+
+def calibration_file() -> Path:
+    """Where what was learned from them lies."""
+    return data_folder() / "calibration.json"
+
+
+def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
+    """Every measurement that was kept, by its file's name."""
+    found = []
+    for path in sorted(measurements_folder().glob("*.json")):
+        try:
+            found.append((path.name, read_measurement(path)))
+        except OutlayError as error:
+            warn(f"{error.what} {error.why} It is left out.")
+    return found
+
+
+def keep_measurement(measurement: Measurement, name: str) -> Path:
+    """Keep a measurement under a name that no other has; the same one again stays one file."""
+    folder = measurements_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    number = 2
+    while path.exists() and not _holds(path, measurement):
+        path = folder / f"{name}-{number}.json"
+        number += 1
+    write_measurement(measurement, path)
+    return path
+
+
+def _holds(path: Path, measurement: Measurement) -> bool:
+    try:
+        return read_measurement(path) == measurement
+    except OutlayError:
+        return False
+
+
+# What was learned
+
+
+def own_calibration(warn: Warn) -> OwnCalibration:
+    """What was learned from the user's own measurements; nothing where there is no such file."""
+    path = calibration_file()
+    try:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, Mapping) or content.get("kind") != _MARK:
+            raise ValueError("it is JSON, but not what `outlay calibrate` writes")
+        if content.get("schema") != SCHEMA:
+            raise ValueError(f"its schema is {content.get('schema')!r}, not {SCHEMA}")
+        parts = {name: content.get(name) for name in ("gpus", "host")}
+        return TypeAdapter(OwnCalibration).validate_python(parts)
+    except FileNotFoundError:
+        return NOTHING_LEARNED
+    except (OSError, ValueError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        warn(
+            f"{path} cannot be used ({reason}). It is left out; `outlay calibrate` writes it anew."
+        )
+        return NOTHING_LEARNED
+
+
+def write_calibration(calibration: OwnCalibration) -> Path:
+    """Write what was learned, whole or not at all."""
+    path = calibration_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(calibration_to_json(calibration), indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, text.encode())
+    return path
+
+
+def calibration_to_json(calibration: OwnCalibration) -> dict[str, Any]:
+    """What was learned as plain JSON values."""
+    return {"schema": SCHEMA, "kind": _MARK, **asdict(calibration)}
+
+
+def forget(paths: Iterable[Path] | None = None) -> list[Path]:
+    """Remove what was learned and every measurement that was kept; what is gone."""
+    wanted = [calibration_file(), *sorted(measurements_folder().glob("*.json"))]
+    gone = [path for path in (wanted if paths is None else paths) if path.exists()]
+    for path in gone:
+        path.unlink()
+    return gone

@@ -1,0 +1,321 @@
+"""What measured steps say of a prediction: on the GPU they ran on, and carried over to others.
+
+A measured step is compared with its prediction at the same batch on the same GPU. What it shows is
+kept as factors: of the device by the time its kernels ran (or by the step where the GPU held it
+back), of the host where that did. On another GPU the same factors hold as far as ratios between
+GPUs are known. Several measurements are joined by how well each carries; what they share (the
+kernels' own errors, and what is not known of the target) does not average out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from outlay.estimate import Estimate
+from outlay.hardware import Gpu
+from outlay.predict.calibration import Calibration
+from outlay.predict.compute import DeviceTime, device_time
+from outlay.predict.experience import (
+    MEASURED,
+    PREDICTED,
+    Correction,
+    Experience,
+    OwnCalibration,
+    Seen,
+    around,
+    gpu_error,
+)
+from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.machine import speed_at
+from outlay.predict.remember import Same
+from outlay.predict.traced import machine_at, trace_at
+from outlay.trace.trace import Profile
+
+_FAR = math.log(8)
+# Assumes: at an eighth or eight times the batch, as little is left of a measurement's word on its
+# kernels as on another GPU (a guess).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The step a correction is asked for: where, how many samples a GPU, and how."""
+
+    gpu: Gpu
+    batch_size: int
+    gpus: int = 1
+    nodes: int = 1
+    power_limit_w: float | None = None
+    as_measured: bool = True
+    """Whether it is run as it was measured: precision, passes, whole GPUs."""
+    host: Host = REFERENCE_HOST
+
+
+def correction_at(
+    experience: Experience,
+    profile: Profile,
+    asked: Asked,
+    device: DeviceTime,
+    calibration: Calibration,
+) -> Correction:
+    """The correction of one prediction, whose uncorrected device time is `device`."""
+    own = experience.own
+    learned, host = own.of(asked.gpu), own.host
+    factor = learned.factor if learned else 1.0
+    if not experience.seen:
+        return Correction(
+            device=factor, host=host.factor if host else 1.0, notes=_own_notes(experience, asked)
+        )
+    told = [(one, told_by(profile, one, own, calibration, asked.host)) for one in experience.seen]
+    carried = _carried(told, asked, device, own, calibration)
+    return Correction(
+        device=factor * carried.device,
+        idle_s=carried.idle_s,
+        error=carried.error,
+        host=(host.factor if host else 1.0) * _host_factor(told),
+        host_known=any(one.host_known for _, one in told),
+        input_samples_per_s=_input_rate(told),
+        measured_s=_measured(experience.seen, asked, calibration),
+        time_from=_time_from(experience.seen, carried, asked),
+        notes=(*_own_notes(experience, asked), *_input_notes(told, asked)),
+    )
+
+
+# What one measurement tells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Measured over predicted, of the device and of the host, and which of them was really seen."""
+
+    device: float
+    device_known: bool
+    idle_s: float
+    """What a step takes beside its kernels, where the GPU held it back."""
+    host: float
+    host_known: bool
+    input_samples_per_s: float | None
+
+
+def told_by(
+    profile: Profile,
+    seen: Seen,
+    own: OwnCalibration,
+    calibration: Calibration,
+    host: Host = REFERENCE_HOST,
+) -> Told:
+    """What one measurement tells; asked again for another GPU, the same."""
+    return _told_once(Same(profile), seen, Same(own), Same(calibration), host)
+
+
+@lru_cache(maxsize=4096)
+def _told_once(
+    profile: Same[Profile],
+    seen: Seen,
+    learned: Same[OwnCalibration],
+    numbers: Same[Calibration],
+    host: Host,
+) -> Told:
+    """What did not hold the step back cannot have taken longer than it, and is held to that."""
+    own, calibration = learned.value, numbers.value
+    device_s = _device_s(profile.value, seen, own, calibration)
+    trace = trace_at(profile.value, seen.batch_size)
+    host_s = host_time_s(trace, calibration, host) * (own.host.factor if own.host else 1.0)
+    holder = seen.holder or ("host" if host_s > device_s else "gpu")
+    busy_s = None if seen.busy_s is None else min(seen.busy_s, seen.step_s)
+    of_gpu = holder == "gpu" and seen.gpus * seen.nodes == 1
+    if busy_s is None and of_gpu:
+        busy_s = seen.step_s
+    within = min(seen.step_s / device_s, 1.0)
+    of_host = holder == "host"
+    return Told(
+        device=within if busy_s is None else busy_s / device_s,
+        device_known=busy_s is not None,
+        idle_s=seen.step_s - busy_s if of_gpu and busy_s is not None else 0.0,
+        host=seen.step_s / host_s if of_host else min(seen.step_s / host_s, 1.0),
+        host_known=of_host,
+        input_samples_per_s=seen.batch_size / seen.step_s if holder == "input" else None,
+    )
+
+
+def _device_s(profile: Profile, seen: Seen, own: OwnCalibration, calibration: Calibration) -> float:
+    """The device's time as predicted where it was measured."""
+    trace = trace_at(profile, seen.batch_size)
+    time_s = device_time(trace, machine_at(seen.gpu, calibration), calibration).total_s
+    learned = own.of(seen.gpu)
+    return time_s * (learned.factor if learned else 1.0) / _power_speed(seen, calibration)
+
+
+def _power_speed(seen: Seen, calibration: Calibration) -> float:
+    if seen.power_limit_w is None:
+        return 1.0
+    return speed_at(seen.power_limit_w / seen.gpu.tdp_w, calibration)
+
+
+# Several measurements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Carried:
+    device: float = 1.0
+    idle_s: float = 0.0
+    error: float | None = None
+    sources: tuple[Seen, ...] = ()
+
+
+def _carried(
+    told: Sequence[tuple[Seen, Told]],
+    asked: Asked,
+    device: DeviceTime,
+    own: OwnCalibration,
+    calibration: Calibration,
+) -> _Carried:
+    """The device's factor on a GPU, from measurements on it or else on others."""
+    known = _nearest([pair for pair in told if pair[1].device_known], asked.batch_size)
+    here = [pair for pair in known if pair[0].gpu.name == asked.gpu.name]
+    used = here or known
+    if not used:
+        bound = min((one.device for _, one in told), default=1.0)
+        return _Carried(device=bound)
+    errors = [_own_error(one, asked, device, own, calibration) for one, _ in used]
+    weights = [1 / error**2 for error in errors]
+    shares = [weight / sum(weights) for weight in weights]
+    common = 0.0 if here else _common_error(asked.gpu, device, own, calibration)
+    logs = [math.log(one.device) for _, one in used]
+    return _Carried(
+        device=math.exp(sum(s * log for s, log in zip(shares, logs, strict=True))),
+        idle_s=sum(s * one.idle_s for s, (_, one) in zip(shares, used, strict=True)),
+        error=math.hypot(common, 1 / math.sqrt(sum(weights))),
+        sources=tuple(one for one, _ in used),
+    )
+
+
+def _nearest(told: Sequence[tuple[Seen, Told]], batch_size: int) -> list[tuple[Seen, Told]]:
+    """Of each GPU the measurement whose batch is nearest."""
+    best: dict[str, tuple[Seen, Told]] = {}
+    for pair in told:
+        name = pair[0].gpu.name
+        if name not in best or _apart(pair[0], batch_size) < _apart(best[name][0], batch_size):
+            best[name] = pair
+    return list(best.values())
+
+
+def _apart(seen: Seen, batch_size: int) -> float:
+    return abs(math.log(max(batch_size, 1) / seen.batch_size))
+
+
+def _common_error(
+    gpu: Gpu, device: DeviceTime, own: OwnCalibration, calibration: Calibration
+) -> float:
+    """What no measurement on another GPU tells: of its kernels, and of the target itself."""
+    return math.hypot(
+        calibration.number("doubt_kept") * device.doubt,
+        calibration.number("ratio_kept") * gpu_error(gpu, own, calibration),
+    )
+
+
+def _own_error(
+    seen: Seen, asked: Asked, device: DeviceTime, own: OwnCalibration, calibration: Calibration
+) -> float:
+    """What one measurement may be off by: how steps repeat, and how well its GPU is known.
+
+    The ratio of two GPUs is as uncertain as the less known of them; what the measured one is less
+    known than the target is this measurement's own.
+    """
+    target = gpu_error(asked.gpu, own, calibration)
+    less_known = max(gpu_error(seen.gpu, own, calibration) ** 2 - target**2, 0.0)
+    here = seen.gpu.name == asked.gpu.name
+    lost = 1 - _power_speed(seen, calibration)
+    return math.hypot(
+        calibration.number("error_of_repeats"),
+        seen.error,
+        0.0 if here else calibration.number("ratio_kept") * math.sqrt(less_known),
+        calibration.number("doubt_kept") * device.doubt * _distance(seen, asked),
+        calibration.number("power_loss_error") * lost,
+    )
+
+
+def _distance(seen: Seen, asked: Asked) -> float:
+    """How far another batch size is, from 0 to 1."""
+    return min(_apart(seen, asked.batch_size) / _FAR, 1.0)
+
+
+def _host_factor(told: Sequence[tuple[Seen, Told]]) -> float:
+    """The mean of steps that waited for their host, or the tightest bound of those that did not."""
+    logs = [math.log(one.host) for _, one in told if one.host_known]
+    if logs:
+        return math.exp(sum(logs) / len(logs))
+    return min(one.host for _, one in told)
+
+
+def _input_rate(told: Sequence[tuple[Seen, Told]]) -> float | None:
+    """The fastest that a measured machine's input was, where it held a step back."""
+    rates = [one.input_samples_per_s for _, one in told if one.input_samples_per_s is not None]
+    return max(rates, default=None)
+
+
+# The step itself
+
+
+def _measured(seen: Sequence[Seen], asked: Asked, calibration: Calibration) -> Estimate | None:
+    """The step that was asked for, where it is one that was measured."""
+    same = [one for one in seen if _is_asked(one, asked)]
+    if not same:
+        return None
+    best = min(same, key=lambda one: one.error)
+    return around(best.step_s, math.hypot(calibration.number("error_of_repeats"), best.error))
+
+
+def _is_asked(seen: Seen, asked: Asked) -> bool:
+    return asked.as_measured and (
+        seen.gpu.name,
+        seen.batch_size,
+        seen.gpus,
+        seen.nodes,
+        seen.power_limit_w,
+    ) == (asked.gpu.name, asked.batch_size, asked.gpus, asked.nodes, asked.power_limit_w)
+
+
+# Words
+
+
+def _time_from(seen: Sequence[Seen], carried: _Carried, asked: Asked) -> str:
+    if any(_is_asked(one, asked) for one in seen):
+        return MEASURED
+    if not carried.sources:
+        return PREDICTED
+    names = [_source(one, asked) for one in carried.sources]
+    return f"carried over from {' and '.join(names)}"
+
+
+def _source(seen: Seen, asked: Asked) -> str:
+    if seen.gpu.name == asked.gpu.name and seen.batch_size != asked.batch_size:
+        return f"batch {seen.batch_size} on {seen.gpu.name}"
+    return seen.gpu.name
+
+
+def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:
+    learned = experience.own.of(asked.gpu)
+    if learned is None:
+        return ()
+    several = "s" if learned.measurements > 1 else ""
+    return (f"With your own {learned.measurements} measurement{several} on {learned.name}.",)
+
+
+def _input_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, ...]:
+    held = [(seen, one) for seen, one in told if one.input_samples_per_s is not None]
+    if not held or any(_is_asked(seen, asked) for seen, _ in held):
+        return ()
+    rate = _input_rate(held)
+    unknown = (
+        ""
+        if any(one.device_known for _, one in told)
+        else (" What the GPU itself takes was not measured.")
+    )
+    note = (
+        f"Its input held the measured step back, at {rate:,.0f} samples/s to a GPU: that is the "
+        f"measured machine's loader; the range goes from no such limit to that one.{unknown}"
+    )
+    return (note,)

@@ -1,0 +1,117 @@
+"""What a prediction has to go on beside its model, as values: measured steps, and what was learned.
+
+`predict.carry` makes a `Correction` of it for one GPU and batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from outlay.chance import PERCENTILE_90
+from outlay.estimate import Estimate
+from outlay.hardware import Gpu
+from outlay.measurement import Holder
+from outlay.predict.calibration import Calibration
+
+PREDICTED, MEASURED = "predicted", "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One measured step, as far as a prediction can use it."""
+
+    gpu: Gpu
+    batch_size: int
+    """Of one GPU."""
+    step_s: float
+    error: float = 0.0
+    """Relative standard error of that mean."""
+    busy_s: float | None = None
+    """Of that, kernels ran, exchanges apart."""
+    holder: Holder | None = None
+    """What it waited for; None: whichever of GPU and host is predicted to be slower."""
+    gpus: int = 1
+    nodes: int = 1
+    power_limit_w: float | None = None
+    """Where the GPU was held to less than it was shipped with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnFactor:
+    """What the user's own measurements say of one GPU, or of the host."""
+
+    name: str
+    measurements: int
+    mean_ratio: float
+    """Measured over predicted."""
+    factor: float
+    """That, drawn towards 1 by how well the prediction was known before."""
+    error_before: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCalibration:
+    """What was learned from the user's own measurements, whatever they trained."""
+
+    gpus: tuple[OwnFactor, ...] = ()
+    host: OwnFactor | None = None
+
+    def of(self, gpu: Gpu) -> OwnFactor | None:
+        """What is known of one GPU."""
+        return next((one for one in self.gpus if one.name == gpu.name), None)
+
+
+NOTHING_LEARNED = OwnCalibration()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """What a prediction has to go on beside its model: this step measured, and others."""
+
+    seen: tuple[Seen, ...] = ()
+    own: OwnCalibration = NOTHING_LEARNED
+    notes: tuple[str, ...] = ()
+    """What of the measurements could not be used, and why."""
+
+
+NO_EXPERIENCE = Experience()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What experience makes of a prediction on one GPU at one batch size."""
+
+    device: float = 1.0
+    """What the device's time is multiplied by."""
+    idle_s: float = 0.0
+    """What a step takes beside its kernels while the GPU holds it back."""
+    error: float | None = None
+    """Relative error of the device's time that is left; None: nothing was learned of this step."""
+    host: float = 1.0
+    host_known: bool = False
+    """Whether a step that waited for its host was measured."""
+    input_samples_per_s: float | None = None
+    """What the measured machine's input delivered to a GPU, where that held it back."""
+    measured_s: Estimate | None = None
+    """The very step that was asked for, measured."""
+    time_from: str = PREDICTED
+    notes: tuple[str, ...] = ()
+
+
+UNCORRECTED = Correction()
+
+
+def gpu_error(gpu: Gpu, own: OwnCalibration, calibration: Calibration) -> float:
+    """Relative error of a GPU's own figures: rates under load, bandwidth, its library."""
+    learned = own.of(gpu)
+    if learned is not None:
+        return learned.error
+    return calibration.first(f"error_on_{gpu.architecture}", "error_on_others")
+
+
+def around(time_s: float, error: float) -> Estimate:
+    """A time with a relative error, as its 10th and 90th percentile."""
+    spread = math.exp(PERCENTILE_90 * error)
+    return Estimate(low=time_s / spread, likely=time_s, high=time_s * spread)

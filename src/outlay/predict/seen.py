@@ -1,0 +1,110 @@
+"""A probe's measurement as a prediction can use it, and what of it cannot be used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from outlay.errors import InputError, NotKnown
+from outlay.gpu_names import find_gpu
+from outlay.hardware import Gpu
+from outlay.measurement import GpuSeen, Measurement
+from outlay.predict.experience import NOTHING_LEARNED, Experience, OwnCalibration, Seen
+from outlay.trace.trace import Profile
+
+_WITHIN_95 = 1.96
+"""Half a confidence interval of 95 %, in standard errors."""
+_SHIPPED = 0.97
+"""A limit from this share of the shipped one on is none."""
+_SAME_STEP = 0.01
+"""Parameters of the same step may differ by this: some count those that are frozen."""
+
+
+def step_size(measurement: Measurement) -> int:
+    """Samples of one step on a GPU, all its passes; 1 where nothing told: the step is a sample."""
+    samples = measurement.samples_per_step
+    return 1 if samples is None else max(round(samples), 1)
+
+
+def experience_of(
+    measurements: Iterable[tuple[str, Measurement]],
+    profile: Profile,
+    own: OwnCalibration = NOTHING_LEARNED,
+) -> Experience:
+    """What measurements of one step, each with its name, say of it."""
+    found: list[Seen] = []
+    notes: list[str] = []
+    for name, measurement in measurements:
+        _check_same_step(name, measurement, profile)
+        seen, said = seen_in(measurement)
+        found += [] if seen is None else [seen]
+        notes += [f"{name}: {note}" for note in said]
+    return Experience(seen=tuple(found), own=own, notes=tuple(notes))
+
+
+def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
+    """The step a probe measured, None where no prediction can be corrected by it; and why."""
+    step, gpus = measurement.step, measurement.machine.gpus
+    if step is None:
+        return None, ("no step time was measured, so that it corrects nothing.",)
+    if measurement.device == "cpu" or not gpus:
+        return None, ("it ran on the CPU: its operations are used, its time corrects no GPU.",)
+    gpu = _gpu_of(gpus[0])
+    if gpu is None:
+        said = f"no GPU is known as {gpus[0].name!r}, so that its time corrects nothing."
+        return None, (said,)
+    seen = Seen(
+        gpu=gpu,
+        batch_size=step_size(measurement),
+        step_s=step.mean_s,
+        error=step.precision / _WITHIN_95,
+        busy_s=measurement.busy_s,
+        holder=None if measurement.finding is None else measurement.finding.holder,
+        gpus=max(measurement.ranks, 1),
+        nodes=math.ceil(max(measurement.world_size, 1) / max(measurement.ranks, 1)),
+        power_limit_w=_limit_w(gpus[0], gpu),
+    )
+    return seen, tuple(_doubts(measurement, seen))
+
+
+def _gpu_of(seen: GpuSeen) -> Gpu | None:
+    """The GPU that a driver's name means; of several, the one whose memory is nearest."""
+    try:
+        candidates = find_gpu(seen.name).candidates
+    except NotKnown:
+        return None
+    memory_bytes = seen.memory_bytes
+    if memory_bytes is None:
+        return candidates[0]
+    return min(candidates, key=lambda gpu: abs(gpu.memory_bytes - memory_bytes))
+
+
+def _limit_w(seen: GpuSeen, gpu: Gpu) -> float | None:
+    limit_w = seen.power_limit_w
+    return limit_w if limit_w is not None and limit_w < _SHIPPED * gpu.tdp_w else None
+
+
+def _doubts(measurement: Measurement, seen: Seen) -> Iterable[str]:
+    """What to know of a measurement that is used."""
+    if measurement.step is not None and not measurement.step.is_steady:
+        yield "no steady state was seen: its step time is of what there was."
+    if seen.busy_s is None and (seen.holder in ("input", "network") or seen.gpus * seen.nodes > 1):
+        yield (
+            "the time of its kernels was not measured, and something beside the GPU is in its step "
+            "time: other GPUs are not corrected by it."
+        )
+
+
+def _check_same_step(name: str, measurement: Measurement, profile: Profile) -> None:
+    """Raise where a measurement is of a step with other parameters."""
+    other = measurement.profile
+    if other is None or other is profile:
+        return
+    known = (profile.parameters, profile.trainable_parameters)
+    if any(abs(other.parameters - one) <= _SAME_STEP * max(one, 1) for one in known):
+        return
+    raise InputError(
+        f"{name} is of another step: it has {other.parameters:,} parameters, {profile.name} has "
+        f"{profile.parameters:,}.",
+        fix="Give measurements of the step that is predicted, or predict the measurement itself.",
+    )
