@@ -108,6 +108,8 @@ class MemorySeen:
     """As the driver has it, with the context and others' use."""
     limit_bytes: float | None = None
     """What the allocator may take, where the script or `--memory-cap-mib` limits it."""
+    available_bytes: float | None = None
+    """What the allocator could have taken in all: its own and what was free."""
     parameters_bytes: float | None = None
     gradients_bytes: float | None = None
     optimizer_bytes: float | None = None
@@ -207,6 +209,8 @@ class Measurement:
     """None where no steps, or too few, were seen."""
     steps_seen: int = 0
     """Training steps in all, warm-up included."""
+    ran_out_of_memory: bool = False
+    """Whether torch could not get GPU memory once or more, whatever the script made of it."""
     samples_per_step: float | None = None
     """Of one rank; None where nothing told."""
     passes_per_step: float | None = None

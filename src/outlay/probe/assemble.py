@@ -74,6 +74,7 @@ def measurement_of(
         world_size=int(first.process.get("world_size", 0)),
         step=seen.step,
         steps_seen=seen.steps_seen,
+        ran_out_of_memory=any("oom" in one.facts for one in everyone),
         samples_per_step=_samples_per_step(seen, first, circumstances.batch_size),
         passes_per_step=passes,
         optimizers=_optimizers(first, seen),
@@ -168,11 +169,13 @@ def _memory(told: Sequence[Told], samples: Sequence[Sample]) -> MemorySeen:
         for one in told
         if "limit" in one.facts and one.process.get("gpu_bytes")
     ]
+    available = [float(one.process["available"]) for one in told if one.process.get("available")]
     return MemorySeen(
         allocated_bytes=_most(one.peak_allocated_bytes for one in told),
         reserved_bytes=_most(one.peak_reserved_bytes for one in told),
         used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
         limit_bytes=min(limits, default=None),
+        available_bytes=min(available, default=None),
         parameters_bytes=_most(one["parameters"] for one in held),
         gradients_bytes=_most(one["gradients"] for one in held),
         optimizer_bytes=_most(one["states"] for one in held),

@@ -17,10 +17,14 @@ NARROWEST_TEXT = 24
 
 
 class Page:
-    """Standard output: what is printed keeps the terminal's width and never reads as markup."""
+    """Standard output: what is printed keeps the terminal's width and never reads as markup.
 
-    def __init__(self, width: int | None = None) -> None:
-        self.is_terminal = sys.stdout.isatty()
+    Or standard error, where the output belongs to somebody else.
+    """
+
+    def __init__(self, width: int | None = None, *, to_stderr: bool = False) -> None:
+        self._to_stderr = to_stderr
+        self.is_terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
         self.width = width or (Console().width if self.is_terminal else PIPED_WIDTH)
 
     def print(self, item: RenderableType = "") -> None:
@@ -37,7 +41,7 @@ class Page:
         console.print(item)
         lines = buffer.getvalue().splitlines()
         text = buffer.getvalue() if self.is_terminal else "".join(f"{x.rstrip()}\n" for x in lines)
-        click.echo(text, nl=False)
+        click.echo(text, nl=False, err=self._to_stderr)
 
 
 def table(

@@ -83,9 +83,18 @@ class Device:
             "gpu_bytes": int(found.total_memory),
             "uuid": _text(getattr(found, "uuid", None)),
             "bus": _bus(found),
+            "available": self._available(),
             "cuda": str(version.cuda or version.hip),
             "cudnn": self._cudnn(),
         }
+
+    def _available(self) -> int | None:
+        """What the allocator has and what is free on its GPU."""
+        try:
+            free, _ = self._torch.cuda.mem_get_info(self.index)
+            return int(free + self._torch.cuda.memory_reserved(self.index))
+        except Exception:
+            return None
 
     def _cudnn(self) -> int | None:
         try:

@@ -46,6 +46,7 @@ class Leaving:
     def leave(self) -> None:
         """Raise `SystemExit`; of a script that goes on nevertheless, end the process."""
         if not self._asked:
+            self._watch.channel.tell_values("stopping", {"step": self._watch.steps})
             last_words(self._watch)
             log_figures(self._watch.channel.folder)
         self._asked += 1
@@ -57,7 +58,10 @@ class Leaving:
 
 
 def last_words(watch: Any) -> None:
-    """Tell what is known at the end only."""
+    """Tell what is known at the end only, once."""
+    if watch.has_said_last:
+        return
+    watch.has_said_last = True
     try:
         watch.device.finish()
         watch.device.look()
@@ -65,7 +69,6 @@ def last_words(watch: Any) -> None:
 
         watch.channel.tell_values("held", dict(held_bytes(watch)))
         watch.channel.tell_values("versions", dict(versions()))
-        watch.channel.tell_values("stopping", {"step": watch.steps})
         watch.channel.flush()
     except Exception as error:
         complain(error)

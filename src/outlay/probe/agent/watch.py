@@ -7,6 +7,7 @@ costs some 20 microseconds.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import os
@@ -88,8 +89,10 @@ class Watch:
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.device = Device(torch, channel)
         self.is_off = False
+        self.has_said_last = False
         self.on_stop: Callable[[], None] | None = None
         """Called instead of leaving the process, where it is not ours to leave."""
+        self._pid = os.getpid()
         self._running: list[int] = []
         self._cpu_s = 0.0
         self._looked_s = 0.0
@@ -282,6 +285,8 @@ class Watch:
     def _introduce(self, optimizer: Any) -> None:
         environ = os.environ
         self._cpu_s = time.process_time()
+        if self.channel.is_shared:
+            atexit.register(self._at_exit)
         self.channel.tell_values(
             "process",
             {
@@ -295,6 +300,13 @@ class Watch:
                 **self.device.introduced(_first_parameter(optimizer)),
             },
         )
+
+    def _at_exit(self) -> None:
+        """Tell the rest, where the script ends by itself."""
+        from .ending import last_words
+
+        if os.getpid() == self._pid:
+            last_words(self)
 
     def _meet(self, optimizer: Any) -> int:
         number = len(self.optimizers)
