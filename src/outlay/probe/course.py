@@ -18,7 +18,6 @@ PRECISION = 0.02
 LONGEST_S = 600.0
 # Assumes: who gives no limit does not want to pay for more than ten minutes of training.
 _AHEAD_S = 1.5
-"""What is asked for lies so far ahead that every process hears of it in time."""
 _PROFILED_STEPS = 3
 _LONG_STEP_S = 2.0
 """Of steps longer than this, one is profiled."""
@@ -69,12 +68,14 @@ UNLIMITED = Limits()
 class Course:
     """Where a probe stands."""
 
-    def __init__(self, limits: Limits, outlay_pid: int) -> None:
+    def __init__(self, limits: Limits, outlay_pid: int, *, ahead_s: float = _AHEAD_S) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
         self.asked = Asked(outlay_pid=outlay_pid)
         self.stopped_for: str | None = None
         """Why the timing was ended."""
+        self.ahead_s = ahead_s
+        """What is asked for lies so far ahead that every process hears of it in time."""
         self._before: StepsSeen | None = None
 
     def go_on(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> Asked:
@@ -116,7 +117,7 @@ class Course:
             self._stop_soon(seen, last_steps)
             return
         newest, each = max(last_steps, default=0), _optimizer_steps(seen)
-        ahead = math.ceil(_AHEAD_S / seen.step.mean_s * each) + 1
+        ahead = math.ceil(self.ahead_s / seen.step.mean_s * each) + 1
         profiled = max(1 if seen.step.mean_s > _LONG_STEP_S else _PROFILED_STEPS, seen.pattern)
         profile_from = newest + ahead
         profile_until = profile_from + round(profiled * each)

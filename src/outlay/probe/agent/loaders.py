@@ -9,7 +9,6 @@ import time
 import weakref
 from typing import Any
 
-_told: weakref.WeakSet[Any] = weakref.WeakSet()
 _DEEP = 4
 
 
@@ -23,6 +22,8 @@ def count_batches(watch: Any) -> None:
 
 
 def _started(watch: Any, original: Any) -> Any:
+    told: weakref.WeakSet[Any] = weakref.WeakSet()
+
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
         watch.since.new_epoch = True
@@ -31,8 +32,8 @@ def _started(watch: Any, original: Any) -> Any:
         watch.since.wait_s += time.perf_counter() - before_s
         with contextlib.suppress(AttributeError):
             iterator._outlay_batch_size = self.batch_size
-        if self not in _told:
-            _told.add(self)
+        if self not in told:
+            told.add(self)
             _introduce(watch, self)
         return iterator
 
