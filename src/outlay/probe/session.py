@@ -262,7 +262,7 @@ class _Watcher:
         took_s = time.perf_counter() - now_s
         longest_s = LOOK_S if self._together and self._together.ranks > 1 else 10 * LOOK_S
         self._next_s = now_s + max(LOOK_S, min(took_s / SHARE, longest_s))
-        self._soon_s = now_s + 10 * took_s
+        self._soon_s = now_s + 2 * took_s
         asked, wanted = self._channel.asked, self.course.limits.steps
         if asked.record_until:
             self._next_step = asked.record_until
