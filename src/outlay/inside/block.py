@@ -31,6 +31,7 @@ class Probing:
         batch_size: int | None = None,
         total_steps: int | None = None,
         command: tuple[str, ...] | None = None,
+        saved_by: str = 'probe.save("OUT.json")',
     ) -> None:
         self._session = Session(
             limits,
@@ -42,6 +43,7 @@ class Probing:
         self._thread = 0
         self._asked = 0
         self._saved_as: str | None = None
+        self._saved_by = saved_by
 
     def __enter__(self) -> Self:
         self._thread = threading.get_ident()
@@ -65,7 +67,9 @@ class Probing:
 
     def report(self) -> None:
         """Print it: the answer, what holds it back, the figures, the checklist."""
-        print_probe(Page(), self.measurement, saved_as=self._saved_as)
+        print_probe(
+            Page(), self.measurement, saved_as=self._saved_as, saved_by=self._saved_by
+        )
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, for `outlay predict` and `outlay plan`.

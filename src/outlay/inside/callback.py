@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from outlay.files import check_folder
 from outlay.inside.block import limits_of
 from outlay.measurement import Ending, Measurement
 from outlay.measurement_file import write_measurement
@@ -36,14 +37,21 @@ class FitProbe:
         super().__init__()
         self._limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
         self._batch_size = batch_size
+        if json is not None:
+            check_folder(Path(json))
         self._json = json
-        self._report = report
+        self._reports = report
         self._session: Session | None = None
 
     @property
     def measurement(self) -> Measurement:
         """What was seen of the last fit, once it has ended."""
         return (self._session or Session(self._limits)).measurement
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a fit is being watched."""
+        return self._session is not None and self._session.is_running
 
     def close(self) -> None:
         """Stop watching, where a fit was left by an error that callbacks are not told of."""
@@ -64,16 +72,12 @@ class FitProbe:
         session = self._session
         return session is not None and session.is_done and not self._limits.to_end
 
-    @property
-    def _is_running(self) -> bool:
-        return self._session is not None and self._session.is_running
-
     def _end(
         self, *, speaks: bool, ending: Ending | None = None, status: int = 0
     ) -> dict[str, float]:
         """End the session; the numbers for loggers, none where nothing was measured."""
         session = self._session
-        if session is None or not session.is_running:
+        if session is None or not session.is_running:  # or `outlay probe` watches the process
             return {}
         session.end(ending or ("stopped" if self._wants_stop else "finished"), status)
         if speaks:
@@ -83,6 +87,8 @@ class FitProbe:
     def _speak(self, session: Session) -> None:
         if self._json is not None:
             write_measurement(session.measurement, self._json)
-        if self._report:
+        if self._reports:
             saved_as = None if self._json is None else str(self._json)
-            print_probe(Page(), session.measurement, saved_as=saved_as)
+            print_probe(
+                Page(), session.measurement, saved_as=saved_as, saved_by='json="OUT.json"'
+            )

@@ -14,7 +14,7 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 def _bases() -> tuple[type, ...]:
     """The Callback of each package that is imported; of one that is installed where none is."""
-    imported = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
+    imported = [module for name in _PACKAGES if (module := sys.modules.get(name)) is not None]
     return tuple(module.Callback for module in imported or [_installed()])
 
 

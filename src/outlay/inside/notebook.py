@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import Any
 
 from outlay.cli.probe import limits_of
 from outlay.errors import ExtraMissing, InputError, OutlayError
+from outlay.files import check_folder
 from outlay.inside.block import Probing
 
 _OPTION = re.compile(r"\s*--([a-z-]+)(?:=|\s+|$)(\"[^\"]*\"|'[^']*'|\S*)")
@@ -18,10 +20,7 @@ RESULT = "_probe"
 
 def load_ipython_extension(shell: Any) -> None:
     """Give a notebook the magics; IPython calls this at `%load_ext outlay`."""
-    try:
-        from IPython.core.error import UsageError
-    except ImportError as error:
-        raise ExtraMissing("The magics need IPython: pip install ipython.") from error
+    usage_error = _usage_error()
 
     def probe(line: str, cell: str | None = None) -> Any:
         """Probe a cell or a statement until enough was seen, and stop it.
@@ -31,9 +30,19 @@ def load_ipython_extension(shell: Any) -> None:
         try:
             return _probe(shell, line, cell)
         except OutlayError as error:
-            raise UsageError(str(error)) from error
+            raise usage_error(str(error)) from error
 
     shell.register_magic_function(probe, magic_kind="line_cell", magic_name="probe")
+
+
+def _usage_error() -> type[Exception]:
+    """What IPython shows as one line, without a traceback."""
+    try:
+        from IPython.core.error import UsageError
+    except ImportError as error:
+        raise ExtraMissing("The magics need IPython: pip install ipython.") from error
+    found: type[Exception] = UsageError
+    return found
 
 
 def unload_ipython_extension(shell: Any) -> None:
@@ -48,6 +57,8 @@ def _probe(shell: Any, line: str, cell: str | None) -> Any:
         raise InputError(f"{statement!r} is no option of %%probe.", fix=f"Options: {_known()}.")
     if not (cell or statement).strip():
         raise InputError("There is nothing to probe.", fix="Write %probe train() or a cell.")
+    if "json" in options:
+        check_folder(Path(options["json"]))
     block = _block(options, "%%probe" if cell is not None else f"%probe {statement}")
     code = _Code(shell, cell if cell is not None else statement)
     try:
@@ -84,6 +95,7 @@ def _block(options: dict[str, str], command: str) -> Probing:
         ),
         batch_size=_count(options, "batch-size"),
         command=(command,),
+        saved_by="--json OUT.json",
     )
 
 
@@ -97,9 +109,9 @@ def _count(options: dict[str, str], name: str) -> int | None:
 
 
 def _show(shell: Any, block: Probing, path: str | None) -> None:
+    shell.user_ns[RESULT] = block.measurement
     if path is not None:
         block.save(path)
-    shell.user_ns[RESULT] = block.measurement
     block.report()
 
 

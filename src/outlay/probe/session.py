@@ -262,7 +262,6 @@ class _Watcher:
         took_s = time.perf_counter() - now_s
         longest_s = LOOK_S if self._together and self._together.ranks > 1 else 10 * LOOK_S
         self._next_s = now_s + max(LOOK_S, min(took_s / SHARE, longest_s))
-        self._soon_s = now_s + 2 * took_s
         asked, wanted = self._channel.asked, self.course.limits.steps
         if asked.record_until:
             self._next_step = asked.record_until
@@ -270,6 +269,8 @@ class _Watcher:
             each = max(sum(self.seen.per_step), 1.0)
             missing = max(round((wanted - self.seen.steps_seen) * each), 1)
             self._next_step = self._watch.steps + missing
+            # A GPU may be behind: then the last steps are not to be looked for after every one.
+            self._soon_s = now_s + 2 * took_s if self._watch.steps >= wanted else 0.0
 
 
 def _torch() -> Any:
