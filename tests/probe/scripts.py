@@ -21,6 +21,13 @@ QUIET = {
 }
 
 
+def documented(word):
+    """The example of docs/probe.md that has a word in it."""
+    text = (HERE.parents[1] / "docs" / "probe.md").read_text(encoding="utf-8")
+    (example,) = [block for block in text.split("```python\n")[1:] if word in block.split("```")[0]]
+    return example.split("```")[0]
+
+
 def told_by(script, folder, **environment):
     """What a script wrote as JSON to the file it is given as its only argument, and its output."""
     folder.mkdir(exist_ok=True)

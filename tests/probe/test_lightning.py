@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.scripts import told_by
+from tests.probe.scripts import documented, told_by
 
 from outlay.measurement_file import read_measurement
 
@@ -56,6 +56,7 @@ trainer = fit(Small(), probe, max_epochs=3, accumulate_grad_batches=2)
 told["stopped_at"] = trainer.global_step
 before = training.torch_as_it_is()
 
+DOCUMENTED
 # Measured to its end; the same callback again.
 whole = outlay.LightningProbe(steps=10, operations=False, report=False)
 told["whole"] = [fit(Small(), whole, max_steps=20).global_step for _ in range(2)]
@@ -76,7 +77,11 @@ with open(sys.argv[1], "w") as file:
 @pytest.mark.torch
 @pytest.mark.frameworks
 def test_a_fit_is_measured_and_stopped(tmp_path):
-    told, page = told_by(SCRIPT.replace("PACKAGE", "lightning.pytorch"), tmp_path)
+    example = documented("LightningProbe").replace("steps=200", "steps=20")
+    example = f"import os; os.mkdir('docs'); os.chdir('docs'); module = Small()\n{example}"
+    script = SCRIPT.replace("DOCUMENTED", f"{example}\nos.chdir('..')")
+    told, page = told_by(script.replace("PACKAGE", "lightning.pytorch"), tmp_path)
+    assert read_measurement(tmp_path / "docs" / "probe.json").steps_seen == 20
     found = read_measurement(tmp_path / "probe.json")
     assert told["is_callback"]
     assert found.ending == "stopped"
@@ -102,7 +107,7 @@ def test_a_fit_is_measured_and_stopped(tmp_path):
 @pytest.mark.torch
 @pytest.mark.frameworks
 def test_the_other_package_will_do(tmp_path):
-    script = SCRIPT.replace("PACKAGE", "pytorch_lightning").partition("# Measured to its end")[0]
+    script = SCRIPT.replace("PACKAGE", "pytorch_lightning").partition("DOCUMENTED")[0]
     end = 'with open(sys.argv[1], "w") as file:\n    json.dump(told, file, default=str)\n'
     told, _ = told_by(script + end, tmp_path)
     assert told["is_callback"]

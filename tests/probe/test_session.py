@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -7,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.scripts import SEARCHED
+from tests.probe.scripts import SEARCHED, documented
 
 import outlay
 from outlay.errors import InputError, ProbeFailed
@@ -35,7 +36,7 @@ def test_a_block_is_timed_as_by_hand(training):
     assert found.ending == "finished"
     step = found.step
     assert step is not None
-    lengths_s = [b - a for a, b in zip(ends[:24], ends[1:25], strict=True)]
+    lengths_s = [b - a for a, b in itertools.pairwise(ends[:25])]
     assert step.median_s == pytest.approx(statistics.median(lengths_s[-step.steps :]), rel=0.05)
     assert step.median_s > 0.004
 
@@ -184,6 +185,13 @@ def test_it_is_printed_and_saved(training, tmp_path, capsys):
     assert "on the CPU" in page
     assert str(tmp_path / "probe.json") in page  # what to do next names the file
     assert read_measurement(tmp_path / "probe.json") == probe.measurement
+
+
+def test_the_documented_block_runs(training, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(documented("outlay.probing"), {"train": lambda: training.train(30)})
+    assert read_measurement(tmp_path / "probe.json").steps_seen == 30
+    assert "a step" in capsys.readouterr().out
 
 
 INSIDE = """

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.scripts import told_by
+from tests.probe.scripts import documented, told_by
 
 from outlay.measurement_file import read_measurement
 
@@ -43,6 +43,7 @@ told["history"] = trainer.state.log_history
 told["mlflow"] = run.data.metrics
 before = training.torch_as_it_is()
 
+DOCUMENTED
 # Measured to its end; the same callback again.
 whole = outlay.TrainerProbe(steps=10, operations=False, report=False)
 told["whole"] = [train(whole, max_steps=20, report_to=[]).state.global_step for _ in range(2)]
@@ -76,7 +77,13 @@ with open(sys.argv[1], "w") as file:
 @pytest.mark.torch
 @pytest.mark.frameworks
 def test_training_is_measured_and_stopped(tmp_path):
-    told, page = told_by(SCRIPT, tmp_path)
+    example = documented("TrainerProbe").replace("steps=200", "steps=20")
+    example = (
+        f"import os; os.mkdir('docs'); os.chdir('docs'); model = GPT2LMHeadModel(config)\n{example}"
+    )
+    script = SCRIPT.replace("DOCUMENTED", f"{example}\nos.chdir('..')")
+    told, page = told_by(script, tmp_path)
+    assert read_measurement(tmp_path / "docs" / "probe.json").steps_seen == 20
     found = read_measurement(tmp_path / "probe.json")
     assert found.ending == "stopped"
     assert found.steps_seen == 10

@@ -67,9 +67,7 @@ class Probing:
 
     def report(self) -> None:
         """Print it: the answer, what holds it back, the figures, the checklist."""
-        print_probe(
-            Page(), self.measurement, saved_as=self._saved_as, saved_by=self._saved_by
-        )
+        print_probe(Page(), self.measurement, saved_as=self._saved_as, saved_by=self._saved_by)
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, for `outlay predict` and `outlay plan`.

@@ -89,6 +89,4 @@ class FitProbe:
             write_measurement(session.measurement, self._json)
         if self._reports:
             saved_as = None if self._json is None else str(self._json)
-            print_probe(
-                Page(), session.measurement, saved_as=saved_as, saved_by='json="OUT.json"'
-            )
+            print_probe(Page(), session.measurement, saved_as=saved_as, saved_by='json="OUT.json"')
