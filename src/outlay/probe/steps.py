@@ -48,6 +48,8 @@ class StepsSeen:
     """Steps after which the order of optimizers and passes repeats."""
     batches: int = 0
     """Independent means that the confidence interval rests on."""
+    earlier_precision: float | None = None
+    """Of the mean of the first three quarters of the same steady state."""
     samples_per_step: float | None = None
     passes_per_step: float | None = None
     steps_per_epoch: float | None = None
@@ -75,6 +77,7 @@ class _Rank:
     period: int
     batches: int
     step: StepTime | None
+    earlier_precision: float | None = None
 
 
 def steps_of(
@@ -143,6 +146,7 @@ def _rank_of(cycles: Cycles) -> _Rank:
         period=max(period, cycles.period),
         batches=mean.batches,
         step=step,
+        earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
     )
 
 
@@ -160,6 +164,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         period=rank.period,
         pattern=cycles.period,
         batches=rank.batches,
+        earlier_precision=rank.earlier_precision,
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),
         steps_per_epoch=_steps_per_epoch(cycles),
@@ -239,7 +244,10 @@ def enough(seen: StepsSeen, before: StepsSeen | None, precision: float) -> bool:
 
 def _is_precise(seen: StepsSeen, precision: float) -> bool:
     step = seen.step
-    if step is None or not step.is_steady or step.precision > precision:
+    earlier = seen.earlier_precision
+    if step is None or earlier is None or not step.is_steady:
+        return False
+    if max(step.precision, earlier) > precision:
         return False
     counted_s = step.mean_s * step.steps
     many = step.steps >= STEPS_ENOUGH and counted_s >= SECONDS_ENOUGH
