@@ -117,7 +117,7 @@ def _rank_of(cycles: Cycles) -> _Rank:
     steady, stalls = kept[~stalled], kept[stalled]
     # A cycle in which steps were left out stands for all of them.
     values_s = np.repeat(cycles.length_s[steady], cycles.steps[steady])
-    if len(plain) < 2 or not len(values_s):
+    if len(plain) < 2 or not values_s.any():
         return _Rank(
             cycles=cycles, told=told, steady=steady, stalls=stalls, period=1, batches=0, step=None
         )
