@@ -56,8 +56,8 @@ class Mean:
 
     @property
     def precision(self) -> float:
-        """Half the confidence interval over the mean."""
-        return (self.high_s - self.low_s) / 2 / self.mean_s
+        """Half the confidence interval over the mean; infinite where that is nothing."""
+        return (self.high_s - self.low_s) / 2 / self.mean_s if self.mean_s > 0 else math.inf
 
 
 def warm_up_of(intervals_s: Floats) -> tuple[int, bool]:

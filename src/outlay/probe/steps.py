@@ -16,7 +16,7 @@ import numpy as np
 from outlay.measurement import Pause, StepTime
 from outlay.probe.cycles import Cycles, cycles_of, shared
 from outlay.probe.pauses import Told, are_stalls, pauses_of, told_apart
-from outlay.probe.steady import LEAST_BATCHES, has_drifted, mean_of, period_of, warm_up_of
+from outlay.probe.steady import LEAST_BATCHES, Mean, has_drifted, mean_of, period_of, warm_up_of
 from outlay.probe.table import Floats, Indices, StepTable
 
 STEPS_ENOUGH = 20
@@ -72,9 +72,10 @@ class _Rank:
     steady: Indices
     """Cycles whose intervals count."""
     stalls: Indices
-    period: int
-    batches: int
-    step: StepTime | None
+    """Cycles that were left out of it as outliers."""
+    period: int = 1
+    batches: int = 0
+    step: StepTime | None = None
     earlier_precision: float | None = None
 
 
@@ -114,37 +115,36 @@ def _rank_of(cycles: Cycles) -> _Rank:
     dropped, settled = warm_up_of(cycles.length_s[plain])
     kept = plain[dropped:]
     stalled = are_stalls(cycles.length_s[kept])
-    steady, stalls = kept[~stalled], kept[stalled]
+    steady = kept[~stalled]
+    rank = _Rank(cycles=cycles, told=told, steady=steady, stalls=kept[stalled])
     # A cycle in which steps were left out stands for all of them.
     values_s = np.repeat(cycles.length_s[steady], cycles.steps[steady])
     if len(plain) < 2 or not values_s.any():
-        return _Rank(
-            cycles=cycles, told=told, steady=steady, stalls=stalls, period=1, batches=0, step=None
-        )
+        return rank
     period = period_of(values_s, cycles.period)
     mean = mean_of(values_s, period)
-    counted_s = values_s[-mean.steps :]
-    low, middle, high = (float(value) for value in np.percentile(counted_s, [10, 50, 90]))
-    step = StepTime(
+    is_steady = settled and mean.steps >= 3 and not has_drifted(values_s, period)
+    return replace(
+        rank,
+        period=max(period, cycles.period),
+        batches=mean.batches,
+        step=_step_time(mean, values_s, int(cycles.steps[: steady[0]].sum()), is_steady),
+        earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
+    )
+
+
+def _step_time(mean: Mean, values_s: Floats, warm_up_steps: int, is_steady: bool) -> StepTime:
+    low, middle, high = np.percentile(values_s[-mean.steps :], [10, 50, 90])
+    return StepTime(
         mean_s=mean.mean_s,
         low_s=mean.low_s,
         high_s=mean.high_s,
-        median_s=middle,
-        p10_s=low,
-        p90_s=high,
+        median_s=float(middle),
+        p10_s=float(low),
+        p90_s=float(high),
         steps=mean.steps,
-        warm_up_steps=int(cycles.steps[: steady[0]].sum()),
-        is_steady=settled and mean.steps >= 3 and not has_drifted(values_s, period),
-    )
-    return _Rank(
-        cycles=cycles,
-        told=told,
-        steady=steady,
-        stalls=stalls,
-        period=max(period, cycles.period),
-        batches=mean.batches,
-        step=step,
-        earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
+        warm_up_steps=warm_up_steps,
+        is_steady=is_steady,
     )
 
 
