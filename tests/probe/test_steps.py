@@ -261,6 +261,21 @@ def test_a_drift_is_never_enough():
     assert looks(np.linspace(0.1, 0.4, 300), 10, 0.02) is None
 
 
+def test_a_gpu_that_gets_warm_is_waited_for():
+    # 8 % faster at first, and e times nearer to its pace every 40 steps.
+    for seed in range(5):
+        warming = 1 - 0.08 * np.exp(-np.arange(1000) / 40)
+        seen = looks(noisy(1000, mean_s=0.2, spread=0.003, seed=seed) * warming, 5, 0.02)
+        assert seen.step.mean_s == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_longer_look_can_be_asked_for():
+    made = table([0] * 60, noisy(60, spread=0.001))
+    seen, before = steps_of([made]), steps_of([table([0] * 50, noisy(50, spread=0.001))])
+    assert enough(seen, before, 0.02)
+    assert not enough(seen, before, 0.02, seconds=10)
+
+
 def test_a_look_at_many_records_is_quick():
     told = table([0] * 100_000, noisy(100_000), gpu=True, batches=1, samples=8)
     steps_of([told])
