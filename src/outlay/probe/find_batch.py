@@ -168,9 +168,9 @@ def _outcome(measurement: Measurement, words: bytes) -> tuple[Outcome, str]:
     stepped = measurement.steps_seen >= LEAST_STEPS
     if measurement.ending in ("stopped", "finished") and stepped:
         return "fits", ""
-    found = _OUT_OF_MEMORY.search(words)
-    if found is not None:
-        return "out of memory", _line_around(words, found.start())
+    found = [match.start() for match in _OUT_OF_MEMORY.finditer(words)]
+    if found:
+        return "out of memory", _line_around(words, found[-1])
     if measurement.status == 128 + signal.SIGKILL:
         return "out of memory", "it was killed, as the system does when its memory runs out"
     if measurement.ending == "finished":
