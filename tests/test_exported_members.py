@@ -65,6 +65,13 @@ def test_trace_is_a_package_that_can_be_called():
     assert callable(outlay.trace)
 
 
+def test_what_needs_a_library_of_its_own_comes_only_when_asked_for():
+    asked_for = {"LightningProbe", "TrainerProbe", "load_ipython_extension"}
+    assert not asked_for & {*outlay.__all__, *dir(outlay)}
+    assert outlay.load_ipython_extension.__module__ == "outlay.inside.notebook"
+    assert not loaded_after("from outlay import *") & {"torch", "transformers", "lightning"}
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'plan_everything'"):
         getattr(outlay, "plan_everything")  # noqa: B009

@@ -11,7 +11,7 @@ import pytest
 from tests.probe.scripts import SEARCHED, documented
 
 import outlay
-from outlay.errors import InputError, ProbeFailed
+from outlay.errors import ExtraMissing, InputError, ProbeFailed
 from outlay.measurement_file import read_measurement
 
 pytestmark = pytest.mark.torch
@@ -146,6 +146,14 @@ def test_blocks_within_blocks_and_after_blocks(training):
     assert training.torch_as_it_is() == before
 
 
+def test_a_block_may_be_opened_again(training):
+    probe = outlay.probing(steps=8, stop=True, operations=False)
+    for _ in range(2):
+        with probe:
+            training.train(10_000)
+        assert (probe.measurement.ending, probe.measurement.steps_seen) == ("stopped", 8)
+
+
 def test_a_block_without_training_says_so():
     with outlay.probing() as probe:
         pass
@@ -159,6 +167,12 @@ def test_there_is_no_measurement_before_the_end():
         _ = probe.measurement
     with probe, pytest.raises(ProbeFailed, match="after the block"):
         _ = probe.measurement
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ExtraMissing, match="pip install"), outlay.probing():
+        pass
 
 
 @pytest.mark.parametrize(

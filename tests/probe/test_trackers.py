@@ -93,3 +93,4 @@ def test_a_probed_command_logs_before_it_is_stopped(tmp_path, monkeypatch):
     for logged in (told["wandb"], told["mlflow"]):
         assert logged.keys() >= ALWAYS_KNOWN
         assert logged["outlay/step_s"] == pytest.approx(found.step.mean_s)
+    assert told["tags"] == {"outlay/held_back_by": told["wandb"]["outlay/held_back_by"]}

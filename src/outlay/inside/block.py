@@ -46,7 +46,7 @@ class Probing:
         self._saved_by = saved_by
 
     def __enter__(self) -> Self:
-        self._thread = threading.get_ident()
+        self._thread, self._asked, self._saved_as = threading.get_ident(), 0, None
         self._session.start()
         return self
 

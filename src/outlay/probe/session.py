@@ -30,7 +30,6 @@ from outlay.probe.agent.watch import Watch
 from outlay.probe.assemble import Circumstances, figures, measurement_of
 from outlay.probe.course import UNLIMITED, Course, Limits
 from outlay.probe.drivers import open_driver
-from outlay.probe.gpu_driver import NoDriver
 from outlay.probe.listen import Told
 from outlay.probe.sampler import Sampler
 from outlay.probe.steps import StepsSeen, steps_of
@@ -79,6 +78,7 @@ class Session:
     def start(self) -> None:
         """Begin to watch; where `outlay probe` watches already, say so and do nothing."""
         self._has_started = True
+        self.is_done, self._measurement = False, None
         if _is_probed():
             sys.stderr.write(f"outlay: {PROBED_BY}\n")
             self._measurement = _nothing(self._command)
@@ -87,8 +87,9 @@ class Session:
         if Session._running:  # recording would slow down what the session around this one times
             limits = replace(limits, operations=False)
         Session._started += 1
-        self._watcher = _Watcher(limits, Session._started, self._enough)
-        self._watcher.start()
+        watcher = _Watcher(limits, Session._started, self._enough)
+        watcher.start()
+        self._watcher = watcher
         Session._running.append(self)
 
     def end(self, ending: Ending = "finished", status: int = 0) -> None:
@@ -97,8 +98,8 @@ class Session:
         if watcher is None:
             return
         Session._running.remove(self)
-        watcher.stop()
         try:
+            watcher.stop()
             self._measurement = self._measured(watcher, ending, status)
             self.figures = figures(self._measurement, watcher.timed or watcher.seen)
         except Exception as error:  # not the fault of what was measured
@@ -213,8 +214,6 @@ class _Watcher:
         self._watch.uninstall()
         self.sampler.stop()
         self._take_in()
-        if not isinstance(self.driver, NoDriver):
-            self.driver.close()
 
     # From the training thread, after a step
 
