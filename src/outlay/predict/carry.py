@@ -3,8 +3,9 @@
 A measured step is compared with its prediction at the same batch on the same GPU. What it shows is
 kept as factors: of the device by the time its kernels ran (or by the step where the GPU held it
 back), of the host where that did. On another GPU the same factors hold as far as ratios between
-GPUs are known. Several measurements are joined by how well each carries; what they share (the
-kernels' own errors, and what is not known of the target) does not average out.
+GPUs are known, and count as much as that is better than the prediction alone: an RTX 3090 says
+little of an H100, which is known better than it. What several measurements share does not average
+out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
@@ -34,6 +38,10 @@ from outlay.predict.remember import Same
 from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
 
+Array = NDArray[np.float64]
+_LEAST = 1e-9
+_MOST_ALIKE = 0.99
+"""The largest correlation between the errors of two GPUs."""
 _FAR = math.log(8)
 # Assumes: at an eighth or eight times the batch, as little is left of a measurement's word on its
 # kernels as on another GPU (a guess).
@@ -179,15 +187,17 @@ def _carried(
     if not used:
         bound = min((one.device for _, one in told), default=1.0)
         return _Carried(device=bound)
-    errors = [_own_error(one, asked, device, own, calibration) for one, _ in used]
-    weights = [1 / error**2 for error in errors]
-    shares = [weight / sum(weights) for weight in weights]
-    common = 0.0 if here else _common_error(asked.gpu, device, own, calibration)
-    logs = [math.log(one.device) for _, one in used]
+    noise = [_noise(one, asked, device, calibration) for one, _ in used]
+    logs = np.log([one.device for _, one in used])
+    if here:
+        shares, log, error = np.ones(1), float(logs[0]), noise[0]
+    else:
+        errors = _Errors(device=device, own=own, calibration=calibration)
+        shares, log, error = errors.joined([one.gpu for one, _ in used], logs, noise, asked.gpu)
     return _Carried(
-        device=math.exp(sum(s * log for s, log in zip(shares, logs, strict=True))),
-        idle_s=sum(s * one.idle_s for s, (_, one) in zip(shares, used, strict=True)),
-        error=math.hypot(common, 1 / math.sqrt(sum(weights))),
+        device=math.exp(log),
+        idle_s=float(shares @ np.array([one.idle_s for _, one in used])),
+        error=error,
         sources=tuple(one for one, _ in used),
     )
 
@@ -206,34 +216,81 @@ def _apart(seen: Seen, batch_size: int) -> float:
     return abs(math.log(max(batch_size, 1) / seen.batch_size))
 
 
-def _common_error(
-    gpu: Gpu, device: DeviceTime, own: OwnCalibration, calibration: Calibration
-) -> float:
-    """What no measurement on another GPU tells: of its kernels, and of the target itself."""
-    return math.hypot(
-        calibration.number("doubt_kept") * device.doubt,
-        calibration.number("ratio_kept") * gpu_error(gpu, own, calibration),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errors:
+    """How far predictions of one step are off on different GPUs, and how that goes together.
 
-
-def _own_error(
-    seen: Seen, asked: Asked, device: DeviceTime, own: OwnCalibration, calibration: Calibration
-) -> float:
-    """What one measurement may be off by: how steps repeat, and how well its GPU is known.
-
-    The ratio of two GPUs is as uncertain as the less known of them; what the measured one is less
-    known than the target is this measurement's own.
+    Variances are those of a prediction alone; the ratio of two GPUs is known as well as the less
+    known of them, so that their errors have the covariance (T1^2 + T2^2 - ratio^2) / 2.
     """
-    target = gpu_error(asked.gpu, own, calibration)
-    less_known = max(gpu_error(seen.gpu, own, calibration) ** 2 - target**2, 0.0)
-    here = seen.gpu.name == asked.gpu.name
+
+    device: DeviceTime
+    own: OwnCalibration
+    calibration: Calibration
+
+    def joined(
+        self, gpus: Sequence[Gpu], logs: Array, noise: Sequence[float], target: Gpu
+    ) -> tuple[Array, float, float]:
+        """The share of each measurement in a target's correction, that, and the error left.
+
+        The best linear estimate (no gain below 0, their sum at most 1): what is off on one GPU is
+        off on another as far as both share it. What is put down to the measured GPUs alone is at
+        most their own error: a step that is off by more is another than was traced, everywhere.
+        """
+        joint = np.array([[self._covariance(one, other) for other in gpus] for one in gpus])
+        joint += np.diag(np.square(noise))
+        shared = np.array([self._covariance(one, target) for one in gpus])
+        gains = _gains(joint, shared)
+        shares = gains / gains.sum()
+        whole = float(shares @ logs)
+        held_back = whole - float(gains @ logs)
+        most = float(shares @ np.array([self._own_error(gpu) for gpu in gpus]))
+        if abs(held_back) > most:
+            held_back, gains = math.copysign(most, held_back), shares
+        variance = self._variance(target) - 2 * gains @ shared + gains @ joint @ gains
+        return shares, whole - held_back, math.sqrt(max(float(variance), _LEAST))
+
+    def _own_error(self, gpu: Gpu) -> float:
+        return gpu_error(gpu, self.own, self.calibration)
+
+    def _variance(self, gpu: Gpu) -> float:
+        own = self._own_error(gpu)
+        return self.calibration.number("error_base") ** 2 + self.device.doubt**2 + own**2
+
+    def _covariance(self, one: Gpu, other: Gpu) -> float:
+        first, second = self._variance(one), self._variance(other)
+        if one.name == other.name:
+            return first
+        number = self.calibration.number
+        less_known = max(self._own_error(one), self._own_error(other))
+        kept = number("doubt_kept") * self.device.doubt
+        ratio = kept**2 + (number("ratio_kept") * less_known) ** 2
+        most = _MOST_ALIKE * math.sqrt(first * second)
+        return min(max((first + second - ratio) / 2, 0.0), most)
+
+
+def _gains(joint: Array, shared: Array) -> Array:
+    """The gains of the best linear estimate; what would count against itself is left out."""
+    kept = list(range(len(shared)))
+    while True:
+        found = np.linalg.solve(joint[np.ix_(kept, kept)], shared[kept])
+        if found.min() >= 0:
+            break
+        del kept[int(found.argmin())]
+    gains = np.zeros(len(shared))
+    gains[kept] = found / max(float(found.sum()), 1.0)
+    return gains
+
+
+def _noise(seen: Seen, asked: Asked, device: DeviceTime, calibration: Calibration) -> float:
+    """What a measurement itself may be off by: how steps repeat, its limit, another batch."""
     lost = 1 - _power_speed(seen, calibration)
     return math.hypot(
         calibration.number("error_of_repeats"),
         seen.error,
-        0.0 if here else calibration.number("ratio_kept") * math.sqrt(less_known),
         calibration.number("doubt_kept") * device.doubt * _distance(seen, asked),
         calibration.number("power_loss_error") * lost,
+        _LEAST,
     )
 
 
