@@ -159,6 +159,7 @@ CALIBRATION = {
     "host_test_step_s": 1e-3,
     "doubt_unknown": 0.6,
     "doubt_kept": 0.5,
+    "batch_kept": 0.0,
     "ratio_kept": 0.5,
     "error_base": 0.3,
     "error_on_others": 0.4,

@@ -42,9 +42,8 @@ Array = NDArray[np.float64]
 _LEAST = 1e-9
 _MOST_ALIKE = 0.99
 """The largest correlation between the errors of two GPUs."""
-_FAR = math.log(8)
-# Assumes: at an eighth or eight times the batch, as little is left of a measurement's word on its
-# kernels as on another GPU (a guess).
+_FAR = math.log(4)
+"""Batch sizes this far apart, or further, say equally little of each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +254,7 @@ class _Errors:
 
     def _variance(self, gpu: Gpu) -> float:
         own = self._own_error(gpu)
-        return self.calibration.number("error_base") ** 2 + self.device.doubt**2 + own**2
+        return step_error(self.device, self.calibration) ** 2 + own**2
 
     def _covariance(self, one: Gpu, other: Gpu) -> float:
         first, second = self._variance(one), self._variance(other)
@@ -282,13 +281,18 @@ def _gains(joint: Array, shared: Array) -> Array:
     return gains
 
 
+def step_error(device: DeviceTime, calibration: Calibration) -> float:
+    """What a step is expected to be off by on any GPU: what all have, and its own kernels' part."""
+    return math.hypot(calibration.number("error_base"), device.doubt)
+
+
 def _noise(seen: Seen, asked: Asked, device: DeviceTime, calibration: Calibration) -> float:
     """What a measurement itself may be off by: how steps repeat, its limit, another batch."""
     lost = 1 - _power_speed(seen, calibration)
     return math.hypot(
         calibration.number("error_of_repeats"),
         seen.error,
-        calibration.number("doubt_kept") * device.doubt * _distance(seen, asked),
+        calibration.number("batch_kept") * _distance(seen, asked) * step_error(device, calibration),
         calibration.number("power_loss_error") * lost,
         _LEAST,
     )

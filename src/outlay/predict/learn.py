@@ -20,7 +20,7 @@ from outlay.chance import PERCENTILE_90
 from outlay.hardware import Gpu
 from outlay.measurement import Measurement
 from outlay.predict.calibration import Calibration
-from outlay.predict.carry import told_by
+from outlay.predict.carry import step_error, told_by
 from outlay.predict.compute import device_time
 from outlay.predict.experience import (
     NOTHING_LEARNED,
@@ -95,10 +95,10 @@ def _ratio(measured_over_predicted: float, expected_error: float) -> Ratio:
 
 
 def _step_error(profile: Profile, seen: Seen, calibration: Calibration) -> float:
-    """What a step is expected to be off by on any GPU: what all have, and its own kernels' part."""
     trace = trace_at(profile, seen.batch_size)
-    device = device_time(trace, machine_at(seen.gpu, calibration), calibration)
-    return math.hypot(calibration.number("error_base"), device.doubt)
+    return step_error(
+        device_time(trace, machine_at(seen.gpu, calibration), calibration), calibration
+    )
 
 
 def own_factor(name: str, ratios: Sequence[Ratio], prior: float) -> OwnFactor:
