@@ -80,6 +80,9 @@ class Pause:
     kind: PauseKind
     times: int
     total_s: float
+    spans: tuple[tuple[float, float], ...] = ()
+    """When, for pictures: seconds after the start at which one began, and its seconds; some of
+    them where there are many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,8 @@ class MemorySeen:
     """As the driver has it, with the context and others' use."""
     limit_bytes: float | None = None
     """What the allocator may take, where the script or `--memory-cap-mib` limits it."""
+    available_bytes: float | None = None
+    """What the allocator could have taken in all: its own and what was free."""
     parameters_bytes: float | None = None
     gradients_bytes: float | None = None
     optimizer_bytes: float | None = None
@@ -204,6 +209,8 @@ class Measurement:
     """None where no steps, or too few, were seen."""
     steps_seen: int = 0
     """Training steps in all, warm-up included."""
+    ran_out_of_memory: bool = False
+    """Whether torch could not get GPU memory once or more, whatever the script made of it."""
     samples_per_step: float | None = None
     """Of one rank; None where nothing told."""
     passes_per_step: float | None = None
@@ -214,6 +221,9 @@ class Measurement:
     warm_up_s: float | None = None
     """From there to the steady state."""
     elapsed_s: float = 0.0
+    step_times: tuple[tuple[float, float], ...] = ()
+    """For pictures: when a step ended, in seconds after the start of the command, and how long it
+    took; at most some 2000, thinned where there were more."""
     pauses: tuple[Pause, ...] = ()
     steps_per_epoch: float | None = None
     total_steps: int | None = None

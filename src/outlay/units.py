@@ -26,6 +26,8 @@ MONTH_S = 30 * DAY_S
 """A month is 30 days, as in the price lists that say so and in everyday sums."""
 YEAR_S = 365 * DAY_S
 
+KWH_J = 1000 * HOUR_S
+
 _DURATION_S = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE_S),

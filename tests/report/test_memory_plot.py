@@ -14,16 +14,14 @@ from outlay.errors import ExtraMissing, InputError
 from outlay.report.memory_html import MOST_HOVERS, memory_html, memory_svg
 from outlay.report.memory_plot import (
     COLOURS,
-    byte_unit,
-    check_plot_path,
     edges,
     layers,
     peak_lines,
     stretches,
     thinned,
-    ticks,
     write_plot,
 )
+from outlay.report.picture import byte_unit, check_plot_path, ticks
 from outlay.trace.step_report import CATEGORIES, CallSite, MemoryPoint, MemoryTimeline
 from outlay.trace.trace import Memory
 from outlay.units import GIB, KIB, MIB

@@ -6,13 +6,19 @@ import pytest
 
 from outlay.estimate import Estimate
 from outlay.report.text import (
+    clock,
     count,
     duration,
     duration_range,
+    energy,
     flops,
     gib,
+    magnitude,
+    percent,
+    rate,
     share,
     size,
+    step_time,
     tera,
     usd,
     usd_range,
@@ -160,3 +166,47 @@ def test_flops(amount, text):
 def test_share():
     assert share(1, 8) == "12.5 %"
     assert share(0, 8) == share(0, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00123, "1.23 ms"),
+        (0.0831, "83.1 ms"),
+        (0.3844, "0.384 s"),
+        (0.9996, "1.00 s"),
+        (12.44, "12.4 s"),
+        (1234.4, "1,234 s"),
+    ],
+)
+def test_step_time(seconds, text):
+    assert step_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1:00 min"),
+        (185, "3:05 min"),
+        (7620, "2:07 h"),
+        (3600, "1:00 h"),
+    ],
+)
+def test_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"), [(50, "50.0 J"), (4200, "4.20 kJ"), (3.6e6, "1.00 kWh"), (0, "0.00 J")]
+)
+def test_energy(joules, text):
+    assert energy(joules) == text
+
+
+def test_measured_shares_rates_and_large_counts():
+    assert (percent(0.974), percent(1.0), percent(0.0)) == ("97 %", "100 %", "0 %")
+    assert (rate(0.384), rate(66.66), rate(1240.4)) == ("0.38", "66.7", "1,240")
+    assert (magnitude(900), magnitude(7200), magnitude(21.3e6)) == ("900", "7.20 k", "21.3 M")
+    assert magnitude(1.24e9) == "1.24 B"

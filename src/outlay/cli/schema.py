@@ -10,7 +10,7 @@ NAMES = (
     "workload", "plan", "vary", "diff", "build", "advise", "offers", "gpus", "predict", "calibrate",
     "fit",
     "host",
-    "trace", "profiles",
+    "trace", "profiles", "measurement", "batches",
 )  # fmt: skip
 
 

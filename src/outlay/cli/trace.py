@@ -93,7 +93,8 @@ def command(
     Exits with 3 when it fits on none of the GPUs asked for.
     """
     from outlay.files import check_folder
-    from outlay.report.memory_plot import check_plot_path, write_plot
+    from outlay.report.memory_plot import write_plot
+    from outlay.report.picture import check_plot_path
     from outlay.report.step_table import print_gpus, print_step, title
     from outlay.trace.one_step import trace_step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console, RenderableType
@@ -17,10 +17,14 @@ NARROWEST_TEXT = 24
 
 
 class Page:
-    """Standard output: what is printed keeps the terminal's width and never reads as markup."""
+    """Standard output: what is printed keeps the terminal's width and never reads as markup.
 
-    def __init__(self, width: int | None = None) -> None:
-        self.is_terminal = sys.stdout.isatty()
+    Or standard error, where the output belongs to somebody else.
+    """
+
+    def __init__(self, width: int | None = None, *, to_stderr: bool = False) -> None:
+        self._to_stderr = to_stderr
+        self.is_terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
         self.width = width or (Console().width if self.is_terminal else PIPED_WIDTH)
 
     def print(self, item: RenderableType = "") -> None:
@@ -37,7 +41,7 @@ class Page:
         console.print(item)
         lines = buffer.getvalue().splitlines()
         text = buffer.getvalue() if self.is_terminal else "".join(f"{x.rstrip()}\n" for x in lines)
-        click.echo(text, nl=False)
+        click.echo(text, nl=False, err=self._to_stderr)
 
 
 def table(
@@ -100,3 +104,13 @@ def _kept(
 def muted(text: str) -> Text:
     """Text of the second rank."""
     return Text(text, style="dim")
+
+
+def bullets(lines: Iterable[str]) -> Table:
+    """A list of remarks; what is folded stands under its words, not under the dash."""
+    made = Table.grid(padding=(0, 1, 0, 0))
+    made.add_column(width=1)
+    made.add_column(overflow="fold")
+    for line in lines:
+        made.add_row(muted("-"), muted(line))
+    return made

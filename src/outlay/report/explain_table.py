@@ -17,8 +17,8 @@ from outlay.offers.spot import spot_risk
 from outlay.offers.terms import terms_of
 from outlay.option import Option
 from outlay.plan import Plan
-from outlay.report.console import Page, table
-from outlay.report.plan_table import INDENT, bullets
+from outlay.report.console import Page, bullets, table
+from outlay.report.plan_table import INDENT
 from outlay.report.plan_words import machine_of, money, place_of
 from outlay.report.sources_table import print_sources
 from outlay.report.text import duration, duration_range, per_cent, usd, usd_range

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from outlay.report.memory_plot import (
     COLOURS,
     Layer,
-    byte_unit,
     edges,
     label,
     layers,
@@ -17,8 +15,9 @@ from outlay.report.memory_plot import (
     place_lines,
     stretches,
     thinned,
-    ticks,
 )
+from outlay.report.picture import byte_unit, ticks
+from outlay.report.svg import drawing, line, page, rect, text
 from outlay.report.text import size
 
 if TYPE_CHECKING:
@@ -34,56 +33,32 @@ _LINE = 17
 _NOTE_WIDTH = 7.2
 """About the width of a letter of the note at the peak."""
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1e23; --soft: #667080; --line: #d9dde3;
-  --back: #ffffff; --note: #ffffffe6; --band: #0000000a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e9ecf1; --soft: #97a1b0;
-  --line: #343a44; --back: #14171c; --note: #14171ce6; --band: #ffffff0d; } }
-body { margin: 0; background: var(--back); color: var(--ink);
-  font: 13px/1.4 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 24px 16px; }
-svg { width: 100%; height: auto; display: block; }
-text { fill: var(--ink); font-size: 13px; }
-.title { font-size: 18px; font-weight: 600; }
-.soft { fill: var(--soft); font-size: 12px; }
-.end { text-anchor: end; } .middle { text-anchor: middle; }
-.grid { stroke: var(--line); } .mark { stroke: var(--soft); stroke-dasharray: 3 4; }
-.band { fill: var(--band); }
-.hover rect { fill: transparent; } .hover rect:hover { fill: var(--ink); fill-opacity: .16; }
+_STYLE = """\
 .peak line { stroke: var(--ink); } .peak circle { fill: var(--back); stroke: var(--ink);
   stroke-width: 2; } .peak rect { fill: var(--note); stroke: var(--line); }
-.peak { pointer-events: none; } .strong { font-weight: 600; }
+.peak { pointer-events: none; }
 """
 
 
 def memory_html(timeline: MemoryTimeline, title: str) -> str:
     """The whole page."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
-        '<meta name="viewport" content="width=device-width"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-        f"<body><main>\n{memory_svg(timeline, title)}\n</main></body>\n</html>\n"
-    )
+    return page(title, memory_svg(timeline, title), _STYLE)
 
 
 def memory_svg(timeline: MemoryTimeline, title: str) -> str:
     """The picture alone, as XML."""
-    drawing = _Drawing(thinned(timeline), timeline)
+    made = _Drawing(thinned(timeline), timeline)
     parts = [
-        f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
-        *drawing.legend(),
-        *drawing.phases(),
-        *drawing.grid(),
-        *(drawing.area(layer) for layer in layers(drawing.timeline)),
-        *drawing.phase_marks(),
-        *drawing.hovers(),
-        *drawing.peak(),
+        text(LEFT, 26, title, "title"),
+        *made.legend(),
+        *made.phases(),
+        *made.grid(),
+        *(made.area(layer) for layer in layers(made.timeline)),
+        *made.phase_marks(),
+        *made.hovers(),
+        *made.peak(),
     ]
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">\n'
-        f"<desc>{escape(', '.join(peak_lines(timeline)))}</desc>\n{body}\n</svg>"
-    )
+    return drawing(WIDTH, HEIGHT, ", ".join(peak_lines(timeline)), parts)
 
 
 class _Drawing:
@@ -110,11 +85,11 @@ class _Drawing:
         parts, x = [], float(LEFT)
         for category, colour in COLOURS.items():
             amount = getattr(self.whole.peak.memory, category)
-            text = f"{label(category)} {size(amount)}"
+            words = f"{label(category)} {size(amount)}"
             parts.append(f'<rect x="{x:.1f}" y="41" width="11" height="11" fill="{colour}"/>')
-            parts.append(f'<text class="soft" x="{x + 16:.1f}" y="51">{text}</text>')
-            x += 34 + 6.4 * len(text)
-        return [*parts, _text(x - 4, 51, "at the peak", "soft")]
+            parts.append(text(x + 16, 51, words, "soft"))
+            x += 34 + 6.4 * len(words)
+        return [*parts, text(x - 4, 51, "at the peak", "soft")]
 
     def phases(self) -> list[str]:
         """Every other stretch of the step on a darker ground, named where there is room.
@@ -125,23 +100,18 @@ class _Drawing:
         for index, (phase, begin, end) in enumerate(stretches(self.timeline)):
             left, right = self.x(begin), self.x(end)
             if index % 2:
-                parts.append(
-                    _rect(left, TOP - 24, right - left, HEIGHT - BOTTOM - TOP + 24, "band")
-                )
+                parts.append(rect(left, TOP - 24, right - left, HEIGHT - BOTTOM - TOP + 24, "band"))
             if right - left >= _NARROWEST_PHASE:
                 middle = (left + right) / 2
-                parts.append(_text(middle, TOP - 8, phase, "soft middle"))
+                parts.append(text(middle, TOP - 8, phase, "soft middle"))
             elif end == self.whole.operations:
-                parts.append(_text(right, TOP - 30, phase, "soft end"))
+                parts.append(text(right, TOP - 30, phase, "soft end"))
         return parts
 
     def phase_marks(self) -> list[str]:
         """A dashed line where a phase begins."""
         begins = [begin for _, begin, _ in stretches(self.timeline)][1:]
-        return [
-            f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 24}" y2="{HEIGHT - BOTTOM}"/>'
-            for x in map(self.x, begins)
-        ]
+        return [line(x, TOP - 24, x, HEIGHT - BOTTOM, "mark") for x in map(self.x, begins)]
 
     def grid(self) -> list[str]:
         """Lines and numbers of both axes."""
@@ -149,16 +119,14 @@ class _Drawing:
         foot = HEIGHT - BOTTOM
         for value in ticks(self.top_bytes / self.unit_bytes, 6):
             y = self.y(value * self.unit_bytes)
-            parts.append(
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            )
-            parts.append(_text(LEFT - 8, y + 4, f"{value:g}", "soft end"))
+            parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid"))
+            parts.append(text(LEFT - 8, y + 4, f"{value:g}", "soft end"))
         parts += [
-            _text(self.x(value), foot + 18, f"{value:,.0f}", "soft middle")
+            text(self.x(value), foot + 18, f"{value:,.0f}", "soft middle")
             for value in ticks(self.whole.operations, 10)
         ]
-        parts.append(_text(LEFT - 8, TOP - 8, self.unit, "soft end"))
-        parts.append(_text((LEFT + WIDTH - RIGHT) / 2, foot + 38, "operation", "soft middle"))
+        parts.append(text(LEFT - 8, TOP - 8, self.unit, "soft end"))
+        parts.append(text((LEFT + WIDTH - RIGHT) / 2, foot + 38, "operation", "soft middle"))
         return parts
 
     def area(self, layer: Layer) -> str:
@@ -191,11 +159,8 @@ class _Drawing:
             stretch = points[start : start + length]
             highest = max(stretch, key=lambda point: point.memory.peak_bytes)
             left, right = self.x(self.edges[start]), self.x(self.edges[start + len(stretch)])
-            tip = escape("\n".join(_tip(highest, self.whole.operations)))
-            box = f'x="{left:.1f}" y="{TOP}" width="{right - left:.1f}"'
-            parts.append(
-                f'<rect {box} height="{HEIGHT - BOTTOM - TOP}"><title>{tip}</title></rect>'
-            )
+            tip = "\n".join(_tip(highest, self.whole.operations))
+            parts.append(rect(left, TOP, right - left, HEIGHT - BOTTOM - TOP, "", tip))
         return [*parts, "</g>"]
 
     def peak(self) -> list[str]:
@@ -207,8 +172,8 @@ class _Drawing:
         left = min(max(x - width / 2, LEFT + 4), WIDTH - RIGHT - 4 - width)
         top = y - 18 - height
         texts = [
-            _text(left + 10, top + 18 + _LINE * index, line, "" if index else "strong")
-            for index, line in enumerate(lines)
+            text(left + 10, top + 18 + _LINE * index, said, "" if index else "strong")
+            for index, said in enumerate(lines)
         ]
         return [
             '<g class="peak">',
@@ -233,12 +198,3 @@ def _tip(point: MemoryPoint, operations: int) -> list[str]:
         *code,
         *amounts,
     ]
-
-
-def _text(x: float, y: float, text: str, classes: str) -> str:
-    return f'<text class="{classes}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _rect(x: float, y: float, width: float, height: float, classes: str) -> str:
-    box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="{classes}" {box}/>'

@@ -6,26 +6,20 @@ anything from elsewhere (SVG with hover text, light and dark), `.png` needs matp
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from math import ceil, log10
 from typing import TYPE_CHECKING
 
-from outlay.errors import ExtraMissing, InputError
-from outlay.files import check_folder, write_whole
+from outlay.report.picture import MOST_POINTS, extremes, write_picture
 from outlay.report.text import count, size
 from outlay.trace.step_report import MemoryPoint, MemoryTimeline
 from outlay.trace.trace import Phase
-from outlay.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from outlay.trace.trace import Phase
-
-MOST_POINTS = 2000
 
 COLOURS = {
     "parameters": "#4269d0",
@@ -39,42 +33,27 @@ COLOURS = {
 """The categories from the bottom up: what stays all through the step lies lowest."""
 
 
-def check_plot_path(path: Path) -> None:
-    """Refuse at once what could not be written after a long trace."""
-    if path.suffix.lower() not in (".html", ".png"):
-        raise InputError(
-            f"{path} is neither a .html nor a .png file.",
-            fix="Write for example --plot memory.html.",
-        )
-    check_folder(path)
-    if path.suffix.lower() == ".png" and importlib.util.find_spec("matplotlib") is None:
-        raise ExtraMissing("A .png needs matplotlib: pip install matplotlib (or plot to .html).")
-
-
 def write_plot(path: Path, timeline: MemoryTimeline, title: str) -> None:
     """Write the picture in the form the file's ending names."""
-    check_plot_path(path)
-    if path.suffix.lower() == ".png":
-        from outlay.report.memory_png import memory_png
 
-        write_whole(path, memory_png(timeline, title))
-    else:
+    def html() -> str:
         from outlay.report.memory_html import memory_html
 
-        write_whole(path, memory_html(timeline, title).encode())
+        return memory_html(timeline, title)
+
+    def png() -> bytes:
+        from outlay.report.memory_png import memory_png
+
+        return memory_png(timeline, title)
+
+    write_picture(path, html, png)
 
 
 def thinned(timeline: MemoryTimeline, most: int = MOST_POINTS) -> MemoryTimeline:
     """At most that many points: of every stretch the highest and the lowest."""
-    points = timeline.points
-    if len(points) <= most:
+    if len(timeline.points) <= most:
         return timeline
-    length = ceil(2 * len(points) / most)
-    kept: list[MemoryPoint] = []
-    for start in range(0, len(points), length):
-        stretch = points[start : start + length]
-        ends = {id(end): end for end in (min(stretch, key=_total), max(stretch, key=_total))}
-        kept += sorted(ends.values(), key=lambda point: point.operation)
+    kept = extremes(timeline.points, most, _total)
     return MemoryTimeline(points=tuple(kept), operations=timeline.operations)
 
 
@@ -139,20 +118,3 @@ def place_lines(point: MemoryPoint, operations: int) -> list[str]:
     first = f"operation {count(point.operation)} of {count(operations)}, {point.phase}"
     name = point.name.removeprefix("aten.")
     return [first, name if point.site is None else f"{name} · {point.site}"]
-
-
-def ticks(highest: float, most: int, steps: Sequence[int] = (1, 2, 5)) -> list[float]:
-    """Round numbers from 0 up to the highest."""
-    if highest <= 0:
-        return [0.0]
-    power = 10.0 ** (ceil(log10(highest / most)) - 1)
-    step = next(s * power for s in (*steps, 10) if highest / (s * power) <= most)
-    return [step * index for index in range(int(highest / step) + 1)]
-
-
-def byte_unit(highest_bytes: float) -> tuple[float, str]:
-    """The unit that makes an axis of bytes readable."""
-    for unit_bytes, name in ((GIB, "GiB"), (MIB, "MiB")):
-        if highest_bytes >= 2 * unit_bytes:
-            return float(unit_bytes), name
-    return float(KIB), "KiB"

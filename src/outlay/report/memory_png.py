@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from outlay.report.memory_plot import (
     COLOURS,
-    byte_unit,
     edges,
     label,
     layers,
@@ -18,6 +17,7 @@ from outlay.report.memory_plot import (
     stretches,
     thinned,
 )
+from outlay.report.picture import DPI, INK, LINE, SOFT, byte_unit
 from outlay.report.text import size
 
 if TYPE_CHECKING:
@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 
     from outlay.trace.step_report import MemoryTimeline
 
-_INK, _SOFT, _LINE = "#1b1e23", "#667080", "#d9dde3"
-_DPI = 150
 _NARROWEST_PHASE = 0.05
 """The share of the width from which a phase is named."""
 
 
 def memory_png(timeline: MemoryTimeline, title: str) -> bytes:
     """The picture as the bytes of a file."""
-    figure = Figure(figsize=(11, 5.6), dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(11, 5.6), dpi=DPI, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     unit_bytes, unit = byte_unit(timeline.peak.memory.peak_bytes)
@@ -41,19 +39,19 @@ def memory_png(timeline: MemoryTimeline, title: str) -> bytes:
     _draw_layers(axes, thinned(timeline), unit_bytes)
     _draw_phases(axes, timeline)
     _draw_peak(axes, timeline, unit_bytes)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=_INK)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=INK)
     axes.set(xlim=(0, max(timeline.operations, 1)), ylim=(0, top), xlabel="operation")
-    axes.grid(axis="y", color=_LINE, linewidth=0.7)
+    axes.grid(axis="y", color=LINE, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
-    axes.tick_params(colors=_SOFT, length=0)
-    axes.xaxis.label.set_color(_SOFT)
+    axes.tick_params(colors=SOFT, length=0)
+    axes.xaxis.label.set_color(SOFT)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g} {unit}")
     key = figure.legend(
         loc="outside lower center", ncols=6, frameon=False, fontsize=8.5, title="at the peak"
     )
-    key.get_title().set(color=_SOFT, fontsize=8.5)
+    key.get_title().set(color=SOFT, fontsize=8.5)
     out = io.BytesIO()
     canvas.print_png(out)
     return out.getvalue()
@@ -82,19 +80,19 @@ def _draw_phases(axes: Axes, timeline: MemoryTimeline) -> None:
     place = axes.get_xaxis_transform()
     for index, (phase, begin, end) in enumerate(stretches(timeline)):
         if index:
-            axes.axvline(begin, color=_SOFT, linewidth=0.8, linestyle=(0, (3, 4)))
+            axes.axvline(begin, color=SOFT, linewidth=0.8, linestyle=(0, (3, 4)))
         if end - begin >= _NARROWEST_PHASE * timeline.operations:
             middle = (begin + end) / 2
-            axes.text(middle, 1.01, phase, transform=place, ha="center", color=_SOFT)
+            axes.text(middle, 1.01, phase, transform=place, ha="center", color=SOFT)
         elif end == timeline.operations:
-            axes.text(end, 1.01, phase, transform=place, ha="right", color=_SOFT)
+            axes.text(end, 1.01, phase, transform=place, ha="right", color=SOFT)
 
 
 def _draw_peak(axes: Axes, timeline: MemoryTimeline, unit_bytes: float) -> None:
     point = timeline.peak
     x, y = point.operation - 0.5, point.memory.peak_bytes / unit_bytes
     across = x / max(timeline.operations, 1)
-    axes.plot([x], [y], "o", markersize=6, color="white", markeredgecolor=_INK)
+    axes.plot([x], [y], "o", markersize=6, color="white", markeredgecolor=INK)
     axes.annotate(
         "\n".join(peak_lines(timeline)),
         (x, y),
@@ -102,7 +100,7 @@ def _draw_peak(axes: Axes, timeline: MemoryTimeline, unit_bytes: float) -> None:
         textcoords="offset points",
         ha="left" if across < 0.15 else "right" if across > 0.85 else "center",
         fontsize=9,
-        color=_INK,
-        arrowprops={"arrowstyle": "-", "color": _INK, "linewidth": 0.8},
-        bbox={"boxstyle": "round,pad=0.5", "facecolor": "#ffffffe6", "edgecolor": _LINE},
+        color=INK,
+        arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.8},
+        bbox={"boxstyle": "round,pad=0.5", "facecolor": "#ffffffe6", "edgecolor": LINE},
     )

@@ -12,7 +12,7 @@ from rich.text import Text
 from outlay.decide import Swing, Trial
 from outlay.option import Option
 from outlay.plan import Plan, tie_usd_per_hour
-from outlay.report.console import Page, muted, table
+from outlay.report.console import Page, bullets, muted, table
 from outlay.report.plan_words import answer, machine_of, money, rent_or_buy, worth_knowing
 from outlay.report.text import count, counted, duration, usd, usd_range
 from outlay.trace.trace import Profile
@@ -325,13 +325,3 @@ def _reason(option: Option) -> str:
     if option.cost is None:
         return "no price known"
     return "over budget" if not option.within_budget else "too late"
-
-
-def bullets(lines: Iterable[str]) -> Table:
-    """A list of remarks; what is folded stands under its words, not under the dash."""
-    made = Table.grid(padding=(0, 1, 0, 0))
-    made.add_column(width=1)
-    made.add_column(overflow="fold")
-    for line in lines:
-        made.add_row(muted("-"), muted(line))
-    return made

@@ -23,6 +23,8 @@ from outlay.workstation.parts import KINDS
 from outlay.workstation.verdict import State
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_COMMANDS = {"measurement": "probe", "batches": "probe --find-batch"}
+"""The commands of documents that have another name."""
 _ESTIMATE: Schema = {
     "type": "object",
     "description": "10th percentile, best single figure, 90th percentile.",
@@ -52,8 +54,23 @@ def schema(name: str) -> Schema:
         "host": _host,
         "trace": _trace,
         "profiles": _profiles,
+        "measurement": _measurement,
+        "batches": _batches,
     }
-    return {"$schema": _DRAFT, "title": f"outlay {name} --json", **makers[name]()}
+    command = _COMMANDS.get(name, name)
+    return {"$schema": _DRAFT, "title": f"outlay {command} --json", **makers[name]()}
+
+
+def _measurement() -> Schema:
+    from outlay.report.measurement_schema import measurement_schema
+
+    return measurement_schema()
+
+
+def _batches() -> Schema:
+    from outlay.report.measurement_schema import batches_schema
+
+    return batches_schema(SCHEMA)
 
 
 def _advise() -> Schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlay.estimate import Estimate
 from outlay.offers.offer import Offer
-from outlay.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S
+from outlay.units import DAY_S, GIB, HOUR_S, KIB, KWH_J, MIB, MINUTE_S
 
 UNKNOWN = "unknown"
 
@@ -49,6 +49,24 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1000:,.1f} ms"
 
 
+def step_time(seconds: float) -> str:
+    """`0.384 s`, `12.4 s` or `83.1 ms`: three figures."""
+    if seconds < 0.1:
+        return f"{_three_figures(seconds * 1000)} ms"
+    return f"{seconds:.3f} s" if seconds < 0.9995 else f"{_three_figures(seconds)} s"
+
+
+def clock(seconds: float) -> str:
+    """`42 s`, `3:05 min` or `2:07 h`: time as it passes, short."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    minutes = whole // 60
+    return f"{minutes // 60:,}:{minutes % 60:02} h"
+
+
 def duration_range(estimate: Estimate) -> str:
     """The range alone; nothing where there is none."""
     if is_exact(estimate):
@@ -77,6 +95,27 @@ def flops(amount: float) -> str:
     return f"{amount:.0f} FLOP" if amount else ""
 
 
+def energy(amount_j: float) -> str:
+    """`131 J`, `4.20 kJ` or `1.24 kWh`."""
+    for unit_j, name in ((KWH_J, "kWh"), (1e3, "kJ")):
+        if amount_j >= unit_j:
+            return f"{_three_figures(amount_j / unit_j)} {name}"
+    return f"{_three_figures(amount_j)} J"
+
+
+def rate(per_second: float) -> str:
+    """`1,240`, `66.7` or `0.38`: three figures, without a unit."""
+    return _three_figures(per_second)
+
+
+def magnitude(amount: float) -> str:
+    """`7.20 k`, `21.3 M` or `1.24 B`: large counts, short."""
+    for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if amount >= unit:
+            return f"{_three_figures(amount / unit)} {name}"
+    return f"{amount:,.0f}"
+
+
 def _three_figures(amount: float) -> str:
     decimals = 2 if amount < 9.995 else 1 if amount < 99.95 else 0
     return f"{amount:,.{decimals}f}"
@@ -89,6 +128,11 @@ def per_cent(fraction: float) -> str:
     if fraction > 0.99:
         return ">99 %"
     return f"{fraction:.0%}".replace("%", " %")
+
+
+def percent(fraction: float) -> str:
+    """`87 %`, of what was measured."""
+    return f"{100 * fraction:.0f} %"
 
 
 def share(part: float, whole: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,16 +13,17 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.ledger import Ledger
+from outlay.trace.capture.operations import Args, Kwargs, op_of, precision_of
+from outlay.trace.capture.phases import PhaseTeller
 from outlay.trace.capture.standins import run_operator
-from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
-from outlay.trace.layout import layout_of
+from outlay.trace.formulas import formula_for
 from outlay.trace.moved import tensors_in
 from outlay.trace.takings import takes_workspace, workspaces_of
-from outlay.trace.trace import Kind, Op, Phase, Precision
+from outlay.trace.trace import Op, Phase, Precision
 from outlay.trace.workspace import Workspace, with_attention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch._ops import OpOverload
 
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from outlay.trace.capture.selection import Selection
     from outlay.trace.step_report import CallSite
 
-_PRECISIONS: dict[torch.dtype, Precision] = {
-    torch.float64: "fp64",
-    torch.complex128: "fp64",
-    torch.float32: "fp32",
-    torch.complex64: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-}
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-_SHAPES_AT_MOST = 16
 _COLLECT_EVERY = 256
 """Operators between collections of garbage: Python's own come at moments that differ from trace to
 trace, and what lives in a cycle would then be freed elsewhere in each."""
@@ -75,20 +64,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.host_reads: Counter[tuple[str, str]] = Counter()
         """Lines that read a value off the GPU and what they were answered, with how often."""
         self.recording = False
-        self.in_optimizer = False
-        self.optimizer_task = -1
-        """The backward pass that called the optimizer from a hook, if one did."""
-        self.modules_running = 0
-        self.recomputing = 0
-        """Whether torch's checkpoint runs a forward again: how deep."""
+        self.teller = PhaseTeller()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
-        self._after_backward = False
         self._dispatched = 0
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
-        self._after_backward = False
+        self.teller.start_step()
         self.ledger.start_step()
 
     def __torch_dispatch__(
@@ -107,7 +90,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._dispatched += 1
         if self._dispatched % _COLLECT_EVERY == 0:
             gc.collect(1)
-        phase = self._phase(func)
+        phase = self.teller.phase(func)
         out = run_operator(func, args, kwargs, self.selection)
         self.selection.values.follow(func, args, kwargs, out)
         self.selection.shares.follow(func, args, out)
@@ -122,51 +105,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if isinstance(out, bool):  # a question, answered on the host
             return out
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
-            self.ops.append(self._op(func, phase, args, kwargs, out))
+            self._note(func, phase, args, kwargs, out)
             if self._callsites is not None and self._with_lines:
                 self.sites.append(self._callsites.here(func))
                 self.ledger.mark()
         return out
 
-    def _phase(self, func: OpOverload) -> Phase:
-        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates.
-
-        What a module computes is forward, also without gradients (a teacher, an evaluation).
-        """
-        task = torch._C._current_graph_task_id()
-        if task != -1:
-            self._after_backward = True
-            if self.in_optimizer and task == self.optimizer_task:
-                return "optimizer"
-            again = self.recomputing or (self.modules_running and torch.is_grad_enabled())
-            return "recompute" if again else "backward"
-        if self.modules_running:
-            return "forward"
-        if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):
-            return "optimizer"
-        if self._after_backward and not torch.is_grad_enabled():
-            return "optimizer"
-        return "forward"
-
-    def _op(self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object) -> Op:
-        name = str(func.overloadpacket)
-        cost = cost_of(name, args, kwargs, out, hint=_hint(func))
-        if not cost.known:
-            self.unknown[name] += 1
-        made = list(tensors_in(out))
-        tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *made]
-        return Op(
-            name=name,
-            kind=cost.kind,
-            phase=phase,
-            precision=_precision(cost.kind, tensors),
-            count=1,
-            flops=cost.flops,
-            moved_bytes=cost.moved_bytes,
-            launches=cost.launches,
-            layout=layout_of(cost.kind, name, tensors, len(made)),
-            shapes=_shapes(cost, tensors),
-        )
+    def _note(
+        self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object
+    ) -> None:
+        op, is_known = op_of(func, phase, args, kwargs, out)
+        self.ops.append(op)
+        if not is_known:
+            self.unknown[op.name] += 1
 
     def _first_taken(
         self, func: OpOverload, args: Args, kwargs: Kwargs, out: object
@@ -189,7 +140,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if func is _aten._cudnn_rnn.default or not (takes_workspace(name) or name == _FLASH):
             return
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
-        precision = _precision(formula.kind, tensors)
+        precision = precision_of(formula.kind, tensors)
         taken = workspaces_of(name, args, kwargs, out, precision)
         if taken:
             self.ledger.workspaces(taken, phase, _rows(tensors))
@@ -267,53 +218,3 @@ def _rows(tensors: list[Tensor]) -> int:
 
 def _is_on_gpu(value: object) -> bool:
     return isinstance(value, FakeTensor) and bool(value.device.type == "cuda")
-
-
-@cache
-def _hint(func: OpOverload) -> Hint:
-    """What torch says of an operator; of one in place, what it says of its plain form."""
-    if func.is_view:
-        return "view"
-    name = func._schema.name.partition("::")[2]
-    plain = getattr(_aten, name[:-1], None) if name.endswith("_") else None
-    forms = [func, *(getattr(plain, one) for one in (plain.overloads() if plain else ()))]
-    return "pointwise" if any(torch.Tag.pointwise in one.tags for one in forms) else ""
-
-
-def _precision(kind: Kind, tensors: list[Tensor]) -> Precision:
-    """Of the first floating-point tensor; fp32 products follow the two TF32 switches."""
-    dtype = next((t.dtype for t in tensors if t.dtype in _PRECISIONS), None)
-    if dtype is None:
-        return "int"
-    if dtype == torch.float32 and _tf32_allowed(kind):
-        return "tf32"
-    return _PRECISIONS[dtype]
-
-
-def _tf32_allowed(kind: Kind) -> bool:
-    if kind in ("conv", "rnn"):
-        operators = torch.backends.cudnn.conv if kind == "conv" else torch.backends.cudnn.rnn
-        return _allows(operators, lambda: torch.backends.cudnn.allow_tf32)
-    if kind in ("gemm", "attention"):
-        matmul = torch.backends.cuda.matmul
-        return _allows(matmul, lambda: matmul.allow_tf32)
-    return False
-
-
-def _allows(operators: object, old_switch: Callable[[], bool]) -> bool:
-    """torch has an old and a new switch, and refuses to read the old one once the new is used."""
-    try:
-        return bool(old_switch())
-    except RuntimeError:
-        return getattr(operators, "fp32_precision", "") == "tf32"
-
-
-def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Shapes of arguments and results; of a multi-tensor update only the elements in total."""
-    if cost.launches == 0:
-        return ()
-    if cost.kind == "optimizer":
-        return ((sum(tensor.numel() for tensor in tensors),),)
-    if cost.kind == "rnn":  # the input, then the states, whatever the number of weights
-        tensors = [tensor for tensor in tensors if tensor.dim() == 3]
-    return tuple(tuple(tensor.shape) for tensor in tensors[:_SHAPES_AT_MOST])

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
-from torch.utils import checkpoint
 
 from outlay.trace.capture import (
     attention,
@@ -30,6 +28,7 @@ from outlay.trace.capture import (
 from outlay.trace.capture.callsites import CallSites
 from outlay.trace.capture.changed import changed
 from outlay.trace.capture.patches import Patches
+from outlay.trace.capture.phases import watched_modules, watched_recomputing
 from outlay.trace.capture.pretend import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import Recorder, stored
 from outlay.trace.capture.selection import Selection
@@ -174,12 +173,12 @@ def _capture(
     with (
         _no_collection_by_chance(),
         pretended_cuda(notes, recorder.selection.answers) as patches,
-        _eager(),
+        eager(),
         mode,
         recorder,
         _watched_optimizers(recorder),
-        _watched_modules(recorder),
-        _watched_recomputing(recorder),
+        watched_modules(recorder.teller),
+        watched_recomputing(recorder.teller),
         changed(build, manner.changes) as changed_build,
     ):
         patch_imported_libraries(patches)
@@ -232,7 +231,7 @@ def _no_collection_by_chance() -> Iterator[None]:
             gc.enable()
 
 
-def _eager() -> contextlib.AbstractContextManager[object]:
+def eager() -> contextlib.AbstractContextManager[object]:
     """Run what was compiled before as it was written; before torch 2.6 there is no such stance."""
     if not hasattr(torch.compiler, "set_stance"):
         return contextlib.nullcontext()
@@ -300,60 +299,16 @@ def _watched_optimizers(recorder: Recorder) -> Iterator[None]:
         recorder.optimized.update((id(p), p) for p in parameters if p.device.type == "cuda")
         recorder.ledger.call("parameters", _on_gpu(parameters))
         recorder.ledger.call("gradients", _on_gpu(p.grad for p in parameters))
-        recorder.in_optimizer = True
-        recorder.optimizer_task = torch._C._current_graph_task_id()
+        recorder.teller.enter_optimizer()
 
     def after(optimizer: Optimizer, *_: object) -> None:
-        recorder.in_optimizer = False
+        recorder.teller.in_optimizer = False
         states = (value for state in optimizer.state.values() for value in state.values())
         recorder.ledger.call("optimizer_state", _on_gpu(states))
 
     handles = [
         optim.register_optimizer_step_pre_hook(before),
         optim.register_optimizer_step_post_hook(after),
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextlib.contextmanager
-def _watched_recomputing(recorder: Recorder) -> Iterator[None]:
-    """Tell the recorder while torch's checkpoint runs a forward again."""
-    patches = Patches()
-    hook = getattr(checkpoint, "_recomputation_hook", None)
-
-    def entering(original: Callable[..., object], change: int) -> Callable[..., object]:
-        def call(*args: object) -> object:
-            recorder.recomputing += change
-            return original(*args)
-
-        return call
-
-    if hook is not None:
-        patches.set(hook, "__enter__", entering(hook.__enter__, 1))
-        patches.set(hook, "__exit__", entering(hook.__exit__, -1))
-    try:
-        yield
-    finally:
-        patches.restore()
-
-
-@contextlib.contextmanager
-def _watched_modules(recorder: Recorder) -> Iterator[None]:
-    """Tell the recorder while a module computes."""
-
-    def before(*_: object) -> None:
-        recorder.modules_running += 1
-
-    def after(*_: object) -> None:
-        recorder.modules_running -= 1
-
-    handles = [
-        module.register_module_forward_pre_hook(before),
-        module.register_module_forward_hook(after, always_call=True),
     ]
     try:
         yield

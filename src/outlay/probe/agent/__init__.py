@@ -1,0 +1,31 @@
+"""What goes into the user's training processes: counts steps, and stops them when told to.
+
+Only the standard library and the script's own torch are used, in the syntax of Python 3.9: the
+script may run in another Python than outlay. In a probed command it is loaded under the name
+`_outlay_agent` by `probe/inject/sitecustomize.py`; in notebooks and callbacks it is imported as
+`outlay.probe.agent`.
+
+    imports     does something right after a module was imported
+    channel     what is told to outlay (a file of lines), and what outlay asks for (a few numbers)
+    watch       the optimizers of a process: each step, and what happened since the last one
+    loaders     batches, and how long they were waited for
+    device      the GPU's own clock, its memory
+    phases      a profile of a few steps, and the operations of one
+    ending      what is left to tell, and the way out
+"""
+
+from __future__ import annotations
+
+
+def start(folder: str) -> None:
+    """Wait for torch to be imported in this process, then watch it."""
+    from .imports import after_import
+
+    def begin(torch: object) -> None:
+        from .channel import FileChannel
+        from .watch import Watch
+
+        watch = Watch(torch, FileChannel(folder))
+        watch.install()
+
+    after_import("torch", begin)

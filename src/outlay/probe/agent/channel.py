@@ -1,0 +1,142 @@
+"""What a training process tells outlay, and what outlay asks of it.
+
+Told: lines of JSON in a file of the process's own, so that nothing is lost when it is killed.
+Asked: a few numbers in a file that all processes map into their memory; reading them costs
+nothing. Both lie in a folder that lives as long as the probe.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import sys
+import time
+from typing import Any, NamedTuple
+
+CONTROL = "control"
+ASKED = struct.Struct("=6q")
+_FLUSH_S = 0.1
+_ALIVE_S = 2.0
+
+
+class Asked(NamedTuple):
+    """What outlay wants, as numbers of optimizer steps of each process; 0 is nothing."""
+
+    profile_from: int = 0
+    profile_until: int = 0
+    record_from: int = 0
+    record_until: int = 0
+    stop_at: int = 0
+    outlay_pid: int = 0
+
+
+NOTHING = Asked()
+
+
+class Channel:
+    """The two ways between the agent and outlay; this one keeps everything in memory."""
+
+    folder = ""
+    is_shared = False
+    """Whether other processes may be told from here, as those of a command are."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.asked = NOTHING
+
+    def tell(self, line: bytes) -> None:
+        """Keep one line (without its end)."""
+        self.lines.append(line)
+
+    def tell_values(self, kind: str, values: dict[str, Any]) -> None:
+        """Tell a named set of values."""
+        self.tell(json.dumps([kind, values], default=str).encode())
+
+    def flush(self) -> None:
+        """Make sure that what was told is there."""
+
+    def reads(self) -> Asked:
+        """What is asked for now."""
+        return self.asked
+
+    def is_deserted(self) -> bool:
+        """Whether nobody listens any more."""
+        return False
+
+
+class FileChannel(Channel):
+    """Lines in `<folder>/<pid>.lines`, written at most ten times a second."""
+
+    is_shared = True
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+        self._pid = 0
+        self._file = -1
+        self._pending: list[bytes] = []
+        self._flushed_s = 0.0
+        self._looked_s = time.perf_counter()
+        self._control = _mapped(os.path.join(folder, CONTROL))  # noqa: PTH118
+
+    def tell(self, line: bytes) -> None:
+        """Write one line soon."""
+        self._pending.append(line)
+        now_s = time.perf_counter()
+        if now_s - self._flushed_s >= _FLUSH_S:
+            self._flushed_s = now_s
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending; a forked process begins a file of its own."""
+        if self._pid != os.getpid():
+            if self._pid:
+                self._pending.clear()
+            self._pid = os.getpid()
+            path = os.path.join(self.folder, f"{self._pid}.lines")  # noqa: PTH118
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if self._pending:
+            data = b"\n".join(self._pending) + b"\n"
+            self._pending.clear()
+            os.write(self._file, data)
+
+    def reads(self) -> Asked:
+        """What is asked for now."""
+        if self._control is None:
+            return NOTHING
+        return Asked(*ASKED.unpack_from(self._control))
+
+    def is_deserted(self) -> bool:
+        """Whether outlay is gone; looked up every other second."""
+        now_s = time.perf_counter()
+        if now_s - self._looked_s < _ALIVE_S:
+            return False
+        self._looked_s = now_s
+        pid = self.reads().outlay_pid
+        try:
+            if pid:
+                os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+def _mapped(path: str) -> mmap.mmap | None:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return mmap.mmap(file.fileno(), ASKED.size, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None
+
+
+def complain(error: BaseException) -> None:
+    """Say what went wrong in the agent, to those who look for it."""
+    if os.environ.get("OUTLAY_DEBUG"):
+        import traceback
+
+        sys.stderr.write(f"outlay: in the agent: {error!r}\n")
+        traceback.print_exception(type(error), error, error.__traceback__)

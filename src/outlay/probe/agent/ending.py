@@ -1,0 +1,118 @@
+"""The way out: what is left to tell, then the end of the script as if it had called `sys.exit`.
+
+`finally` blocks, context managers and exit handlers of the script run. A script that catches the
+exit and trains on is asked again, and ended after a few times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+from .channel import complain
+
+_ASKED_AT_MOST = 5
+FIGURES = "figures.json"
+_VERSIONS = (
+    "torchvision",
+    "torchaudio",
+    "transformers",
+    "accelerate",
+    "lightning",
+    "pytorch_lightning",
+    "timm",
+    "diffusers",
+    "peft",
+    "deepspeed",
+    "bitsandbytes",
+    "torchao",
+    "flash_attn",
+    "xformers",
+    "triton",
+    "numpy",
+)
+
+
+class Leaving:
+    """Leaves the process, more firmly each time it is asked."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+        self._asked = 0
+
+    def leave(self) -> None:
+        """Raise `SystemExit`; of a script that goes on nevertheless, end the process."""
+        if not self._asked:
+            self._watch.channel.tell_values("stopping", {"step": self._watch.steps})
+            last_words(self._watch)
+            log_figures(self._watch.channel.folder)
+        self._asked += 1
+        if self._asked > _ASKED_AT_MOST:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        raise SystemExit(0)
+
+
+def last_words(watch: Any) -> None:
+    """Tell what is known at the end only, once."""
+    if watch.has_said_last:
+        return
+    watch.has_said_last = True
+    try:
+        watch.device.finish()
+        watch.device.look()
+        from .phases import held_bytes
+
+        watch.channel.tell_values("held", dict(held_bytes(watch)))
+        watch.channel.tell_values("versions", dict(versions()))
+        watch.channel.flush()
+    except Exception as error:
+        complain(error)
+
+
+def versions() -> dict[str, str]:
+    """The libraries that the script has imported."""
+    import importlib.metadata
+
+    found = {}
+    for name in _VERSIONS:
+        if name in sys.modules:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[name] = importlib.metadata.version(name)
+    return found
+
+
+def log_figures(folder: str) -> None:
+    """Give the figures to Weights & Biases and MLflow, where the script has a run of theirs."""
+    try:
+        with open(os.path.join(folder, FIGURES), "rb") as file:  # noqa: PTH118, PTH123
+            figures = json.load(file)
+    except (OSError, ValueError):
+        return
+    log_to_trackers(figures)
+
+
+def log_to_trackers(figures: dict[str, float]) -> None:
+    """Log figures to whichever tracker has an active run in this process."""
+    for log in (_log_to_wandb, _log_to_mlflow):
+        try:
+            log(figures)
+        except Exception as error:
+            complain(error)
+
+
+def _log_to_wandb(figures: dict[str, float]) -> None:
+    wandb = sys.modules.get("wandb")
+    run = getattr(wandb, "run", None)
+    if run is not None:
+        run.summary.update(figures)
+
+
+def _log_to_mlflow(figures: dict[str, float]) -> None:
+    mlflow: Any = sys.modules.get("mlflow")
+    if mlflow is not None and mlflow.active_run() is not None:
+        mlflow.log_metrics({name.replace("/", "."): value for name, value in figures.items()})

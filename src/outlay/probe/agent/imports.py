@@ -1,0 +1,81 @@
+"""Doing something right after a module was imported, without importing it oneself."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_waiting: dict[str, list[Callable[[Any], None]]] = {}
+
+
+def after_import(name: str, action: Callable[[Any], None]) -> None:
+    """Call `action(module)` once the module is there: now, or when the script imports it."""
+    module = sys.modules.get(name)
+    if module is not None and not _is_loading(module):
+        _quietly(action, module)
+        return
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    _waiting.setdefault(name, []).append(action)
+
+
+def _is_loading(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _quietly(action: Callable[[Any], None], module: Any) -> None:
+    """Whatever goes wrong in the agent, the script goes on."""
+    try:
+        action(module)
+    except Exception as error:
+        from .channel import complain
+
+        complain(error)
+
+
+class _Finder(MetaPathFinder):
+    """Finds nothing itself; wraps the loader of the modules that are waited for."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if fullname not in _waiting:
+            return None
+        actions = _waiting.pop(fullname)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            _waiting[fullname] = actions
+            return None
+        spec.loader = _Loader(spec.loader, actions)
+        return spec
+
+
+class _Loader(Loader):
+    """Loads as the original does, and then calls the actions."""
+
+    def __init__(self, original: Any, actions: list[Callable[[Any], None]]) -> None:
+        self._original = original
+        self._actions = actions
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._original.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._original
+        module.__loader__ = self._original
+        self._original.exec_module(module)
+        for action in self._actions:
+            _quietly(action, module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)

@@ -1,0 +1,173 @@
+"""After the timing: a profile of a few steps, then the operations of one.
+
+Both slow the script down and are therefore asked for when its speed is known. What fails here is
+told and costs nothing but itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from .channel import Asked, complain
+
+_EXCHANGES = ("nccl", "rccl", "oneccl")
+"""What kernels that exchange data between GPUs have in their names."""
+
+
+class Phases:
+    """Begins and ends each phase at the optimizer steps that outlay asks for."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+        self._profiler: Any = None
+        self._profiled_from = 0
+        self._recorder: Any = None
+        self._done: set[str] = set()
+
+    def at(self, step: int, asked: Asked) -> None:
+        """Do what is due after a step."""
+        try:
+            self._profile(step, asked)
+        except Exception as error:
+            self._failed("profile", error)
+        try:
+            self._record(step, asked)
+        except Exception as error:
+            self._failed("record", error)
+
+    def _failed(self, phase: str, error: Exception) -> None:
+        complain(error)
+        self._profiler = self._watch.recorder = None
+        self._done.add(phase)
+        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        self._watch.channel.tell_values("failed", {"phase": phase, "why": why})
+
+    # Kernels
+
+    def _profile(self, step: int, asked: Asked) -> None:
+        if "profile" in self._done or not asked.profile_from or step < asked.profile_from:
+            return
+        if self._profiler is None:
+            if step < asked.profile_until:
+                self._start_profiler(step)
+            return
+        if step >= asked.profile_until:
+            self._done.add("profile")
+            self._stop_profiler(step)
+
+    def _start_profiler(self, step: int) -> None:
+        torch = self._watch.torch
+        activity = torch.profiler.ProfilerActivity.CUDA
+        if self._watch.device.index is None:
+            self._done.add("profile")
+            return
+        torch.cuda.synchronize()
+        self._profiler = torch.profiler.profile(activities=[activity], acc_events=False)
+        self._profiler.start()
+        self._profiled_from = step
+
+    def _stop_profiler(self, step: int) -> None:
+        self._watch.torch.cuda.synchronize()
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        spans: list[tuple[int, int]] = []
+        exchanges: list[tuple[int, int]] = []
+        names: dict[str, float] = {}
+        for event in profiler.profiler.kineto_results.events():
+            if "CUDA" not in str(event.device_type()) and "HIP" not in str(event.device_type()):
+                continue
+            name, duration = event.name(), event.duration_ns()
+            if not duration or name.startswith(("Optimizer.", "ProfilerStep")):
+                continue
+            span = (event.start_ns(), event.start_ns() + duration)
+            is_exchange = any(word in name.lower() for word in _EXCHANGES)
+            (exchanges if is_exchange else spans).append(span)
+            names[name] = names.get(name, 0.0) + duration
+        busy, everything = union(spans), union(spans + exchanges)
+        longest = sorted(names.items(), key=lambda item: -item[1])[:20]
+        self._watch.channel.tell_values(
+            "kernels",
+            {
+                "optimizer_steps": step - self._profiled_from,
+                "busy_s": busy / 1e9,
+                "exchange_s": (everything - busy) / 1e9,
+                "kernels": len(spans) + len(exchanges),
+                "longest": [[name, duration / 1e9] for name, duration in longest],
+            },
+        )
+        self._watch.channel.flush()
+
+    # Operations
+
+    def _record(self, step: int, asked: Asked) -> None:
+        if "record" in self._done or not asked.record_from or step < asked.record_from:
+            return
+        if self._recorder is None:
+            if step < asked.record_until:
+                real = outlay_module("trace.capture.real")
+                self._recorder = real.RealRecorder(self._watch.device.torch_kind)
+                self._recorder.start()
+                self._watch.recorder = self._recorder
+            return
+        if step >= asked.record_until:
+            self._done.add("record")
+            self._watch.recorder = None
+            found = self._recorder.stop()
+            found["optimizer_steps"] = asked.record_until - asked.record_from
+            self._watch.channel.tell_values("operations", found)
+            self._watch.channel.flush()
+
+
+def union(spans: Iterable[tuple[int, int]]) -> int:
+    """The length of what several spans cover together."""
+    covered, end = 0, -1
+    for start, stop in sorted(spans):
+        if stop > end:
+            covered += stop - max(start, end)
+            end = stop
+    return covered
+
+
+def outlay_module(name: str) -> Any:
+    """A module of the outlay that watches, in whatever Python the script runs."""
+    if sys.version_info < (3, 11):  # noqa: UP036
+        raise RuntimeError(
+            "operations are recorded by Python 3.11 or newer; "
+            f"the script runs in {sys.version_info[0]}.{sys.version_info[1]}"
+        )
+    if "outlay" not in sys.modules:
+        folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+        spec = importlib.util.spec_from_file_location(
+            "outlay",
+            os.path.join(folder, "__init__.py"),  # noqa: PTH118
+            submodule_search_locations=[folder],
+        )
+        if spec is None or spec.loader is None:
+            raise RuntimeError("outlay's own folder is not to be read")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["outlay"] = module
+        spec.loader.exec_module(module)
+    return importlib.import_module("outlay." + name)
+
+
+def held_bytes(watch: Any) -> dict[str, int | None]:
+    """What parameters, their gradients and the optimizers' states take."""
+    torch, states = watch.torch, 0
+    seen: dict[int, Any] = {}
+    for optimizer in list(watch.optimizers):
+        for group in optimizer.param_groups:
+            seen.update((id(p), p) for p in group["params"])
+        for state in optimizer.state.values():
+            values = state.values() if hasattr(state, "values") else ()
+            states += sum([_bytes_of(v) for v in values if isinstance(v, torch.Tensor)])
+    parameters = sum(_bytes_of(p) for p in seen.values())
+    gradients = sum(_bytes_of(p) for p in seen.values() if p.requires_grad)
+    return {"parameters": parameters, "gradients": gradients, "states": states}
+
+
+def _bytes_of(tensor: Any) -> int:
+    return int(tensor.numel()) * int(tensor.element_size())

@@ -1,0 +1,363 @@
+"""The optimizers of a training process: each of their steps, and what happened since the last one.
+
+Everything that changes torch is here and in `loaders`: a hook after every optimizer step, and thin
+wrappers around `backward`, `GradScaler.step`, `Module.eval` and `torch.save` that count. One step
+costs some 20 microseconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import os
+import platform
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .channel import Channel, complain
+from .device import Device
+from .imports import after_import
+from .loaders import count_batches
+
+_LOOK_S = 1.0
+"""Memory and the loss are looked at once in so long."""
+_BATCH_LOOKED_FOR = 4
+"""Steps in which modules are asked for the batch size, where no DataLoader tells it."""
+
+
+class Since:
+    """What happened since the last optimizer step."""
+
+    __slots__ = (
+        "batches",
+        "evaluated",
+        "new_epoch",
+        "passes",
+        "samples",
+        "saved_s",
+        "saves",
+        "skipped",
+        "wait_s",
+    )
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.batches = 0
+        self.evaluated = False
+        self.new_epoch = False
+        self.passes = 0
+        self.samples = 0
+        self.saved_s = 0.0
+        self.saves = 0
+        self.skipped = 0
+        self.wait_s = 0.0
+
+    def line(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> bytes:
+        """What is told of a step; `probe.records` reads it."""
+        return b'["s",%d,%d,%.7f,%d,%d,%d,%d,%.7f,%.6f,%d,%d,%.6f,%d]' % (
+            step,
+            optimizer,
+            now_s,
+            self.skipped,
+            self.passes,
+            self.batches,
+            self.samples,
+            self.wait_s,
+            cpu_s,
+            self.evaluated,
+            self.saves,
+            self.saved_s,
+            self.new_epoch,
+        )
+
+
+class Watch:
+    """Watches one process from the import of torch to its end."""
+
+    def __init__(self, torch: Any, channel: Channel) -> None:
+        self.torch = torch
+        self.channel = channel
+        self.since = Since()
+        self.steps = 0
+        self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.device = Device(torch, channel)
+        self.is_off = False
+        self.has_said_last = False
+        self.on_stop: Callable[[], None] | None = None
+        """Called instead of leaving the process, where it is not ours to leave."""
+        self._pid = os.getpid()
+        self._running: list[int] = []
+        self._cpu_s = 0.0
+        self._looked_s = 0.0
+        self._loss: Any = None
+        self._wants_loss = True
+        self._undo: list[Callable[[], None]] = []
+        self._batch_hook: Any = None
+        self.recorder: Any = None
+        """Records operations just now, if any does."""
+        self._phases: Any = None
+        self._leaving: Any = None
+
+    # Getting in and out
+
+    def install(self) -> None:
+        """Begin to watch."""
+        torch = self.torch
+        self.channel.tell_values("torch", {"version": str(torch.__version__)})
+        optim = importlib.import_module("torch.optim.optimizer")
+        before, after = self._before_step, self._after_step
+        handles = [
+            optim.register_optimizer_step_pre_hook(before),
+            optim.register_optimizer_step_post_hook(after),
+        ]
+        self._undo += [handle.remove for handle in handles]
+        if self.channel.is_shared:
+            after_import("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
+        count_batches(self)
+        self._wrap(torch.autograd, "backward", self._counted_backward)
+        scaling = importlib.import_module("torch.amp.grad_scaler")
+        self._wrap(scaling.GradScaler, "step", self._counted_scaler)
+        self._wrap(torch.nn.Module, "eval", self._counted_eval)
+        for owner in (torch, torch.serialization):
+            self._wrap(owner, "save", self._timed_save)
+        if self.channel.is_shared:
+            for name, function in (
+                ("safetensors.torch", "save_file"),
+                ("torch.distributed.checkpoint", "save"),
+            ):
+                after_import(name, functools.partial(self._wrap_in, function))
+        self.device.install(self)
+
+    def uninstall(self) -> None:
+        """Leave torch as it was."""
+        self.is_off = True
+        while self._undo:
+            self._undo.pop()()
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute until `uninstall`."""
+        original = getattr(owner, name)
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        """Put `wrapper(original, *args)` in the place of a function."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return wrapper(original, *args, **kwargs)
+
+        self.replace(owner, name, call)
+
+    def _wrap_in(self, name: str, owner: Any) -> None:
+        self._wrap(owner, name, self._timed_save)
+
+    def _keep_out_of_graphs(self, optim: Any, dynamo: Any) -> None:
+        """Where a step is compiled, it is compiled around us."""
+        for hooks in (optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks):
+            for key, hook in list(hooks.items()):
+                if getattr(hook, "__self__", None) is self:
+                    hooks[key] = dynamo.disable(hook)
+
+    # What is counted
+
+    def _counted_backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        self.since.passes += 1
+        if self._wants_loss:
+            self._keep_loss(tensors)
+        return original(tensors, *args, **kwargs)
+
+    def _keep_loss(self, tensors: Any) -> None:
+        first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+        if isinstance(first, self.torch.Tensor) and first.numel() == 1:
+            self._loss = first.detach()
+            self._wants_loss = False
+
+    def _counted_scaler(
+        self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        before = self.steps
+        result = original(scaler, optimizer, *args, **kwargs)
+        if self.steps == before and not self._running:
+            self.since.skipped += 1
+        return result
+
+    def _counted_eval(self, original: Any, module: Any) -> Any:
+        if module.training:
+            self.since.evaluated = True
+        return original(module)
+
+    def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        before_s = time.perf_counter()
+        saved_s = self.since.saved_s
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.since.saves += 1
+            self.since.saved_s = saved_s + time.perf_counter() - before_s
+
+    # Steps
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        key = id(optimizer)
+        if key in self._running:  # its last step was left by an exception
+            del self._running[self._running.index(key) :]
+        self._running.append(key)
+        if self.recorder is not None:
+            self.recorder.before_update(optimizer)
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        key = id(optimizer)
+        if key in self._running:
+            del self._running[self._running.index(key) :]
+        if self.recorder is not None:
+            self.recorder.after_update()
+        if self._running or self.is_off:  # an optimizer within another is no step of its own
+            return
+        leave = False
+        try:
+            leave = self.note_step(optimizer)
+        except Exception as error:
+            self._give_up(error)
+        if leave:
+            self._leave()
+
+    def note_step(self, optimizer: Any) -> bool:
+        """Tell of a step that has just returned; True when it is time to stop."""
+        now_s, cpu_s = time.perf_counter(), time.process_time()
+        self.steps += 1
+        if self.steps == 1:
+            self._introduce(optimizer)
+        number = self.optimizers.get(optimizer)
+        if number is None:
+            number = self._meet(optimizer)
+        self.channel.tell(self.since.line(self.steps, number, now_s, cpu_s - self._cpu_s))
+        self._cpu_s = cpu_s
+        self.device.mark(self.steps)
+        if now_s - self._looked_s > _LOOK_S:
+            self._looked_s = now_s
+            self._look()
+        if self.steps <= _BATCH_LOOKED_FOR:
+            self._look_for_batch()
+        self.since.clear()
+        return self._obey()
+
+    def _obey(self) -> bool:
+        asked = self.channel.reads()
+        if asked.profile_from or asked.record_from:
+            if self._phases is None:
+                from .phases import Phases
+
+                self._phases = Phases(self)
+            self._phases.at(self.steps, asked)
+        return bool(asked.stop_at and self.steps >= asked.stop_at) or self.channel.is_deserted()
+
+    def _leave(self) -> None:
+        if self.on_stop is not None:
+            self.on_stop()
+            return
+        if self._leaving is None:
+            from .ending import Leaving
+
+            self._leaving = Leaving(self)
+        self._leaving.leave()
+
+    def _give_up(self, error: Exception) -> None:
+        """Stop watching; the script goes on."""
+        complain(error)
+        self.is_off = True
+        try:
+            self.channel.tell_values("broken", {"error": repr(error)})
+            self.channel.flush()
+        except Exception as second:
+            complain(second)
+
+    # What is told of the process
+
+    def _introduce(self, optimizer: Any) -> None:
+        environ = os.environ
+        self._cpu_s = time.process_time()
+        if self.channel.is_shared:
+            atexit.register(self._at_exit)
+        self.channel.tell_values(
+            "process",
+            {
+                "pid": os.getpid(),
+                "argv": sys.argv,
+                "rank": int(environ.get("RANK", 0) or 0),
+                "local_rank": int(environ.get("LOCAL_RANK", 0) or 0),
+                "world_size": int(environ.get("WORLD_SIZE", 1) or 1),
+                "python": platform.python_version(),
+                "torch": str(self.torch.__version__),
+                **self.device.introduced(_first_parameter(optimizer)),
+            },
+        )
+
+    def _at_exit(self) -> None:
+        """Tell the rest, where the script ends by itself."""
+        from .ending import last_words
+
+        if os.getpid() == self._pid:
+            last_words(self)
+
+    def _meet(self, optimizer: Any) -> int:
+        number = len(self.optimizers)
+        self.optimizers[optimizer] = number
+        parameters = _parameters(optimizer)
+        self.channel.tell_values(
+            "optimizer",
+            {
+                "number": number,
+                "name": type(optimizer).__name__,
+                "parameters": sum(int(p.numel()) for p in parameters),
+            },
+        )
+        return number
+
+    def _look(self) -> None:
+        """Memory, and the loss of a while ago."""
+        self.device.look()
+        if self._loss is not None:
+            self.device.keep_value(self.steps, self._loss)
+            self._loss = None
+        self._wants_loss = True
+
+    # The batch size, where no DataLoader tells it
+
+    def _look_for_batch(self) -> None:
+        register = self.torch.nn.modules.module.register_module_forward_pre_hook
+        if self._batch_hook is None and self.steps == 1 and self._may_hook_modules():
+            self._batch_hook = register(self._see_input)
+        elif self._batch_hook is not None and self.steps == _BATCH_LOOKED_FOR:
+            self._batch_hook.remove()
+
+    def _may_hook_modules(self) -> bool:
+        """Not where a DataLoader tells, and not where modules were compiled."""
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        compiled = dynamo is not None and bool(getattr(dynamo, "counters", {}).get("frames"))
+        return not self.since.batches and not compiled
+
+    def _see_input(self, module: Any, inputs: Any) -> None:
+        torch = self.torch
+        first = inputs[0] if inputs else None
+        if isinstance(first, torch.Tensor) and first.dim() and torch.is_grad_enabled():
+            self._batch_hook.remove()
+            self.channel.tell_values(
+                "batch", {"samples": int(first.shape[0]), "module": type(module).__name__}
+            )
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _first_parameter(optimizer: Any) -> Any:
+    return next(iter(_parameters(optimizer)), None)

@@ -1,0 +1,295 @@
+"""A `Measurement` put together from what the processes told, what the driver and system said."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from outlay.measurement import (
+    Ending,
+    GpuSeen,
+    Measurement,
+    MemorySeen,
+    OptimizerSeen,
+    PowerSeen,
+    Sample,
+)
+from outlay.probe.course import Limits
+from outlay.probe.cycles import cycles_of
+from outlay.probe.gpu_driver import Driver, NoDriver
+from outlay.probe.judge import judged
+from outlay.probe.listen import Told
+from outlay.probe.recorded import profile_from
+from outlay.probe.sampler import Sampler
+from outlay.probe.steps import StepsSeen
+from outlay.probe.system import machine_seen
+
+_TIMES_KEPT = 2000
+_SAMPLES_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What is known of a probe beside what the processes told."""
+
+    command: tuple[str, ...]
+    ending: Ending
+    status: int
+    elapsed_s: float
+    started_s: float
+    """On the machine's clock."""
+    limits: Limits
+    stopped_for: str | None = None
+    batch_size: int | None = None
+    total_steps: int | None = None
+    driver: Driver | NoDriver | None = None
+
+
+def measurement_of(
+    seen: StepsSeen,
+    told: Sequence[Told],
+    everyone: Sequence[Told],
+    sampler: Sampler,
+    circumstances: Circumstances,
+) -> Measurement:
+    """Everything that was seen, with a verdict on it."""
+    first = told[0] if told else Told()
+    samples = sampler.samples
+    gpus = _gpus(told, sampler)
+    passes = seen.passes_per_step
+    plain = Measurement(
+        command=circumstances.command,
+        measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        ending=circumstances.ending,
+        status=circumstances.status,
+        machine=machine_seen(gpus),
+        device=first.process.get("device"),
+        versions=_versions(first),
+        ranks=len(told),
+        world_size=int(first.process.get("world_size", 0)),
+        step=seen.step,
+        steps_seen=seen.steps_seen,
+        ran_out_of_memory=any("oom" in one.facts for one in everyone),
+        samples_per_step=_samples_per_step(seen, first, circumstances.batch_size),
+        passes_per_step=passes,
+        optimizers=_optimizers(first, seen),
+        start_up_s=seen.start_up_s,
+        warm_up_s=seen.warm_up_s,
+        elapsed_s=circumstances.elapsed_s,
+        step_times=_step_times(told, circumstances.started_s),
+        pauses=seen.pauses,
+        steps_per_epoch=seen.steps_per_epoch or _loader_length(first, passes),
+        total_steps=circumstances.total_steps,
+        memory=_memory(told, samples),
+        power=_power(seen, sampler, circumstances.started_s),
+        gpu_fraction=_gpu_fraction(seen, samples, circumstances.started_s),
+        busy_s=_busy_s(told, seen),
+        samples=_thinned(samples, _SAMPLES_KEPT),
+        losses=tuple(first.losses),
+        price_usd_per_hour=circumstances.limits.price_usd_per_hour,
+    )
+    profile, why = profile_from(plain, told)
+    plain = replace(plain, profile=profile)
+    notes = [*_notes(plain, told, everyone, circumstances), *why]
+    return replace(judged(plain, seen, told), notes=tuple(notes))
+
+
+# Parts
+
+
+def _gpus(told: Sequence[Told], sampler: Sampler) -> tuple[GpuSeen, ...]:
+    """As the driver has them; without one, as torch does."""
+    found = sampler.describe_gpus()
+    if found:
+        return found
+    named = [one.process for one in told if one.process.get("gpu")]
+    return tuple(
+        GpuSeen(name=one["gpu"], memory_bytes=float(one["gpu_bytes"]), uuid=one.get("uuid"))
+        for one in named
+    )
+
+
+def _versions(told: Told) -> dict[str, str]:
+    process = told.process
+    known = {name: process.get(name) for name in ("python", "torch", "cuda", "cudnn")}
+    plain = {name: str(value) for name, value in known.items() if value is not None}
+    return {**plain, **told.facts.get("versions", {})}
+
+
+def _samples_per_step(seen: StepsSeen, told: Told, batch_size: int | None) -> float | None:
+    passes = seen.passes_per_step or 1.0
+    if batch_size is not None:
+        return batch_size * passes
+    if seen.samples_per_step is not None:
+        return seen.samples_per_step
+    looked = told.facts.get("batch", {}).get("samples")
+    return None if looked is None else float(looked) * passes
+
+
+def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:
+    met = sorted(told.lists.get("optimizer", []), key=lambda one: int(one["number"]))
+    return tuple(
+        OptimizerSeen(
+            name=one["name"],
+            parameters=one["parameters"],
+            per_step=often,
+            skipped=skipped,
+        )
+        for one, often, skipped in zip(met, seen.per_step, seen.skipped, strict=False)
+    )
+
+
+def _step_times(told: Sequence[Told], started_s: float) -> tuple[tuple[float, float], ...]:
+    if not told:
+        return ()
+    cycles = cycles_of(told[0].table)
+    known = np.flatnonzero(np.isfinite(cycles.length_s))
+    every = max(len(known) // _TIMES_KEPT, 1)
+    return tuple(
+        (round(float(cycles.end_s[place] - started_s), 4), float(cycles.length_s[place]))
+        for place in known[::every]
+    )
+
+
+def _loader_length(told: Told, passes: float | None) -> float | None:
+    """Steps in an epoch of the first loader, where the run was too short to see one."""
+    batches = [one["batches"] for one in told.lists.get("loader", []) if one.get("batches")]
+    return batches[0] / (passes or 1.0) if batches else None
+
+
+def _memory(told: Sequence[Told], samples: Sequence[Sample]) -> MemorySeen:
+    held = [one.facts["held"] for one in told if "held" in one.facts]
+    limits = [
+        one.facts["limit"]["fraction"] * one.process["gpu_bytes"]
+        for one in told
+        if "limit" in one.facts and one.process.get("gpu_bytes")
+    ]
+    available = [float(one.process["available"]) for one in told if one.process.get("available")]
+    return MemorySeen(
+        allocated_bytes=_most(one.peak_allocated_bytes for one in told),
+        reserved_bytes=_most(one.peak_reserved_bytes for one in told),
+        used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
+        limit_bytes=min(limits, default=None),
+        available_bytes=min(available, default=None),
+        parameters_bytes=_most(one["parameters"] for one in held),
+        gradients_bytes=_most(one["gradients"] for one in held),
+        optimizer_bytes=_most(one["states"] for one in held),
+        host_bytes=_most(sample.process_bytes for sample in samples),
+    )
+
+
+def _most(values: Any) -> float | None:
+    return max((float(value) for value in values if value is not None), default=None)
+
+
+def _power(seen: StepsSeen, sampler: Sampler, started_s: float) -> PowerSeen | None:
+    window = _window(seen, started_s)
+    if window is None or seen.step is None:
+        return None
+    energy_j = sampler.energy_j(*window)
+    if energy_j is None:
+        return None
+    mean_w = energy_j / (window[1] - window[0])
+    highest = _most(sample.power_w for sample in _within(sampler.samples, window))
+    return PowerSeen(
+        mean_w=mean_w,
+        max_w=max(highest or 0.0, mean_w),
+        energy_per_step_j=mean_w * seen.step.mean_s,
+    )
+
+
+def _gpu_fraction(seen: StepsSeen, samples: Sequence[Sample], started_s: float) -> float | None:
+    window = _window(seen, started_s)
+    if window is None:
+        return None
+    known = [s.gpu_fraction for s in _within(samples, window) if s.gpu_fraction is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _window(seen: StepsSeen, started_s: float) -> tuple[float, float] | None:
+    """The steady state, in seconds after the start."""
+    if seen.steady_from_s is None or seen.steady_until_s is None:
+        return None
+    window = seen.steady_from_s - started_s, seen.steady_until_s - started_s
+    return window if window[1] > window[0] else None
+
+
+def _within(samples: Sequence[Sample], window: tuple[float, float]) -> list[Sample]:
+    return [sample for sample in samples if window[0] <= sample.time_s <= window[1]]
+
+
+def _thinned(samples: Sequence[Sample], most: int) -> tuple[Sample, ...]:
+    every = max(-(-len(samples) // most), 1)
+    return tuple(samples[::every])
+
+
+def _busy_s(told: Sequence[Told], seen: StepsSeen) -> float | None:
+    return of_a_step(told, seen, "busy_s")
+
+
+def of_a_step(told: Sequence[Told], seen: StepsSeen, name: str) -> float | None:
+    """A time in the profile for each training step, of the rank that has most of it."""
+    each = sum(seen.per_step) or 1.0
+    found = [one.facts["kernels"] for one in told if "kernels" in one.facts]
+    return _most(one[name] / max(one["optimizer_steps"], 1) * each for one in found)
+
+
+# Words
+
+
+def _notes(
+    measurement: Measurement,
+    told: Sequence[Told],
+    everyone: Sequence[Told],
+    circumstances: Circumstances,
+) -> list[str]:
+    notes = []
+    driver = circumstances.driver
+    if isinstance(driver, NoDriver) and measurement.device != "cpu":
+        notes.append(str(driver))
+    if not everyone:
+        notes.append(
+            "No Python of the command imported torch where outlay could see it: another "
+            "interpreter option (-I, -E, -S), a container or another machine hides it."
+        )
+    elif not told:
+        notes.append("torch was imported, but no optimizer made a step.")
+    if measurement.world_size > measurement.ranks > 0:
+        notes.append(
+            f"{measurement.ranks} of {measurement.world_size} ranks ran on this machine; the "
+            "others were not seen."
+        )
+    for one in told:
+        failed = one.lists.get("failed", [])
+        notes += [f"The {part['phase']} of a step failed: {part['why']}." for part in failed]
+        if "broken" in one.facts:
+            notes.append(f"The agent stopped watching: {one.facts['broken']['error']}.")
+    return list(dict.fromkeys(notes))
+
+
+def figures_json(seen: StepsSeen, told: Sequence[Told]) -> str:
+    """What is logged to trackers, as JSON."""
+    return json.dumps(figures(seen, max(len(told), 1)))
+
+
+def figures(seen: StepsSeen, ranks: int) -> dict[str, float]:
+    """The figures that trackers get, by name."""
+    step = seen.step
+    if step is None:
+        return {}
+    found = {
+        "outlay/step_s": step.mean_s,
+        "outlay/step_s_low": step.low_s,
+        "outlay/step_s_high": step.high_s,
+        "outlay/steps_per_s": 1 / step.mean_s,
+    }
+    if seen.samples_per_step is not None:
+        found["outlay/samples_per_s"] = seen.samples_per_step * ranks / step.mean_s
+    if seen.wait_s is not None:
+        found["outlay/input_wait_s"] = seen.wait_s
+    return found

@@ -1,0 +1,122 @@
+"""The user's command with the agent in it: started, asked, signalled, and cleared away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from outlay.errors import InputError
+from outlay.probe.agent.channel import ASKED, CONTROL, Asked
+from outlay.probe.processes import ProcessTree
+from outlay.probe.relay import Relay
+
+_INJECT = Path(__file__).parent / "inject"
+GRACE_S = 20.0
+"""What a command gets to end by itself after it was asked to, and again after each signal."""
+_SUBREAPER = 36
+# Source: PR_SET_CHILD_SUBREAPER in linux/prctl.h
+
+
+class Command:
+    """One run of the user's command."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        relay: Relay,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._control = folder / CONTROL
+        self._control.write_bytes(ASKED.pack(*Asked(outlay_pid=os.getpid())))
+        self.signalled = False
+        """Whether outlay had to end it by a signal."""
+        _adopt_orphans()
+        self.started_s = time.perf_counter()
+        try:
+            self._process = subprocess.Popen(
+                list(command),
+                env=_environment(folder, environment or {}),
+                stdout=relay.stdout,
+                stderr=relay.stderr,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _not_started(command, error) from error
+        relay.started()
+        self._tree = ProcessTree(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Of the command itself; what it starts has others."""
+        return self._process.pid
+
+    def ask(self, asked: Asked) -> None:
+        """Tell every process of the command what is wanted."""
+        with self._control.open("r+b") as file:
+            file.write(ASKED.pack(*asked))
+
+    def status(self) -> int | None:
+        """What it ended with, as a shell would say it; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        return 128 - code if code < 0 else code
+
+    def killed_by(self) -> int | None:
+        """The signal that ended it, if one did."""
+        code = self._process.poll()
+        return -code if code is not None and code < 0 else None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process of the command."""
+        self.signalled = True
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+    def _pids(self) -> list[int]:
+        seen = self._tree.read()
+        known = [] if seen is None else [pid for pid in seen.pids if pid != os.getpid()]
+        return known if self._process.poll() is not None else [*known, self._process.pid]
+
+    def clear_away(self) -> None:
+        """End whatever the command has left behind."""
+        for pid in dict.fromkeys(self._pids()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError, OSError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+    environment = dict(os.environ)
+    path = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{_INJECT}{os.pathsep}{path}" if path else str(_INJECT)
+    environment["OUTLAY_PROBE_FOLDER"] = str(folder)
+    return {**environment, **more}
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what the command leaves behind, so that it can be found (Linux)."""
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _not_started(command: Sequence[str], error: OSError) -> InputError:
+    name = command[0]
+    if isinstance(error, FileNotFoundError) and shutil.which(name) is None:
+        return InputError(
+            f"There is no command {name!r}.",
+            fix="Write what you would type to train, for example: outlay probe -- python train.py",
+        )
+    return InputError(f"{name!r} cannot be started: {error.strerror}.")

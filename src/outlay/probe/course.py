@@ -1,0 +1,154 @@
+"""The course of a probe: measure until enough is known, profile, record, stop.
+
+Values in, values out: a `Course` is told what was seen, and says what to ask of the processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outlay.probe.agent.channel import Asked
+from outlay.probe.live import Phase
+from outlay.probe.steps import StepsSeen, enough
+from outlay.units import HOUR_S
+
+PRECISION = 0.02
+LONGEST_S = 600.0
+# Assumes: who gives no limit does not want to pay for more than ten minutes of training.
+_AHEAD_S = 1.5
+"""What is asked for lies so far ahead that every process hears of it in time."""
+_PROFILED_STEPS = 3
+_LONG_STEP_S = 2.0
+"""Of steps longer than this, one is profiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to stop. What is None is no limit; without any, `PRECISION` within `LONGEST_S`."""
+
+    steps: int | None = None
+    """Training steps, warm-up included."""
+    duration_s: float | None = None
+    """Since the first step."""
+    precision: float | None = None
+    """Half the confidence interval over the mean."""
+    max_usd: float | None = None
+    price_usd_per_hour: float | None = None
+    to_end: bool = False
+    """Never stop the command, only measure it."""
+    operations: bool = True
+    """Whether to profile and record a step once the timing is done."""
+
+    @property
+    def wanted_precision(self) -> float | None:
+        """What precision ends the timing: as asked, or the usual where nothing was."""
+        if self.precision is not None or self.steps or self.duration_s:
+            return self.precision
+        return PRECISION
+
+    @property
+    def longest_s(self) -> float | None:
+        """How long the timing may take."""
+        if self.duration_s is not None or self.steps is not None:
+            return self.duration_s
+        return LONGEST_S
+
+    def is_spent(self, elapsed_s: float) -> bool:
+        """Whether the money for this probe is gone."""
+        if self.max_usd is None or self.price_usd_per_hour is None:
+            return False
+        return self.price_usd_per_hour * elapsed_s / HOUR_S >= self.max_usd
+
+
+UNLIMITED = Limits()
+"""What a user who gives no limits gets."""
+
+
+class Course:
+    """Where a probe stands."""
+
+    def __init__(self, limits: Limits, outlay_pid: int) -> None:
+        self.limits = limits
+        self.phase: Phase = "starting"
+        self.asked = Asked(outlay_pid=outlay_pid)
+        self.stopped_for: str | None = None
+        """Why the timing was ended."""
+        self._before: StepsSeen | None = None
+
+    def go_on(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> Asked:
+        """What to ask for, given the steps seen and the newest optimizer step of each process."""
+        if self.limits.is_spent(elapsed_s):
+            self.stopped_for = "cost"
+            self._stop_soon(seen, last_steps)
+        elif self.phase in ("starting", "warming up", "measuring"):
+            self._measure(seen, last_steps, elapsed_s)
+        elif self.phase == "profiling" and min(last_steps) >= self._until():
+            self._stop_at(self._until())
+        self._before = seen
+        return self.asked
+
+    def _measure(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> None:
+        if seen.steps_seen:
+            settled = seen.step is not None and seen.step.steps > 0 and seen.step.is_steady
+            self.phase = "measuring" if settled else "warming up"
+        reason = self._reason(seen, elapsed_s)
+        if reason is not None:
+            self.stopped_for = reason
+            self._after_timing(seen, last_steps)
+
+    def _reason(self, seen: StepsSeen, elapsed_s: float) -> str | None:
+        """Why the timing is done, or None."""
+        limits = self.limits
+        trained_s = elapsed_s - seen.start_up_s if seen.start_up_s is not None else 0.0
+        if limits.steps is not None and seen.steps_seen >= limits.steps:
+            return "steps"
+        wanted = limits.wanted_precision
+        if wanted is not None and enough(seen, self._before, wanted):
+            return "precision"
+        if limits.longest_s is not None and trained_s >= limits.longest_s:
+            return "time"
+        return None
+
+    def _after_timing(self, seen: StepsSeen, last_steps: Sequence[int]) -> None:
+        if not self.limits.operations or seen.step is None:
+            self._stop_soon(seen, last_steps)
+            return
+        newest, each = max(last_steps, default=0), _optimizer_steps(seen)
+        ahead = math.ceil(_AHEAD_S / seen.step.mean_s * each) + 1
+        profiled = max(1 if seen.step.mean_s > _LONG_STEP_S else _PROFILED_STEPS, seen.pattern)
+        profile_from = newest + ahead
+        profile_until = profile_from + round(profiled * each)
+        record_from = profile_until + max(round(each), 1)
+        record_until = record_from + max(round(seen.pattern * each), 1)
+        self.phase = "profiling"
+        self.asked = self.asked._replace(
+            profile_from=profile_from,
+            profile_until=profile_until,
+            record_from=record_from,
+            record_until=record_until,
+        )
+        if not self.limits.to_end:
+            self.asked = self.asked._replace(stop_at=record_until)
+
+    def _stop_soon(self, seen: StepsSeen, last_steps: Sequence[int]) -> None:
+        """At the next step; of several processes, at one that none has reached yet."""
+        ahead = 1
+        if len(last_steps) > 1:
+            step_s = seen.step.mean_s if seen.step else _AHEAD_S
+            ahead += math.ceil(_AHEAD_S / step_s * _optimizer_steps(seen))
+        self._stop_at(max(last_steps, default=0) + ahead)
+
+    def _until(self) -> int:
+        return self.asked.record_until
+
+    def _stop_at(self, step: int) -> None:
+        self.phase = "stopping"
+        if not self.limits.to_end or self.stopped_for == "cost":
+            self.asked = self.asked._replace(stop_at=min(self.asked.stop_at or step, step))
+
+
+def _optimizer_steps(seen: StepsSeen) -> float:
+    """Optimizer steps in a training step."""
+    return max(sum(seen.per_step), 1.0)

@@ -1,0 +1,234 @@
+"""Training steps from optimizer steps.
+
+A script with one optimizer makes a training step of each of its steps. With several (a GAN) a
+training step is a cycle: it ends when its leader steps again after another has stepped, so that
+D G D G are two cycles, D D D D D G is one, and D D G G is one like D G (a penalty now and then).
+An optimizer that steps more seldom than one in 32 of the most frequent one leads no cycle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from outlay.probe.table import Flags, Floats, Indices, StepTable
+
+SELDOM = 32
+"""An optimizer that steps less often than one in so many defines no cycles."""
+LONGEST_PERIOD = 32
+"""Cycles after which a pattern of optimizer steps and passes is looked for to repeat."""
+_ALIKE = 0.97
+# Assumes: up to 3 % of cycles stray from a pattern (the end of an epoch, a skipped step).
+_TAIL = 64
+"""Records at the end that are looked at at least, to find out who leads."""
+_RECENT = 4096
+"""Cycles at the end in which a pattern is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycles:
+    """Training steps of one process in order, a value each; the first has no length."""
+
+    end_s: Floats
+    """When each ended, on the machine's clock."""
+    length_s: Floats
+    """Since the one before had ended, for one step of it; NaN where that is not known."""
+    host_length_s: Floats
+    """The same by the machine's clock and for all steps of it, even where the GPU's is known."""
+    steps: Indices
+    """Training steps in it: 1, and one more for each that a gradient scaler left out."""
+    passes: Floats
+    batches: Floats
+    samples: Floats
+    """NaN where they were not counted."""
+    wait_s: Floats
+    cpu_s: Floats
+    evaluated: Flags
+    saves: Floats
+    saved_s: Floats
+    new_epoch: Flags
+    per_step: tuple[float, ...] = ()
+    """How often each optimizer of the script steps in one training step."""
+    skipped: tuple[int, ...] = ()
+    """Steps that a gradient scaler left out before a step of each optimizer."""
+    period: int = 1
+    """Cycles after which the pattern of optimizer steps and passes repeats."""
+
+    def __len__(self) -> int:
+        return len(self.end_s)
+
+
+def cycles_of(table: StepTable, optimizer_steps_per_step: int | None = None) -> Cycles:
+    """The training steps in a process's records, as far as their times are known."""
+    known = _known(table)
+    optimizer = table.column("optimizer")[:known].astype(np.int64)
+    if optimizer_steps_per_step is None:
+        leads = _defining(optimizer)
+        ends = _ends(optimizer, leads, table.column("batches")[:known])
+    else:
+        leads = np.ones(known, bool)
+        ends = np.arange(optimizer_steps_per_step - 1, known, optimizer_steps_per_step)
+    return _summed(table, ends, leads)
+
+
+def shared(ranks: list[Cycles]) -> list[Cycles]:
+    """Ranks that know of each other's evaluations and checkpoints, for which all of them wait."""
+    count = min(map(len, ranks), default=0)
+    if len(ranks) < 2 or not count:
+        return ranks
+    evaluated = np.any([rank.evaluated[:count] for rank in ranks], axis=0)
+    new_epoch = np.any([rank.new_epoch[:count] for rank in ranks], axis=0)
+    saves = np.max([rank.saves[:count] for rank in ranks], axis=0)
+    saved_s = np.max([rank.saved_s[:count] for rank in ranks], axis=0)
+    return [
+        replace(
+            rank,
+            evaluated=np.concatenate([evaluated, rank.evaluated[count:]]),
+            new_epoch=np.concatenate([new_epoch, rank.new_epoch[count:]]),
+            saves=np.concatenate([saves, rank.saves[count:]]),
+            saved_s=np.concatenate([saved_s, rank.saved_s[count:]]),
+        )
+        for rank in ranks
+    ]
+
+
+def _known(table: StepTable) -> int:
+    """Leading records whose time is known: on a GPU it comes later than the record."""
+    timed = np.flatnonzero(np.isfinite(table.column("device_s")))
+    return int(timed[-1]) + 1 if len(timed) else len(table)
+
+
+def _defining(optimizer: Indices) -> Flags:
+    """Which records are of an optimizer that steps often enough to define cycles.
+
+    By the later half alone: in a first phase there may be one optimizer that trains by itself.
+    """
+    if not len(optimizer):
+        return np.zeros(0, bool)
+    times = np.bincount(_tail(optimizer), minlength=int(optimizer.max()) + 1)
+    often: Flags = times * SELDOM >= times.max()
+    return often[optimizer]
+
+
+def _tail(values: Indices) -> Indices:
+    return values[max(0, min(len(values) // 2, len(values) - _TAIL)) :]
+
+
+def _ends(optimizer: Indices, defining: Flags, batches: Floats) -> Indices:
+    """The last record of every cycle that is over."""
+    place = np.flatnonzero(defining)
+    order = optimizer[place]
+    if len(order) == 0 or (order == order[0]).all():
+        return place
+    starts_run = np.concatenate([[True], order[1:] != order[:-1]])
+    leader = _leader(order, starts_run, batches[place])
+    starts = np.flatnonzero(starts_run & (order == leader))
+    return place[starts[starts > 0] - 1]
+
+
+def _leader(order: Indices, starts_run: Flags, batches: Floats) -> int:
+    """The optimizer that begins most cycles: after which others, or for which a batch is loaded."""
+    later = slice(max(0, min(len(order) // 2, len(order) - _TAIL)), None)
+    runs = np.bincount(order[later][starts_run[later]])
+    loaded = np.bincount(order[later], weights=batches[later] > 0, minlength=len(runs))
+    # One less for those whose turn had not come where the later half was cut.
+    first = np.flatnonzero(runs >= runs.max() - 1)
+    return int(first[np.argmax(loaded[first])])
+
+
+def _summed(table: StepTable, ends: Indices, defining: Flags) -> Cycles:
+    """Cycles with what happened in all the records of each."""
+    count = len(ends)
+    used = int(ends[-1]) + 1 if count else 0
+    starts = np.concatenate([[0], ends[:-1] + 1]) if count else ends
+
+    def total(values: Floats) -> Floats:
+        return values[:used] if used == count else np.add.reduceat(values[:used], starts)
+
+    turns = _turns(table.column("optimizer")[:used], starts)
+    sizes = total(defining.astype(float))
+    skipped = total(table.column("skipped"))
+    steps = _steps(sizes, skipped)
+    number = table.column("number")[ends]
+    length_s = _lengths(_clock(table, ends)[ends], number, ends) / steps
+    # What was skipped by some optimizers alone is no whole number of steps.
+    length_s[_is_uneven(sizes, skipped)] = np.nan
+    passes = total(table.column("passes"))
+    return Cycles(
+        end_s=table.column("host_s")[ends],
+        length_s=length_s,
+        host_length_s=_lengths(table.column("host_s")[ends], number, ends),
+        steps=steps,
+        passes=passes,
+        batches=total(table.column("batches")),
+        samples=total(_where_loaded(table)),
+        wait_s=total(table.column("wait_s")),
+        cpu_s=total(table.column("cpu_s")),
+        evaluated=total(table.column("evaluated")) > 0,
+        saves=total(table.column("saves")),
+        saved_s=total(table.column("saved_s")),
+        new_epoch=total(table.column("new_epoch")) > 0,
+        per_step=tuple((turns[count // 2 :].mean(axis=0) if count else turns.sum(axis=0)).tolist()),
+        skipped=_skipped(table),
+        period=_period(np.column_stack([turns, passes / np.maximum(steps, 1)])) if count else 1,
+    )
+
+
+def _where_loaded(table: StepTable) -> Floats:
+    """Samples of each record; none where no batch was loaded."""
+    values = table.column("samples")
+    return np.where((table.column("batches") == 0) & np.isnan(values), 0.0, values)
+
+
+def _clock(table: StepTable, ends: Indices) -> Floats:
+    """The times to subtract: the GPU's own, which know no queue, where cycles have them."""
+    device_s = table.column("device_s")
+    timed = np.isfinite(device_s[ends])
+    return device_s if len(ends) and timed.mean() > 0.5 else table.column("host_s")
+
+
+def _lengths(end_s: Floats, number: Floats, ends: Indices) -> Floats:
+    """From one end to the next; NaN for the first, and where records are missing in between."""
+    length_s = np.diff(end_s, prepend=np.nan)
+    has_hole = np.diff(number, prepend=np.nan) != np.diff(ends, prepend=-1)
+    length_s[(length_s < 0) | has_hole] = np.nan
+    return length_s
+
+
+def _turns(optimizer: Floats, starts: Indices) -> Floats:
+    """How often each optimizer stepped in each cycle."""
+    if not len(starts):
+        return np.zeros((0, 0))
+    each = [np.add.reduceat(optimizer == one, starts) for one in range(int(optimizer.max()) + 1)]
+    return np.column_stack(each).astype(float)
+
+
+def _steps(sizes: Floats, skipped: Floats) -> Indices:
+    """Training steps in each cycle: a step that was left out took its time all the same."""
+    usual = max(float(np.median(sizes)), 1.0) if len(sizes) else 1.0
+    return 1 + (skipped // usual).astype(np.int64)
+
+
+def _is_uneven(sizes: Floats, skipped: Floats) -> Flags:
+    """Whether a cycle had steps left out, but not by all of its optimizers."""
+    usual = max(float(np.median(sizes)), 1.0) if len(sizes) else 1.0
+    uneven: Flags = (skipped > 0) & ((skipped % usual != 0) | (sizes != usual))
+    return uneven
+
+
+def _skipped(table: StepTable) -> tuple[int, ...]:
+    optimizer = table.column("optimizer").astype(np.int64)
+    if not len(optimizer):
+        return ()
+    return tuple(int(n) for n in np.bincount(optimizer, weights=table.column("skipped")))
+
+
+def _period(patterns: Floats) -> int:
+    """The least number of cycles after which nearly all patterns repeat; 1 where none do."""
+    recent = patterns[len(patterns) // 2 :][-_RECENT:]
+    for period in range(1, min(LONGEST_PERIOD, len(recent) // 2) + 1):
+        alike = (recent[period:] == recent[:-period]).all(axis=1)
+        if alike.mean() >= _ALIKE:
+            return period
+    return 1

@@ -1,0 +1,241 @@
+"""The largest batch for real: trials in fresh processes, each a short probe.
+
+The command says where its batch size goes: `{batch}` anywhere in it, or an option that it already
+has. A trial fits if it makes a few steps; out of memory is recognised by torch's own alarm, by the
+driver's and libraries' words in the output, and by the death the kernel gives.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from outlay.errors import InputError
+from outlay.measurement import Measurement
+from outlay.probe.batches import BatchSearch, Outcome, Trial
+from outlay.probe.course import Limits
+from outlay.probe.hunt import Known, bracket, memory_line, next_size
+from outlay.probe.run import Asking, Show, probe
+
+TRIAL_STEPS = 20
+TRIAL_S = 15.0
+LEAST_STEPS = 3
+MARGIN = 0.03
+"""Of the limit, left free at the recommended size: longer runs meet longer samples."""
+START = 8
+_LAST_WORDS_BYTES = 65_536
+_OUT_OF_MEMORY = re.compile(
+    rb"out of memory|OutOfMemoryError|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED"
+    rb"|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|RESOURCE_EXHAUSTED|DefaultCPUAllocator"
+    rb"|can't allocate memory|MemoryError|bad_alloc|NCCL.*memory",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Where in a command its batch size goes."""
+
+    command: tuple[str, ...]
+    argument: str
+
+    def filled(self, batch_size: int) -> tuple[str, ...]:
+        """The command at a batch size."""
+        mark, text = self._mark, str(batch_size)
+        if any(mark in part for part in self.command):
+            return tuple(part.replace(mark, text) for part in self.command)
+        parts = list(self.command)
+        place, joined = self._place()
+        if joined:
+            parts[place] = f"{self.argument}={text}"
+        else:
+            parts[place + 1] = text
+        return tuple(parts)
+
+    @property
+    def present(self) -> int | None:
+        """The size that the command has now."""
+        if any(self._mark in part for part in self.command):
+            return None
+        place, joined = self._place()
+        text = self.command[place].partition("=")[2] if joined else self.command[place + 1]
+        return int(text) if text.isdecimal() and int(text) > 0 else None
+
+    @property
+    def _mark(self) -> str:
+        return "{" + self.argument.strip("{}") + "}"
+
+    def _place(self) -> tuple[int, bool]:
+        for place, part in enumerate(self.command):
+            if part.startswith(f"{self.argument}="):
+                return place, True
+            if part == self.argument and place + 1 < len(self.command):
+                return place, False
+        raise InputError(
+            f"The command has neither {self._mark} nor {self.argument}.",
+            why="outlay must know where the batch size goes.",
+            fix="Write for example: outlay probe --find-batch batch -- "
+            "python train.py --batch-size {batch}",
+        )
+
+    def check(self) -> None:
+        """Raise where the command has no place for a batch size."""
+        self.filled(1)
+
+
+Tell = Callable[[str], None]
+
+
+def find_batch(
+    asking: Asking,
+    argument: str,
+    *,
+    known: Known,
+    start: int | None = None,
+    show: Show | None = None,
+    tell: Tell = lambda _: None,
+) -> tuple[BatchSearch, Measurement | None]:
+    """The search, and the measurement of its largest trial that fits."""
+    slot = Slot(command=asking.command, argument=argument)
+    slot.check()
+    first = start or slot.present or START
+    trials: list[Trial] = []
+    best: Measurement | None = None
+    notes: list[str] = []
+    while (size := next_size(trials, known, first)) is not None:
+        tell(f"Trial {len(trials) + 1}: batch {size} ...")
+        measurement, words = _run(asking, slot.filled(size), show)
+        trial = trial_of(size, measurement, words)
+        trials.append(trial)
+        tell(_said(trial))
+        known = _learned(known, measurement, asking.memory_cap_mib)
+        if trial.outcome == "failed":
+            notes.append(f"Batch {size} failed for another reason: {trial.why}")
+            break
+        if trial.outcome == "fits" and (best is None or size > bracket(trials[:-1])[0]):
+            best = measurement
+        notes += _oddities(size, trial, measurement)
+    return _search(trials, known, notes), best
+
+
+def _run(asking: Asking, command: tuple[str, ...], show: Show | None) -> tuple[Measurement, bytes]:
+    """A short probe, and the end of what the command printed."""
+    limits = Limits(
+        steps=asking.limits.steps or TRIAL_STEPS,
+        duration_s=asking.limits.duration_s or TRIAL_S,
+        price_usd_per_hour=asking.limits.price_usd_per_hour,
+        max_usd=asking.limits.max_usd,
+        operations=False,
+    )
+    with tempfile.TemporaryDirectory(prefix="outlay-trial-") as folder:
+        log = Path(folder) / "log"
+        measurement = probe(replace(asking, command=command, limits=limits, log=log), show)
+        return measurement, log.read_bytes()[-_LAST_WORDS_BYTES:]
+
+
+def trial_of(batch_size: int, measurement: Measurement, words: bytes) -> Trial:
+    """What one run says about its batch size."""
+    outcome, why = _outcome(measurement, words)
+    step = measurement.step
+    return Trial(
+        batch_size=batch_size,
+        outcome=outcome,
+        why=why,
+        peak_allocated_bytes=measurement.memory.allocated_bytes,
+        peak_reserved_bytes=measurement.memory.reserved_bytes,
+        step_mean_s=step.mean_s if step and outcome == "fits" else None,
+        samples_per_s=_samples_per_s(batch_size, measurement) if outcome == "fits" else None,
+        elapsed_s=measurement.elapsed_s,
+    )
+
+
+def _samples_per_s(batch_size: int, measurement: Measurement) -> float | None:
+    """Of all ranks; by the batch size asked for where the script does not show its own."""
+    if measurement.samples_per_s is not None:
+        return measurement.samples_per_s
+    if measurement.step is None:
+        return None
+    return batch_size * max(measurement.world_size, 1) / measurement.step.mean_s
+
+
+def _outcome(measurement: Measurement, words: bytes) -> tuple[Outcome, str]:
+    if measurement.ran_out_of_memory:
+        return "out of memory", "torch could not get the memory it asked for"
+    stepped = measurement.steps_seen >= LEAST_STEPS
+    if measurement.ending in ("stopped", "finished") and stepped:
+        return "fits", ""
+    found = [match.start() for match in _OUT_OF_MEMORY.finditer(words)]
+    if found:
+        return "out of memory", _line_around(words, found[-1])
+    if measurement.status == 128 + signal.SIGKILL:
+        return "out of memory", "it was killed, as the system does when its memory runs out"
+    if measurement.ending == "finished":
+        return "failed", f"it ended by itself after {measurement.steps_seen} steps"
+    last = words.decode(errors="replace").strip().splitlines()
+    return "failed", f"status {measurement.status}: {last[-1] if last else 'it said nothing'}"
+
+
+def _line_around(words: bytes, place: int) -> str:
+    start = words.rfind(b"\n", 0, place) + 1
+    end = words.find(b"\n", place)
+    line = words[start : end if end >= 0 else None]
+    return line.decode(errors="replace").strip()[:300]
+
+
+def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Known:
+    """The limit and what is fixed, as the last trial showed them."""
+    memory = measurement.memory
+    parts = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
+    fixed = sum(part for part in parts if part is not None) if any(parts) else known.fixed_bytes
+    limit = known.limit_bytes
+    if cap_mib is not None:
+        limit = float(cap_mib * 2**20)
+    if memory.limit_bytes is not None:
+        limit = memory.limit_bytes
+    elif limit is None:
+        limit = memory.available_bytes
+    return replace(known, fixed_bytes=fixed, limit_bytes=limit)
+
+
+def _oddities(size: int, trial: Trial, measurement: Measurement) -> list[str]:
+    seen = measurement.batch_size
+    if trial.outcome != "fits" or seen is None or seen == size:
+        return []
+    return [f"Batch {size} was asked for, but the script's passes had {seen} samples on a GPU."]
+
+
+def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> BatchSearch:
+    low, high = bracket(trials)
+    if low and not high and known.limit_bytes is not None:
+        notes = [*notes, "No larger size was seen to fail."]
+    return BatchSearch(
+        trials=tuple(trials),
+        largest=low or None,
+        recommended=_recommended(trials, low, known),
+        margin_fraction=MARGIN,
+        fails_at=high or None,
+        limit_bytes=known.limit_bytes,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _recommended(trials: Sequence[Trial], largest: int, known: Known) -> int | None:
+    """The largest size that leaves the margin free."""
+    if not largest:
+        return None
+    line = memory_line(trials, known.fixed_bytes)
+    if line is None or known.limit_bytes is None:
+        return max(int(largest * (1 - MARGIN)), 1)
+    start_bytes, slope_bytes, _ = line
+    by_line = int((known.limit_bytes * (1 - MARGIN) - start_bytes) / slope_bytes)
+    return max(min(by_line, largest - (largest > 1)), 1)
+
+
+def _said(trial: Trial) -> str:
+    pace = "" if trial.samples_per_s is None else f", {trial.samples_per_s:,.0f} samples/s"
+    why = f" ({trial.why})" if trial.why else ""
+    return f"  {trial.outcome}{pace}{why}"

@@ -1,0 +1,133 @@
+"""The command's output, passed on as it comes, with a line of our own kept below it.
+
+A command whose output goes to a terminal gets a terminal of its own (so that progress bars and
+colours stay), and what it writes there is passed on; a command whose output goes elsewhere writes
+there directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from pathlib import Path
+from typing import IO
+
+_CLEAR = b"\r\x1b[K"
+_READ_BYTES = 65_536
+
+
+class Relay:
+    """Where a command's output goes, and a live line under it."""
+
+    def __init__(self, log: Path | None = None) -> None:
+        """With `log`, everything goes into that file instead, and there is no line."""
+        self._log: IO[bytes] | None = None if log is None else log.open("wb")
+        self._masters: dict[int, int] = {}
+        self._slaves: list[int] = []
+        self._line = b""
+        self._at_line_start = True
+        self.stdout = self._end_for(1)
+        self.stderr = self._end_for(2)
+        self.has_line = self._log is None and os.isatty(2)
+
+    def _end_for(self, descriptor: int) -> int:
+        """What the command gets as its stdout or stderr."""
+        if self._log is not None:
+            return self._log.fileno()
+        if not os.isatty(descriptor):
+            return descriptor
+        import pty
+
+        master, slave = pty.openpty()
+        _copy_size(descriptor, slave)
+        self._masters[master] = descriptor
+        self._slaves.append(slave)
+        return slave
+
+    def started(self) -> None:
+        """Let go of the ends that are the command's own now."""
+        for slave in self._slaves:
+            os.close(slave)
+        self._slaves.clear()
+
+    def pass_on(self, timeout_s: float) -> None:
+        """Wait for output up to so long, and pass on what comes."""
+        if not self._masters:
+            select.select([], [], [], timeout_s)
+            return
+        ready, _, _ = select.select(list(self._masters), [], [], timeout_s)
+        for master in ready:
+            self._pass_on_one(master)
+
+    def _pass_on_one(self, master: int) -> None:
+        try:
+            data = os.read(master, _READ_BYTES)
+        except OSError:  # the other end is closed
+            data = b""
+        if not data:
+            del self._masters[master]
+            os.close(master)
+            return
+        self._hide_line()
+        _write_all(self._target(master), data)
+        self._at_line_start = data.endswith((b"\n", b"\r"))
+        self._show_line()
+
+    def _target(self, master: int) -> int:
+        return self._masters.get(master, 2)
+
+    def drain(self) -> None:
+        """Pass on what is left once the command has ended."""
+        for master in list(self._masters):
+            while master in self._masters and select.select([master], [], [], 0)[0]:
+                self._pass_on_one(master)
+
+    def show(self, text: str) -> None:
+        """Replace our own line."""
+        if self.has_line:
+            self._hide_line()
+            self._line = text.encode(errors="replace")
+            self._show_line()
+
+    def close(self) -> None:
+        """Take our line away and let everything go."""
+        self._hide_line()
+        self._line = b""
+        for master in list(self._masters):
+            os.close(master)
+        self._masters.clear()
+        if self._log is not None:
+            self._log.close()
+
+    def _hide_line(self) -> None:
+        if self._line and self._at_line_start:
+            _write_all(2, _CLEAR)
+
+    def _show_line(self) -> None:
+        """Only below whole lines: half a line of the script's is not written over."""
+        if self._line and self._at_line_start:
+            _write_all(2, _CLEAR + self._line)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+def _copy_size(terminal: int, slave: int) -> None:
+    with contextlib.suppress(Exception):
+        import fcntl
+        import termios
+
+        size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
+
+
+def width_of_terminal() -> int:
+    """Columns of the terminal that our line is written to."""
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return 80

@@ -1,0 +1,267 @@
+"""A probe of a command: start it, watch it, stop it, and say what was seen.
+
+The command runs as it would without us, but for the agent in its Python processes. Everything
+else (driver, system, arithmetic, output) happens in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from outlay.measurement import Ending, Measurement
+from outlay.probe.agent.channel import Asked
+from outlay.probe.agent.ending import FIGURES
+from outlay.probe.assemble import Circumstances, figures_json, measurement_of
+from outlay.probe.command import GRACE_S, Command
+from outlay.probe.course import UNLIMITED, Course, Limits
+from outlay.probe.drivers import open_driver
+from outlay.probe.listen import Listener, Told
+from outlay.probe.live import LiveState
+from outlay.probe.relay import Relay
+from outlay.probe.sampler import Sampler
+from outlay.probe.steps import StepsSeen, steps_of
+
+_POLL_S = 0.1
+_LOOK_S = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MEMORY_CAP = "OUTLAY_PROBE_MEMORY_CAP_MIB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What to probe, and how."""
+
+    command: tuple[str, ...]
+    limits: Limits = UNLIMITED
+    batch_size: int | None = None
+    """Samples of one pass on a GPU, where the user knows better than what is seen."""
+    optimizer_steps: int | None = None
+    """Optimizer steps in one training step, likewise."""
+    total_steps: int | None = None
+    """Of the whole run."""
+    memory_cap_mib: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    """Where the command's output goes; None: where ours goes."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The environment the command gets beside our own."""
+        cap = {} if self.memory_cap_mib is None else {MEMORY_CAP: str(self.memory_cap_mib)}
+        return {**self.environment, **cap}
+
+
+Show = Callable[[LiveState], str]
+
+
+def probe(asking: Asking, show: Show | None = None) -> Measurement:
+    """Run a command for a while and return what was seen, whatever became of it.
+
+    `show` writes the live line; it is only asked where there is a terminal to show it on.
+    """
+    with tempfile.TemporaryDirectory(prefix="outlay-probe-", ignore_cleanup_errors=True) as folder:
+        return _Probe(asking, Path(folder), show).run()
+
+
+class _Probe:
+    """One probe, from start to end."""
+
+    def __init__(self, asking: Asking, folder: Path, show: Show | None) -> None:
+        self._asking = asking
+        self._folder = folder
+        self._show = show
+        self._course = Course(asking.limits, os.getpid())
+        self._listener = Listener(folder)
+        self._relay = Relay(asking.log)
+        self._driver = open_driver()
+        self._seen = StepsSeen()
+        self._timed: StepsSeen | None = None
+        """What was seen when the timing was over: what comes after is slower."""
+        self._asked: Asked | None = None
+        self._signals: list[int] = []
+        self._leaving_s: float | None = None
+        self._escalated = 0
+
+    def run(self) -> Measurement:
+        """The whole of it."""
+        try:
+            command = Command(
+                self._asking.command, self._folder, self._relay, self._asking.settings
+            )
+        except BaseException:
+            self._relay.close()
+            raise
+        sampler = Sampler(command.pid, self._driver, started_s=command.started_s)
+        sampler.start()
+        try:
+            with self._noted_signals():
+                self._follow(command, sampler)
+        finally:
+            if command.status() is None:
+                command.signal(signal.SIGKILL)
+            self._relay.drain()
+            sampler.stop()
+            command.clear_away()
+            self._relay.close()
+        elapsed_s = time.perf_counter() - command.started_s
+        self._look(command)
+        return self._measurement(command, sampler, elapsed_s)
+
+    @contextlib.contextmanager
+    def _noted_signals(self) -> Iterator[None]:
+        """Signals sent to us are passed on to the command, not obeyed."""
+
+        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            self._signals.append(number)
+
+        before = {}
+        with contextlib.suppress(ValueError):  # not in the main thread
+            before = {number: signal.signal(number, note) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _follow(self, command: Command, sampler: Sampler) -> None:
+        looked_s = 0.0
+        while command.status() is None:
+            self._relay.pass_on(_POLL_S)
+            self._pass_on_signals(command)
+            now_s = time.perf_counter()
+            if now_s - looked_s < _LOOK_S:
+                continue
+            looked_s = now_s
+            self._look(command)
+            self._use_gpus(sampler)
+            self._guide(command, now_s)
+            if self._show is not None and self._relay.has_line:
+                self._relay.show(self._show(self._state(sampler, now_s - command.started_s)))
+
+    def _pass_on_signals(self, command: Command) -> None:
+        while self._signals:
+            number = self._signals.pop(0)
+            again = self._escalated > 0
+            self._escalated += 1
+            self._leaving_s = time.perf_counter()
+            self._interrupted = number
+            command.signal(signal.SIGKILL if again else number)
+
+    _interrupted: int | None = None
+
+    def _look(self, command: Command) -> None:
+        """Take in what the processes told, and work out the steps."""
+        self._listener.read()
+        if self._timed is not None:
+            return
+        tables = [told.table for told in self._listener.training]
+        if tables:
+            self._seen = steps_of(
+                tables,
+                started_s=command.started_s,
+                optimizer_steps_per_step=self._asking.optimizer_steps,
+            )
+
+    def _use_gpus(self, sampler: Sampler) -> None:
+        names = [_gpu_name(told) for told in self._listener.training]
+        sampler.use([name for name in names if name])
+
+    def _guide(self, command: Command, now_s: float) -> None:
+        """Ask for what is due, and end a command that should have ended."""
+        last_steps = [told.last_step for told in self._listener.training]
+        course = self._course
+        asked = course.go_on(self._seen, last_steps, now_s - command.started_s)
+        if course.stopped_for is not None and self._timed is None:
+            self._timed = self._seen
+            self._write_figures()
+        if asked != self._asked:
+            self._asked = asked
+            command.ask(asked)
+        reached = asked.stop_at and last_steps and min(last_steps) >= asked.stop_at
+        spent = course.stopped_for == "cost"
+        if (reached or spent) and self._leaving_s is None:
+            self._leaving_s = now_s
+        self._hurry(command, now_s)
+
+    def _hurry(self, command: Command, now_s: float) -> None:
+        """Signals of growing firmness to a command that does not end by itself."""
+        if self._leaving_s is None or now_s - self._leaving_s < GRACE_S:
+            return
+        firmness = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+        command.signal(firmness[min(self._escalated, 2)])
+        self._escalated += 1
+        self._leaving_s = now_s
+
+    def _write_figures(self) -> None:
+        """What the processes may log to a tracker when they stop."""
+        with contextlib.suppress(OSError):
+            (self._folder / FIGURES).write_text(figures_json(self._seen, self._listener.training))
+
+    def _state(self, sampler: Sampler, elapsed_s: float) -> LiveState:
+        seen, limits, latest = self._seen, self._asking.limits, sampler.latest()
+        step = seen.step
+        ranks = max(len(self._listener.training), 1)
+        gpus = sampler.describe_gpus()
+        samples = seen.samples_per_step
+        return LiveState(
+            phase=self._course.phase,
+            elapsed_s=elapsed_s,
+            step=seen.steps_seen,
+            wanted_steps=limits.steps,
+            total_steps=self._asking.total_steps,
+            step_s=None if step is None else step.mean_s,
+            samples_per_s=samples * ranks / step.mean_s if step and samples else None,
+            gpu_fraction=latest.gpu_fraction if latest else None,
+            memory_bytes=latest.gpu_memory_bytes if latest else None,
+            memory_limit_bytes=max((gpu.memory_bytes or 0.0 for gpu in gpus), default=0.0) or None,
+            power_w=latest.power_w if latest else None,
+            price_usd_per_hour=limits.price_usd_per_hour,
+            precision=step.precision if step else None,
+            wanted_precision=limits.wanted_precision,
+        )
+
+    def _measurement(self, command: Command, sampler: Sampler, elapsed_s: float) -> Measurement:
+        status = command.status()
+        status = 1 if status is None else status
+        told = self._listener.training
+        stopped = any("stopping" in one.facts for one in self._listener.everyone)
+        if self._interrupted is None and command.signalled:  # by us, as it did not end by itself
+            stopped, status = True, 0
+        circumstances = Circumstances(
+            command=self._asking.command,
+            ending=self._ending(command, status, stopped=stopped),
+            status=status,
+            elapsed_s=elapsed_s,
+            started_s=command.started_s,
+            limits=self._asking.limits,
+            stopped_for=self._course.stopped_for,
+            batch_size=self._asking.batch_size,
+            total_steps=self._asking.total_steps,
+            driver=self._driver,
+        )
+        return measurement_of(
+            self._timed or self._seen, told, self._listener.everyone, sampler, circumstances
+        )
+
+    def _ending(self, command: Command, status: int, *, stopped: bool) -> Ending:
+        if self._interrupted is not None:
+            return "interrupted"
+        if stopped:
+            return "stopped"
+        if command.killed_by() is not None or status > 128:
+            return "killed"
+        return "finished" if status == 0 else "failed"
+
+
+def _gpu_name(told: Told) -> str | None:
+    process = told.process
+    name: str | None = process.get("uuid") or process.get("bus")
+    return name

@@ -1,0 +1,256 @@
+"""From what the processes tell to the step time of a `Measurement`, and whether that is enough.
+
+table       records as columns, for each process
+cycles      training steps from optimizer steps
+pauses      evaluations, checkpoints, new epochs and stalls told apart from steps
+steady      where warm-up ends, and the mean of the rest with its confidence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from outlay.measurement import Pause, StepTime
+from outlay.probe.cycles import Cycles, cycles_of, shared
+from outlay.probe.pauses import Told, are_stalls, pauses_of, told_apart
+from outlay.probe.steady import LEAST_BATCHES, has_drifted, mean_of, period_of, warm_up_of
+from outlay.probe.table import Floats, Indices, StepTable
+
+STEPS_ENOUGH = 20
+SECONDS_ENOUGH = 3.0
+"""A clock that boosts or a neighbour that bothers shows only after a while."""
+FEWER_STEPS_ENOUGH = 10
+LONG_S = 60.0
+"""From so many seconds of steady state on, fewer steps are enough: each is an average itself."""
+PERIODS_ENOUGH = 4
+_MOSTLY = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsSeen:
+    """What the records of all processes say together; of the slowest one where only one can."""
+
+    step: StepTime | None = None
+    """None where fewer than two ordinary intervals were seen."""
+    steps_seen: int = 0
+    rank_means_s: tuple[float | None, ...] = ()
+    """The mean step of each process, in the order given."""
+    per_step: tuple[float, ...] = ()
+    """How often each optimizer steps in a training step, by its number."""
+    skipped: tuple[int, ...] = ()
+    """Steps that a gradient scaler left out, by the optimizer that stepped next."""
+    period: int = 1
+    """Steps after which the pattern repeats, in optimizers or in time."""
+    pattern: int = 1
+    """Steps after which the order of optimizers and passes repeats."""
+    batches: int = 0
+    """Independent means that the confidence interval rests on."""
+    earlier_precision: float | None = None
+    """Of the mean of the first three quarters of the same steady state."""
+    samples_per_step: float | None = None
+    passes_per_step: float | None = None
+    steps_per_epoch: float | None = None
+    start_up_s: float | None = None
+    warm_up_s: float | None = None
+    wait_s: float | None = None
+    """Waiting for DataLoaders in a step, on the rank that waits most; None where none were seen."""
+    cpus: float | None = None
+    """CPU seconds of one process for each second of the steady state."""
+    steady_from_s: float | None = None
+    steady_until_s: float | None = None
+    """The steady state on the machine's clock, pauses in between included."""
+    pauses: tuple[Pause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """One process: its cycles, and those of the steady state."""
+
+    cycles: Cycles
+    told: Told
+    steady: Indices
+    """Cycles whose intervals count."""
+    stalls: Indices
+    period: int
+    batches: int
+    step: StepTime | None
+    earlier_precision: float | None = None
+
+
+def steps_of(
+    ranks: Sequence[StepTable],
+    *,
+    started_s: float | None = None,
+    optimizer_steps_per_step: int | None = None,
+) -> StepsSeen:
+    """What was seen so far; `started_s` is when the command was, on the machine's clock."""
+    cycles = shared([cycles_of(table, optimizer_steps_per_step) for table in ranks])
+    seen = [_rank_of(one) for one in cycles if len(one)]
+    if not seen:
+        return StepsSeen(rank_means_s=(None,) * len(ranks))
+    slowest = max(seen, key=lambda rank: rank.step.mean_s if rank.step else 0.0)
+    step = slowest.step
+    if step is not None:
+        settled = all(rank.step is None or rank.step.is_steady for rank in seen)
+        step = replace(step, is_steady=step.is_steady and settled)
+    waits_s = [wait for wait in map(_wait_s, seen) if wait is not None]
+    return replace(
+        _alone(slowest, started_s),
+        step=step,
+        rank_means_s=_means(cycles, seen),
+        wait_s=max(waits_s, default=None),
+    )
+
+
+def _means(cycles: list[Cycles], seen: list[_Rank]) -> tuple[float | None, ...]:
+    means = iter([rank.step.mean_s if rank.step else None for rank in seen])
+    return tuple(next(means) if len(one) else None for one in cycles)
+
+
+def _rank_of(cycles: Cycles) -> _Rank:
+    told = told_apart(cycles)
+    plain = np.flatnonzero(told.is_ordinary)
+    dropped, settled = warm_up_of(cycles.length_s[plain])
+    kept = plain[dropped:]
+    stalled = are_stalls(cycles.length_s[kept])
+    steady, stalls = kept[~stalled], kept[stalled]
+    # A cycle in which steps were left out stands for all of them.
+    values_s = np.repeat(cycles.length_s[steady], cycles.steps[steady])
+    if len(plain) < 2 or not len(values_s):
+        return _Rank(
+            cycles=cycles, told=told, steady=steady, stalls=stalls, period=1, batches=0, step=None
+        )
+    period = period_of(values_s, cycles.period)
+    mean = mean_of(values_s, period)
+    counted_s = values_s[-mean.steps :]
+    low, middle, high = (float(value) for value in np.percentile(counted_s, [10, 50, 90]))
+    step = StepTime(
+        mean_s=mean.mean_s,
+        low_s=mean.low_s,
+        high_s=mean.high_s,
+        median_s=middle,
+        p10_s=low,
+        p90_s=high,
+        steps=mean.steps,
+        warm_up_steps=int(cycles.steps[: steady[0]].sum()),
+        is_steady=settled and mean.steps >= 3 and not has_drifted(values_s, period),
+    )
+    return _Rank(
+        cycles=cycles,
+        told=told,
+        steady=steady,
+        stalls=stalls,
+        period=max(period, cycles.period),
+        batches=mean.batches,
+        step=step,
+        earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
+    )
+
+
+def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
+    """What one process says."""
+    cycles, steady = rank.cycles, rank.steady
+    first_s = float(cycles.end_s[0])
+    from_s = float(cycles.end_s[steady[0] - 1]) if len(steady) else None
+    plain = np.flatnonzero(rank.told.is_ordinary)
+    usual = steady if len(steady) else plain
+    return StepsSeen(
+        steps_seen=int(cycles.steps.sum()),
+        per_step=cycles.per_step,
+        skipped=cycles.skipped,
+        period=rank.period,
+        pattern=cycles.period,
+        batches=rank.batches,
+        earlier_precision=rank.earlier_precision,
+        samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
+        passes_per_step=_passes(cycles, usual),
+        steps_per_epoch=_steps_per_epoch(cycles),
+        start_up_s=None if started_s is None else first_s - started_s,
+        warm_up_s=None if from_s is None or rank.step is None else from_s - first_s,
+        cpus=_cpus(cycles, steady),
+        steady_from_s=from_s,
+        steady_until_s=float(cycles.end_s[steady[-1]]) if len(steady) else None,
+        pauses=pauses_of(rank.told, cycles.length_s[rank.stalls]),
+    )
+
+
+def _wait_s(rank: _Rank) -> float | None:
+    cycles, steady = rank.cycles, rank.steady
+    if not len(steady) or not cycles.batches.any():
+        return None
+    return float(cycles.wait_s[steady].sum() / cycles.steps[steady].sum())
+
+
+def _cpus(cycles: Cycles, steady: Indices) -> float | None:
+    used_s, wall_s = cycles.cpu_s[steady], cycles.host_length_s[steady]
+    known = np.isfinite(used_s) & np.isfinite(wall_s)
+    total_s = float(wall_s[known].sum())
+    return float(used_s[known].sum()) / total_s if total_s > 0 else None
+
+
+def _typical(values: Floats) -> float | None:
+    """The value nearly all have, or the mean of values that vary; None where not known."""
+    known = values[np.isfinite(values)]
+    if not known.any():
+        return None
+    middle = float(np.median(known))
+    return middle if (known == middle).mean() >= _MOSTLY else float(known.mean())
+
+
+def _passes(cycles: Cycles, usual: Indices) -> float | None:
+    """Batches in a step by its loaders, or backward passes; None where that may be losses of a GAN.
+
+    With one optimizer, fewer backward passes than batches mean loaders side by side.
+    """
+    batches = _typical(cycles.batches[usual] / cycles.steps[usual])
+    passes = _typical(cycles.passes[usual] / cycles.steps[usual])
+    if sum(often > 0 for often in cycles.per_step) > 1:
+        return batches
+    known = [value for value in (batches, passes) if value is not None]
+    return min(known, default=None)
+
+
+def _steps_per_epoch(cycles: Cycles) -> float | None:
+    """Steps between starts of a DataLoader, those with an evaluation only where no others are.
+
+    In an evaluation a loader of its own is started, too, and may be in the middle of an epoch.
+    """
+    reached = np.cumsum(cycles.steps)
+    starts = np.flatnonzero(cycles.new_epoch)
+    training = starts[~cycles.evaluated[starts] | (starts == 0)]
+    chosen = training if len(training) > 1 else starts
+    # A script that starts a loader anew in every step has no epochs to speak of.
+    if len(chosen) < 2 or cycles.new_epoch.mean() > 0.5:
+        return None
+    return float(np.median(np.diff(reached[chosen])))
+
+
+def enough(seen: StepsSeen, before: StepsSeen | None, precision: float) -> bool:
+    """Whether two looks in a row show the mean as well known as wanted.
+
+    One look alone stops too early too often: it takes the first time that chance makes the
+    variance small. The second must have seen more, and both rest on ten batches and on whole
+    periods.
+    """
+    if before is None or before.step is None or seen.step is None:
+        return False
+    if seen.step.steps <= before.step.steps:
+        return False
+    return _is_precise(seen, precision) and _is_precise(before, precision)
+
+
+def _is_precise(seen: StepsSeen, precision: float) -> bool:
+    step = seen.step
+    earlier = seen.earlier_precision
+    if step is None or earlier is None or not step.is_steady:
+        return False
+    if max(step.precision, earlier) > precision:
+        return False
+    counted_s = step.mean_s * step.steps
+    many = step.steps >= STEPS_ENOUGH and counted_s >= SECONDS_ENOUGH
+    long = step.steps >= FEWER_STEPS_ENOUGH and counted_s >= LONG_S
+    pattern = step.steps >= PERIODS_ENOUGH * seen.period
+    return (many or long) and pattern and seen.batches >= LEAST_BATCHES

@@ -1,0 +1,268 @@
+"""The JSON schema of a measurement file and of a search for the largest batch, key by key."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from outlay.measurement import Ending, Holder, PauseKind, Verdict
+from outlay.measurement_file import MARK, SCHEMA
+from outlay.probe.batches import Outcome
+from outlay.report.schema_parts import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    Schema,
+    list_of,
+    or_null,
+    record,
+)
+
+_FRACTION: Schema = {"type": "number", "minimum": 0}
+_NUMBERS: Schema = {"type": "object", "additionalProperties": TEXT}
+
+
+def told(inner: Schema, words: str) -> Schema:
+    """A part with what it means and its unit."""
+    return {**inner, "description": words}
+
+
+def number(words: str) -> Schema:
+    """A number that is always there."""
+    return told(NUMBER, words)
+
+
+def maybe(words: str, inner: Schema = NUMBER) -> Schema:
+    """A value, or null where it was not seen."""
+    return told(or_null(inner), words)
+
+
+def one_of(literal: object, words: str) -> Schema:
+    """One of some words."""
+    return told({"enum": list(get_args(literal))}, words)
+
+
+def measurement_schema() -> Schema:
+    """`outlay probe --json`, the file that predict and plan take."""
+    return record(**_head(), **_steps(), **_seen(), **_worked_out())
+
+
+def _head() -> dict[str, Schema]:
+    devices = {"enum": ["cuda", "rocm", "mps", "cpu"]}
+    return {
+        "schema": told({"const": SCHEMA}, "Which set of keys this is."),
+        "kind": told({"const": MARK}, "What the file is."),
+        "outlay": told(TEXT, "The version of outlay that wrote it."),
+        "command": told(TEXTS, "What was run, word by word."),
+        "measured_on": told(TEXT, "The day, YYYY-MM-DD."),
+        "ending": one_of(Ending, "How the command ended; `stopped` is by outlay."),
+        "status": told({"type": "integer"}, "The command's exit status; a signal is negative."),
+        "machine": told(_machine(), "The machine it ran on."),
+        "device": maybe("What the steps computed on; null where no step was seen.", devices),
+        "versions": told(_NUMBERS, "Versions of python, torch, cuda and libraries, by name."),
+        "ranks": told(COUNT, "Processes that trained on this machine."),
+        "world_size": told(COUNT, "Processes that trained on all machines."),
+    }
+
+
+def _machine() -> Schema:
+    gpu = record(
+        name=told(TEXT, "As the driver has it."),
+        memory_bytes=maybe("Its memory, in bytes."),
+        driver=maybe("Version of the driver.", TEXT),
+        power_limit_w=maybe("What it may draw, in watts."),
+        uuid=maybe("The driver's own identifier.", TEXT),
+    )
+    return record(
+        system=told(TEXT, "The operating system."),
+        cpu=maybe("Name of the CPU.", TEXT),
+        cpu_threads=maybe("Threads of all CPUs.", COUNT),
+        ram_bytes=maybe("Memory of the machine, in bytes."),
+        gpus=told(list_of(gpu), "GPUs used, one for each process; empty for a run on the CPU."),
+    )
+
+
+def _steps() -> dict[str, Schema]:
+    return {
+        "step": maybe("Step time in the steady state, on the slowest process.", _step_time()),
+        "steps_seen": told(COUNT, "Training steps in all, warm-up included."),
+        "samples_per_step": maybe("Samples of one process in a training step."),
+        "passes_per_step": maybe("Batches that an optimizer step is made of."),
+        "optimizers": told(list_of(_optimizer()), "The script's optimizers, as first seen."),
+        "start_up_s": maybe("From the start to the end of the first step, in seconds."),
+        "warm_up_s": maybe("From there to the steady state, in seconds."),
+        "elapsed_s": number("How long the command ran, in seconds."),
+        "step_times": told(
+            list_of(_pair(NUMBER, NUMBER)),
+            "[when a step ended, in seconds after the start; its length in seconds], thinned.",
+        ),
+        "pauses": told(list_of(_pause()), "Time between steps that is no step, by kind."),
+        "steps_per_epoch": maybe("Training steps between two starts of the DataLoader."),
+        "total_steps": maybe("Training steps of the whole run, where the script tells.", COUNT),
+    }
+
+
+def _step_time() -> Schema:
+    return record(
+        mean_s=number("Mean, in seconds."),
+        low_s=number("Lower end of the mean's 95 % confidence interval, in seconds."),
+        high_s=number("Upper end of it, in seconds."),
+        median_s=number("Half the steps were faster, in seconds."),
+        p10_s=number("A tenth was faster, in seconds."),
+        p90_s=number("A tenth was slower, in seconds."),
+        steps=told(COUNT, "Steps counted for the mean."),
+        warm_up_steps=told(COUNT, "Steps left out at the beginning."),
+        is_steady=told(FLAG, "Whether a steady state was seen."),
+        precision=number("Half the confidence interval over the mean, as a fraction."),
+    )
+
+
+def _optimizer() -> Schema:
+    return record(
+        name=told(TEXT, "Its class."),
+        parameters=told(COUNT, "Parameters it updates."),
+        per_step=number("How often it steps in a training step."),
+        skipped=told(COUNT, "Steps that a gradient scaler left out."),
+    )
+
+
+def _pause() -> Schema:
+    return record(
+        kind=one_of(PauseKind, "What it was."),
+        times=told(COUNT, "How often."),
+        total_s=number("All of them together, in seconds."),
+        spans=told(
+            list_of(_pair(NUMBER, NUMBER)),
+            "[when one began, in seconds after the start; its length in seconds], some of them.",
+        ),
+    )
+
+
+def _seen() -> dict[str, Schema]:
+    return {
+        "memory": told(_memory(), "Memory of the fullest GPU, and of the host."),
+        "power": maybe("The GPUs together, in the steady state.", _power()),
+        "gpu_fraction": maybe("Time in the steady state in which some kernel ran, 0 to 1."),
+        "busy_s": maybe("Kernels other than exchanges in a step, by a profile, in seconds."),
+        "shares": told(_shares(), "Where the time of a step goes, as fractions that sum to 1."),
+        "finding": maybe("What holds it back.", _finding()),
+        "checks": told(list_of(_check()), "Is it training properly? One line a question."),
+        "samples": told(list_of(_sample()), "What was read while it ran."),
+        "losses": told(
+            list_of(_pair(COUNT, or_null(NUMBER))),
+            "[optimizer step, loss], some of them; null where that was no finite number.",
+        ),
+        "price_usd_per_hour": maybe("The price given for the machine, in US dollars an hour."),
+        "profile": maybe("The operations of one step, as `outlay trace --save` writes.", _PROFILE),
+        "notes": told(TEXTS, "What was not seen and why, and what was taken for granted."),
+    }
+
+
+_PROFILE: Schema = {"type": "object", "properties": {"kind": TEXT}, "required": ["schema", "kind"]}
+
+
+def _memory() -> Schema:
+    return record(
+        allocated_bytes=maybe("The most that tensors took at once, in bytes."),
+        reserved_bytes=maybe("The most that torch's allocator reserved, in bytes."),
+        used_bytes=maybe("The most in use by the driver's count, in bytes."),
+        limit_bytes=maybe("What the allocator may take, where it is limited, in bytes."),
+        parameters_bytes=maybe("Parameters, in bytes."),
+        gradients_bytes=maybe("Gradients, in bytes."),
+        optimizer_bytes=maybe("State of the optimizers, in bytes."),
+        host_bytes=maybe("Resident memory of the command and all it started, in bytes."),
+    )
+
+
+def _power() -> Schema:
+    return record(
+        mean_w=number("Mean, in watts."),
+        max_w=number("Highest, in watts."),
+        energy_per_step_j=number("Energy of a step, in joules."),
+    )
+
+
+def _shares() -> Schema:
+    return record(
+        compute=maybe("Computing, as a fraction.", _FRACTION),
+        network=maybe("Exchange between GPUs that nothing hides, as a fraction.", _FRACTION),
+        input=maybe("Waiting for the next batch, as a fraction.", _FRACTION),
+        host=maybe("The GPU waits for Python, as a fraction.", _FRACTION),
+    )
+
+
+def _finding() -> Schema:
+    return record(
+        holder=one_of(Holder, "What a step waits for most."),
+        evidence=told(TEXTS, "Why we think so."),
+        cures=told(TEXTS, "What usually helps."),
+    )
+
+
+def _check() -> Schema:
+    return record(
+        name=told(TEXT, "What is asked."),
+        verdict=one_of(Verdict, "The answer."),
+        why=told(TEXT, "By what."),
+    )
+
+
+def _sample() -> Schema:
+    return record(
+        time_s=number("Seconds after the start."),
+        gpu_fraction=maybe("Time in which some kernel ran, 0 to 1, a mean over the GPUs."),
+        gpu_memory_bytes=maybe("In use on the fullest GPU, in bytes."),
+        power_w=maybe("Of all GPUs together, in watts."),
+        clock_fraction=maybe("The slowest GPU's clock over its maximum."),
+        temperature_c=maybe("Of the hottest GPU, in degrees Celsius."),
+        slowed_by=told(TEXTS, "Why the driver holds a clock down: power, heat, hardware."),
+        cpu_fraction=maybe("Busy CPU threads of the machine, 0 to 1."),
+        process_cpus=maybe("CPU threads that the command and all it started kept busy."),
+        process_bytes=maybe("Resident memory of those, in bytes."),
+        swapped_bytes_per_s=maybe("Swapped in and out, in bytes a second."),
+        disk_fraction=maybe("Time in which the busiest disk had work, 0 to 1."),
+        read_bytes_per_s=maybe("Read from disks by the machine, in bytes a second."),
+    )
+
+
+def _worked_out() -> dict[str, Schema]:
+    return {
+        "batch_size": maybe("Samples of one pass on a GPU; worked out.", COUNT),
+        "samples_per_s": maybe("Of all processes together, pauses apart; worked out."),
+        "usd": maybe("What the probe cost, in US dollars; worked out."),
+    }
+
+
+def _pair(first: Schema, second: Schema) -> Schema:
+    return {"type": "array", "prefixItems": [first, second], "items": False, "minItems": 2}
+
+
+def batches_schema(schema: int) -> Schema:
+    """`outlay probe --find-batch --json`."""
+    return record(
+        schema=told({"const": schema}, "Which set of keys this is."),
+        trials=told(list_of(_trial()), "In the order they were run."),
+        largest=maybe("The largest batch that ran.", COUNT),
+        recommended=maybe("What to train with, a margin below it.", COUNT),
+        margin_fraction=number("Of the limit, kept free at that size."),
+        fails_at=maybe("The smallest batch that ran out of memory.", COUNT),
+        limit_bytes=maybe("What the allocator could take, in bytes."),
+        notes=told(TEXTS, "What to know."),
+        knee=maybe("The smallest batch with 95 % or more of the best samples/s.", COUNT),
+        elapsed_s=number("All trials together, in seconds."),
+        answer=told(TEXTS, "The same in sentences."),
+    )
+
+
+def _trial() -> Schema:
+    return record(
+        batch_size=told(COUNT, "What was tried."),
+        outcome=one_of(Outcome, "What came of it."),
+        why=told(TEXT, "What the script said where it did not run; else empty."),
+        peak_allocated_bytes=maybe("The most that tensors took, on the fullest GPU, in bytes."),
+        peak_reserved_bytes=maybe("The most that torch's allocator reserved there, in bytes."),
+        step_mean_s=maybe("Mean step time, in seconds."),
+        samples_per_s=maybe("Of all processes together."),
+        elapsed_s=number("What the trial took, in seconds, start-up included."),
+    )

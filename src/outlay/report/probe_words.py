@@ -1,0 +1,256 @@
+"""What a probe saw, in sentences: the answer first, and why a part of it is missing."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Iterator
+
+from outlay.measurement import Finding, Measurement, StepTime
+from outlay.probe.finish import Finish, finish
+from outlay.report.text import (
+    clock,
+    count,
+    counted,
+    duration,
+    duration_range,
+    percent,
+    rate,
+    step_time,
+    usd,
+    usd_range,
+)
+from outlay.units import GIB
+
+COMMAND_SHOWN = 60
+_ROUND_STEPS = 1000
+_SIGKILL = (-9, 137)
+"""As Python and as a shell tell of it."""
+_UNSTEADY = (
+    "Step times still drift or swing: the mean is of what there is. Probe longer (--for 10m), "
+    "or trust the range first."
+)
+HELD_BY = {
+    "gpu": "the GPU itself",
+    "input": "the input (steps wait for data)",
+    "host": "the host (the GPU waits for Python)",
+    "network": "the network (GPUs wait for each other)",
+    "cpu": "the CPU it computes on",
+}
+
+
+def answer(measurement: Measurement) -> str:
+    """The step time and what goes with it, as far as it was seen."""
+    parts = [_step_words(measurement), *_beside(measurement)]
+    return " · ".join(parts)
+
+
+def _step_words(measurement: Measurement) -> str:
+    step = measurement.step
+    if step is None:
+        after = f" in {clock(measurement.elapsed_s)}"
+        if measurement.steps_seen:
+            few = counted(measurement.steps_seen, "training step")
+            return f"Only {few} seen{after}: too few for a step time"
+        return f"No training step seen{after}"
+    basis = f"by {counted(step.steps, 'step')} after {count(step.warm_up_steps)} of warm-up"
+    if not step.is_steady:
+        most = f"most {step_time(step.p10_s)} to {step_time(step.p90_s)}"
+        return f"About {step_time(step.mean_s)} a step, not steady yet ({most}, {basis})"
+    return f"{step_time(step.mean_s)} a step ({_sure(step)}, {basis})"
+
+
+def _sure(step: StepTime) -> str:
+    """`± 1.3 % at 95 % confidence`."""
+    part = 100 * step.precision
+    return f"{'± ' + format(part, '.1f') if part >= 0.05 else 'within 0.1'} % at 95 % confidence"
+
+
+def _beside(measurement: Measurement) -> Iterator[str]:
+    if measurement.samples_per_s is not None:
+        yield f"{rate(measurement.samples_per_s)} samples/s"
+    if measurement.device == "cpu":
+        yield "on the CPU"
+    if measurement.gpu_fraction is not None:
+        yield f"GPU {percent(measurement.gpu_fraction)}"
+    memory = _memory_words(measurement)
+    if memory:
+        yield memory
+    if measurement.power is not None:
+        yield f"{measurement.power.mean_w:,.0f} W"
+
+
+def _memory_words(measurement: Measurement) -> str:
+    """`18.2 of 24.0 GiB`; torch's own figure where the driver gave none, and said so."""
+    memory, has_bytes = measurement.memory, gpu_memory_bytes(measurement)
+    of = "" if has_bytes is None else f" of {has_bytes / GIB:.1f}"
+    if memory.used_bytes is not None:
+        return f"{memory.used_bytes / GIB:.1f}{of} GiB"
+    if memory.reserved_bytes is not None:
+        return f"{memory.reserved_bytes / GIB:.1f}{of} GiB reserved"
+    if measurement.device == "cpu" and memory.host_bytes is not None:
+        return f"{memory.host_bytes / GIB:.1f} GiB of host memory"
+    return ""
+
+
+def gpu_memory_bytes(measurement: Measurement) -> float | None:
+    """What the smallest of the GPUs used has."""
+    known = [gpu.memory_bytes for gpu in measurement.machine.gpus if gpu.memory_bytes is not None]
+    return min(known, default=None)
+
+
+def ran(measurement: Measurement) -> str:
+    """What ran, on what, for how long, and how it ended."""
+    torch = measurement.versions.get("torch")
+    with_torch = f" with torch {torch}" if torch else ""
+    command = _cut(shlex.join(measurement.command), COMMAND_SHOWN)
+    return (
+        f"{command} ran {clock(measurement.elapsed_s)} on {_place(measurement)}{with_torch}; "
+        f"{ended(measurement)}."
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def _place(measurement: Measurement) -> str:
+    machine = measurement.machine
+    names = [gpu.name for gpu in machine.gpus]
+    gpus = " + ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
+    place = gpus or machine.cpu or machine.system
+    if measurement.world_size > max(measurement.ranks, 1):
+        return f"{place} ({measurement.ranks} of {measurement.world_size} processes are here)"
+    return f"{place} ({measurement.ranks} processes)" if measurement.ranks > 1 else place
+
+
+def ended(measurement: Measurement) -> str:
+    """How the command ended, as a clause."""
+    status = measurement.status
+    return {
+        "stopped": "outlay stopped it",
+        "finished": "it ended by itself",
+        "failed": f"it failed with status {status}",
+        "killed": f"it was killed{_signal_words(status)}",
+        "interrupted": "you stopped it",
+    }[measurement.ending]
+
+
+def _signal_words(status: int) -> str:
+    """` by SIGKILL`, of a status as Python (-9) or as a shell (137) has it."""
+    number = -status if status < 0 else status - 128
+    try:
+        return f" by {signal.Signals(number).name}"
+    except ValueError:
+        return ""
+
+
+def why_incomplete(measurement: Measurement) -> list[str]:
+    """What is missing or not to rely on, why, and what to do; nothing where all is well."""
+    step = measurement.step
+    if step is None:
+        return [_why_no_step_time(measurement)]
+    said = []
+    if measurement.ending in ("failed", "killed"):
+        said.append(f"The figures are of what ran until then: {ended(measurement)}.")
+    if not step.is_steady:
+        said.append(_UNSTEADY)
+    unseen = list(_unseen(measurement))
+    if unseen:
+        why = " The notes say why." if measurement.notes else ""
+        said.append(f"Not seen: {', '.join(unseen)}.{why}")
+    return said
+
+
+def _unseen(measurement: Measurement) -> Iterator[str]:
+    """Parts of the answer that are missing; a run on the CPU misses none of a GPU's."""
+    if measurement.samples_per_s is None:
+        yield "samples/s"
+    if measurement.device == "cpu":
+        return
+    if measurement.gpu_fraction is None:
+        yield "GPU use"
+    if not _memory_words(measurement):
+        yield "GPU memory"
+    if measurement.power is None:
+        yield "power"
+
+
+def _why_no_step_time(measurement: Measurement) -> str:
+    first = "before its first step" if not measurement.steps_seen else "after so few steps"
+    if measurement.ending == "failed":
+        return f"The command failed {first}: its own output says why."
+    if measurement.ending == "killed":
+        memory = " The system does that where memory runs out: `dmesg` tells."
+        return f"The command was killed {first}.{memory * (measurement.status in _SIGKILL)}"
+    if measurement.ending == "finished" and not measurement.steps_seen:
+        return (
+            "The command ended without a step of a torch optimizer. Put the command that trains "
+            "behind the --; what it starts is watched as well."
+        )
+    if measurement.ending == "finished":
+        return "The command ended after so few steps: give it more work, and probe again."
+    return f"It was stopped {first}: give it longer, with --for 10m or --steps 200."
+
+
+def holds_back(finding: Finding) -> str:
+    """The heading over what holds a run back."""
+    return f"What holds it back: {HELD_BY[finding.holder]}"
+
+
+def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
+    """Time and cost of the whole run, or of a round number of steps where its length is unknown."""
+    steps = total_steps or measurement.total_steps
+    whole = finish(measurement, steps or _ROUND_STEPS)
+    if whole is None:
+        return []
+    if steps is None:
+        return [f"Every {count(_ROUND_STEPS)} steps: {_every(measurement)}."]
+    price = measurement.price_usd_per_hour
+    cost = "" if whole.usd is None else f", {_ranged(usd(whole.usd.likely), usd_range(whole.usd))}"
+    at = "" if price is None else f" at {usd(price)} an hour"
+    time = _ranged(duration(whole.time_s.likely), duration_range(whole.time_s))
+    words = f"All {count(steps)} steps from the start: {time}{cost}{at}."
+    return [f"{words} {_pauses_words(measurement, whole)}"]
+
+
+def _every(measurement: Measurement) -> str:
+    """A thousand steps in the steady state, pauses apart."""
+    step = measurement.step
+    assert step is not None
+    time_s = _ROUND_STEPS * step.mean_s
+    price = measurement.price_usd_per_hour
+    cost = "" if price is None else f", {usd(price * time_s / 3600)}"
+    return f"{duration(time_s)}{cost}, pauses apart; how many there are was not seen"
+
+
+def _ranged(likely: str, between: str) -> str:
+    return f"{likely} ({between})" if between else likely
+
+
+def _pauses_words(measurement: Measurement, whole: Finish) -> str:
+    if not measurement.pauses:
+        return "No evaluation or checkpoint was seen; theirs would come on top."
+    return f"Of that {duration(whole.pauses_s.likely)} are pauses, as often as they came here."
+
+
+def cost(measurement: Measurement) -> list[str]:
+    """What the probe itself cost, where a price is known."""
+    if measurement.usd is None or measurement.price_usd_per_hour is None:
+        return []
+    price = usd(measurement.price_usd_per_hour)
+    return [
+        f"This probe: {usd(measurement.usd)} ({clock(measurement.elapsed_s)} at {price} an hour)."
+    ]
+
+
+def next_step(measurement: Measurement, saved_as: str | None) -> str | None:
+    """What to do with it; None where there is no step time to carry anywhere."""
+    if measurement.step is None:
+        return None
+    name = shlex.quote(saved_as) if saved_as else "OUT.json"
+    kept = "" if saved_as else "Keep it with --json OUT.json. "
+    return (
+        f'{kept}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; '
+        f"outlay plan {name} for prices."
+    )

@@ -1,0 +1,109 @@
+"""The operations of steps that really run, on whatever device: for a probe, after its timing.
+
+Nothing is faked or held back: every operator runs as it would, and is noted. Compiled code runs
+as it was written meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from outlay.trace.capture.operations import Args, Kwargs, op_of
+from outlay.trace.capture.phases import PhaseTeller, watched_modules, watched_recomputing
+from outlay.trace.capture.steps import eager
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.optim import Optimizer
+
+    from outlay.trace.trace import Op
+
+_ATTENTION = "aten._scaled_dot_product_flash_attention"
+_ALIKE = {
+    # Operators of one device that do what one with a formula does.
+    "aten._scaled_dot_product_cudnn_attention": _ATTENTION,
+    "aten._scaled_dot_product_cudnn_attention_backward": f"{_ATTENTION}_backward",
+    "aten._scaled_dot_product_flash_attention_for_cpu": _ATTENTION,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": f"{_ATTENTION}_backward",
+}
+_NO_OPERATIONS = ("prim", "c10d", "_c10d_functional", "profiler", "inductor")
+"""Questions, exchanges between processes, and marks: no work of the step's own on its device."""
+
+
+class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records from `start` to `stop`, which may lie in different calls of the user's code."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.paused = 0
+        """How many reasons there are to note nothing just now: a loader makes a batch."""
+        self._device = device
+        self._teller = PhaseTeller()
+        self._ops: Counter[Op] = Counter()
+        self._unknown: Counter[str] = Counter()
+        self._parameters: dict[int, Tensor] = {}
+        self._stack = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Record from now on."""
+        self._stack.enter_context(eager())
+        self._stack.enter_context(watched_modules(self._teller))
+        self._stack.enter_context(watched_recomputing(self._teller))
+        self._stack.enter_context(self)
+
+    def stop(self) -> dict[str, Any]:
+        """Stop recording; what was seen, as JSON values."""
+        self._stack.close()
+        parameters = list(self._parameters.values())
+        return {
+            "ops": [{**asdict(op), "count": count} for op, count in self._ops.items()],
+            "unknown_ops": dict(self._unknown),
+            "parameter_shapes": sorted({tuple(p.shape) for p in parameters}),
+            "parameters": sum(p.numel() for p in parameters),
+            "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        }
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
+        """Run one operator and note it."""
+        kwargs = kwargs or {}
+        phase = self._teller.phase(func)
+        out = func(*args, **kwargs)
+        is_operation = func.namespace not in _NO_OPERATIONS and not isinstance(out, bool)
+        if is_operation and not self.paused and self._ran_here(out, args):
+            name = str(func.overloadpacket)
+            op, is_known = op_of(func, phase, args, kwargs, out, _ALIKE.get(name, name))
+            self._ops[op] += 1
+            if not is_known:
+                self._unknown[op.name] += 1
+        return out
+
+    def _ran_here(self, out: object, args: Args) -> bool:
+        """Whether an operator ran on the device of the steps: what the CPU does beside is not."""
+        return any(
+            isinstance(one, Tensor) and one.device.type == self._device
+            for one in tree_iter((out, args))
+        )
+
+    def before_update(self, optimizer: Optimizer) -> None:
+        """Say that an optimizer begins its step."""
+        self._teller.enter_optimizer()
+        for group in optimizer.param_groups:
+            self._parameters.update((id(p), p) for p in group["params"])
+
+    def after_update(self) -> None:
+        """Say that it has ended."""
+        self._teller.in_optimizer = False
+        self._teller.start_step()

@@ -1,0 +1,40 @@
+"""Made-up records: sequences of optimizers with given intervals."""
+
+from __future__ import annotations
+
+import itertools
+
+from outlay.probe.records import OptimizerStep
+from outlay.probe.table import StepTable
+
+
+def records(order, each_s=0.1, *, gpu=False, marks=None, **always):
+    """One record for each number of `order`, `each_s` (or each of those) apart.
+
+    `marks` has fields for the records of some places, counted from 0.
+    """
+    apart_s = each_s if hasattr(each_s, "__iter__") else itertools.repeat(each_s)
+    now_s, made = 100.0, []
+    for place, (optimizer, took_s) in enumerate(zip(order, apart_s, strict=False)):
+        now_s += took_s
+        fields = {
+            "number": place + 1,
+            "optimizer": optimizer,
+            "host_s": now_s,
+            "device_s": now_s - 50 if gpu else None,
+            **always,
+            **(marks or {}).get(place, {}),
+        }
+        made.append(OptimizerStep(**fields))
+    return made
+
+
+def table(order, each_s=0.1, **fields):
+    return StepTable(records(order, each_s, **fields))
+
+
+def letters(text):
+    """Optimizers in the order their letters first appear, spaces apart."""
+    order = text.replace(" ", "").replace("|", "")
+    seen = list(dict.fromkeys(order))
+    return [seen.index(letter) for letter in order]

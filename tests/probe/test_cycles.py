@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.probe.made import letters, records, table
+
+from outlay.probe.cycles import cycles_of, shared
+from outlay.probe.table import StepTable
+
+
+def cycles(text, each_s=0.1, **fields):
+    return cycles_of(table(letters(text), each_s, **fields))
+
+
+def test_every_step_of_one_optimizer_is_a_training_step():
+    found = cycles("A" * 30)
+    assert len(found) == 30
+    assert found.per_step == (1.0,)
+    assert found.period == 1
+    assert np.isnan(found.length_s[0])
+    assert found.length_s[1:] == pytest.approx([0.1] * 29)
+
+
+@pytest.mark.parametrize(
+    ("cycle", "optimizers", "per_step"),
+    [
+        ("DG", 2, (1, 1)),
+        ("DDDDDG", 2, (5, 1)),
+        ("ABC", 3, (1, 1, 1)),
+        ("CCA", 2, (2, 1)),
+        ("DDGG", 2, (2, 2)),
+        ("GDDDDDDDDDDDDDDDD", 2, (1, 16)),
+    ],
+)
+def test_cycles_of_several_optimizers(cycle, optimizers, per_step):
+    # The last of 40 is not over before its leader steps again.
+    found = cycles(cycle * 40)
+    assert len(found) == 39
+    assert found.per_step == pytest.approx(per_step)
+    assert found.length_s[1:] == pytest.approx([0.1 * len(cycle)] * 38)
+    assert found.period == 1
+
+
+def test_a_penalty_now_and_then_stays_within_its_cycle_and_shows_as_a_period():
+    # Both networks step twice in every 16th cycle: 2 * 15 + 4 optimizer steps in 16 cycles.
+    found = cycles(("DDGG" + "DG" * 15) * 6)
+    assert len(found) == 6 * 16 - 1
+    assert found.period == 16
+    # Of the later 48 cycles (47 .. 94), three have two steps of each: 1 + 3 / 48.
+    assert found.per_step == pytest.approx((1 + 3 / 48, 1 + 3 / 48))
+
+
+def test_two_critics_and_an_actor_every_other_time():
+    found = cycles("PQPQA" * 40)
+    assert len(found) == 79
+    assert found.period == 2
+    assert found.per_step == pytest.approx((1, 1, 0.5), abs=0.02)
+
+
+def test_an_occasional_optimizer_defines_no_cycles():
+    # One in 40 is less often than one in 32: 40 steps of A are 40 training steps.
+    found = cycles(("A" * 40 + "X") * 10)
+    assert len(found) == 400
+    assert found.per_step[1] == pytest.approx(1 / 40, rel=0.1)
+    # X's own tenth of a second is in the interval of the step that follows it.
+    assert found.length_s[40] == pytest.approx(0.2)
+
+
+def test_a_first_phase_of_one_optimizer_is_one_step_before_the_first_interval():
+    found = cycles("G" * 300 + "DG" * 200)
+    assert found.per_step == pytest.approx((1, 1))
+    assert found.length_s[2:] == pytest.approx([0.2] * (len(found) - 2))
+    assert 199 <= len(found) <= 200
+
+
+def test_an_optimizer_of_an_earlier_phase_leads_nothing_later():
+    found = cycles("P" * 100 + "A" * 200)
+    assert len(found) == 200
+    assert found.per_step == (0.0, 1.0)
+
+
+def test_a_cycle_begins_with_the_optimizer_a_batch_is_loaded_for():
+    order = letters("G" * 50 + "DG" * 100)
+    loads = {place: {"batches": 1, "samples": 4} for place in range(50)}
+    loads |= {place: {"batches": 1, "samples": 4} for place in range(50, 250, 2)}
+    found = cycles_of(StepTable(records(order, marks=loads)))
+    assert found.batches[1:].tolist() == [1.0] * (len(found) - 1)
+    assert found.samples[1:].tolist() == [4.0] * (len(found) - 1)
+
+
+def test_a_given_number_of_optimizer_steps_overrides_all():
+    found = cycles_of(table(letters("DG" * 30)), optimizer_steps_per_step=4)
+    assert len(found) == 15
+    assert found.length_s[1:] == pytest.approx([0.4] * 14)
+
+
+def test_accumulation_that_varies_with_a_period_is_seen():
+    marks = {place: {"passes": 3 if place % 5 == 4 else 4} for place in range(100)}
+    assert cycles_of(table([0] * 100, marks=marks)).period == 5
+
+
+# --- steps left out by a gradient scaler ---
+
+
+def test_an_interval_with_steps_left_out_is_divided():
+    # Two left out and one that ran took 0.3 s.
+    apart_s = [0.1] * 20 + [0.3] + [0.1] * 20
+    found = cycles_of(table([0] * 41, apart_s, marks={20: {"skipped": 2}}))
+    assert found.steps.sum() == 43
+    assert found.length_s[20] == pytest.approx(0.1)
+    assert found.skipped == (2,)
+
+
+def test_a_cycle_left_out_as_a_whole_is_divided():
+    # Both of D and G were left out once: the cycle took 0.4 s instead of 0.2 s.
+    apart_s = [0.1] * 20 + [0.3] + [0.1] * 19
+    found = cycles_of(table(letters("DG" * 20), apart_s, marks={20: {"skipped": 2}}))
+    assert found.steps.tolist() == [1] * 10 + [2] + [1] * 8
+    assert found.length_s[10] == pytest.approx(0.2)
+
+
+def test_a_cycle_in_which_one_of_two_was_left_out_is_not_counted():
+    found = cycles(
+        "DG" * 10 + "G" + "DG" * 10,
+        marks={20: {"skipped": 1}},
+        each_s=[0.1] * 20 + [0.2] * 1 + [0.1] * 20,
+    )
+    assert np.isnan(found.length_s[9])
+    assert np.isfinite(found.length_s[1:9]).all()
+
+
+# --- clocks ---
+
+
+def test_the_gpus_own_clock_counts_where_it_is_known():
+    made = [{"device_s": 0.2 * place, "host_s": 7.0 + 0.01 * place} for place in range(40)]
+    found = cycles_of(table([0] * 40, marks=dict(enumerate(made))))
+    assert found.length_s[1:] == pytest.approx([0.2] * 39)
+    assert found.host_length_s[1:] == pytest.approx([0.01] * 39)
+    assert found.end_s[-1] == pytest.approx(7.39)
+
+
+def test_records_whose_time_on_the_gpu_is_to_come_are_not_used_until_it_comes():
+    made = records([0] * 20, gpu=True)
+    late = records([0] * 20)
+    told = StepTable([*made[:15], *late[15:]])
+    assert len(cycles_of(told)) == 15
+    told.extend(made[15:18])
+    assert len(told) == 20
+    assert len(cycles_of(told)) == 18
+
+
+def test_an_interval_with_records_missing_in_it_is_not_known():
+    made = records([0] * 20)
+    found = cycles_of(StepTable([*made[:8], *made[10:]]))
+    assert np.flatnonzero(np.isnan(found.length_s)).tolist() == [0, 8]
+
+
+def test_nothing_gives_nothing():
+    assert len(cycles_of(StepTable())) == 0
+    assert len(cycles_of(StepTable(), 3)) == 0
+    assert len(cycles_of(table([0, 0]), 3)) == 0
+
+
+# --- ranks ---
+
+
+def test_ranks_share_what_all_of_them_wait_for():
+    first = cycles_of(table([0] * 12, marks={5: {"saves": 1, "saved_s": 2.0}}))
+    second = cycles_of(table([0] * 10, marks={7: {"evaluated": True}}))
+    one, other = shared([first, second])
+    assert np.flatnonzero(one.evaluated).tolist() == [7]
+    assert np.flatnonzero(other.saves).tolist() == [5]
+    assert other.saved_s[5] == 2.0
+    assert (len(one), len(other)) == (12, 10)

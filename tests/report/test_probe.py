@@ -1,0 +1,270 @@
+"""A measurement, printed: made-up ones with round figures, whole and incomplete."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import replace
+
+import pytest
+from tests.measured import GPU, a_measurement, a_step, on_the_cpu, without_steps
+
+from outlay.measurement import (
+    Finding,
+    GpuSeen,
+    MachineSeen,
+    MemorySeen,
+    OptimizerSeen,
+    Pause,
+    Shares,
+)
+from outlay.report.console import Page
+from outlay.report.probe import print_probe
+from outlay.report.probe_figures import figures
+from outlay.report.probe_words import answer, ended, next_step, ran, to_finish, why_incomplete
+from outlay.report.sparkline import buckets, sparkline
+from outlay.units import GIB
+
+UNSEEN = a_measurement(
+    gpu_fraction=None, power=None, samples=(), memory=MemorySeen(), notes=("No driver was found.",)
+)
+ALL = {
+    "full": a_measurement(),
+    "cpu": on_the_cpu(),
+    "no steps": without_steps(),
+    "no driver": UNSEEN,
+    "unsteady": a_measurement(step=a_step(is_steady=False)),
+    "bare": without_steps(ending="finished", status=0, elapsed_s=0.0, notes=()),
+}
+
+
+def printed(measurement, width=80, **options):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        print_probe(Page(width), measurement, **options)
+    return out.getvalue()
+
+
+def rows(measurement):
+    return {what: (seen, how) for what, seen, how in figures(measurement)}
+
+
+def test_answer_comes_first_with_its_basis():
+    # 10 samples / 0.5 s; (0.51 - 0.49) / 2 / 0.5 = 2 %
+    assert answer(a_measurement()) == (
+        "0.500 s a step (± 2.0 % at 95 % confidence, by 100 steps after 10 of warm-up) · "
+        "20.0 samples/s · GPU 62 % · 18.0 of 24.0 GiB · 100 W"
+    )
+    assert printed(a_measurement(), 200).splitlines()[0] == answer(a_measurement())
+
+
+def test_samples_of_all_processes_count():
+    assert "160 samples/s" in answer(a_measurement(ranks=4, world_size=8))  # 8 x 20
+
+
+def test_what_ran_where_and_how_it_ended():
+    assert ran(a_measurement()) == (
+        "python train.py --batch-size 10 ran 2:00 min on 1x NVIDIA GeForce RTX 4090 with "
+        "torch 2.13.0; outlay stopped it."
+    )
+    two = MachineSeen(system="Linux", gpus=(GPU, GPU, GpuSeen(name="Tesla T4")))
+    many = a_measurement(machine=two, ranks=3, world_size=6, command=("python", "x" * 99))
+    assert "on 2x NVIDIA GeForce RTX 4090 + 1x Tesla T4 (3 of 6 processes are here)" in ran(many)
+    assert "x…  " not in ran(many)
+    assert "x… ran" in ran(many)
+    assert "(2 processes)" in ran(a_measurement(ranks=2, world_size=2))
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "words"),
+    [
+        ("finished", 0, "it ended by itself"),
+        ("failed", 3, "it failed with status 3"),
+        ("killed", -9, "it was killed by SIGKILL"),
+        ("killed", 137, "it was killed by SIGKILL"),
+        ("killed", 1, "it was killed"),
+        ("interrupted", 130, "you stopped it"),
+    ],
+)
+def test_endings(ending, status, words):
+    assert ended(a_measurement(ending=ending, status=status)) == words
+
+
+def test_figures_by_hand():
+    seen = rows(a_measurement())
+    assert seen["step, median"] == ("0.495 s", "a tenth under 0.480 s, a tenth over 0.530 s")
+    assert seen["evaluations"] == ("8.0 s", "2 times, 4.00 s each")
+    assert seen["waits for data"] == ("0.150 s", "30 % of a step")  # 0.3 x 0.5 s
+    assert seen["waits for Python"] == ("50.0 ms", "10 % of a step")
+    assert "waits for network" not in seen
+    assert seen["power"] == ("100 W", "at most 130 W; limit 450 W; GPUs alone")
+    # 100 W x 0.5 s = 50 J; 50 J / 10 samples x 1000 = 5 kJ
+    assert seen["energy"] == ("50.0 J", "a step; 5.00 kJ for 1,000 samples")
+    assert seen["memory used"][0] == "18.0 GiB"
+    assert seen["optimizer"] == ("AdamW", "21.3 M parameters, 1 a step")
+    assert seen["loss"] == ("1.25", "at step 200; 2.5 at step 1")
+
+
+def test_energy_is_of_this_machine_only():
+    # 50 J for the 4 x 10 samples that were trained here, of 80 on both machines
+    assert rows(a_measurement(ranks=4, world_size=8))["energy"][1].endswith(
+        "1.25 kJ for 1,000 samples"
+    )
+    assert rows(a_measurement(samples_per_step=None))["energy"] == ("50.0 J", "a step")
+
+
+def test_accumulation_and_scaler_are_told():
+    measurement = a_measurement(
+        samples_per_step=40.0,
+        passes_per_step=4.0,
+        world_size=2,
+        optimizers=(OptimizerSeen(name="Adam", parameters=900, per_step=2.0, skipped=3),),
+    )
+    assert rows(measurement)["batch"] == (
+        "10",
+        "samples of a pass, 4 passes a step, on 2 processes",
+    )
+    how = "900 parameters, 2 a step, 3 steps left out by the gradient scaler"
+    assert rows(measurement)["optimizer"] == ("Adam", how)
+
+
+def test_holder_its_evidence_and_its_cures():
+    said = printed(a_measurement())
+    assert "What holds it back: the input (steps wait for data)\n" in said
+    assert "  - Loader workers are 98 % busy.\n" in said
+    assert "  What usually helps:\n  - More workers: DataLoader(num_workers=8).\n" in said
+    # 0.6 of 40 bars
+    assert f"  computing           60 %  {'█' * 24}\n" in said
+    assert "waiting for other GPUs" not in said
+
+
+def test_checklist_marks_each_line():
+    said = printed(a_measurement())
+    assert "  ✔ ok       Loss finite         All 200 seen are finite.\n" in said
+    assert "  ! look     GPU busy" in said
+    assert "  ✘ bad      No throttling" in said
+    assert "  ? unknown  Disk not saturated" in said
+
+
+def test_time_and_cost():
+    said = printed(a_measurement(), 120)
+    # 120 s at $0.60 an hour
+    assert "This probe: $0.020 (2:00 min at $0.60 an hour)." in said
+    # 18 + 4995 + 400 s = 1.5 h, $0.90; 100 evaluations of 4 s = 400 s = 7 min
+    assert "All 10,000 steps from the start: 1.5 h (" in said
+    assert "$0.90" in said
+    assert "Of that 7 min are pauses" in said
+
+
+def test_total_steps_given_count_more_than_those_seen():
+    said = to_finish(a_measurement(pauses=(), price_usd_per_hour=None), 72_010)
+    # 18 s + 72,000 x 0.5 s
+    assert said[0].startswith("All 72,010 steps from the start: 10.0 h (9.9 h - 10.1 h).")
+    assert "No evaluation or checkpoint was seen; theirs would come on top." in said[0]
+
+
+def test_unknown_length_is_told_by_the_thousand():
+    said = to_finish(a_measurement(total_steps=None), None)
+    # 1000 x 0.5 s = 500 s, $0.0833 at $0.60 an hour
+    assert said == [
+        "Every 1,000 steps: 8 min, $0.083, pauses apart; how many there are was not seen."
+    ]
+
+
+def test_no_price_no_cost():
+    assert "$" not in printed(a_measurement(price_usd_per_hour=None))
+
+
+def test_unsteady_means_are_no_confident_figures():
+    measurement = ALL["unsteady"]
+    assert answer(measurement).startswith(
+        "About 0.500 s a step, not steady yet (most 0.480 s to 0.530 s, by 100 steps"
+    )
+    assert "95 %" not in printed(measurement)
+    assert any("Probe longer" in line for line in why_incomplete(measurement))
+
+
+def test_without_a_driver_the_missing_is_named():
+    assert answer(UNSEEN).endswith("· 20.0 samples/s")
+    assert why_incomplete(UNSEEN) == ["Not seen: GPU use, GPU memory, power. The notes say why."]
+    assert "- No driver was found." in printed(UNSEEN)
+    reserved = replace(UNSEEN, memory=MemorySeen(reserved_bytes=3.0 * GIB))
+    assert "3.0 of 24.0 GiB reserved" in answer(reserved)
+    assert why_incomplete(replace(reserved, notes=())) == ["Not seen: GPU use, power."]
+
+
+def test_on_the_cpu_nothing_of_a_gpu_is_missed():
+    measurement = on_the_cpu()
+    assert answer(measurement).endswith("20.0 samples/s · on the CPU · 2.0 GiB of host memory")
+    assert why_incomplete(measurement) == []
+    said = printed(measurement)
+    assert "on EPYC 9354" in said
+    assert "CPU use over 2:00 min: 90 % on average, 90 % at least" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "failed before its first step: its own output says why"),
+        ({"steps_seen": 3}, "failed after so few steps"),
+        ({"ending": "killed", "status": -9}, "where memory runs out: `dmesg` tells"),
+        ({"ending": "killed", "status": -15}, "The command was killed before its first step."),
+        ({"ending": "finished", "status": 0}, "without a step of a torch optimizer"),
+        ({"ending": "finished", "status": 0, "steps_seen": 2}, "give it more work"),
+        ({"ending": "stopped", "status": 0}, "--for 10m"),
+    ],
+)
+def test_no_step_time_says_what_was_seen_and_why(changes, words):
+    measurement = without_steps(**changes)
+    assert any(words in line for line in why_incomplete(measurement))
+    said = printed(measurement)
+    few = f"Only {changes.get('steps_seen')} training steps seen in 3 s: too few for a step time"
+    assert said.startswith(few if measurement.steps_seen else "No training step seen in 3 s\n")
+    assert "Carry it" not in said
+    assert "a step (" not in said
+    assert "- No NVIDIA driver was found" in said
+
+
+def test_failed_after_it_was_measured():
+    died = a_measurement(ending="failed", status=1)
+    assert why_incomplete(died) == [
+        "The figures are of what ran until then: it failed with status 1."
+    ]
+
+
+def test_what_to_do_next_names_the_file():
+    said = next_step(a_measurement(), "my probe.json")
+    assert said.startswith("Carry it to other GPUs: outlay predict 'my probe.json' --gpu")
+    assert next_step(a_measurement(), None).startswith("Keep it with --json OUT.json.")
+    assert "outlay plan probe.json" in printed(a_measurement(), 120, saved_as="probe.json")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("measurement", ALL.values(), ids=ALL)
+def test_fits_the_width_and_is_plain_in_pipes(measurement, width):
+    said = printed(measurement, width)
+    assert max(map(len, said.splitlines())) <= width
+    assert "\x1b" not in said
+    assert "None" not in said
+    assert "nan" not in said
+    assert not any(line != line.rstrip() for line in said.splitlines())
+
+
+def test_brackets_are_no_markup():
+    finding = Finding(holder="host", evidence=("[bold]x[/bold]",), cures=())
+    assert "[bold]x[/bold]" in printed(a_measurement(finding=finding, shares=Shares()))
+
+
+def test_pauses_of_every_kind_have_words():
+    kinds = ("evaluation", "checkpoint", "epoch start", "other")
+    pauses = tuple(Pause(kind=kind, times=1, total_s=2.0) for kind in kinds)
+    seen = rows(a_measurement(pauses=pauses))
+    for name in ("evaluations", "checkpoints", "new epochs", "other pauses"):
+        assert seen[name] == ("2.0 s", "1 time, 2.00 s each")
+
+
+def test_sparkline_has_a_bar_for_each_stretch():
+    # eight bars from 0 to 1: 0 is the first, 0.5 the fifth, 1 the last
+    assert sparkline([0.0, 0.5, 1.0, None, 1.5]) == "▁▅█·█"
+    assert buckets([(0.0, 1.0), (4.9, 3.0), (10.0, 5.0)], 10.0, 2) == [2.0, 5.0]
+    assert buckets([(1.0, 1.0)], 10.0, 3) == [1.0, None, None]
+    assert buckets([(0.0, 1.0)], 0.0, 1) == [1.0]
