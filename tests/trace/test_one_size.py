@@ -67,6 +67,13 @@ def test_the_profile_says_that_it_is_scaled():
     assert any("Recorded at batch size 8" in note for note in profile_of_step(a_step()).notes)
 
 
+def test_a_batch_size_that_the_shapes_do_not_have_is_said():
+    # 8 rows, but 7 samples were counted: nothing grows
+    profile = profile_of_step(replace(a_step(), batch_size=7))
+    assert any(note.startswith("0% of the step's arithmetic grows") for note in profile.notes)
+    assert profile.at(7).ops == a_step().ops
+
+
 def test_passes_of_one_step_grow_together():
     # two passes of 4: at a batch of 16, two passes of 8
     product, _ = profile_of_step(a_step(8, passes=2)).at(16).ops
