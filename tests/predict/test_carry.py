@@ -79,6 +79,18 @@ def test_another_gpu_gets_what_the_kernels_took_and_the_pauses_between():
     assert step.device_time_s == pytest.approx(0.2)
 
 
+def test_kernels_that_take_longer_fill_the_pauses():
+    # half the peak: 0.32 s of kernels hide 40 ms of pauses; on one a tenth slower 24 ms are left
+    seen = a_seen(0.2, busy_s=0.16, holder="gpu")
+    slow = a_gpu("Slow", architecture="Ada", peaks={"fp32": 5e12, "fp16": 50e12})
+    assert step_on(slow, seen).device_time_s == pytest.approx(0.32)
+    tenth = a_gpu("Tenth", architecture="Ada", peaks={"fp32": 1e13, "fp16": 100e12 / 1.1})
+    assert step_on(tenth, seen).device_time_s == pytest.approx(0.2)
+    # faster ones leave them as they are
+    fast = a_gpu("Fast", architecture="Ada", peaks={"fp32": 20e12, "fp16": 200e12})
+    assert step_on(fast, seen).device_time_s == pytest.approx(0.12)
+
+
 def test_ranges_are_narrower_than_without():
     def width(step):
         return step.step_time_s.high / step.step_time_s.low
@@ -191,11 +203,10 @@ def test_a_gpu_that_is_known_less_says_less_of_one_that_is_known_better():
     vague = a_gpu("Vague", architecture="Blackwell")
     calibration = a_calibration(error_on_Hopper=0.0, error_on_Blackwell=0.6)
     found = corrected(a_seen(0.16, gpu=vague, holder="gpu"), gpu=CARD, calibration=calibration)
-    # variances 0.3^2 + 0.6^2 = 0.45 and 0.09, of the ratio (0.5 x 0.6)^2 = 0.09:
-    # shared (0.45 + 0.09 - 0.09) / 2 = 0.225, but at most 0.99 of (0.45 x 0.09)^(1/2) = 0.1992
-    gain = 0.99 * math.sqrt(0.45 * 0.09) / (0.45 + 0.01)
+    # variances 0.3^2 + 0.6^2 = 0.45 and 0.09: they share 0.3^2
+    gain = 0.09 / (0.45 + 0.1**2)
     assert found.device == pytest.approx(2**gain)
-    assert found.error == pytest.approx(math.sqrt(0.09 - gain**2 * 0.46))
+    assert found.error == pytest.approx(math.sqrt(0.09 - gain * 0.09))
     # the other way round it is taken as it is
     back = corrected(a_seen(0.16, holder="gpu"), gpu=vague, calibration=calibration)
     assert back.device == pytest.approx(2.0)
@@ -206,7 +217,10 @@ def test_what_is_put_down_to_the_measured_gpu_is_at_most_its_own_error():
     # 0.1 each beside 0.3 of all: 10 times as long is another step than was traced
     found = corrected(a_seen(0.8, holder="gpu"), calibration=calibration)
     assert found.device == pytest.approx(10 * math.exp(-0.1))
-    assert found.error == pytest.approx(math.hypot(0.1, 0.05))
+    # each 0.3^2 + 0.1^2, shared 0.3^2 + 0.875 x 0.1^2; 0.1 of log 10 is held back
+    gain = 1 - 0.1 / math.log(10)
+    variance = 0.1 - 2 * gain * 0.09875 + gain**2 * (0.1 + 0.1**2)
+    assert found.error == pytest.approx(math.sqrt(variance))
 
 
 def test_two_gpus_are_joined_by_what_they_share_with_the_third():

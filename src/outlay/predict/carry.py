@@ -40,8 +40,6 @@ from outlay.trace.trace import Profile
 
 Array = NDArray[np.float64]
 _LEAST = 1e-9
-_MOST_ALIKE = 0.99
-"""The largest correlation between the errors of two GPUs."""
 _FAR = math.log(4)
 """Batch sizes this far apart, or further, say equally little of each other."""
 
@@ -99,6 +97,8 @@ class Told:
 
     device: float
     device_known: bool
+    busy_s: float
+    """What kernels took, or at most the whole step."""
     idle_s: float
     """What a step takes beside its kernels, where the GPU held it back."""
     host: float
@@ -140,6 +140,7 @@ def _told_once(
     return Told(
         device=within if busy_s is None else busy_s / device_s,
         device_known=busy_s is not None,
+        busy_s=seen.step_s if busy_s is None else busy_s,
         idle_s=seen.step_s - busy_s if of_gpu and busy_s is not None else 0.0,
         host=seen.step_s / host_s if of_host else min(seen.step_s / host_s, 1.0),
         host_known=of_host,
@@ -193,12 +194,19 @@ def _carried(
     else:
         errors = _Errors(device=device, own=own, calibration=calibration)
         shares, log, error = errors.joined([one.gpu for one, _ in used], logs, noise, asked.gpu)
+    learned = own.of(asked.gpu)
+    device_s = device.total_s * (learned.factor if learned else 1.0) * math.exp(log)
     return _Carried(
         device=math.exp(log),
-        idle_s=float(shares @ np.array([one.idle_s for _, one in used])),
+        idle_s=float(shares @ np.array([_left_idle_s(one, device_s) for _, one in used])),
         error=error,
         sources=tuple(one for one, _ in used),
     )
+
+
+def _left_idle_s(told: Told, device_s: float) -> float:
+    """What is left of pauses: kernels that take longer fill them, since the host goes on."""
+    return max(told.idle_s - max(device_s - told.busy_s, 0.0), 0.0)
 
 
 def _nearest(told: Sequence[tuple[Seen, Told]], batch_size: int) -> list[tuple[Seen, Told]]:
@@ -219,8 +227,9 @@ def _apart(seen: Seen, batch_size: int) -> float:
 class _Errors:
     """How far predictions of one step are off on different GPUs, and how that goes together.
 
-    Variances are those of a prediction alone; the ratio of two GPUs is known as well as the less
-    known of them, so that their errors have the covariance (T1^2 + T2^2 - ratio^2) / 2.
+    Variances are those of a prediction alone. Of the kernels' errors and of the GPUs' own, two GPUs
+    share so much that the ratio of two equally known ones is off by `doubt_kept` and `ratio_kept`
+    of them: a correlation of 1 - kept^2 / 2.
     """
 
     device: DeviceTime
@@ -245,7 +254,8 @@ class _Errors:
         held_back = whole - float(gains @ logs)
         most = float(shares @ np.array([self._own_error(gpu) for gpu in gpus]))
         if abs(held_back) > most:
-            held_back, gains = math.copysign(most, held_back), shares
+            held_back = math.copysign(most, held_back)
+            gains = shares * (1 - held_back / whole)
         variance = self._variance(target) - 2 * gains @ shared + gains @ joint @ gains
         return shares, whole - held_back, math.sqrt(max(float(variance), _LEAST))
 
@@ -257,15 +267,12 @@ class _Errors:
         return step_error(self.device, self.calibration) ** 2 + own**2
 
     def _covariance(self, one: Gpu, other: Gpu) -> float:
-        first, second = self._variance(one), self._variance(other)
         if one.name == other.name:
-            return first
+            return self._variance(one)
         number = self.calibration.number
-        less_known = max(self._own_error(one), self._own_error(other))
-        kept = number("doubt_kept") * self.device.doubt
-        ratio = kept**2 + (number("ratio_kept") * less_known) ** 2
-        most = _MOST_ALIKE * math.sqrt(first * second)
-        return min(max((first + second - ratio) / 2, 0.0), most)
+        shared = 1 - number("doubt_kept") ** 2 / 2, 1 - number("ratio_kept") ** 2 / 2
+        step = number("error_base") ** 2 + shared[0] * self.device.doubt**2
+        return step + shared[1] * self._own_error(one) * self._own_error(other)
 
 
 def _gains(joint: Array, shared: Array) -> Array:
