@@ -4,8 +4,8 @@
 
 Needs torch, torchvision and transformers. One process; what matters most comes first (Lambda's
 steps, then timm's image models in torch's usual order, then channels last), and nothing new is
-begun after `--budget-s` seconds. Each row is written as soon as it is there; steps that FILE has are
-left out.
+begun after `--budget-s` seconds. Each row is written as soon as it is there; steps that FILE has
+are left out.
 
 Every step: five to warm up, then three series of steps issued back to back between two CUDA events
 (median, least and most of the three), then one step under the profiler for the time in which
