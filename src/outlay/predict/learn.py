@@ -20,7 +20,7 @@ from outlay.chance import PERCENTILE_90
 from outlay.hardware import Gpu
 from outlay.measurement import Measurement
 from outlay.predict.calibration import Calibration
-from outlay.predict.carry import step_error, told_by
+from outlay.predict.carry import told_by
 from outlay.predict.compute import device_time
 from outlay.predict.experience import (
     NOTHING_LEARNED,
@@ -29,6 +29,7 @@ from outlay.predict.experience import (
     Seen,
     gpu_error,
 )
+from outlay.predict.joining import step_error
 from outlay.predict.seen import seen_in
 from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
