@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlay.probe.steady import has_drifted, mean_of, period_of, t95, warm_up_of
+from outlay.probe.steady import drift_of, mean_of, period_of, t95, warm_up_of
 
 RUNS = 300
 
@@ -117,10 +117,9 @@ def test_at_least_two_intervals_go_and_fewer_of_few():
 def test_a_slow_drift_is_seen_and_noise_is_not():
     random = np.random.default_rng(6)
     noise = random.normal(0, 0.01, 400)
-    assert has_drifted(1 + np.linspace(0, 0.1, 400) + noise)
-    assert not has_drifted(1 + noise)
-    # 1 % from half to half does not matter.
-    assert not has_drifted(1 + np.linspace(0, 0.02, 400) + noise / 100)
+    # From 0.025 above the start to 0.025 below the end: 5 % of 1.05.
+    assert drift_of(1 + np.linspace(0, 0.1, 400) + noise) == pytest.approx(0.05 / 1.05, rel=0.1)
+    assert drift_of(1 + noise) == 0
 
 
 def test_few_values_give_a_wide_interval():

@@ -4,9 +4,12 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.probe.made import letters, records, table
 
 from outlay.measurement import Pause
+from outlay.probe.records import OptimizerStep
 from outlay.probe.steps import StepsSeen, enough, steps_of
 from outlay.probe.table import StepTable
 
@@ -258,6 +261,21 @@ def test_a_drift_is_never_enough():
     assert looks(np.linspace(0.1, 0.4, 300), 10, 0.02) is None
 
 
+def test_a_gpu_that_gets_warm_is_waited_for():
+    # 8 % faster at first, and e times nearer to its pace every 40 steps.
+    for seed in range(5):
+        warming = 1 - 0.08 * np.exp(-np.arange(1000) / 40)
+        seen = looks(noisy(1000, mean_s=0.2, spread=0.003, seed=seed) * warming, 5, 0.02)
+        assert seen.step.mean_s == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_longer_look_can_be_asked_for():
+    made = table([0] * 60, noisy(60, spread=0.001))
+    seen, before = steps_of([made]), steps_of([table([0] * 50, noisy(50, spread=0.001))])
+    assert enough(seen, before, 0.02)
+    assert not enough(seen, before, 0.02, seconds=10)
+
+
 def test_a_look_at_many_records_is_quick():
     told = table([0] * 100_000, noisy(100_000), gpu=True, batches=1, samples=8)
     steps_of([told])
@@ -266,3 +284,42 @@ def test_a_look_at_many_records_is_quick():
         steps_of([told])
     # 20 ms here; the rest is for slower machines.
     assert (time.process_time() - began) / 3 < 0.15
+
+
+# --- anything at all ---
+
+some_records = st.lists(
+    st.fixed_dictionaries(
+        {
+            "optimizer": st.integers(0, 3),
+            "took_s": st.sampled_from([0.0, 0.001, 0.1, 0.1, 0.1, 5.0]),
+            "skipped": st.integers(0, 3),
+            "passes": st.integers(0, 2),
+            "batches": st.integers(0, 2),
+            "samples": st.none() | st.integers(0, 9),
+            "evaluated": st.booleans(),
+            "saves": st.integers(0, 1),
+            "saved_s": st.floats(0, 1),
+            "new_epoch": st.booleans(),
+            "on_gpu": st.booleans(),
+        }
+    ),
+    max_size=60,
+)
+
+
+@given(some_records, st.none() | st.integers(1, 3))
+@settings(deadline=None, max_examples=200)
+def test_whatever_is_told_gives_figures_that_agree(told, each):
+    now_s, made = 10.0, []
+    for number, one in enumerate(told, 1):
+        now_s += one.pop("took_s")
+        device_s = now_s if one.pop("on_gpu") else None
+        made.append(OptimizerStep(number=number, host_s=now_s, device_s=device_s, **one))
+    seen = steps_of([StepTable(made)], started_s=9.0, optimizer_steps_per_step=each)
+    assert all(pause.times > 0 and pause.total_s >= 0 for pause in seen.pauses)
+    if seen.step is not None:
+        assert 0 <= seen.step.low_s <= seen.step.mean_s <= seen.step.high_s
+        assert 1 <= seen.step.steps <= seen.steps_seen
+        assert seen.warm_up_s >= 0
+        assert seen.steady_from_s <= seen.steady_until_s

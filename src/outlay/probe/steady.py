@@ -56,8 +56,8 @@ class Mean:
 
     @property
     def precision(self) -> float:
-        """Half the confidence interval over the mean."""
-        return (self.high_s - self.low_s) / 2 / self.mean_s
+        """Half the confidence interval over the mean; infinite where that is nothing."""
+        return (self.high_s - self.low_s) / 2 / self.mean_s if self.mean_s > 0 else math.inf
 
 
 def warm_up_of(intervals_s: Floats) -> tuple[int, bool]:
@@ -105,16 +105,18 @@ def _differ(values: Floats, cut: int) -> bool:
     return bool(abs(before - after) > DRIFT * after)
 
 
-def has_drifted(intervals_s: Floats, period: int = 1) -> bool:
-    """Whether the later half differs from the earlier by over 2 % and by more than its noise."""
+def drift_of(intervals_s: Floats, period: int = 1) -> float:
+    """How far the later half is from the earlier over the mean; 0 where that may be noise."""
     means = _means(intervals_s, _batch_length(intervals_s, period))
     half = len(means) // 2
     if half < 2:
-        return False
+        return 0.0
     early, late = means[:half], means[-half:]
     apart = abs(float(late.mean() - early.mean()))
     noise = math.sqrt((early.var(ddof=1) + late.var(ddof=1)) / half)
-    return apart > DRIFT * abs(float(means.mean())) and apart > 1.3 * t95(2 * half - 2) * noise
+    # A third more than 95 % asks for: it is looked at again and again.
+    is_real = apart > 1.3 * t95(2 * half - 2) * noise
+    return apart / abs(float(means.mean())) if is_real else 0.0
 
 
 def mean_of(intervals_s: Floats, period: int = 1) -> Mean:
