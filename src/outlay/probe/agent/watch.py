@@ -119,6 +119,8 @@ class Watch:
         ]
         self._undo += [handle.remove for handle in handles]
         if self.channel.is_shared:
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._forked)
             after_import("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
         count_batches(self)
         self._wrap(torch.autograd, "backward", self._counted_backward)
@@ -134,6 +136,17 @@ class Watch:
             ):
                 after_import(name, functools.partial(self._wrap_in, function))
         self.device.install(self)
+
+    def _forked(self) -> None:
+        """Begin anew in a forked process: a loader's worker, or one that trains itself."""
+        self._pid = os.getpid()
+        self.channel.forked()
+        self.since.clear()
+        self.steps = 0
+        self.optimizers.clear()
+        self._running.clear()
+        self._batch_hook = self._phases = self._leaving = self.recorder = None
+        self.has_said_last = False
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
@@ -292,20 +305,30 @@ class Watch:
             {
                 "pid": os.getpid(),
                 "argv": sys.argv,
-                "rank": int(environ.get("RANK", 0) or 0),
                 "local_rank": int(environ.get("LOCAL_RANK", 0) or 0),
-                "world_size": int(environ.get("WORLD_SIZE", 1) or 1),
+                **self._rank(),
                 "python": platform.python_version(),
                 "torch": str(self.torch.__version__),
                 **self.device.introduced(_first_parameter(optimizer)),
             },
         )
 
+    def _rank(self) -> dict[str, int]:
+        """Which of how many: as torch has it, or as the launcher set it."""
+        group = getattr(self.torch, "distributed", None)
+        if group is not None and group.is_available() and group.is_initialized():
+            return {"rank": int(group.get_rank()), "world_size": int(group.get_world_size())}
+        environ = os.environ
+        return {
+            "rank": int(environ.get("RANK", 0) or 0),
+            "world_size": int(environ.get("WORLD_SIZE", 1) or 1),
+        }
+
     def _at_exit(self) -> None:
         """Tell the rest, where the script ends by itself."""
         from .ending import last_words
 
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and self.steps:
             last_words(self)
 
     def _meet(self, optimizer: Any) -> int:
