@@ -97,14 +97,16 @@ class FileChannel(Channel):
         self._file, self._flushed_s = -1, 0.0
 
     def flush(self) -> None:
-        """Write what is pending."""
-        if self._file < 0:
-            path = os.path.join(self.folder, f"{os.getpid()}.lines")  # noqa: PTH118
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if self._pending:
-            data = b"\n".join(self._pending) + b"\n"
-            self._pending.clear()
+        """Write what is pending; where that fails (a full disk), the script must not notice."""
+        data = b"".join([line + b"\n" for line in self._pending])
+        self._pending.clear()
+        try:
+            if self._file < 0:
+                path = os.path.join(self.folder, f"{os.getpid()}.lines")  # noqa: PTH118
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.write(self._file, data)
+        except OSError as error:
+            complain(error)
 
     def reads(self) -> Asked:
         """What is asked for now."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
+import itertools
 import time
 import weakref
 from typing import Any
 
-_told: weakref.WeakSet[Any] = weakref.WeakSet()
+from .channel import complain
+
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_count = itertools.count(1)
+_TOLD = 20
+"""Loaders of which is told: a script may make one for each epoch."""
 _DEEP = 4
 
 
@@ -25,18 +30,37 @@ def count_batches(watch: Any) -> None:
 def _started(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
-        watch.since.new_epoch = True
         before_s = time.perf_counter()
         iterator = original(self)
         watch.since.wait_s += time.perf_counter() - before_s
-        with contextlib.suppress(AttributeError):
-            iterator._outlay_batch_size = self.batch_size
-        if self not in _told:
-            _told.add(self)
-            _introduce(watch, self)
+        try:
+            _note_start(watch, self, iterator)
+        except Exception as error:
+            complain(error)
         return iterator
 
     return __iter__
+
+
+def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
+    number = _numbers.get(loader)
+    if number is None:
+        number = _numbers[loader] = next(_count)
+        if number <= _TOLD:
+            _introduce(watch, loader)
+    if number in watch.loaders or not _is_evaluating(watch):
+        watch.since.new_epoch = True
+    iterator._outlay_batch_size = loader.batch_size
+    iterator._outlay_number = number
+
+
+def _is_evaluating(watch: Any) -> bool:
+    """Whether a module has been in evaluation mode since the last step, and still is.
+
+    A loader that is started then begins no epoch, unless it is known to be trained on.
+    """
+    module = watch.evaluating() if watch.since.evaluated and watch.evaluating else None
+    return module is not None and not module.training
 
 
 def _introduce(watch: Any, loader: Any) -> None:
@@ -71,6 +95,7 @@ def _waited(watch: Any, original: Any) -> Any:
             if recorder is not None:
                 recorder.paused -= 1
         since.batches += 1
+        since.loader = getattr(self, "_outlay_number", 0)
         since.samples += samples_in(watch.torch, batch, getattr(self, "_outlay_batch_size", None))
         return batch
 

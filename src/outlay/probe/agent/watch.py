@@ -35,6 +35,7 @@ class Since:
     __slots__ = (
         "batches",
         "evaluated",
+        "loader",
         "new_epoch",
         "passes",
         "samples",
@@ -51,6 +52,7 @@ class Since:
         """Begin anew."""
         self.batches = 0
         self.evaluated = False
+        self.loader = 0
         self.new_epoch = False
         self.passes = 0
         self.samples = 0
@@ -86,6 +88,12 @@ class Watch:
         self.channel = channel
         self.since = Since()
         self.steps = 0
+        self.skipped = 0
+        """Steps that a gradient scaler left out, in all."""
+        self.loaders: set[int] = set()
+        """Those whose batches are trained on, by their numbers."""
+        self.evaluating: weakref.ref[Any] | None = None
+        """The module that was last put into evaluation mode."""
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.device = Device(torch, channel)
         self.is_off = False
@@ -201,11 +209,13 @@ class Watch:
         result = original(scaler, optimizer, *args, **kwargs)
         if self.steps == before and not self._running:
             self.since.skipped += 1
+            self.skipped += 1
         return result
 
     def _counted_eval(self, original: Any, module: Any) -> Any:
         if module.training:
             self.since.evaluated = True
+            self.evaluating = weakref.ref(module)
         return original(module)
 
     def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -258,6 +268,8 @@ class Watch:
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
+        if self.since.loader:
+            self.loaders.add(self.since.loader)
         if self.steps <= _BATCH_LOOKED_FOR:
             self._look_for_batch()
         self.since.clear()
