@@ -11,7 +11,7 @@ model = torch.compile(torch.nn.Linear(32, 16), backend=sys.argv[2])
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 
 
-@torch.compile(backend=sys.argv[2], fullgraph=sys.argv[3:] == ["fullgraph"])
+@torch.compile(backend=sys.argv[2])
 def update():
     optimizer.step()
 

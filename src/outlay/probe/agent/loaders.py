@@ -11,6 +11,7 @@ from typing import Any
 
 from .channel import complain
 
+_loaders: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _count = itertools.count(1)
 _TOLD = 20
@@ -46,21 +47,24 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
-        if number <= _TOLD:
-            _introduce(watch, loader)
-    if number in watch.loaders or not _is_evaluating(watch):
-        watch.since.new_epoch = True
+        _loaders[number] = loader
+    watch.since.started = (*watch.since.started, number)
     iterator._outlay_batch_size = loader.batch_size
     iterator._outlay_number = number
 
 
-def _is_evaluating(watch: Any) -> bool:
-    """Whether a module has been in evaluation mode since the last step, and still is.
+def begins_epoch(watch: Any) -> bool:
+    """Whether a loader that is trained on was started since the last step.
 
-    A loader that is started then begins no epoch, unless it is known to be trained on.
+    The one that was asked last before a step is; those of an evaluation were asked before it.
     """
-    module = watch.evaluating() if watch.since.evaluated and watch.evaluating else None
-    return module is not None and not module.training
+    number = watch.since.loader
+    if number and number not in watch.loaders:
+        watch.loaders.add(number)
+        loader = _loaders.get(number)
+        if loader is not None and len(watch.loaders) <= _TOLD:
+            _introduce(watch, loader)
+    return any(started in watch.loaders for started in watch.since.started)
 
 
 def _introduce(watch: Any, loader: Any) -> None:
@@ -92,10 +96,10 @@ def _waited(watch: Any, original: Any) -> Any:
             batch = original(self)
         finally:
             since.wait_s += clock() - before_s
+            since.loader = getattr(self, "_outlay_number", 0)
             if recorder is not None:
                 recorder.paused -= 1
         since.batches += 1
-        since.loader = getattr(self, "_outlay_number", 0)
         since.samples += samples_in(watch.torch, batch, getattr(self, "_outlay_batch_size", None))
         return batch
 

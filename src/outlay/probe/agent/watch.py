@@ -21,7 +21,7 @@ from typing import Any
 from .channel import Channel, complain
 from .device import Device
 from .imports import after_import
-from .loaders import count_batches
+from .loaders import begins_epoch, count_batches
 
 _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
@@ -42,6 +42,7 @@ class Since:
         "saved_s",
         "saves",
         "skipped",
+        "started",
         "wait_s",
     )
 
@@ -59,6 +60,7 @@ class Since:
         self.saved_s = 0.0
         self.saves = 0
         self.skipped = 0
+        self.started: tuple[int, ...] = ()
         self.wait_s = 0.0
 
     def line(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> bytes:
@@ -92,8 +94,6 @@ class Watch:
         """Steps that a gradient scaler left out, in all."""
         self.loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
-        self.evaluating: weakref.ref[Any] | None = None
-        """The module that was last put into evaluation mode."""
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.device = Device(torch, channel)
         self.is_off = False
@@ -215,7 +215,6 @@ class Watch:
     def _counted_eval(self, original: Any, module: Any) -> Any:
         if module.training:
             self.since.evaluated = True
-            self.evaluating = weakref.ref(module)
         return original(module)
 
     def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -262,14 +261,13 @@ class Watch:
         number = self.optimizers.get(optimizer)
         if number is None:
             number = self._meet(optimizer)
+        self.since.new_epoch = begins_epoch(self)
         self.channel.tell(self.since.line(self.steps, number, now_s, cpu_s - self._cpu_s))
         self._cpu_s = cpu_s
         self.device.mark(self.steps)
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
-        if self.since.loader:
-            self.loaders.add(self.since.loader)
         if self.steps <= _BATCH_LOOKED_FOR:
             self._look_for_batch()
         self.since.clear()
