@@ -33,9 +33,15 @@ class Net(lightning.LightningModule):
 
 data = torch.utils.data.TensorDataset(torch.ones(4000, 32))
 lightning.Trainer(
-    accelerator="cpu", max_epochs=1000, accumulate_grad_batches=2, val_check_interval=60,
-    limit_val_batches=10, logger=False, default_root_dir=sys.argv[2],
-    enable_progress_bar=False, enable_model_summary=False,
+    accelerator="cpu",
+    max_epochs=1000,
+    accumulate_grad_batches=2,
+    val_check_interval=60,
+    limit_val_batches=10,
+    logger=False,
+    default_root_dir=sys.argv[2],
+    enable_progress_bar=False,
+    enable_model_summary=False,
 ).fit(
     Net(),
     torch.utils.data.DataLoader(data, batch_size=8),

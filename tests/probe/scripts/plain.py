@@ -24,7 +24,10 @@ def main():
     model = torch.nn.Linear(32, 16)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
     loader = torch.utils.data.DataLoader(
-        Numbers(), batch_size=8, num_workers=workers, multiprocessing_context=method,
+        Numbers(),
+        batch_size=8,
+        num_workers=workers,
+        multiprocessing_context=method,
         persistent_workers=workers > 0,
     )
     done = 0

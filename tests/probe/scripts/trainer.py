@@ -36,8 +36,15 @@ class Data(torch.utils.data.Dataset):
 transformers.Trainer(
     Net(),
     transformers.TrainingArguments(
-        sys.argv[2], use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=2,
-        report_to=[], disable_tqdm=True, save_strategy="no", max_steps=100_000, learning_rate=1e-6,
+        sys.argv[2],
+        use_cpu=True,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=2,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+        max_steps=100_000,
+        learning_rate=1e-6,
         logging_strategy="no",
     ),
     train_dataset=Data(),
