@@ -2,7 +2,7 @@
 
 import sys
 
-import transformers  # noqa: I001
+import transformers
 import own_clock
 import torch
 
