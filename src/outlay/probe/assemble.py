@@ -96,7 +96,10 @@ def measurement_of(
     profile, why = profile_from(plain, told)
     plain = replace(plain, profile=profile)
     notes = [*_notes(plain, told, everyone, circumstances), *why]
-    return replace(judged(plain, seen, told), notes=tuple(notes))
+    window = _window(seen, circumstances.started_s)
+    steady = samples if window is None else _within(samples, window)
+    verdict = judged(plain, seen, told, steady, of_a_step(told, seen, "exchange_s"))
+    return replace(verdict, notes=tuple(notes))
 
 
 # Parts

@@ -3,12 +3,127 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from outlay.measurement import Measurement
+from outlay.measurement import Measurement, Sample
+from outlay.probe.checks import Watched, checks_of
+from outlay.probe.finding import finding_of, shares_of
 from outlay.probe.listen import Told
+from outlay.probe.observed import LoaderSeen, Observed
 from outlay.probe.steps import StepsSeen
+from outlay.trace.trace import Profile
+
+_MOSTLY = 0.5
 
 
-def judged(measurement: Measurement, seen: StepsSeen, told: Sequence[Told]) -> Measurement:  # noqa: ARG001
-    """The measurement with shares, finding and checks."""
-    return measurement
+def judged(
+    measurement: Measurement,
+    seen: StepsSeen,
+    told: Sequence[Told],
+    samples: Sequence[Sample],
+    exchange_s: float | None,
+) -> Measurement:
+    """The measurement with shares, finding and checks; `samples` are of the steady state."""
+    observed = _observed(measurement, seen, told, samples, exchange_s)
+    if observed is not None:
+        measurement = replace(measurement, shares=shares_of(observed), finding=finding_of(observed))
+    gpus = measurement.machine.gpus
+    watched = Watched(
+        device=measurement.device,
+        step=measurement.step,
+        gpu_fraction=measurement.gpu_fraction,
+        shares=measurement.shares,
+        losses=measurement.losses,
+        samples=samples,
+        memory=measurement.memory,
+        gpu_memory_bytes=max((gpu.memory_bytes or 0.0 for gpu in gpus), default=0.0) or None,
+        ram_bytes=measurement.machine.ram_bytes,
+        rank_means_s=seen.rank_means_s,
+    )
+    if not measurement.steps_seen:
+        return measurement
+    return replace(measurement, checks=checks_of(watched))
+
+
+def _observed(
+    measurement: Measurement,
+    seen: StepsSeen,
+    told: Sequence[Told],
+    samples: Sequence[Sample],
+    exchange_s: float | None,
+) -> Observed | None:
+    step, device = measurement.step, measurement.device
+    if step is None or device is None:
+        return None
+    return Observed(
+        step_s=step.mean_s,
+        device=device,
+        busy_s=measurement.busy_s,
+        exchange_s=exchange_s,
+        gpu_fraction=measurement.gpu_fraction,
+        wait_s=seen.wait_s,
+        cpus=seen.cpus,
+        ranks=max(measurement.ranks, 1),
+        cpu_threads=measurement.machine.cpu_threads,
+        loader=_loader(told),
+        read_bytes_per_s=_mean([sample.read_bytes_per_s for sample in samples]),
+        disk_fraction=_mean([sample.disk_fraction for sample in samples]),
+        memory_fraction=_memory_fraction(measurement),
+        is_full_precision=_is_full_precision(measurement.profile),
+        is_compiled=_is_compiled(told),
+        slowed_by=_slowed_by(samples),
+    )
+
+
+def _loader(told: Sequence[Told]) -> LoaderSeen | None:
+    """The one that was met first: the training data's."""
+    met = [one for process in told for one in process.lists.get("loader", [])]
+    if not met:
+        return None
+    first = met[0]
+    return LoaderSeen(
+        num_workers=first["workers"],
+        pin_memory=first["pin_memory"],
+        persistent_workers=first["persistent_workers"],
+    )
+
+
+def _memory_fraction(measurement: Measurement) -> float | None:
+    memory = measurement.memory
+    limit = memory.limit_bytes or memory.available_bytes
+    if memory.reserved_bytes is None or not limit:
+        return None
+    return memory.reserved_bytes / limit
+
+
+def _is_full_precision(profile: Profile | None) -> bool | None:
+    """Whether most of the arithmetic of products is in fp32."""
+    if profile is None:
+        return None
+    flops = {"full": 0.0, "half": 0.0}
+    size = min(profile.memory)
+    for op in profile.at(size, shapes=False).ops:
+        if op.kind in ("gemm", "conv", "attention", "rnn"):
+            full = op.precision in ("fp32", "tf32", "fp64")
+            flops["full" if full else "half"] += op.flops * op.count
+    return flops["full"] > flops["half"]
+
+
+def _is_compiled(told: Sequence[Told]) -> bool | None:
+    known = [one.facts["compiled"]["frames"] for one in told if "compiled" in one.facts]
+    return any(known) if known else None
+
+
+def _slowed_by(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Reasons that held for most of the time."""
+    reasons = {reason for sample in samples for reason in sample.slowed_by}
+    return tuple(
+        reason
+        for reason in sorted(reasons)
+        if sum(reason in sample.slowed_by for sample in samples) > _MOSTLY * len(samples)
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -54,6 +54,11 @@ class Mean:
     steps: int
     """Counted: the last ones, a whole number of batches."""
 
+    @property
+    def precision(self) -> float:
+        """Half the confidence interval over the mean; infinite where that is nothing."""
+        return (self.high_s - self.low_s) / 2 / self.mean_s if self.mean_s > 0 else math.inf
+
 
 def warm_up_of(intervals_s: Floats) -> tuple[int, bool]:
     """How many intervals to leave out at the start, and whether the rest has settled."""
@@ -62,12 +67,12 @@ def warm_up_of(intervals_s: Floats) -> tuple[int, bool]:
     if count < 6:
         return least, False
     smooth, block = _smooth(intervals_s)
-    dropped = _least_error(smooth, len(smooth) // 2)
-    settled = not _is_at_the_edge(smooth, dropped)
-    if not settled:
-        # What there is then: the best cut further on, with a fifth of all left.
-        dropped = _least_error(smooth, len(smooth) * 4 // 5)
-    return max(least, dropped * block), settled
+    error = _errors(smooth)
+    half = int(np.argmin(error[: len(smooth) // 2 + 1]))
+    beyond = int(np.argmin(error[: max(len(smooth) - _BLOCK, len(smooth) // 2) + 1]))
+    # A cut in the later half is chance as a rule, but not where all was different before.
+    settled = beyond == half or error[beyond] > error[half] / 10 or not _differ(smooth, beyond)
+    return max(least, (half if settled else beyond) * block), settled
 
 
 def _smooth(values: Floats) -> tuple[Floats, int]:
@@ -81,35 +86,37 @@ def _smooth(values: Floats) -> tuple[Floats, int]:
     return np.median(whole.reshape(-1, block), axis=1), block
 
 
-def _least_error(values: Floats, most: int) -> int:
-    """How many to leave out, up to `most`, for the smallest standard error of the mean."""
+def _errors(values: Floats) -> Floats:
+    """The squared standard error of the mean of what is left, by how many are left out."""
     centred = values - np.median(values)
     left = np.arange(len(values), 0, -1)
     total = np.cumsum(centred[::-1])[::-1]
     squares = np.cumsum(centred[::-1] ** 2)[::-1]
-    error = (squares - total**2 / left) / left.astype(float) ** 2
-    return int(np.argmin(error[: most + 1]))
+    # What rounding leaves of nothing is nothing: equal values need no cut.
+    error: Floats = np.maximum(squares - total**2 / left, 1e-12 * squares[0]) / left**2.0
+    return error
 
 
-def _is_at_the_edge(values: Floats, dropped: int) -> bool:
-    """Whether the cut wants to go beyond the half, with what lies before it truly different."""
-    half = len(values) // 2
-    if dropped < 0.9 * half:
+def _differ(values: Floats, cut: int) -> bool:
+    """Whether what lies right before a cut is truly different from what follows."""
+    if not cut:
         return False
-    before, after = np.median(values[half // 2 : half]), np.median(values[half:])
+    before, after = np.median(values[cut // 2 : cut]), np.median(values[cut:])
     return bool(abs(before - after) > DRIFT * after)
 
 
-def has_drifted(intervals_s: Floats, period: int = 1) -> bool:
-    """Whether the later half differs from the earlier by over 2 % and by more than its noise."""
+def drift_of(intervals_s: Floats, period: int = 1) -> float:
+    """How far the later half is from the earlier over the mean; 0 where that may be noise."""
     means = _means(intervals_s, _batch_length(intervals_s, period))
     half = len(means) // 2
     if half < 2:
-        return False
+        return 0.0
     early, late = means[:half], means[-half:]
     apart = abs(float(late.mean() - early.mean()))
     noise = math.sqrt((early.var(ddof=1) + late.var(ddof=1)) / half)
-    return apart > DRIFT * abs(float(means.mean())) and apart > 1.3 * t95(2 * half - 2) * noise
+    # A third more than 95 % asks for: it is looked at again and again.
+    is_real = apart > 1.3 * t95(2 * half - 2) * noise
+    return apart / abs(float(means.mean())) if is_real else 0.0
 
 
 def mean_of(intervals_s: Floats, period: int = 1) -> Mean:

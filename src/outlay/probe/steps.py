@@ -16,7 +16,7 @@ import numpy as np
 from outlay.measurement import Pause, StepTime
 from outlay.probe.cycles import Cycles, cycles_of, shared
 from outlay.probe.pauses import Told, are_stalls, pauses_of, told_apart
-from outlay.probe.steady import LEAST_BATCHES, has_drifted, mean_of, period_of, warm_up_of
+from outlay.probe.steady import DRIFT, LEAST_BATCHES, Mean, drift_of, mean_of, period_of, warm_up_of
 from outlay.probe.table import Floats, Indices, StepTable
 
 STEPS_ENOUGH = 20
@@ -26,6 +26,9 @@ FEWER_STEPS_ENOUGH = 10
 LONG_S = 60.0
 """From so many seconds of steady state on, fewer steps are enough: each is an average itself."""
 PERIODS_ENOUGH = 4
+DRIFT_LEFT = 0.003
+"""Of the mean: what still drifts by more, and by more than a quarter of the wanted precision, has
+about as much to come, as with a GPU that gets warm."""
 _MOSTLY = 0.9
 
 
@@ -48,6 +51,10 @@ class StepsSeen:
     """Steps after which the order of optimizers and passes repeats."""
     batches: int = 0
     """Independent means that the confidence interval rests on."""
+    earlier_precision: float | None = None
+    """Of the mean of the first three quarters of the same steady state."""
+    drift: float = 0.0
+    """How far its later half is from its earlier, over the mean; 0 where that may be noise."""
     samples_per_step: float | None = None
     passes_per_step: float | None = None
     steps_per_epoch: float | None = None
@@ -72,9 +79,12 @@ class _Rank:
     steady: Indices
     """Cycles whose intervals count."""
     stalls: Indices
-    period: int
-    batches: int
-    step: StepTime | None
+    """Cycles that were left out of it as outliers."""
+    period: int = 1
+    batches: int = 0
+    drift: float = 0.0
+    step: StepTime | None = None
+    earlier_precision: float | None = None
 
 
 def steps_of(
@@ -113,36 +123,38 @@ def _rank_of(cycles: Cycles) -> _Rank:
     dropped, settled = warm_up_of(cycles.length_s[plain])
     kept = plain[dropped:]
     stalled = are_stalls(cycles.length_s[kept])
-    steady, stalls = kept[~stalled], kept[stalled]
+    steady = kept[~stalled]
+    rank = _Rank(cycles=cycles, told=told, steady=steady, stalls=kept[stalled])
     # A cycle in which steps were left out stands for all of them.
     values_s = np.repeat(cycles.length_s[steady], cycles.steps[steady])
-    if len(plain) < 2 or not len(values_s):
-        return _Rank(
-            cycles=cycles, told=told, steady=steady, stalls=stalls, period=1, batches=0, step=None
-        )
+    if len(plain) < 2 or not values_s.any():
+        return rank
     period = period_of(values_s, cycles.period)
     mean = mean_of(values_s, period)
-    counted_s = values_s[-mean.steps :]
-    low, middle, high = (float(value) for value in np.percentile(counted_s, [10, 50, 90]))
-    step = StepTime(
+    drift = drift_of(values_s, period)
+    is_steady = settled and mean.steps >= 3 and drift <= DRIFT
+    return replace(
+        rank,
+        period=max(period, cycles.period),
+        batches=mean.batches,
+        drift=drift,
+        step=_step_time(mean, values_s, int(cycles.steps[: steady[0]].sum()), is_steady),
+        earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
+    )
+
+
+def _step_time(mean: Mean, values_s: Floats, warm_up_steps: int, is_steady: bool) -> StepTime:
+    low, middle, high = np.percentile(values_s[-mean.steps :], [10, 50, 90])
+    return StepTime(
         mean_s=mean.mean_s,
         low_s=mean.low_s,
         high_s=mean.high_s,
-        median_s=middle,
-        p10_s=low,
-        p90_s=high,
+        median_s=float(middle),
+        p10_s=float(low),
+        p90_s=float(high),
         steps=mean.steps,
-        warm_up_steps=int(cycles.steps[: steady[0]].sum()),
-        is_steady=settled and mean.steps >= 3 and not has_drifted(values_s, period),
-    )
-    return _Rank(
-        cycles=cycles,
-        told=told,
-        steady=steady,
-        stalls=stalls,
-        period=max(period, cycles.period),
-        batches=mean.batches,
-        step=step,
+        warm_up_steps=warm_up_steps,
+        is_steady=is_steady,
     )
 
 
@@ -160,6 +172,8 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         period=rank.period,
         pattern=cycles.period,
         batches=rank.batches,
+        earlier_precision=rank.earlier_precision,
+        drift=rank.drift,
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),
         steps_per_epoch=_steps_per_epoch(cycles),
@@ -223,8 +237,14 @@ def _steps_per_epoch(cycles: Cycles) -> float | None:
     return float(np.median(np.diff(reached[chosen])))
 
 
-def enough(seen: StepsSeen, before: StepsSeen | None, precision: float) -> bool:
-    """Whether two looks in a row show the mean as well known as wanted.
+def enough(
+    seen: StepsSeen,
+    before: StepsSeen | None,
+    precision: float,
+    *,
+    seconds: float = SECONDS_ENOUGH,
+) -> bool:
+    """Whether two looks in a row show the mean as well known as wanted, after some seconds of it.
 
     One look alone stops too early too often: it takes the first time that chance makes the
     variance small. The second must have seen more, and both rest on ten batches and on whole
@@ -234,15 +254,18 @@ def enough(seen: StepsSeen, before: StepsSeen | None, precision: float) -> bool:
         return False
     if seen.step.steps <= before.step.steps:
         return False
-    return _is_precise(seen, precision) and _is_precise(before, precision)
+    return all(_is_precise(look, precision, seconds) for look in (before, seen))
 
 
-def _is_precise(seen: StepsSeen, precision: float) -> bool:
+def _is_precise(seen: StepsSeen, precision: float, seconds: float) -> bool:
     step = seen.step
-    if step is None or not step.is_steady or step.precision > precision:
+    earlier = seen.earlier_precision
+    if step is None or earlier is None or not step.is_steady:
+        return False
+    if max(step.precision, earlier) > precision or seen.drift > max(precision / 4, DRIFT_LEFT):
         return False
     counted_s = step.mean_s * step.steps
-    many = step.steps >= STEPS_ENOUGH and counted_s >= SECONDS_ENOUGH
+    many = step.steps >= STEPS_ENOUGH and counted_s >= seconds
     long = step.steps >= FEWER_STEPS_ENOUGH and counted_s >= LONG_S
     pattern = step.steps >= PERIODS_ENOUGH * seen.period
     return (many or long) and pattern and seen.batches >= LEAST_BATCHES

@@ -69,9 +69,17 @@ def last_words(watch: Any) -> None:
 
         watch.channel.tell_values("held", dict(held_bytes(watch)))
         watch.channel.tell_values("versions", dict(versions()))
+        watch.channel.tell_values("compiled", {"frames": compiled_frames()})
         watch.channel.flush()
     except Exception as error:
         complain(error)
+
+
+def compiled_frames() -> int:
+    """Functions of the script that torch has compiled."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    frames = getattr(dynamo, "counters", {}).get("frames", {}) if dynamo is not None else {}
+    return int(frames.get("ok", 0))
 
 
 def versions() -> dict[str, str]:

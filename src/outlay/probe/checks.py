@@ -1,0 +1,233 @@
+"""The list "is it training properly?": each line ok, look, bad or unknown, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from outlay.measurement import Check, MemorySeen, Sample, Shares, StepTime, Verdict
+from outlay.units import GB, MB
+
+GPU_BUSY = 0.7
+GPU_IDLE = 0.3
+STARVING = 0.3
+WAITING = 0.1
+BRIM = 0.95
+RAM_LOOK = 0.85
+RAM_BAD = 0.95
+SWAPPING_BYTES_PER_S = 1 * MB
+"""Below, it is what a system tidies away by itself."""
+DISK_LOOK = 0.7
+DISK_BAD = 0.95
+OFTEN = 0.1
+"""Of the samples: a clock that is held down more seldom does not show in a mean."""
+STRAGGLER = 0.05
+SPREAD = 0.5
+"""Of the median, between the 10th and 90th percentile of steps."""
+STUCK = 10
+"""Losses that are all exactly equal, from which it is no chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the list is made from; None and empty where nothing was seen."""
+
+    device: str | None
+    step: StepTime | None = None
+    gpu_fraction: float | None = None
+    shares: Shares = field(default_factory=Shares)
+    losses: Sequence[tuple[int, float | None]] = ()
+    samples: Sequence[Sample] = ()
+    """Of the steady state, where there was one."""
+    memory: MemorySeen = field(default_factory=MemorySeen)
+    gpu_memory_bytes: float | None = None
+    ram_bytes: float | None = None
+    rank_means_s: Sequence[float | None] = ()
+
+
+def checks_of(seen: Watched) -> tuple[Check, ...]:
+    """The whole list; what makes no sense on the device or with one process is left out."""
+    on_gpu = seen.device not in (None, "cpu")
+    checks: list[tuple[str, Callable[[Watched], tuple[Verdict, str]], bool]] = [
+        ("GPU busy", _gpu_busy, on_gpu),
+        ("loss finite", _loss, True),
+        ("steps steady", _steady, True),
+        ("input keeps up", _input, True),
+        ("clock not held down", _clock, on_gpu),
+        ("GPU memory left", _gpu_memory, on_gpu),
+        ("host memory left", _host_memory, True),
+        ("no swapping", _swap, True),
+        ("disk keeps up", _disk, True),
+        ("ranks equally fast", _ranks, len(seen.rank_means_s) > 1),
+    ]
+    return tuple(_check(name, judge(seen)) for name, judge, applies in checks if applies)
+
+
+def _check(name: str, judged: tuple[Verdict, str]) -> Check:
+    verdict, why = judged
+    return Check(name=name, verdict=verdict, why=why)
+
+
+def _gpu_busy(seen: Watched) -> tuple[Verdict, str]:
+    share = seen.shares.compute if seen.shares.compute is not None else seen.gpu_fraction
+    if share is None:
+        return "unknown", "Neither a profile nor the driver tells how busy the GPU is."
+    said = f"The GPU works {share:.0%} of the time"
+    if share >= GPU_BUSY:
+        return "ok", f"{said}."
+    idle = f"{said}: you pay for {1 - share:.0%} of idling. See what holds it back."
+    return ("look" if share >= GPU_IDLE else "bad"), idle
+
+
+def _loss(seen: Watched) -> tuple[Verdict, str]:
+    if not seen.losses:
+        return "unknown", "No loss was seen."
+    broken = [step for step, loss in seen.losses if loss is None or not math.isfinite(loss)]
+    if broken and seen.losses[-1][0] == broken[-1]:
+        return "bad", (
+            f"The loss is no finite number since step {_since(seen)}: lower the learning rate,"
+            " clip gradients, or look for a division by zero or bad samples."
+        )
+    if broken:
+        return "look", (
+            f"{len(broken)} of {len(seen.losses)} losses were no finite numbers, the last at step"
+            f" {broken[-1]}; a gradient scaler may have left those steps out."
+        )
+    values = [loss for _, loss in seen.losses if loss is not None]
+    if len(values) >= STUCK and len(set(values)) == 1:
+        return "bad", (
+            f"The loss is exactly {values[0]:.6g} in all {len(values)} steps looked at: nothing is"
+            " learned. Are the optimizer's parameters the model's, and do gradients reach them?"
+        )
+    return (
+        "ok",
+        f"All {len(values)} losses looked at are finite: {values[0]:.4g} to {values[-1]:.4g}.",
+    )
+
+
+def _since(seen: Watched) -> int:
+    """The step of the first loss after which none was finite."""
+    since = seen.losses[-1][0]
+    for step, loss in reversed(seen.losses):
+        if loss is not None and math.isfinite(loss):
+            break
+        since = step
+    return since
+
+
+def _steady(seen: Watched) -> tuple[Verdict, str]:
+    step = seen.step
+    if step is None:
+        return "unknown", "Too few steps were seen."
+    spread = (step.p90_s - step.p10_s) / step.median_s
+    said = f"8 of 10 steps take {_ms(step.p10_s)} to {_ms(step.p90_s)}"
+    if not step.is_steady:
+        return "look", f"No steady state was seen in {step.steps} steps; {said}. Probe for longer."
+    if spread > SPREAD:
+        return "look", f"{said}: inputs of different sizes, or something that disturbs?"
+    return "ok", f"{said}."
+
+
+def _input(seen: Watched) -> tuple[Verdict, str]:
+    share = seen.shares.input
+    if share is None:
+        return "unknown", "It is not known how long steps wait for their batches."
+    said = f"Steps wait for their batch {share:.0%} of the time"
+    if share <= WAITING:
+        return "ok", f"{said}."
+    return ("look" if share <= STARVING else "bad"), f"{said}: the data come too slowly."
+
+
+def _clock(seen: Watched) -> tuple[Verdict, str]:
+    told = [one for one in seen.samples if one.clock_fraction is not None or one.slowed_by]
+    if not told:
+        return "unknown", "The driver tells no clocks."
+    heat, fault, power = (_often(told, why) for why in ("heat", "hardware", "power"))
+    hottest = max(
+        (one.temperature_c for one in told if one.temperature_c is not None), default=None
+    )
+    at = "" if hottest is None else f" (up to {hottest:.0f} °C)"
+    if heat > OFTEN:
+        return "bad", f"Too hot for its clock {heat:.0%} of the time{at}: see to its cooling."
+    if fault > OFTEN:
+        return "bad", (
+            f"The hardware slows the clock {fault:.0%} of the time: look at the power supply and"
+            " its cables."
+        )
+    if power > OFTEN:
+        return "ok", (
+            f"At its power limit {power:.0%} of the time{at}, as is normal for a GPU with enough"
+            " to do."
+        )
+    return "ok", f"Nothing holds it down{at}."
+
+
+def _often(samples: Sequence[Sample], why: str) -> float:
+    return sum(why in one.slowed_by for one in samples) / len(samples)
+
+
+def _gpu_memory(seen: Watched) -> tuple[Verdict, str]:
+    limit = seen.memory.limit_bytes or seen.gpu_memory_bytes
+    held = seen.memory.reserved_bytes or seen.memory.used_bytes
+    if limit is None or held is None:
+        return "unknown", "How much memory the GPU has, or how much is in use, is not known."
+    said = f"{held / limit:.0%} of {limit / GB:.1f} GB are reserved"
+    if held <= BRIM * limit:
+        return "ok", f"{said}."
+    return "look", f"{said}: one larger input may end the run. Leave 5 %, or save often."
+
+
+def _host_memory(seen: Watched) -> tuple[Verdict, str]:
+    most = max((one.process_bytes for one in seen.samples if one.process_bytes), default=None)
+    held = seen.memory.host_bytes or most
+    if held is None or seen.ram_bytes is None:
+        return "unknown", "How much memory the machine has, or the command takes, is not known."
+    share = held / seen.ram_bytes
+    said = f"The command takes {held / GB:.1f} of {seen.ram_bytes / GB:.1f} GB"
+    if share <= RAM_LOOK:
+        return "ok", f"{said}."
+    return ("look" if share <= RAM_BAD else "bad"), f"{said}: fewer workers or a smaller cache."
+
+
+def _swap(seen: Watched) -> tuple[Verdict, str]:
+    rates = [one.swapped_bytes_per_s for one in seen.samples if one.swapped_bytes_per_s is not None]
+    if not rates:
+        return "unknown", "Swapping could not be read."
+    mean = sum(rates) / len(rates)
+    if mean < SWAPPING_BYTES_PER_S:
+        return "ok", "The machine does not swap."
+    return "bad", f"{mean / MB:.0f} MB/s are swapped: memory is short. Fewer workers, or more RAM."
+
+
+def _disk(seen: Watched) -> tuple[Verdict, str]:
+    shares = [one.disk_fraction for one in seen.samples if one.disk_fraction is not None]
+    if not shares:
+        return "unknown", "How busy disks are could not be read."
+    mean = sum(shares) / len(shares)
+    said = f"The busiest disk has work {mean:.0%} of the time"
+    if mean < DISK_LOOK:
+        return "ok", f"{said}."
+    # An NVMe drive serves many requests at once: always busy is not yet saturated.
+    if mean < DISK_BAD or (seen.shares.input or 0.0) <= WAITING:
+        return "look", f"{said}: it may soon hold the input back."
+    return "bad", f"{said}, and steps wait for their data: a faster disk, or data kept in RAM."
+
+
+def _ranks(seen: Watched) -> tuple[Verdict, str]:
+    means_s = [mean for mean in seen.rank_means_s if mean is not None]
+    if len(means_s) < 2:
+        return "unknown", "Steps of one rank alone were seen."
+    slowest, fastest = max(means_s), min(means_s)
+    behind = slowest / fastest - 1
+    said = (
+        f"The slowest of {len(means_s)} takes {_ms(slowest)} for a step, the fastest {_ms(fastest)}"
+    )
+    if behind <= STRAGGLER:
+        return "ok", f"{said}."
+    rank = list(seen.rank_means_s).index(slowest)
+    return "look", f"{said}: rank {rank} is {behind:.0%} behind. Look at its GPU and its data."
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

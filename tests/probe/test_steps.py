@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.probe.made import letters, records, table
+
+from outlay.measurement import Pause
+from outlay.probe.records import OptimizerStep
+from outlay.probe.steps import StepsSeen, enough, steps_of
+from outlay.probe.table import StepTable
+
+
+def noisy(count, mean_s=0.1, spread=0.02, seed=0):
+    return np.random.default_rng(seed).normal(mean_s, spread * mean_s, count)
+
+
+def seen_of(order, each_s, **fields):
+    return steps_of([table(order, each_s, **fields)])
+
+
+def total_s(seen, kind):
+    return next((pause.total_s for pause in seen.pauses if pause.kind == kind), None)
+
+
+def test_a_plain_loop():
+    loop = {"batches": 1, "samples": 32, "passes": 1, "wait_s": 0.02, "cpu_s": 0.15}
+    told = table([0] * 200, noisy(200), **loop)
+    seen = steps_of([told], started_s=90.0)
+    assert seen.step is not None
+    assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
+    assert seen.step.low_s < 0.1 < seen.step.high_s
+    assert seen.step.is_steady
+    assert seen.steps_seen == 200
+    assert seen.step.steps + seen.step.warm_up_steps <= 200
+    assert seen.samples_per_step == 32
+    assert seen.passes_per_step == 1
+    assert seen.wait_s == pytest.approx(0.02)
+    # 0.15 CPU seconds in steps of 0.1 s.
+    assert seen.cpus == pytest.approx(1.5, rel=0.02)
+    # The first record is 0.1 s after 100 s.
+    assert seen.start_up_s == pytest.approx(10.1, abs=0.02)
+    assert seen.warm_up_s == pytest.approx(0.1 * (seen.step.warm_up_steps - 1), rel=0.1)
+    assert seen.pauses == ()
+
+
+def test_compilation_is_warm_up_and_no_pause():
+    each_s = noisy(200)
+    each_s[1], each_s[2:20] = 40.0, 1.0
+    seen = seen_of([0] * 200, each_s)
+    assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
+    assert seen.step.warm_up_steps >= 20
+    assert seen.warm_up_s >= 40 + 18
+    assert seen.pauses == ()
+
+
+def test_evaluations_and_checkpoints_are_pauses():
+    each_s = noisy(200, spread=0.005)
+    each_s[50::50] += 3.0
+    each_s[80::80] += 0.5
+    marks = {place: {"evaluated": True, "batches": 30} for place in range(50, 200, 50)}
+    marks |= {place: {"saves": 1, "saved_s": 0.5} for place in range(80, 200, 80)}
+    seen = seen_of([0] * 200, each_s, marks=marks, batches=1)
+    assert seen.step.mean_s == pytest.approx(0.1, rel=0.005)
+    assert seen.pauses == (
+        Pause(kind="evaluation", times=3, total_s=pytest.approx(9.0, rel=0.01)),
+        Pause(kind="checkpoint", times=2, total_s=pytest.approx(1.0, rel=0.01)),
+    )
+    assert seen.passes_per_step == 1
+
+
+def test_an_interval_with_both_is_divided_between_them():
+    each_s = noisy(100, spread=0.005)
+    each_s[60] += 5.0
+    marks = {60: {"evaluated": True, "saves": 1, "saved_s": 2.0}}
+    seen = seen_of([0] * 100, each_s, marks=marks)
+    assert total_s(seen, "checkpoint") == pytest.approx(2.0, rel=0.01)
+    assert total_s(seen, "evaluation") == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_model_in_evaluation_mode_in_every_step_is_ordinary():
+    seen = seen_of([0] * 100, noisy(100), evaluated=True)
+    assert seen.pauses == ()
+    assert seen.step.steps > 80
+
+
+def test_a_save_that_takes_no_time_leaves_the_step_ordinary():
+    marks = {place: {"saves": 1, "saved_s": 0.001} for place in range(10, 200, 20)}
+    seen = seen_of([0] * 200, noisy(200, spread=0.005), marks=marks)
+    assert seen.pauses == ()
+
+
+def test_epochs():
+    each_s = noisy(200, spread=0.005)
+    each_s[0::50] += 1.5
+    marks = {place: {"new_epoch": True} for place in range(0, 200, 50)}
+    seen = seen_of([0] * 200, each_s, marks=marks)
+    assert seen.steps_per_epoch == 50
+    assert seen.pauses == (
+        Pause(kind="epoch start", times=3, total_s=pytest.approx(4.5, rel=0.01)),
+    )
+
+
+def test_loaders_of_evaluations_start_no_epoch():
+    marks = {place: {"new_epoch": True} for place in (0, 100, 200)}
+    marks |= {place: {"new_epoch": True, "evaluated": True} for place in range(30, 300, 30)}
+    assert seen_of([0] * 300, noisy(300), marks=marks).steps_per_epoch == 100
+
+
+def test_a_stall_is_a_pause_but_a_rhythm_is_not():
+    each_s = noisy(300, mean_s=0.3, spread=0.005)
+    each_s[200] = 8.3
+    seen = seen_of([0] * 300, each_s)
+    assert total_s(seen, "other") == pytest.approx(8.0, rel=0.01)
+    # Eight workers that deliver at once: every eighth step takes 2.4 s, the others 0.1 s.
+    bursts = np.full(320, 0.1)
+    bursts[::8] = 2.4
+    seen = seen_of([0] * 320, bursts)
+    assert seen.pauses == ()
+    # (7 * 0.1 + 2.4) / 8 = 0.3875.
+    assert seen.step.mean_s == pytest.approx(0.3875)
+    assert seen.period == 8
+
+
+def test_a_gan():
+    marks = {place: {"batches": 1, "samples": 64, "wait_s": 0.01} for place in range(0, 400, 2)}
+    seen = seen_of(letters("DG" * 200), noisy(400), marks=marks, passes=2)
+    assert seen.step.mean_s == pytest.approx(0.2, rel=0.01)
+    assert seen.per_step == (1, 1)
+    assert seen.samples_per_step == 64
+    assert seen.passes_per_step == 1
+    assert seen.wait_s == pytest.approx(0.01)
+
+
+def test_a_gan_without_loaders_tells_no_passes():
+    assert seen_of(letters("DG" * 50), noisy(100), passes=2).passes_per_step is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "passes"),
+    [
+        ({"batches": 4, "passes": 4}, 4),
+        ({"passes": 8}, 8),
+        ({"batches": 2, "passes": 1}, 1),  # two loaders side by side
+        ({"batches": 1, "passes": 2}, 1),  # two losses
+        ({}, None),
+    ],
+)
+def test_passes_of_a_step(fields, passes):
+    assert seen_of([0] * 30, noisy(30), **fields).passes_per_step == passes
+
+
+def test_batches_of_different_sizes_are_averaged():
+    marks = {place: {"samples": 10 + place % 3} for place in range(90)}
+    seen = seen_of([0] * 90, 0.1, batches=1, marks=marks)
+    assert seen.samples_per_step == pytest.approx(11, abs=0.1)
+
+
+def test_samples_that_could_not_be_counted_are_not_known():
+    assert seen_of([0] * 30, 0.1, batches=1).samples_per_step is None
+
+
+def test_skipped_steps_are_steps():
+    each_s = noisy(100, spread=0.005)
+    each_s[70] = 0.4
+    marks = {70: {"skipped": 3}}
+    seen = seen_of([0] * 100, each_s, marks=marks)
+    assert seen.steps_seen == 103
+    assert seen.step.mean_s == pytest.approx(0.1, rel=0.005)
+    assert seen.skipped == (3,)
+
+
+# --- ranks ---
+
+
+def test_the_slowest_rank_counts():
+    fast, slow = table([0] * 100, noisy(100)), table([0] * 100, noisy(100, mean_s=0.12))
+    seen = steps_of([fast, slow, StepTable()])
+    assert seen.step.mean_s == pytest.approx(0.12, rel=0.01)
+    assert seen.rank_means_s == (
+        pytest.approx(0.1, rel=0.01),
+        pytest.approx(0.12, rel=0.01),
+        None,
+    )
+
+
+def test_a_checkpoint_of_the_first_rank_is_one_for_those_that_wait():
+    each_s = noisy(100, spread=0.005)
+    each_s[50] += 4.0
+    first = table([0] * 100, each_s, marks={50: {"saves": 1, "saved_s": 4.0}})
+    second = table([0] * 100, each_s * 1.001)
+    seen = steps_of([first, second])
+    assert seen.rank_means_s[1] == seen.step.mean_s
+    assert [pause.kind for pause in seen.pauses] == ["checkpoint"]
+
+
+# --- little to go by ---
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_steps_tell_no_time(count):
+    seen = seen_of([0] * count, 0.1)
+    assert seen.step is None
+    assert seen.steps_seen == count
+
+
+def test_two_intervals_tell_a_time_with_a_wide_range():
+    seen = seen_of([0] * 3, 0.1)
+    assert seen.step.mean_s == pytest.approx(0.1)
+    assert seen.step.precision >= 0.5
+    assert not seen.step.is_steady
+
+
+def test_a_drift_is_not_steady():
+    each_s = np.linspace(0.1, 0.2, 300) + noisy(300, spread=0.01) - 0.1
+    assert not seen_of([0] * 300, each_s).step.is_steady
+
+
+# --- enough ---
+
+
+def looks(each_s, every, precision, **fields):
+    """Steps at the look at which it is enough; None where it never is."""
+    made, before, told = records([0] * len(each_s), each_s, **fields), None, StepTable()
+    for start in range(0, len(made), every):
+        told.extend(made[start : start + every])
+        seen = steps_of([told])
+        if enough(seen, before, precision):
+            return seen
+        before = seen
+    return None
+
+
+def test_enough_needs_twenty_steps_three_seconds_and_two_looks():
+    quiet = looks(noisy(400, spread=0.001), 1, 0.02)
+    # 3 s are 30 steps of 0.1 s; two or more were warm-up.
+    assert 30 <= quiet.step.steps <= 35
+    slow = looks(noisy(60, mean_s=2.0, spread=0.001), 1, 0.02)
+    assert 20 <= slow.step.steps <= 25
+    very_slow = looks(noisy(60, mean_s=30.0, spread=0.001), 1, 0.02)
+    assert 10 <= very_slow.step.steps <= 16
+    assert not enough(quiet, None, 0.02)
+    assert not enough(quiet, quiet, 0.02)
+    assert not enough(StepsSeen(), StepsSeen(), 0.02)
+
+
+def test_noise_takes_longer_and_ends_near_the_truth():
+    errors = []
+    for seed in range(20):
+        seen = looks(noisy(3000, spread=0.1, seed=seed), 10, 0.01)
+        assert seen.step.precision <= 0.01
+        errors.append(abs(seen.step.mean_s / 0.1 - 1))
+    # Of 20, one may lie outside a 95 % interval, or two.
+    assert sum(error > 0.01 for error in errors) <= 2
+
+
+def test_a_drift_is_never_enough():
+    assert looks(np.linspace(0.1, 0.4, 300), 10, 0.02) is None
+
+
+def test_a_gpu_that_gets_warm_is_waited_for():
+    # 8 % faster at first, and e times nearer to its pace every 40 steps.
+    for seed in range(5):
+        warming = 1 - 0.08 * np.exp(-np.arange(1000) / 40)
+        seen = looks(noisy(1000, mean_s=0.2, spread=0.003, seed=seed) * warming, 5, 0.02)
+        assert seen.step.mean_s == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_longer_look_can_be_asked_for():
+    made = table([0] * 60, noisy(60, spread=0.001))
+    seen, before = steps_of([made]), steps_of([table([0] * 50, noisy(50, spread=0.001))])
+    assert enough(seen, before, 0.02)
+    assert not enough(seen, before, 0.02, seconds=10)
+
+
+def test_a_look_at_many_records_is_quick():
+    told = table([0] * 100_000, noisy(100_000), gpu=True, batches=1, samples=8)
+    steps_of([told])
+    began = time.process_time()
+    for _ in range(3):
+        steps_of([told])
+    # 20 ms here; the rest is for slower machines.
+    assert (time.process_time() - began) / 3 < 0.15
+
+
+# --- anything at all ---
+
+some_records = st.lists(
+    st.fixed_dictionaries(
+        {
+            "optimizer": st.integers(0, 3),
+            "took_s": st.sampled_from([0.0, 0.001, 0.1, 0.1, 0.1, 5.0]),
+            "skipped": st.integers(0, 3),
+            "passes": st.integers(0, 2),
+            "batches": st.integers(0, 2),
+            "samples": st.none() | st.integers(0, 9),
+            "evaluated": st.booleans(),
+            "saves": st.integers(0, 1),
+            "saved_s": st.floats(0, 1),
+            "new_epoch": st.booleans(),
+            "on_gpu": st.booleans(),
+        }
+    ),
+    max_size=60,
+)
+
+
+@given(some_records, st.none() | st.integers(1, 3))
+@settings(deadline=None, max_examples=200)
+def test_whatever_is_told_gives_figures_that_agree(told, each):
+    now_s, made = 10.0, []
+    for number, one in enumerate(told, 1):
+        now_s += one.pop("took_s")
+        device_s = now_s if one.pop("on_gpu") else None
+        made.append(OptimizerStep(number=number, host_s=now_s, device_s=device_s, **one))
+    seen = steps_of([StepTable(made)], started_s=9.0, optimizer_steps_per_step=each)
+    assert all(pause.times > 0 and pause.total_s >= 0 for pause in seen.pauses)
+    if seen.step is not None:
+        assert 0 <= seen.step.low_s <= seen.step.mean_s <= seen.step.high_s
+        assert 1 <= seen.step.steps <= seen.steps_seen
+        assert seen.warm_up_s >= 0
+        assert seen.steady_from_s <= seen.steady_until_s
