@@ -27,6 +27,7 @@ FRAMEWORKS = (
     "timm",
     "diffusers",
     "lightning",
+    "accelerate",
     "bitsandbytes",
     "torchao",
 )
