@@ -30,8 +30,12 @@ FRAMEWORKS = (
     "accelerate",
     "bitsandbytes",
     "torchao",
+    "accelerate",
+    "wandb",
+    "mlflow",
+    "IPython",
 )
-"""Libraries whose models are traced."""
+"""Libraries whose models are traced, and in which training is probed."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

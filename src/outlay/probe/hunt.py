@@ -91,10 +91,10 @@ def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) 
         return _blindly(low, high, known)
     if not high:
         # Beyond the guess by no more than the accuracy: if that fails, this is the answer.
-        beyond = low + _tolerance(low) * 2 ** _in_a_row(trials, near=guess)
+        beyond = low + (_tolerance(low) << _in_a_row(trials, near=guess))
         return min(max(guess, beyond), known.largest)
     if guess >= high:
-        guess = high - max(round(high * _BACK * 2 ** _in_a_row(trials, near=high)), 1)
+        guess = high - max(round(high * _BACK) << _in_a_row(trials, near=high), 1)
     # No nearer to what is known than the accuracy: that would tell next to nothing.
     near, far = low + _tolerance(low), high - _tolerance(high)
     return min(max(guess, near), far) if near <= far else (low + high) // 2

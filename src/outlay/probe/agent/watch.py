@@ -20,13 +20,15 @@ from typing import Any
 
 from .channel import Channel, complain
 from .device import Device
-from .imports import after_import
+from .imports import after_import, forget
 from .loaders import begins_epoch, count_batches
 
 _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
 _BATCH_LOOKED_FOR = 4
 """Steps in which modules are asked for the batch size, where no DataLoader tells it."""
+_HELD_AT = 3
+"""The step at which what optimizers hold is told first: at the end they may be gone."""
 
 
 class Since:
@@ -126,10 +128,9 @@ class Watch:
             optim.register_optimizer_step_post_hook(after),
         ]
         self._undo += [handle.remove for handle in handles]
-        if self.channel.is_shared:
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=self._forked)
-            after_import("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
+        if self.channel.is_shared and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+        self._once_imported("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
         count_batches(self)
         self._wrap(torch.autograd, "backward", self._counted_backward)
         scaling = importlib.import_module("torch.amp.grad_scaler")
@@ -137,12 +138,11 @@ class Watch:
         self._wrap(torch.nn.Module, "eval", self._counted_eval)
         for owner in (torch, torch.serialization):
             self._wrap(owner, "save", self._timed_save)
-        if self.channel.is_shared:
-            for name, function in (
-                ("safetensors.torch", "save_file"),
-                ("torch.distributed.checkpoint", "save"),
-            ):
-                after_import(name, functools.partial(self._wrap_in, function))
+        for name, function in (
+            ("safetensors.torch", "save_file"),
+            ("torch.distributed.checkpoint", "save"),
+        ):
+            self._once_imported(name, functools.partial(self._wrap_in, function))
         self.device.install(self)
 
     def _forked(self) -> None:
@@ -159,6 +159,10 @@ class Watch:
     def uninstall(self) -> None:
         """Leave torch as it was."""
         self.is_off = True
+        if self._phases is not None:
+            self._phases.abandon()
+        if self._batch_hook is not None:
+            self._batch_hook.remove()
         while self._undo:
             self._undo.pop()()
 
@@ -166,7 +170,16 @@ class Watch:
         """Set an attribute until `uninstall`."""
         original = getattr(owner, name)
         setattr(owner, name, value)
-        self._undo.append(lambda: setattr(owner, name, original))
+
+        def undo() -> None:
+            if getattr(owner, name) is value:  # else others have put theirs around ours
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+    def _once_imported(self, name: str, action: Callable[[Any], None]) -> None:
+        after_import(name, action)
+        self._undo.append(lambda: forget(name, action))
 
     def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         """Put `wrapper(original, *args)` in the place of a function."""
@@ -270,6 +283,8 @@ class Watch:
             self._look()
         if self.steps <= _BATCH_LOOKED_FOR:
             self._look_for_batch()
+        if self.steps == _HELD_AT:
+            self.tell_held()
         self.since.clear()
         return self._obey()
 
@@ -354,6 +369,13 @@ class Watch:
             },
         )
         return number
+
+    def tell_held(self) -> None:
+        """Tell what parameters, gradients and states take, while there are optimizers."""
+        from .phases import held_bytes
+
+        if len(self.optimizers):
+            self.channel.tell_values("held", dict(held_bytes(self)))
 
     def _look(self) -> None:
         """Memory, and the loss of a while ago."""
