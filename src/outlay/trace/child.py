@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import importlib.metadata
 import json
 import os
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     # A copy, so that code that closes its output does not close where failures are told.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
+        _import_torch()
         answer = _answer(request)
     reply.write_text(json.dumps(answer))
 
@@ -84,6 +86,15 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_EVERY_S)
     os._exit(1)
+
+
+def _import_torch() -> None:
+    """Import what every trace needs, which leaves no garbage to look for."""
+    gc.disable()
+    from outlay.trace.capture import watch_imports
+
+    watch_imports()
+    gc.enable()
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,10 +316,7 @@ def _untried() -> list[str]:
 
 def _build(target: Target) -> Callable[[int], Callable[[], object]]:
     """The user's function, checked to return a callable."""
-    from outlay.trace.capture import watch_imports
-
     with blamed(target, "when it was imported"):
-        watch_imports()
         function = load_function(target)
 
     def build(batch_size: int) -> Callable[[], object]:
