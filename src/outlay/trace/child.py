@@ -76,9 +76,9 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     # A copy, so that code that closes its output does not close where failures are told.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
-        _import_torch()
-        answer = _answer(request)
-    reply.write_text(json.dumps(answer))
+        import_torch()
+        found = answer(request)
+    reply.write_text(json.dumps(found))
 
 
 def _end_with(parent: int) -> None:
@@ -88,7 +88,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _import_torch() -> None:
+def import_torch() -> None:
     """Import what every trace needs, which leaves no garbage to look for."""
     gc.disable()
     from outlay.trace.capture import watch_imports
@@ -97,7 +97,8 @@ def _import_torch() -> None:
     gc.enable()
 
 
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request asks for, or the error it ended with."""
     try:
         if request.get("wanted") == "report":
             return report_to_json(_report(request))
