@@ -77,7 +77,6 @@ def _main(question: str, reply: str) -> None:
     from outlay.trace import child, target
 
     warnings.simplefilter("ignore")
-    child.import_torch()
     # An operator that a file registers cannot be registered twice.
     target.load_module = cache(target.load_module)
     with contextlib.redirect_stdout(sys.stderr):

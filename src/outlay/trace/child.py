@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,6 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     # A copy, so that code that closes its output does not close where failures are told.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
-        import_torch()
         found = answer(request)
     reply.write_text(json.dumps(found))
 
@@ -88,18 +88,22 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def import_torch() -> None:
-    """Import what every trace needs, which leaves no garbage to look for."""
+@cache
+def _import_torch() -> None:
+    """Import what every trace needs, once; that leaves no garbage to look for."""
     gc.disable()
-    from outlay.trace.capture import watch_imports
+    try:
+        from outlay.trace.capture import watch_imports
 
-    watch_imports()
-    gc.enable()
+        watch_imports()
+    finally:
+        gc.enable()
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """What a request asks for, or the error it ended with."""
     try:
+        _import_torch()
         if request.get("wanted") == "report":
             return report_to_json(_report(request))
         if request.get("wanted") == "histories":
