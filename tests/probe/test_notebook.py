@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.scripts import QUIET
+from tests.probe.apart import QUIET
 
 from outlay.errors import ExtraMissing
 from outlay.measurement_file import read_measurement

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.scripts import SEARCHED, documented
+from tests.probe.apart import SEARCHED, documented
 
 import outlay
 from outlay.errors import ExtraMissing, InputError, ProbeFailed

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from tests.measured import a_measurement, without_steps
-from tests.probe.scripts import QUIET, told_by
+from tests.probe.apart import QUIET, told_by
 
 from outlay.probe.assemble import figures
 from outlay.probe.course import Limits

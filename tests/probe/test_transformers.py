@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.scripts import documented, told_by
+from tests.probe.apart import documented, told_by
 
 from outlay.measurement_file import read_measurement
 

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from outlay.probe.run import Asking
 
 
-@click.command("probe", no_args_is_help=True)
+@click.command(
+    "probe",
+    no_args_is_help=True,
+    # What follows the command is its own, also where the two dashes were forgotten.
+    context_settings={"allow_interspersed_args": False},
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--steps", type=click.IntRange(1), help="Training steps to run, warm-up included.")
 @click.option("--for", "duration", metavar="TIME", help="How long to train: 5m, 90s, 1h.")

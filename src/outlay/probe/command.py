@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outlay.errors import InputError
-from outlay.probe.agent.channel import ASKED, CONTROL, Asked
-from outlay.probe.processes import ProcessTree
+from outlay.probe.agent.channel import ASKED, CONTROL, NOTHING, Asked
+from outlay.probe.processes import ProcessTree, read_bytes
 from outlay.probe.relay import Relay
 
 _INJECT = Path(__file__).parent / "inject"
+_FOLDER = "OUTLAY_PROBE_FOLDER"
 GRACE_S = 20.0
 """What a command gets to end by itself after it was asked to, and again after each signal."""
 _SUBREAPER = 36
@@ -33,8 +34,10 @@ class Command:
         relay: Relay,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._folder = folder
         self._control = folder / CONTROL
-        self._control.write_bytes(ASKED.pack(*Asked(outlay_pid=os.getpid())))
+        self._control.write_bytes(ASKED.pack(*NOTHING))
+        self._lock = _locked(self._control)
         self.signalled = False
         """Whether outlay had to end it by a signal."""
         _adopt_orphans()
@@ -83,24 +86,55 @@ class Command:
 
     def _pids(self) -> list[int]:
         seen = self._tree.read()
-        known = [] if seen is None else [pid for pid in seen.pids if pid != os.getpid()]
-        return known if self._process.poll() is not None else [*known, self._process.pid]
+        known = {*(seen.pids if seen is not None else ()), *_marked(self._folder)}
+        if self._process.poll() is None:
+            known.add(self._process.pid)
+        return sorted(known - {os.getpid()})
 
     def clear_away(self) -> None:
         """End whatever the command has left behind."""
-        for pid in dict.fromkeys(self._pids()):
+        for pid in self._pids():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError, OSError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _locked(path: Path) -> int | None:
+    """A lock that is held as long as we live: by it the agents know that we do."""
+    try:
+        import fcntl
+
+        descriptor = os.open(path, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return None
+    return descriptor
+
+
+def _marked(folder: Path) -> list[int]:
+    """Processes that were given this folder: those of the command, wherever they went (Linux)."""
+    mark = f"{_FOLDER}={folder}".encode()
+    listed = [int(name) for name in _names("/proc") if name.isdigit()]
+    return [pid for pid in listed if mark in read_bytes(f"/proc/{pid}/environ").split(b"\0")]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     environment = dict(os.environ)
     path = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{_INJECT}{os.pathsep}{path}" if path else str(_INJECT)
-    environment["OUTLAY_PROBE_FOLDER"] = str(folder)
+    environment[_FOLDER] = str(folder)
     return {**environment, **more}
 
 

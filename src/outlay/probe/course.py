@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outlay.probe.agent.channel import Asked
+from outlay.probe.agent.channel import NOTHING, Asked
 from outlay.probe.live import Phase
 from outlay.probe.steps import StepsSeen, enough
 from outlay.units import HOUR_S
@@ -18,6 +18,9 @@ PRECISION = 0.02
 LONGEST_S = 600.0
 # Assumes: who gives no limit does not want to pay for more than ten minutes of training.
 _AHEAD_S = 1.5
+_ALONE_S = 0.3
+"""What is asked for lies so far ahead that all processes hear of it in time; one alone has none
+to agree with, but its last steps may not have been told yet."""
 _PROFILED_STEPS = 3
 _LONG_STEP_S = 2.0
 """Of steps longer than this, one is profiled."""
@@ -68,14 +71,14 @@ UNLIMITED = Limits()
 class Course:
     """Where a probe stands."""
 
-    def __init__(self, limits: Limits, outlay_pid: int, *, ahead_s: float = _AHEAD_S) -> None:
+    def __init__(self, limits: Limits, *, ahead_s: float | None = None) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
-        self.asked = Asked(outlay_pid=outlay_pid)
+        self.asked = NOTHING
         self.stopped_for: str | None = None
         """Why the timing was ended."""
         self.ahead_s = ahead_s
-        """What is asked for lies so far ahead that every process hears of it in time."""
+        """How far ahead what is asked for lies, where the caller knows how soon it is heard."""
         self._before: StepsSeen | None = None
 
     def go_on(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> Asked:
@@ -117,7 +120,7 @@ class Course:
             self._stop_soon(seen, last_steps)
             return
         newest, each = max(last_steps, default=0), _optimizer_steps(seen)
-        ahead = math.ceil(self.ahead_s / seen.step.mean_s * each) + 1
+        ahead = math.ceil(self._ahead_s(last_steps) / seen.step.mean_s * each) + 1
         profiled = max(1 if seen.step.mean_s > _LONG_STEP_S else _PROFILED_STEPS, seen.pattern)
         profile_from = newest + ahead
         profile_until = profile_from + round(profiled * each)
@@ -140,6 +143,11 @@ class Course:
             step_s = seen.step.mean_s if seen.step else _AHEAD_S
             ahead += math.ceil(_AHEAD_S / step_s * _optimizer_steps(seen))
         self._stop_at(max(last_steps, default=0) + ahead)
+
+    def _ahead_s(self, last_steps: Sequence[int]) -> float:
+        if self.ahead_s is not None:
+            return self.ahead_s
+        return _AHEAD_S if len(last_steps) > 1 else _ALONE_S
 
     def _until(self) -> int:
         return self.asked.record_until

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import IO
 
 _CLEAR = b"\r\x1b[K"
+_BELOW = b"\x1bD\x1b[A\x1b7\x1b[B" + _CLEAR + b"%s\x1b8"
+"""On the row below, with the cursor back where it was: down first, so that there is such a row.
+# Source: ECMA-48, and IND, DECSC and DECRC of the VT100."""
 _READ_BYTES = 65_536
 
 
@@ -26,6 +29,7 @@ class Relay:
         self._masters: dict[int, int] = {}
         self._slaves: list[int] = []
         self._line = b""
+        self._shown = False
         self._at_line_start = True
         self.stdout = self._end_for(1)
         self.stderr = self._end_for(2)
@@ -93,6 +97,8 @@ class Relay:
     def close(self) -> None:
         """Take our line away and let everything go."""
         self._hide_line()
+        if self._line and not self._at_line_start:
+            _write_all(2, b"\n")  # what we say next begins a line of its own
         self._line = b""
         for master in list(self._masters):
             os.close(master)
@@ -101,13 +107,15 @@ class Relay:
             self._log.close()
 
     def _hide_line(self) -> None:
-        if self._line and self._at_line_start:
-            _write_all(2, _CLEAR)
+        if self._shown:
+            _write_all(2, _CLEAR if self._at_line_start else _BELOW % b"")
+        self._shown = False
 
     def _show_line(self) -> None:
-        """Only below whole lines: half a line of the script's is not written over."""
-        if self._line and self._at_line_start:
-            _write_all(2, _CLEAR + self._line)
+        """Where a line of the script's is half written (a progress bar), below it."""
+        if self._line:
+            _write_all(2, _CLEAR + self._line if self._at_line_start else _BELOW % self._line)
+            self._shown = True
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

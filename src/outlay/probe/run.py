@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import tempfile
 import time
@@ -34,6 +33,10 @@ from outlay.probe.steps import StepsSeen, steps_of
 
 _POLL_S = 0.1
 _LOOK_S = 0.5
+STUCK_S = 60.0
+STUCK_STEPS = 10
+"""Without a step for so long, a command that is to stop is ended; an evaluation may last."""
+_HIGHEST_SIGNAL = 64
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MEMORY_CAP = "OUTLAY_PROBE_MEMORY_CAP_MIB"
 
@@ -81,7 +84,7 @@ class _Probe:
         self._asking = asking
         self._folder = folder
         self._show = show
-        self._course = Course(asking.limits, os.getpid())
+        self._course = Course(asking.limits)
         self._listener = Listener(folder)
         self._relay = Relay(asking.log)
         self._driver = open_driver()
@@ -94,6 +97,8 @@ class _Probe:
         self._signals: list[int] = []
         self._leaving_s: float | None = None
         self._escalated = 0
+        self._last_steps: list[int] = []
+        self._stepped_s = 0.0
 
     def run(self) -> Measurement:
         """The whole of it."""
@@ -129,7 +134,9 @@ class _Probe:
 
         before = {}
         with contextlib.suppress(ValueError):  # not in the main thread
-            before = {number: signal.signal(number, note) for number in _SIGNALS}
+            for number in _SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
+                    before[number] = signal.signal(number, note)
         try:
             yield
         finally:
@@ -192,9 +199,22 @@ class _Probe:
             command.ask(asked)
         reached = asked.stop_at and last_steps and min(last_steps) >= asked.stop_at
         spent = course.stopped_for == "cost"
-        if (reached or spent) and self._leaving_s is None:
+        stuck = asked.stop_at and self._without_step_s(last_steps, now_s) > self._patience_s
+        if (reached or spent or stuck) and self._leaving_s is None:
             self._leaving_s = now_s
         self._hurry(command, now_s)
+
+    def _without_step_s(self, last_steps: list[int], now_s: float) -> float:
+        """How long no process has made a step."""
+        if last_steps != self._last_steps:
+            self._last_steps, self._stepped_s = last_steps, now_s
+        return now_s - self._stepped_s
+
+    @property
+    def _patience_s(self) -> float:
+        """How long the step at which to stop is waited for: a loader may hang, a rank be gone."""
+        step = self._seen.step
+        return max(STUCK_S, STUCK_STEPS * step.mean_s if step else 0.0)
 
     def _hurry(self, command: Command, now_s: float) -> None:
         """Signals of growing firmness to a command that does not end by itself."""
@@ -268,6 +288,7 @@ class _Probe:
             return "interrupted"
         if stopped:
             return "stopped"
-        if command.killed_by() is not None or status > 128:
+        # A shell in between says 128 and the signal's number; what is above is a status like -1.
+        if command.killed_by() is not None or 128 < status <= 128 + _HIGHEST_SIGNAL:
             return "killed"
         return "finished" if status == 0 else "failed"

@@ -186,7 +186,7 @@ class _Watcher:
         self._next_s = 0.0
         self._soon_s = 0.0
         self._next_step = limits.steps or 0
-        self.course = Course(limits, outlay_pid=0, ahead_s=0.0)
+        self.course = Course(limits, ahead_s=0.0)
         self.told = Told()
         self.seen = StepsSeen()
         self.timed: StepsSeen | None = None

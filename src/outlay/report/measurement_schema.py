@@ -87,6 +87,7 @@ def _steps() -> dict[str, Schema]:
     return {
         "step": maybe("Step time in the steady state, on the slowest process.", _step_time()),
         "steps_seen": told(COUNT, "Training steps in all, warm-up included."),
+        "ran_out_of_memory": told(FLAG, "Whether torch could not get GPU memory once or more."),
         "samples_per_step": maybe("Samples of one process in a training step."),
         "passes_per_step": maybe("Batches that an optimizer step is made of."),
         "optimizers": told(list_of(_optimizer()), "The script's optimizers, as first seen."),
@@ -168,6 +169,7 @@ def _memory() -> Schema:
         reserved_bytes=maybe("The most that torch's allocator reserved, in bytes."),
         used_bytes=maybe("The most in use by the driver's count, in bytes."),
         limit_bytes=maybe("What the allocator may take, where it is limited, in bytes."),
+        available_bytes=maybe("What the allocator could have taken in all, in bytes."),
         parameters_bytes=maybe("Parameters, in bytes."),
         gradients_bytes=maybe("Gradients, in bytes."),
         optimizer_bytes=maybe("State of the optimizers, in bytes."),

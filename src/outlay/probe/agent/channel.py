@@ -16,7 +16,7 @@ import time
 from typing import Any, NamedTuple
 
 CONTROL = "control"
-ASKED = struct.Struct("=6q")
+ASKED = struct.Struct("=5q")
 _FLUSH_S = 0.1
 _ALIVE_S = 2.0
 
@@ -29,7 +29,6 @@ class Asked(NamedTuple):
     record_from: int = 0
     record_until: int = 0
     stop_at: int = 0
-    outlay_pid: int = 0
 
 
 NOTHING = Asked()
@@ -57,6 +56,9 @@ class Channel:
     def flush(self) -> None:
         """Make sure that what was told is there."""
 
+    def forked(self) -> None:
+        """Go on in a process that was just forked."""
+
     def reads(self) -> Asked:
         """What is asked for now."""
         return self.asked
@@ -74,12 +76,12 @@ class FileChannel(Channel):
     def __init__(self, folder: str) -> None:
         super().__init__()
         self.folder = folder
-        self._pid = 0
         self._file = -1
         self._pending: list[bytes] = []
         self._flushed_s = 0.0
         self._looked_s = time.perf_counter()
-        self._control = _mapped(os.path.join(folder, CONTROL))  # noqa: PTH118
+        self._path = os.path.join(folder, CONTROL)  # noqa: PTH118
+        self._control = _mapped(self._path)
 
     def tell(self, line: bytes) -> None:
         """Write one line soon."""
@@ -89,18 +91,22 @@ class FileChannel(Channel):
             self._flushed_s = now_s
             self.flush()
 
+    def forked(self) -> None:
+        """Begin a file of our own; what is pending is the parent's to tell."""
+        self._pending.clear()
+        self._file, self._flushed_s = -1, 0.0
+
     def flush(self) -> None:
-        """Write what is pending; a forked process begins a file of its own."""
-        if self._pid != os.getpid():
-            if self._pid:
-                self._pending.clear()
-            self._pid = os.getpid()
-            path = os.path.join(self.folder, f"{self._pid}.lines")  # noqa: PTH118
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if self._pending:
-            data = b"\n".join(self._pending) + b"\n"
-            self._pending.clear()
+        """Write what is pending; where that fails (a full disk), the script must not notice."""
+        data = b"".join([line + b"\n" for line in self._pending])
+        self._pending.clear()
+        try:
+            if self._file < 0:
+                path = os.path.join(self.folder, f"{os.getpid()}.lines")  # noqa: PTH118
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.write(self._file, data)
+        except OSError as error:
+            complain(error)
 
     def reads(self) -> Asked:
         """What is asked for now."""
@@ -114,15 +120,7 @@ class FileChannel(Channel):
         if now_s - self._looked_s < _ALIVE_S:
             return False
         self._looked_s = now_s
-        pid = self.reads().outlay_pid
-        try:
-            if pid:
-                os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_unlocked(self._path)
 
 
 def _mapped(path: str) -> mmap.mmap | None:
@@ -131,6 +129,25 @@ def _mapped(path: str) -> mmap.mmap | None:
             return mmap.mmap(file.fileno(), ASKED.size, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
         return None
+
+
+def is_unlocked(path: str) -> bool:
+    """Whether the lock that outlay holds as long as it lives is free.
+
+    Its process id would not do: it may be another's by now, or mean nothing in a container.
+    """
+    try:
+        import fcntl
+
+        with open(path, "rb") as file:  # noqa: PTH123
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (ImportError, BlockingIOError):
+        return False
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def complain(error: BaseException) -> None:

@@ -50,7 +50,13 @@ def _quietly(action: Callable[[Any], None], module: Any) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds nothing itself; wraps the loader of the modules that are waited for."""
+    """Finds nothing itself; wraps the loader of the modules that are waited for.
+
+    Who asks for a spec need not import: libraries ask whether torch is there long before they do.
+    """
+
+    def __init__(self) -> None:
+        self._looking: set[str] = set()
 
     def find_spec(
         self,
@@ -58,23 +64,24 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        if fullname not in _waiting:
+        if fullname not in _waiting or fullname in self._looking:
             return None
-        actions = _waiting.pop(fullname)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            _waiting[fullname] = actions
-            return None
-        spec.loader = _Loader(spec.loader, actions)
+        self._looking.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, fullname)
         return spec
 
 
 class _Loader(Loader):
     """Loads as the original does, and then calls the actions."""
 
-    def __init__(self, original: Any, actions: list[Callable[[Any], None]]) -> None:
+    def __init__(self, original: Any, name: str) -> None:
         self._original = original
-        self._actions = actions
+        self._name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self._original.create_module(spec)
@@ -85,7 +92,7 @@ class _Loader(Loader):
             module.__spec__.loader = self._original
         module.__loader__ = self._original
         self._original.exec_module(module)
-        for action in self._actions:
+        for action in _waiting.pop(self._name, []):
             _quietly(action, module)
 
     def __getattr__(self, name: str) -> Any:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
+import itertools
 import time
 import weakref
 from typing import Any
 
+from .channel import complain
+
+_loaders: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_count = itertools.count(1)
+_TOLD = 20
+"""Loaders of which is told: a script may make one for each epoch."""
 _DEEP = 4
 
 
@@ -22,22 +29,42 @@ def count_batches(watch: Any) -> None:
 
 
 def _started(watch: Any, original: Any) -> Any:
-    told: weakref.WeakSet[Any] = weakref.WeakSet()
-
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
-        watch.since.new_epoch = True
         before_s = time.perf_counter()
         iterator = original(self)
         watch.since.wait_s += time.perf_counter() - before_s
-        with contextlib.suppress(AttributeError):
-            iterator._outlay_batch_size = self.batch_size
-        if self not in told:
-            told.add(self)
-            _introduce(watch, self)
+        try:
+            _note_start(watch, self, iterator)
+        except Exception as error:
+            complain(error)
         return iterator
 
     return __iter__
+
+
+def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
+    number = _numbers.get(loader)
+    if number is None:
+        number = _numbers[loader] = next(_count)
+        _loaders[number] = loader
+    watch.since.started = (*watch.since.started, number)
+    iterator._outlay_batch_size = loader.batch_size
+    iterator._outlay_number = number
+
+
+def begins_epoch(watch: Any) -> bool:
+    """Whether a loader that is trained on was started since the last step.
+
+    The one that was asked last before a step is; those of an evaluation were asked before it.
+    """
+    number = watch.since.loader
+    if number and number not in watch.loaders:
+        watch.loaders.add(number)
+        loader = _loaders.get(number)
+        if loader is not None and len(watch.loaders) <= _TOLD:
+            _introduce(watch, loader)
+    return any(started in watch.loaders for started in watch.since.started)
 
 
 def _introduce(watch: Any, loader: Any) -> None:
@@ -69,6 +96,7 @@ def _waited(watch: Any, original: Any) -> Any:
             batch = original(self)
         finally:
             since.wait_s += clock() - before_s
+            since.loader = getattr(self, "_outlay_number", 0)
             if recorder is not None:
                 recorder.paused -= 1
         since.batches += 1

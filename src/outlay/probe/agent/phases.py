@@ -26,6 +26,7 @@ class Phases:
         self._profiler: Any = None
         self._profiled_from = 0
         self._recorder: Any = None
+        self._skipped_before = 0
         self._done: set[str] = set()
 
     def at(self, step: int, asked: Asked) -> None:
@@ -123,12 +124,15 @@ class Phases:
                 self._recorder = real.RealRecorder(self._watch.device.torch_kind)
                 self._recorder.start()
                 self._watch.recorder = self._recorder
+                self._skipped_before = self._watch.skipped
             return
         if step >= asked.record_until:
             self._done.add("record")
             self._watch.recorder = None
             found = self._recorder.stop()
-            found["optimizer_steps"] = asked.record_until - asked.record_from
+            # A step that a gradient scaler left out was computed and recorded all the same.
+            skipped = self._watch.skipped - self._skipped_before
+            found["optimizer_steps"] = asked.record_until - asked.record_from + skipped
             self._watch.channel.tell_values("operations", found)
             self._watch.channel.flush()
             if not asked.stop_at and self._watch.channel.folder:  # the script goes on to its end

@@ -21,7 +21,7 @@ from typing import Any
 from .channel import Channel, complain
 from .device import Device
 from .imports import after_import, forget
-from .loaders import count_batches
+from .loaders import begins_epoch, count_batches
 
 _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
@@ -37,12 +37,14 @@ class Since:
     __slots__ = (
         "batches",
         "evaluated",
+        "loader",
         "new_epoch",
         "passes",
         "samples",
         "saved_s",
         "saves",
         "skipped",
+        "started",
         "wait_s",
     )
 
@@ -53,12 +55,14 @@ class Since:
         """Begin anew."""
         self.batches = 0
         self.evaluated = False
+        self.loader = 0
         self.new_epoch = False
         self.passes = 0
         self.samples = 0
         self.saved_s = 0.0
         self.saves = 0
         self.skipped = 0
+        self.started: tuple[int, ...] = ()
         self.wait_s = 0.0
 
     def line(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> bytes:
@@ -88,6 +92,10 @@ class Watch:
         self.channel = channel
         self.since = Since()
         self.steps = 0
+        self.skipped = 0
+        """Steps that a gradient scaler left out, in all."""
+        self.loaders: set[int] = set()
+        """Those whose batches are trained on, by their numbers."""
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.device = Device(torch, channel)
         self.is_off = False
@@ -120,6 +128,8 @@ class Watch:
             optim.register_optimizer_step_post_hook(after),
         ]
         self._undo += [handle.remove for handle in handles]
+        if self.channel.is_shared and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
         self._once_imported("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
         count_batches(self)
         self._wrap(torch.autograd, "backward", self._counted_backward)
@@ -134,6 +144,17 @@ class Watch:
         ):
             self._once_imported(name, functools.partial(self._wrap_in, function))
         self.device.install(self)
+
+    def _forked(self) -> None:
+        """Begin anew in a forked process: a loader's worker, or one that trains itself."""
+        self._pid = os.getpid()
+        self.channel.forked()
+        self.since.clear()
+        self.steps = 0
+        self.optimizers.clear()
+        self._running.clear()
+        self._batch_hook = self._phases = self._leaving = self.recorder = None
+        self.has_said_last = False
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
@@ -201,6 +222,7 @@ class Watch:
         result = original(scaler, optimizer, *args, **kwargs)
         if self.steps == before and not self._running:
             self.since.skipped += 1
+            self.skipped += 1
         return result
 
     def _counted_eval(self, original: Any, module: Any) -> Any:
@@ -252,6 +274,7 @@ class Watch:
         number = self.optimizers.get(optimizer)
         if number is None:
             number = self._meet(optimizer)
+        self.since.new_epoch = begins_epoch(self)
         self.channel.tell(self.since.line(self.steps, number, now_s, cpu_s - self._cpu_s))
         self._cpu_s = cpu_s
         self.device.mark(self.steps)
@@ -307,20 +330,30 @@ class Watch:
             {
                 "pid": os.getpid(),
                 "argv": sys.argv,
-                "rank": int(environ.get("RANK", 0) or 0),
                 "local_rank": int(environ.get("LOCAL_RANK", 0) or 0),
-                "world_size": int(environ.get("WORLD_SIZE", 1) or 1),
+                **self._rank(),
                 "python": platform.python_version(),
                 "torch": str(self.torch.__version__),
                 **self.device.introduced(_first_parameter(optimizer)),
             },
         )
 
+    def _rank(self) -> dict[str, int]:
+        """Which of how many: as torch has it, or as the launcher set it."""
+        group = getattr(self.torch, "distributed", None)
+        if group is not None and group.is_available() and group.is_initialized():
+            return {"rank": int(group.get_rank()), "world_size": int(group.get_world_size())}
+        environ = os.environ
+        return {
+            "rank": int(environ.get("RANK", 0) or 0),
+            "world_size": int(environ.get("WORLD_SIZE", 1) or 1),
+        }
+
     def _at_exit(self) -> None:
         """Tell the rest, where the script ends by itself."""
         from .ending import last_words
 
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and self.steps:
             last_words(self)
 
     def _meet(self, optimizer: Any) -> int:

@@ -7,12 +7,20 @@ as it was written meanwhile.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.modules import module
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.operations import Args, Kwargs, op_of
@@ -53,10 +61,24 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def start(self) -> None:
         """Record from now on."""
+        # Of the hooks by which the phase is told, torch warns where a module is compiled.
+        self._stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
         self._stack.enter_context(eager())
         self._stack.enter_context(watched_modules(self._teller))
         self._stack.enter_context(watched_recomputing(self._teller))
         self._stack.enter_context(self)
+        self._stack.callback(module.register_module_forward_pre_hook(self.wake).remove)
+
+    def wake(self, *_: object) -> None:
+        """Record again, where a compiled function that was running at the start has ended.
+
+        Compiled code leaves the state of the dispatcher as it found it: without us.
+        """
+        is_on = torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+        if not is_on and _get_current_dispatch_mode() is self:
+            _pop_mode()
+            _push_mode(self)
 
     def stop(self) -> dict[str, Any]:
         """Stop recording; what was seen, as JSON values."""

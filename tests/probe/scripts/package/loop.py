@@ -1,0 +1,14 @@
+import own_clock
+import torch
+
+
+def run():
+    torch.set_num_threads(1)
+    clock = own_clock.OwnClock()
+    weight = torch.nn.Parameter(torch.ones(10))
+    optimizer = torch.optim.Adagrad([weight])
+    while True:
+        own_clock.work()
+        weight.square().sum().backward()
+        optimizer.step()
+        clock.step()

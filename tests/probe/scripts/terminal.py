@@ -1,0 +1,21 @@
+"""A progress bar where there is a terminal, as tqdm draws it; without a terminal nothing."""
+
+import os
+import sys
+
+import own_clock
+import torch
+
+torch.set_num_threads(1)
+clock = own_clock.OwnClock()
+weight = torch.nn.Parameter(torch.ones(10))
+optimizer = torch.optim.SGD([weight], lr=1e-3)
+print("terminals", sys.stdout.isatty(), sys.stderr.isatty(), *os.get_terminal_size(2), flush=True)
+for step in range(10**9):
+    own_clock.work()
+    weight.square().sum().backward()
+    optimizer.step()
+    clock.step()
+    if sys.stderr.isatty() and step % 10 == 0:
+        sys.stderr.write(f"\r{step} steps |####    |")
+        sys.stderr.flush()

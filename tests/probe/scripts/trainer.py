@@ -1,0 +1,52 @@
+"""The Trainer of transformers, whose library looks for torch before it imports it."""
+
+import sys
+
+import transformers
+import own_clock
+import torch
+
+torch.set_num_threads(1)
+clock = own_clock.OwnClock()
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(32, 16)
+
+    def forward(self, x=None, labels=None):
+        own_clock.work(0.5)
+        return {"loss": (self.layer(x) - labels).square().mean()}
+
+
+class Steps(transformers.TrainerCallback):
+    def on_optimizer_step(self, *_, **__):
+        clock.step()
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4000
+
+    def __getitem__(self, index):
+        return {"x": torch.full((32,), float(index)), "labels": torch.zeros(16)}
+
+
+transformers.Trainer(
+    Net(),
+    transformers.TrainingArguments(
+        sys.argv[2],
+        use_cpu=True,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=2,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+        max_steps=100_000,
+        learning_rate=1e-6,
+        logging_strategy="no",
+    ),
+    train_dataset=Data(),
+    callbacks=[Steps()],
+).train()

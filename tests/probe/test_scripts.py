@@ -1,0 +1,294 @@
+"""Real scripts under `outlay probe`: what it says of them against what they do by themselves.
+
+The script's own mean is over the very steps that outlay counted, so that a busy machine slows both
+alike; what is left is the time between two readings of a clock, some microseconds of 8000.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from tests.probe.probed import (
+    PYTHON,
+    SCRIPTS,
+    Probed,
+    environment,
+    is_alive,
+    probe,
+    probe_script,
+    wait_for,
+)
+from tests.probe.scripts.own_clock import STEP_S
+
+from outlay.trace.trace import Profile, value_at
+
+pytestmark = pytest.mark.torch
+TOGETHER = 0.02
+"""How far outlay's mean may be from the script's own: a clock read 100 us late at both ends of 40
+steps of 8 ms is 0.03 %; the rest is for a machine that takes the CPU away in between."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+def stopped(probed: Probed) -> None:
+    """That outlay stopped it, as it should, after the steps asked for."""
+    assert (probed.code, probed.measurement.ending, probed.measurement.status) == (0, "stopped", 0)
+    assert probed.measurement.steps_seen >= 40
+    assert probed.measurement.device == "cpu"
+
+
+def timed(probed: Probed, sleep_s: float = STEP_S, *, each: int = 1) -> None:
+    """That the mean is the script's own, and no less than it sleeps."""
+    assert probed.step.mean_s == pytest.approx(probed.own_mean_s(each=each), rel=TOGETHER)
+    assert sleep_s < probed.step.low_s <= probed.step.mean_s <= probed.step.high_s
+
+
+def matrix_flops(profile: Profile | None, batch_size: int) -> dict[str, float]:
+    """FLOPs of the matrix products in a step, by phase."""
+    assert profile is not None
+    found: dict[str, float] = {}
+    for op in profile.ops:
+        if op.name in ("aten.addmm", "aten.mm"):
+            flops = value_at(op.flops, batch_size) * op.count
+            found[op.phase] = found.get(op.phase, 0.0) + flops
+    return found
+
+
+STEPS = ("--steps", 40)
+PLAINLY = (*STEPS, "--no-operations")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return probe_script(tmp_path_factory.mktemp("plain"), "plain.py", options=STEPS)
+
+
+def test_a_plain_loop(plain):
+    stopped(plain)
+    timed(plain)
+    seen = plain.measurement
+    assert [(one.name, one.parameters, one.per_step) for one in seen.optimizers] == [
+        ("SGD", 32 * 16 + 16, 1.0)
+    ]
+    assert (seen.batch_size, seen.samples_per_step, seen.passes_per_step) == (8, 8, 1)
+    assert seen.samples_per_s == pytest.approx(8 / plain.step.mean_s)
+    assert (seen.ranks, seen.world_size) == (1, 1)
+    assert seen.steps_per_epoch == 80  # 640 samples in batches of 8
+    # Weights of 4 bytes each; momentum takes as much again.
+    assert seen.memory.parameters_bytes == 528 * 4
+    assert seen.memory.optimizer_bytes == 528 * 4
+    assert seen.versions["torch"].startswith("2.")
+
+
+def test_its_operations(plain):
+    # A layer of 32 to 16 on 8 samples is 2 x 8 x 32 x 16 FLOPs forward, and as many again for the
+    # gradient of its weights; its input needs none.
+    each = 2 * 8 * 32 * 16
+    assert matrix_flops(plain.measurement.profile, 8) == {"forward": each, "backward": each}
+    assert plain.measurement.profile.parameters == 528
+    assert plain.measurement.notes == ()
+
+
+def test_it_ends_after_the_record_of_one_step(plain):
+    """Three steps are left alone, one is recorded, and the script does no more."""
+    own = len(plain.own_s())
+    # 0.3 s ahead are at most 38 steps of 8 ms.
+    assert plain.measurement.steps_seen < own <= plain.measurement.steps_seen + 60
+
+
+def test_its_report_goes_to_stderr(plain):
+    assert plain.out == ""
+    assert "a step" in plain.err
+    assert "outlay stopped it" in " ".join(plain.err.split())
+
+
+@pytest.mark.parametrize("workers", [(2, "fork"), (1, "spawn")])
+def test_loaders_with_workers(folder, workers):
+    probed = probe_script(folder, "plain.py", *workers, options=PLAINLY)
+    stopped(probed)
+    timed(probed)
+    assert probed.measurement.batch_size == 8
+    assert probed.measurement.ranks == 1  # its workers train nothing
+    assert probed.measurement.profile is None
+
+
+def test_without_a_loader_the_batch_is_what_a_module_gets(folder):
+    """Beside a `sitecustomize` of the user's own, which runs as ever."""
+    (folder / "sitecustomize.py").write_text("open('own-sitecustomize', 'a').write('ran ')\n")
+    command = ("--", PYTHON, SCRIPTS / "no_loader.py", "clock.json")
+    probed = probe(folder, *STEPS, *command, PYTHONPATH=str(folder))
+    stopped(probed)
+    timed(probed)
+    assert probed.measurement.batch_size == 12
+    assert probed.measurement.passes_per_step == 1
+    assert probed.measurement.steps_per_epoch is None
+    # 2 x 12 x (32 x 16 + 16 x 4) forward; backward the same, and the gradient of what lies
+    # between the layers, 2 x 12 x 16 x 4.
+    first, second = 2 * 12 * 32 * 16, 2 * 12 * 16 * 4
+    assert matrix_flops(probed.measurement.profile, 12) == {
+        "forward": first + second,
+        "backward": first + 2 * second,
+    }
+    assert (folder / "own-sitecustomize").read_text() == "ran ran "  # outlay's Python, and its
+
+
+def test_a_gan(folder):
+    probed = probe_script(folder, "gan.py", options=PLAINLY)
+    stopped(probed)
+    timed(probed)
+    seen = probed.measurement
+    assert [(one.name, one.per_step) for one in seen.optimizers] == [("RMSprop", 1), ("Adam", 1)]
+    assert (seen.batch_size, seen.samples_per_step) == (10, 10)
+
+
+def test_a_gan_with_five_steps_of_its_critic(folder):
+    probed = probe_script(folder, "gan.py", 5, options=STEPS)
+    stopped(probed)
+    timed(probed, 3 * STEP_S)  # half a sleep for each of six
+    seen = probed.measurement
+    assert [(one.name, one.parameters, one.per_step) for one in seen.optimizers] == [
+        ("RMSprop", 33, 5.0),
+        ("Adam", 8 * 32 + 32, 1.0),
+    ]
+    assert (seen.batch_size, seen.samples_per_step) == (10, 50)
+    # Forward: the generator (8 to 32) six times, the critic (32 to 1) eleven times, on 10 each.
+    assert matrix_flops(seen.profile, 50)["forward"] == 2 * 10 * (6 * 8 * 32 + 11 * 32)
+
+
+def test_gradient_accumulation(folder):
+    probed = probe_script(folder, "accumulate.py", options=STEPS)
+    stopped(probed)
+    timed(probed)
+    seen = probed.measurement
+    assert (seen.batch_size, seen.passes_per_step, seen.samples_per_step) == (6, 4, 24)
+    assert seen.steps_per_epoch == pytest.approx(667 / 4)  # 4000 samples in batches of 6
+    each = 4 * 2 * 6 * 32 * 16
+    assert matrix_flops(seen.profile, 24) == {"forward": each, "backward": each}
+
+
+def test_steps_that_a_gradient_scaler_leaves_out(folder):
+    probed = probe_script(folder, "accumulate.py", "scaler", options=STEPS)
+    stopped(probed)
+    timed(probed)  # a step that is left out takes its time, too
+    seen = probed.measurement
+    (optimizer,) = seen.optimizers
+    # Each tenth; of those since the last step seen nothing is known yet.
+    assert optimizer.skipped == pytest.approx(seen.steps_seen / 10, abs=1)
+    assert (seen.passes_per_step, seen.samples_per_step) == (4, 24)
+    each = 4 * 2 * 6 * 32 * 16  # also where the recorded step comes after one left out
+    assert matrix_flops(seen.profile, 24) == {"forward": each, "backward": each}
+
+
+def test_evaluations_and_checkpoints_are_told_apart(folder):
+    options = ("--steps", 62, "--no-operations")
+    probed = probe_script(folder, "evaluate.py", "spent.json", options=options)
+    seen, own_s = probed.measurement, probed.own_s()
+    pauses = {pause.kind: pause for pause in seen.pauses}
+    assert set(pauses) == {"evaluation", "checkpoint"}
+    # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next.
+    assert pauses["evaluation"].times == (seen.steps_seen - 1) // 15
+    assert pauses["checkpoint"].times == (seen.steps_seen - 1) // 20
+    if seen.steps_seen <= 75:  # else there were more than the script has summed up
+        spent_s = json.loads((folder / "spent.json").read_text())
+        for kind, pause in pauses.items():
+            # What is above the usual step, which itself may be slower just then.
+            assert pause.total_s == pytest.approx(spent_s[kind], rel=0.3)
+    # An evaluation takes 64 ms, a checkpoint 40 ms or more: none of them is in the mean.
+    each_s = [later - before for before, later in itertools.pairwise(own_s[:60])]
+    usual_s = [s for steps, s in enumerate(each_s, 1) if steps > 3 and steps % 15 and steps % 20]
+    assert probed.step.mean_s == pytest.approx(sum(usual_s) / len(usual_s), rel=0.1)
+    assert seen.steps_per_epoch == 100  # not what the evaluation's loader has
+
+
+def test_compiled_models_and_steps(folder):
+    probed = probe_script(folder, "compiled.py", "eager", options=STEPS)
+    stopped(probed)
+    timed(probed)
+    assert [one.name for one in probed.measurement.optimizers] == ["SGD"]
+    assert probed.measurement.batch_size == 8
+    each = 2 * 8 * 32 * 16
+    assert matrix_flops(probed.measurement.profile, 8) == {"forward": each, "backward": each}
+    assert "Warning" not in probed.err
+
+
+def test_a_shell_script_that_runs_a_module_elsewhere(folder):
+    probed = probe(folder, *PLAINLY, "--", SCRIPTS / "train.sh", PYTHON, folder / "clock.json")
+    stopped(probed)
+    timed(probed)
+    assert probed.out == f"training in {SCRIPTS}\npython ended with 0\n"
+    assert [one.name for one in probed.measurement.optimizers] == ["Adagrad"]
+    assert probed.measurement.batch_size is None  # a lone parameter: nothing tells
+
+
+def test_surroundings_are_left_as_they_are(folder):
+    """No torch, either: nothing is seen, and that is said."""
+    command = [PYTHON, str(SCRIPTS / "surroundings.py"), "seen.json", "--steps", "7"]
+    plain = {"OUTLAY_DATA": str(folder / "own")}
+    subprocess.run(
+        command, cwd=folder, env=environment(**plain), stdin=subprocess.DEVNULL, check=True
+    )
+    without = json.loads((folder / "seen.json").read_text())
+    probed = probe(folder, *command)  # without the two dashes: what follows is the command's
+    within = json.loads((folder / "seen.json").read_text())
+    assert (probed.code, probed.measurement.ending) == (0, "finished")
+    for name in ("argv", "path", "cwd", "stdin"):
+        assert within[name] == without[name]
+    ours = {"PYTHONPATH", "OUTLAY_PROBE_FOLDER"}
+    changed = {
+        name
+        for name in {**within["environ"], **without["environ"]}
+        if within["environ"].get(name) != without["environ"].get(name)
+    }
+    assert changed == ours
+    assert within["environ"]["PYTHONPATH"].endswith(os.pathsep + without["environ"]["PYTHONPATH"])
+    assert "torch" not in within["modules"]
+    assert probed.measurement.step is None
+    assert any("imported torch" in note for note in probed.measurement.notes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
+def test_at_a_terminal(folder):
+    """The script has a terminal as ever, a line of ours stands below, the report comes last."""
+    master, slave = pty.openpty()
+    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=slave, check=True)
+    command = [
+        *(PYTHON, "-m", "outlay", "probe", "--steps", "60", "--no-operations", "--price", "3.60"),
+        *("--json", "probe.json", "--", PYTHON, str(SCRIPTS / "terminal.py"), "clock.json"),
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(OUTLAY_DATA=str(folder / "own"), TERM="xterm"),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    said = b""
+    with os.fdopen(master, "rb", buffering=0) as terminal:
+        while True:
+            try:
+                said += terminal.read(65536)
+            except OSError:  # all have let go of it
+                break
+    assert process.wait() == 0
+    text = said.decode()
+    assert "terminals True True 100 30" in text
+    assert "10 steps |####    |" in text
+    # Ours is written on the row below the bar, and the cursor goes back into the bar.
+    below = text.split("\x1bD\x1b[A\x1b7\x1b[B\r\x1b[K")[1:]
+    shown = [part.split("\x1b8")[0] for part in below]
+    assert any("measuring" in line or "warming up" in line for line in shown)
+    lines = text.split("outlay stopped it")
+    assert len(lines) == 2
+    assert "step" in lines[1]
+    wait_for(lambda: not is_alive(process.pid))
