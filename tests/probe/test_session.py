@@ -140,6 +140,7 @@ def test_blocks_within_blocks_and_after_blocks(training):
             training.train(10_000)
         training.train(60)
     assert inner.measurement.steps_seen == 10
+    assert any("not asked for" in note for note in inner.measurement.notes)
     assert inner.measurement.profile is None  # it would slow down what the outer one times
     assert outer.measurement.steps_seen == 20
     assert outer.measurement.profile is not None

@@ -93,6 +93,8 @@ def measurement_of(
         price_usd_per_hour=circumstances.limits.price_usd_per_hour,
     )
     profile, why = profile_from(plain, told)
+    if not circumstances.limits.operations:
+        why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)
     notes = [*_notes(plain, told, everyone, circumstances), *why]
     window = _window(seen, circumstances.started_s)

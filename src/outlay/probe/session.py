@@ -145,7 +145,7 @@ class Session:
             status=status,
             elapsed_s=watcher.elapsed_s,
             started_s=watcher.started_s,
-            limits=self.limits,
+            limits=watcher.course.limits,
             stopped_for=watcher.course.stopped_for,
             batch_size=self.batch_size,
             total_steps=self.total_steps,
