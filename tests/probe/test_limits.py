@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
-from tests.probe.probed import PYTHON, SCRIPTS, ended, probe, probe_script, start
+from tests.probe.probed import PYTHON, SCRIPTS, probe, probe_script
+
+from outlay.cli.main import main
 
 NEVER = ("--", PYTHON, "-c", "open('started', 'w')")
 
@@ -40,7 +44,7 @@ def test_until_it_is_known_well_enough(tmp_path):
 def test_to_its_end(tmp_path):
     """A command that is only watched goes on to its own end, with its own words."""
     options = ("--steps", 30, "--to-end")
-    probed = probe_script(tmp_path, "plain.py", 0, "fork", 180, options=options)
+    probed = probe_script(tmp_path, "plain.py", 0, "-", 180, options=options)
     assert (probed.code, probed.measurement.ending) == (0, "finished")
     assert probed.out == "trained to the end\n"
     assert len(probed.own_s()) == 180
@@ -63,7 +67,7 @@ def test_what_it_may_cost(tmp_path):
 @pytest.mark.torch
 def test_a_script_that_ends_before_the_limit(tmp_path):
     """What there is of it is told: too few steps are no step time."""
-    probed = probe_script(tmp_path, "plain.py", 0, "fork", 2, options=("--steps", 40))
+    probed = probe_script(tmp_path, "plain.py", 0, "-", 2, options=("--steps", 40))
     assert (probed.code, probed.measurement.ending) == (0, "finished")
     assert probed.out == "trained to the end\n"
     assert probed.measurement.steps_seen == 2
@@ -98,17 +102,29 @@ WRONG = [
 ]
 
 
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """What is said to options that are refused, without a process of its own."""
+
+    def run(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["outlay", "probe", *arguments])
+        monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
+        with pytest.raises(SystemExit) as gone:
+            main()
+        assert gone.value.code == 2
+        assert not (tmp_path / "started").exists()
+        return capsys.readouterr().err
+
+    return run
+
+
 @pytest.mark.parametrize("options", WRONG, ids=" ".join)
-def test_what_is_refused_at_once(tmp_path, options):
-    probed = ended(start(tmp_path, *options, *NEVER), tmp_path)
-    assert probed.code == 2
-    assert not (tmp_path / "started").exists()
-    assert "Traceback" not in probed.err
-    assert options[-2] in probed.err or options[-1] in probed.err
-    assert len(probed.err.splitlines()) <= 5
+def test_what_is_refused_at_once(refused, options):
+    said = refused(*options, *NEVER)
+    assert options[-2] in said or options[-1] in said
+    assert len(said.splitlines()) <= 5
 
 
-def test_no_command(tmp_path):
-    probed = ended(start(tmp_path, "--steps", 5, "--"), tmp_path)
-    assert probed.code == 2
-    assert "outlay probe -- python train.py" in probed.err
+def test_no_command(refused):
+    assert "outlay probe -- python train.py" in refused("--steps", "5", "--")
