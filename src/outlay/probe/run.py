@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from outlay.errors import OutlayError
 from outlay.measurement import Ending, Measurement
 from outlay.probe.agent.channel import Asked
 from outlay.probe.agent.ending import FIGURES
@@ -70,8 +71,19 @@ def probe(asking: Asking, show: Show | None = None) -> Measurement:
 
     `show` writes the live line; it is only asked where there is a terminal to show it on.
     """
-    with tempfile.TemporaryDirectory(prefix="outlay-probe-", ignore_cleanup_errors=True) as folder:
+    with _own_folder() as folder:
         return _Probe(asking, Path(folder), show).run()
+
+
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """What processes tell goes in there."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="outlay-probe-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise OutlayError(
+            f"The probe's own files cannot be written: {error.strerror or error}.",
+            fix="Make room there, or name another folder: TMPDIR=/path outlay probe ...",
+        ) from error
 
 
 class _Probe:
