@@ -29,7 +29,8 @@ imports: $(VENV)/.checks
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.tests
-	OUTLAY_TEST_SKIPS=$(SKIPS) $(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+	OUTLAY_TEST_SKIPS=$(SKIPS) $(BIN)/python -m pytest -n auto --dist loadfile \
+	  --no-loadscope-reorder $(PYTEST_ARGS)
 
 bench: $(VENV)/.core
 	$(BIN)/python tools/bench.py

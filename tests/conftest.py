@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+# Several tests run at once: with threads of its own for each, torch would mostly wait for them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).parent.parent
 SERVICES = {
     "slurm": "sbatch",
@@ -30,8 +33,12 @@ FRAMEWORKS = (
     "accelerate",
     "bitsandbytes",
     "torchao",
+    "accelerate",
+    "wandb",
+    "mlflow",
+    "IPython",
 )
-"""Libraries whose models are traced."""
+"""Libraries whose models are traced, and in which training is probed."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -53,9 +60,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if shutil.which(SERVICES[name]) is None:
                 reason = f"{name} is not installed (make services does it)"
                 item.add_marker(pytest.mark.skip(reason=reason))
-    items[:] = kept
+    items[:] = _longest_first(kept)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
+
+
+def _longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Files that need torch before all others, so that no worker is left with one at the end."""
+    long = {item.path for item in items if item.get_closest_marker("torch")}
+    return sorted(items, key=lambda item: item.path not in long)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

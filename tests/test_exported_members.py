@@ -14,10 +14,12 @@ PUBLIC = [
     "Estimate",
     "Gpu",
     "Line",
+    "Measurement",
     "Offer",
     "Option",
     "OutlayError",
     "Plan",
+    "Probing",
     "StepReport",
     "Workload",
     "best_offers",
@@ -27,8 +29,10 @@ PUBLIC = [
     "gpus",
     "parse_workload",
     "plan_workload",
+    "probing",
     "profile_of",
     "rank_offers",
+    "read_measurement",
     "read_workload",
     "register_op",
     "swings",
@@ -59,6 +63,13 @@ def test_trace_is_a_package_that_can_be_called():
         outlay.trace("train.py:step", 0)
     importlib.import_module("outlay.trace.store")
     assert callable(outlay.trace)
+
+
+def test_what_needs_a_library_of_its_own_comes_only_when_asked_for():
+    asked_for = {"LightningProbe", "TrainerProbe", "load_ipython_extension"}
+    assert not asked_for & {*outlay.__all__, *dir(outlay)}
+    assert outlay.load_ipython_extension.__module__ == "outlay.inside.notebook"
+    assert not loaded_after("from outlay import *") & {"torch", "transformers", "lightning"}
 
 
 def test_an_unknown_name_is_an_attribute_error():

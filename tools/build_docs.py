@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +70,19 @@ def readme() -> str:
     return f"{before}{BEGIN}\n```\n{answer}\n```\n{END}{rest.partition(END)[2]}"
 
 
-def pages() -> dict[Path, str]:
-    """Every generated file and its text."""
-    made = {DOCS / "commands.md": commands_page(), ROOT / "README.md": readme()}
+def schema_text(name: str) -> str:
+    """The JSON schema of one kind of document."""
+    return dumps(schema(name)) + "\n"
+
+
+def pages() -> dict[Path, Callable[[], str]]:
+    """Every generated file, and what makes its text."""
+    made: dict[Path, Callable[[], str]] = {
+        DOCS / "commands.md": commands_page,
+        ROOT / "README.md": readme,
+    }
     for name in NAMES:
-        made[DOCS / "schema" / f"{name}.json"] = dumps(schema(name)) + "\n"
+        made[DOCS / "schema" / f"{name}.json"] = partial(schema_text, name)
     return made
 
 
@@ -80,7 +90,7 @@ def main() -> None:
     """Write them."""
     for path, text in pages().items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text(), encoding="utf-8")
         print(path.relative_to(DOCS.parent))
 
 

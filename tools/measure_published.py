@@ -1,15 +1,16 @@
 """Measure, on the GPU at hand, the steps whose speed others have published on other GPUs.
 
-    python tools/measure_published.py OUT.csv [--budget-s 220] [only=TEXT]
+    python tools/measure_published.py OUT.csv [--budget-s 220] [--without FILE] [only=TEXT]
 
 Needs torch, torchvision and transformers. One process; what matters most comes first (Lambda's
 steps, then timm's image models in torch's usual order, then channels last), and nothing new is
-begun after `--budget-s` seconds. Each row is written as soon as it is there.
+begun after `--budget-s` seconds. Each row is written as soon as it is there; steps that FILE has
+are left out.
 
 Every step: five to warm up, then three series of steps issued back to back between two CUDA events
 (median, least and most of the three), then one step under the profiler for the time in which
-kernels ran. Image models are measured as PyTorch comes and with `cudnn.benchmark`, which both
-sources had on: `cudnn_benchmark` says which.
+kernels ran. `--benchmark` measures image models with `cudnn.benchmark` as well, which both sources
+had on; on an H200 with PyTorch 2.11 it changed nothing (14 steps, 0.6 % at most).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from measure_operations import added, bare, events_of, kernels_of
 
 WORKLOADS = Path(__file__).parent.parent / "tests" / "reference" / "workloads"
 SERIES = 3
-SERIES_S = 0.3
+SERIES_S = 0.2
 
 LAMBDA: dict[str, tuple[int, ...]] = {
     "bert_base_fp16_amp": (20, 88, 192),
@@ -96,12 +97,17 @@ class Job:
     build: Callable[[], Step]
     benchmarks: tuple[bool, ...]
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its rows have in common."""
+        return self.name, str(self.batch_size), self.layout
 
-def jobs() -> Iterator[Job]:
+
+def jobs(*, benchmark: bool) -> Iterator[Job]:
     """What matters most first."""
+    tried = (False, True) if benchmark else (False,)
     published = importlib.import_module("published")
     for name, sizes in LAMBDA.items():
-        both = (False, True) if name.startswith("resnet") else (False,)
         for size in sizes:
             build = _with_size(getattr(published, name), size)
             yield Job(
@@ -110,17 +116,17 @@ def jobs() -> Iterator[Job]:
                 batch_size=size,
                 layout="nchw",
                 build=build,
-                benchmarks=both,
+                benchmarks=tried if name.startswith("resnet") else (False,),
             )
-    yield from (_image_job(name, "nchw") for name in IMAGES)
-    yield from (_image_job(name, "nhwc") for name in list(IMAGES)[:CHANNELS_LAST])
+    yield from (_image_job(name, "nchw", tried) for name in IMAGES)
+    yield from (_image_job(name, "nhwc", tried) for name in list(IMAGES)[:CHANNELS_LAST])
 
 
 def _with_size(function: Callable[[int], Step], size: int) -> Callable[[], Step]:
     return lambda: function(size)
 
 
-def _image_job(name: str, layout: str) -> Job:
+def _image_job(name: str, layout: str, tried: tuple[bool, ...]) -> Job:
     image_step = importlib.import_module("published_images").image_step
     image_size, size = IMAGES[name]
     return Job(
@@ -129,7 +135,7 @@ def _image_job(name: str, layout: str) -> Job:
         batch_size=size,
         layout=layout,
         build=lambda: image_step(name, size, image_size, layout),
-        benchmarks=(False,) if name.startswith("vit") else (False, True),
+        benchmarks=(False,) if name.startswith("vit") else tried,
     )
 
 
@@ -193,6 +199,15 @@ def measured(job: Job) -> Iterator[dict[str, Any]]:
         }
 
 
+def _known(path: Path | None) -> set[tuple[str, str, str]]:
+    """The steps that a table has."""
+    if path is None:
+        return set()
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {(row["workload"], row["batch_size"], row["layout"]) for row in rows}
+
+
 def forget() -> None:
     """Give the last step's memory back."""
     import torch
@@ -209,12 +224,15 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("only", nargs="?", default="only=", help="only=TEXT: names with TEXT in it")
     parser.add_argument("--budget-s", type=float, default=220.0)
+    parser.add_argument("--without", type=Path, help="a table of steps not to measure again")
+    parser.add_argument("--benchmark", action="store_true", help="with cudnn.benchmark as well")
     arguments = parser.parse_args()
     sys.path.insert(0, str(WORKLOADS))
+    known = _known(arguments.without)
     started, count = time.perf_counter(), 0
     with arguments.out.open("w", newline="") as file:
-        for job in jobs():
-            if arguments.only.removeprefix("only=") not in job.name:
+        for job in jobs(benchmark=arguments.benchmark):
+            if arguments.only.removeprefix("only=") not in job.name or job.key in known:
                 continue
             if time.perf_counter() - started > arguments.budget_s:
                 print(f"no time left: {job.name} and what follows", flush=True)

@@ -90,7 +90,7 @@ def h200_samples(folder: Path) -> dict[str, list[Sample]]:
     """The three sets of steps."""
     gpu = gpus()["H200"]
     found: dict[str, list[Sample]] = {"fitted": [], "own": [], "held-out": []}
-    for row in _rows(MEASUREMENTS / "h200_calibration_2026-11.csv"):
+    for row in rows_in(MEASUREMENTS / "h200_calibration_2026-11.csv"):
         module, function = row["workload"].split(":")
         profile = traced(
             WORKLOADS / "calibration" / f"{module}.py",
@@ -114,7 +114,7 @@ def h200_samples(folder: Path) -> dict[str, list[Sample]]:
         ("own", "h200_times_2026-11-15.csv"),
         ("held-out", "h200_held_out_2026-11-15.csv"),
     ):
-        for row in _rows(MEASUREMENTS / file):
+        for row in rows_in(MEASUREMENTS / file):
             module, function = row["workload"].split(":")
             size, step_ms = int(row["batch_size"]), float(row["step_ms"])
             sizes = (2, 4, 8, 32) if kind == "own" else (size,)
@@ -207,12 +207,12 @@ def _fitted_without(pattern: str) -> Calibration:
 def published_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
     """Lambda's speeds by task, and timm's on an RTX 3090 (models drawn with a fixed seed)."""
     found: dict[str, list[Sample]] = {}
-    for row in _rows(data / "lambda_train.csv"):
-        sample = _lambda_sample(row, folder)
+    for row in rows_in(data / "lambda_train.csv"):
+        sample = lambda_sample(row, folder)
         if sample is not None:
             key = f"{row['sw']} {row['task']} {row['precision']}"
             found.setdefault(key, []).append(sample)
-    for row in _drawn(_rows(data / "timm_train_rtx3090.csv")):
+    for row in _drawn(rows_in(data / "timm_train_rtx3090.csv")):
         os.environ["OUTLAY_TIMM"] = f"{row['model']},{row['img_size']},{row['layout']}"
         name, size = f"T-{row['model']}-{row['layout']}", round(float(row["batch"]))
         try:
@@ -232,7 +232,8 @@ def published_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
     return found
 
 
-def _lambda_sample(row: dict[str, str], folder: Path) -> Sample | None:
+def lambda_sample(row: dict[str, str], folder: Path) -> Sample | None:
+    """A row of Lambda's on one GPU as a step, None where it is none of those rebuilt."""
     tasks = {
         "resnet50": "resnet50",
         "bert_base_squad": "bert_base",
@@ -310,7 +311,8 @@ def _per_sample(sample: Sample, numbers: Calibration) -> float:
 # Printing
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def rows_in(path: Path) -> list[dict[str, str]]:
+    """The rows of a table."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 

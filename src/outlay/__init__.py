@@ -10,7 +10,13 @@
     report = outlay.trace(step_of, 32)  # step_of(32) returns a training step; needs torch
     print(report.flops, report.peak.memory.peak_bytes, report.peak.site)
 
-Names are imported when first used, so that `import outlay` is quick.
+    with outlay.probing(steps=200) as probe:  # what really training says; needs torch
+        train()
+    probe.report()
+
+Names are imported when first used, so that `import outlay` is quick. `LightningProbe` and
+`TrainerProbe`, the callbacks, need a library of their own and come with no star;
+`%load_ext outlay` gives notebooks `%%probe`.
 """
 
 from __future__ import annotations
@@ -25,6 +31,13 @@ if TYPE_CHECKING:
     from outlay.estimate import Estimate
     from outlay.gpu_names import find_gpu
     from outlay.hardware import Gpu, gpus
+    from outlay.inside.block import Probing, probing
+    from outlay.inside.lightning import LightningProbe as LightningProbe
+    from outlay.inside.notebook import load_ipython_extension as load_ipython_extension
+    from outlay.inside.notebook import unload_ipython_extension as unload_ipython_extension
+    from outlay.inside.transformers import TrainerProbe as TrainerProbe
+    from outlay.measurement import Measurement
+    from outlay.measurement_file import read_measurement
     from outlay.offers.catalog import bundled_offers
     from outlay.offers.offer import Offer
     from outlay.option import Option
@@ -44,10 +57,12 @@ _HOMES = {
     "Estimate": "estimate",
     "Gpu": "hardware",
     "Line": "cost.lines",
+    "Measurement": "measurement",
     "Offer": "offers.offer",
     "Option": "option",
     "OutlayError": "errors",
     "Plan": "plan",
+    "Probing": "inside.block",
     "StepReport": "trace.step_report",
     "Workload": "workload",
     "best_offers": "pipeline",
@@ -57,13 +72,22 @@ _HOMES = {
     "gpus": "hardware",
     "parse_workload": "workload_file",
     "plan_workload": "pipeline",
+    "probing": "inside.block",
     "profile_of": "trace.profile",
     "rank_offers": "pipeline",
+    "read_measurement": "measurement_file",
     "read_workload": "workload_file",
     "register_op": "trace.formulas",
     "swings": "decide",
     "trace_step": "trace.one_step",
     "trial": "decide",
+}
+_ON_DEMAND = {
+    # Classes of a library's own kind, and what IPython looks for.
+    "LightningProbe": "inside.lightning",
+    "TrainerProbe": "inside.transformers",
+    "load_ipython_extension": "inside.notebook",
+    "unload_ipython_extension": "inside.notebook",
 }
 
 __all__ = [
@@ -71,10 +95,12 @@ __all__ = [
     "Estimate",
     "Gpu",
     "Line",
+    "Measurement",
     "Offer",
     "Option",
     "OutlayError",
     "Plan",
+    "Probing",
     "StepReport",
     "Workload",
     "best_offers",
@@ -84,8 +110,10 @@ __all__ = [
     "gpus",
     "parse_workload",
     "plan_workload",
+    "probing",
     "profile_of",
     "rank_offers",
+    "read_measurement",
     "read_workload",
     "register_op",
     "swings",
@@ -98,9 +126,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "trace":  # a package that can be called
         return importlib.import_module("outlay.trace")
-    if name not in _HOMES:
+    home = _HOMES.get(name) or _ON_DEMAND.get(name)
+    if home is None:
         raise AttributeError(f"module 'outlay' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"outlay.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"outlay.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
 """What a probe really saw: how long a step took, on what, and what it waited for.
 
-A `Measurement` is written by `outlay probe` and by the callbacks in `outlay.probe`; it is kept as
-JSON (`measurement_file`) and carried to other GPUs by `predict` and `plan`. What was not seen is
-None, never 0.
+A `Measurement` is written by `outlay probe` and by the blocks and callbacks of `outlay.inside`; it
+is kept as JSON (`measurement_file`) and carried to other GPUs by `predict` and `plan`. What was not
+seen is None, never 0.
 """
 
 from __future__ import annotations

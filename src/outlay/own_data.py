@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -127,10 +127,10 @@ def calibration_to_json(calibration: OwnCalibration) -> dict[str, Any]:
     return {"schema": SCHEMA, "kind": _MARK, **asdict(calibration)}
 
 
-def forget(paths: Iterable[Path] | None = None) -> list[Path]:
+def forget() -> list[Path]:
     """Remove what was learned and every measurement that was kept; what is gone."""
     wanted = [calibration_file(), *sorted(measurements_folder().glob("*.json"))]
-    gone = [path for path in (wanted if paths is None else paths) if path.exists()]
+    gone = [path for path in wanted if path.exists()]
     for path in gone:
         path.unlink()
     return gone

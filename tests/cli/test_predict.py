@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from numbers import Real
 
 import jsonschema
@@ -154,7 +155,9 @@ def test_a_measured_step_corrects_every_gpu_and_narrows_its_range(predicted, mea
     here_before, there_before = predicted(*arguments)
     assert here["step_time_s"]["likely"] == pytest.approx(1.5)
     factor = 1.5 / here_before["step_time_s"]["likely"]
-    assert there["device_time_s"] == pytest.approx(factor * there_before["device_time_s"])
+    # far more than a T4 alone may be off by (0.16): all but that is the step's own
+    corrected = there["device_time_s"] / there_before["device_time_s"]
+    assert factor * math.exp(-0.16) == pytest.approx(corrected)
     assert width(here) < width(there)
     assert width(here) < width(here_before)
 

@@ -34,7 +34,7 @@ PAGES = tool("build_docs").pages()
 
 @pytest.mark.parametrize("path", sorted(PAGES), ids=lambda path: path.name)
 def test_generated_pages_are_current(path):
-    assert path.read_text(encoding="utf-8") == PAGES[path], "run `make docs`"
+    assert path.read_text(encoding="utf-8") == PAGES[path](), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,11 +8,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.trace.together import Together
 
 from outlay.gpu_names import find_gpu
 from outlay.placing import calibration
 from outlay.predict.memory import largest_batch, memory_need, room_on
-from outlay.trace.profile import profile_of
+from outlay.trace.changes import UNCHANGED
+from outlay.trace.profile import BATCH_SIZES
 from outlay.units import MIB
 
 HERE = Path(__file__).parent
@@ -40,9 +42,16 @@ def rows(name):
 
 
 @cache
+def together(module):
+    found = [step.split(":")[1] for step in STEPS if step.startswith(f"{module}:")]
+    wanted = [(function, BATCH_SIZES, UNCHANGED) for function in found]
+    return Together(HERE / "workloads" / f"{module}.py", wanted)
+
+
+@cache
 def traced(workload):
     module, function = workload.split(":")
-    return profile_of(f"{HERE / 'workloads' / module}.py:{function}")
+    return together(module).profile(function)
 
 
 def errors(column):

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.trace.together import Together
 
 from outlay.errors import TraceFailed
 from outlay.trace.changes import UNCHANGED, Changes
-from outlay.trace.profile import profile_of
 from outlay.trace.trace import value_at
 
 pytestmark = pytest.mark.torch
@@ -20,9 +20,34 @@ BATCH = 16
 PARAMETERS = 32 * 64 + 64 + 4 * (2 * 64 + 64 * 256 + 256 + 256 * 64 + 64) + 64 * 10 + 10
 
 
+BY_HAND = {
+    "bf16_autocast": Changes(arithmetic="bf16 autocast"),
+    "bf16": Changes(arithmetic="bf16"),
+    "blocks": Changes(recompute="blocks"),
+    "fused": Changes(update="fused"),
+    "accumulated": Changes(accumulate=2),
+}
+AUTOCAST, FP16 = (Changes(arithmetic=f"{name} autocast") for name in ("bf16", "fp16"))
+SELECTIVE = Changes(recompute="selective")
+SMALL_STATE, HOST_STATE = (Changes(update=name) for name in ("8-bit", "offloaded"))
+LORA = Changes(lora_rank=4)
+SEVERAL = Changes(arithmetic="bf16", recompute="blocks", update="8-bit")
+MADE = [UNCHANGED, *BY_HAND.values(), FP16, SELECTIVE, SMALL_STATE, HOST_STATE, LORA, SEVERAL]
+TOGETHER = Together(
+    FILE,
+    [
+        *(("plain", SIZES, changes) for changes in MADE),
+        *((step, SIZES, UNCHANGED) for step in BY_HAND),
+        ("switched_off", SIZES, AUTOCAST),
+        ("no_blocks", SIZES, BY_HAND["blocks"]),
+        ("no_blocks", SIZES, LORA),
+    ],
+)
+
+
 @cache
 def traced(step="plain", changes=UNCHANGED):
-    return profile_of(f"{FILE}:{step}", SIZES, changes=changes)
+    return TOGETHER.profile(step, SIZES, changes)
 
 
 def kernels(profile):
@@ -35,16 +60,7 @@ def kernels(profile):
     return counts
 
 
-@pytest.mark.parametrize(
-    ("by_hand", "changes"),
-    [
-        ("bf16_autocast", Changes(arithmetic="bf16 autocast")),
-        ("bf16", Changes(arithmetic="bf16")),
-        ("blocks", Changes(recompute="blocks")),
-        ("fused", Changes(update="fused")),
-        ("accumulated", Changes(accumulate=2)),
-    ],
-)
+@pytest.mark.parametrize(("by_hand", "changes"), BY_HAND.items())
 def test_a_change_is_the_same_as_one_written_by_hand(by_hand, changes):
     hand, made = traced(by_hand), traced("plain", changes)
     assert kernels(made) == kernels(hand)
@@ -54,12 +70,12 @@ def test_a_change_is_the_same_as_one_written_by_hand(by_hand, changes):
 
 
 def test_autocast_that_is_switched_off_is_switched_on():
-    made = traced("switched_off", Changes(arithmetic="bf16 autocast"))
+    made = traced("switched_off", AUTOCAST)
     assert kernels(made) == kernels(traced("bf16_autocast"))
 
 
 def test_fp16_comes_with_a_scaler():
-    profile = traced("plain", Changes(arithmetic="fp16 autocast"))
+    profile = traced("plain", FP16)
     names = {op.name for op in profile.ops}
     assert "aten._amp_foreach_non_finite_check_and_unscale_" in names
     assert any(op.precision == "fp16" and op.kind == "gemm" for op in profile.ops)
@@ -85,7 +101,7 @@ def test_selective_recomputing_keeps_the_products():
 
 
 def test_8_bit_state_takes_a_byte_and_a_scale():
-    memory = traced("plain", Changes(update="8-bit")).memory_at(BATCH)
+    memory = traced("plain", SMALL_STATE).memory_at(BATCH)
     # weights of 64 x 256: a byte twice and 4 bytes for each 256 twice; smaller ones in fp32
     large = 8 * 64 * 256
     least = large * (2 + 8 / 256)
@@ -94,12 +110,12 @@ def test_8_bit_state_takes_a_byte_and_a_scale():
 
 
 def test_an_update_on_the_host_leaves_no_state_on_the_gpu():
-    memory = traced("plain", Changes(update="offloaded")).memory_at(BATCH)
+    memory = traced("plain", HOST_STATE).memory_at(BATCH)
     assert memory.optimizer_state == 0
 
 
 def test_lora_trains_two_small_matrices_beside_each_linear_layer():
-    profile = traced("plain", Changes(lora_rank=4))
+    profile = traced("plain", LORA)
     # in each of 4 blocks 64 -> 256 and 256 -> 64, rank 4
     adapters = 4 * 2 * 4 * (64 + 256)
     assert profile.trainable_parameters == adapters
@@ -108,13 +124,12 @@ def test_lora_trains_two_small_matrices_beside_each_linear_layer():
 
 
 def test_changes_go_together():
-    together = Changes(arithmetic="bf16", recompute="blocks", update="8-bit")
-    memory, plain = traced("plain", together).memory_at(64), traced().memory_at(64)
+    memory, plain = traced("plain", SEVERAL).memory_at(64), traced().memory_at(64)
     assert memory.peak_bytes - memory.workspace < 0.2 * (plain.peak_bytes - plain.workspace)
     assert memory.parameters == pytest.approx(plain.parameters / 2, rel=0.05)
 
 
-@pytest.mark.parametrize("changes", [Changes(recompute="blocks"), Changes(lora_rank=4)])
+@pytest.mark.parametrize("changes", [BY_HAND["blocks"], LORA])
 def test_a_model_without_blocks_says_so(changes):
     with pytest.raises(TraceFailed, match="were found"):
         traced("no_blocks", changes)

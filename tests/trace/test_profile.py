@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.trace.together import Together
 
 from outlay.errors import InputError, TraceFailed
 from outlay.trace import simulate
+from outlay.trace.changes import UNCHANGED
 from outlay.trace.process import torch_can_be_traced
-from outlay.trace.profile import profile_of
+from outlay.trace.profile import BATCH_SIZES, profile_of
 
 if TYPE_CHECKING:
     from outlay.trace.trace import Profile, Trace
@@ -23,9 +25,47 @@ STEPS = Path(__file__).with_name("steps.py")
 MIB = 1024**2
 
 
+THREE = (2, 4, 8)
+AT_THREE_SIZES = (
+    "channels_last_tf32",
+    "masked_attention",
+    "every_fourth",
+    "per_sample_loop",
+    "boolean_mask",
+    "asks_the_gpu",
+    "lstm",
+    "noise_in_step",
+    "tied_and_moved",
+    "own_operator",
+    "linear_of_a_turned_input",
+    "built_from_values",
+)
+AT_FOUR_SIZES = (
+    "linear_sgd",
+    "linear_adam",
+    "resnet50",
+    "transformer",
+    "gan",
+    "fp16_scaled",
+    "pairwise",
+    "rms_norm",
+)
+TOGETHER = Together(
+    STEPS,
+    [
+        *((name, THREE, UNCHANGED) for name in AT_THREE_SIZES),
+        *((name, BATCH_SIZES, UNCHANGED) for name in AT_FOUR_SIZES),
+    ],
+)
+
+
 @cache
-def traced(function: str, batch_sizes: tuple[int, ...] = (2, 4, 8, 32)) -> Profile:
-    return profile_of(f"{STEPS}:{function}", batch_sizes)
+def traced(function: str, batch_sizes: tuple[int, ...] = BATCH_SIZES) -> Profile:
+    return TOGETHER.profile(function, batch_sizes)
+
+
+def traced_alone(function: str) -> Profile:
+    return profile_of(f"{STEPS}:{function}")
 
 
 def flops_of(trace: Trace, kind: str, phase: str) -> float:
@@ -113,7 +153,7 @@ def test_resnet50_memory_against_a_measured_step() -> None:
 
 
 def test_precision_follows_both_tf32_switches_and_layout_the_memory_format() -> None:
-    profile = traced("channels_last_tf32", (2, 4, 8))
+    profile = traced("channels_last_tf32", THREE)
     assert {op.precision for op in profile.ops if op.kind == "conv"} == {"tf32"}
     assert {op.precision for op in profile.ops if op.kind == "gemm"} == {"fp32"}
     layouts = {op.phase: op.layout for op in profile.ops if op.kind == "conv"}
@@ -148,7 +188,7 @@ def test_clipping_and_update_are_the_optimizer_phase() -> None:
 
 
 def test_masked_fp32_attention_uses_the_memory_efficient_kernel() -> None:
-    names = counts(traced("masked_attention", (2, 4, 8)))
+    names = counts(traced("masked_attention", THREE))
     assert names["aten._scaled_dot_product_efficient_attention"] == 1
     assert names["aten._scaled_dot_product_efficient_attention_backward"] == 1
 
@@ -179,7 +219,7 @@ def test_gradscaler_steps_the_optimizer() -> None:
 
 
 def test_a_period_is_averaged() -> None:
-    profile = traced("every_fourth", (2, 4, 8))
+    profile = traced("every_fourth", THREE)
     assert profile.period == 4
     assert counts(profile)["aten.exp"] == 0.25
     # mm forward once every step and once more every fourth; backward likewise
@@ -193,14 +233,14 @@ def test_a_quadratic_step_is_exact_at_an_unseen_size() -> None:
 
 
 def test_a_loop_over_samples_falls_back_and_says_so() -> None:
-    profile = traced("per_sample_loop", (2, 4, 8))
+    profile = traced("per_sample_loop", THREE)
     assert any("different operations at different batch sizes" in note for note in profile.notes)
     # forward 2 * 8 * 8 a sample, backward as much
     assert profile.at(16).flops == pytest.approx(16 * 256)
 
 
 def test_selection_by_values_counts_half_and_says_so() -> None:
-    profile = traced("boolean_mask", (2, 4, 8))
+    profile = traced("boolean_mask", THREE)
     # x of 100 x 8: half of its elements are summed, 400 floats read and one written
     picked = next(op for op in profile.at(100).ops if op.name == "aten.index")
     assert picked.shapes[-1] == (400,)
@@ -210,13 +250,13 @@ def test_selection_by_values_counts_half_and_says_so() -> None:
 
 
 def test_code_that_asks_the_gpu_is_answered() -> None:
-    profile = traced("asks_the_gpu", (2, 4, 8))
+    profile = traced("asks_the_gpu", THREE)
     assert any("torch.compile was left out" in note for note in profile.notes)
     assert profile.parameters == 72
 
 
 def test_lstm_is_one_call_each_way() -> None:
-    profile = traced("lstm", (2, 4, 8))
+    profile = traced("lstm", THREE)
     names = counts(profile)
     assert (names["aten._cudnn_rnn"], names["aten._cudnn_rnn_backward"]) == (1, 1)
     # 4 gates of 64: 256 * (32 + 64) and 256 * (64 + 64) weights, 20 positions a sample
@@ -226,16 +266,16 @@ def test_lstm_is_one_call_each_way() -> None:
 
 
 def test_a_step_may_use_the_default_device() -> None:
-    assert traced("noise_in_step", (2, 4, 8)).parameters == 72
+    assert traced("noise_in_step", THREE).parameters == 72
 
 
 def test_a_mix_of_devices_is_the_users_error() -> None:
     with pytest.raises(TraceFailed, match="DeviceMismatch.*cuda:0 and cpu"):
-        traced("cpu_and_gpu")
+        traced_alone("cpu_and_gpu")
 
 
 def test_tied_weights_stay_tied_when_moved() -> None:
-    profile = traced("tied_and_moved", (2, 4, 8))
+    profile = traced("tied_and_moved", THREE)
     assert profile.parameters == 50 * 16
     memory = profile.memory_at(4)
     # 800 elements of 2 bytes in blocks of 512: 2048; Adam's two states likewise
@@ -264,7 +304,7 @@ def test_the_history_is_kept() -> None:
 
 
 def test_an_operator_without_formula_is_listed() -> None:
-    assert traced("own_operator", (2, 4, 8)).unknown_ops == {"outlay_tests.twice": 1}
+    assert traced("own_operator", THREE).unknown_ops == {"outlay_tests.twice": 1}
 
 
 def test_the_profile_says_where_it_came_from() -> None:
@@ -279,7 +319,7 @@ def test_a_failing_step_names_the_line() -> None:
     with pytest.raises(
         TraceFailed, match=r"raises_in_step failed at batch size 2: steps.py:\d+"
     ) as error:
-        traced("raises_in_step")
+        traced_alone("raises_in_step")
     assert "x @ x" in error.value.what
     assert "RuntimeError" in error.value.why
     assert "runs by itself" in error.value.fix
@@ -287,22 +327,22 @@ def test_a_failing_step_names_the_line() -> None:
 
 def test_a_failing_function_names_the_line() -> None:
     with pytest.raises(TraceFailed, match="ValueError: no data for 2"):
-        traced("raises_in_build")
+        traced_alone("raises_in_build")
 
 
 def test_not_returning_a_callable() -> None:
     with pytest.raises(InputError, match="returned a int, not a training step"):
-        traced("returns_a_number")
+        traced_alone("returns_a_number")
 
 
 def test_a_function_that_wants_more_arguments() -> None:
     with pytest.raises(TraceFailed, match="give its other arguments defaults"):
-        traced("wants_more")
+        traced_alone("wants_more")
 
 
 def test_a_hard_abort_is_reported_as_such() -> None:
     with pytest.raises(TraceFailed, match="killed by SIGABRT"):
-        traced("aborts")
+        traced_alone("aborts")
 
 
 def test_a_syntax_error_names_the_line(tmp_path: Path) -> None:
@@ -350,7 +390,7 @@ def test_rms_norm_is_one_kernel_each_way():
 
 def test_a_bias_is_added_in_place_where_there_is_no_single_product() -> None:
     # On real tensors: the input is copied into rows, multiplied, and the bias added to the result.
-    found = counts(traced("linear_of_a_turned_input", (2, 4, 8)))
+    found = counts(traced("linear_of_a_turned_input", THREE))
     assert found["aten.add_"] == 1
     assert "aten.add" not in found
     assert "aten.addmm" not in found
@@ -358,4 +398,4 @@ def test_a_bias_is_added_in_place_where_there_is_no_single_product() -> None:
 
 def test_a_model_built_from_computed_values_is_the_users() -> None:
     # round(0 + 8), round(8 + 8.5), round(16 + 9): half to even, 8, 16 and 25 wide
-    assert traced("built_from_values", (2, 4, 8)).parameters == 8 * 16 + 16 + 16 * 25 + 25
+    assert traced("built_from_values", THREE).parameters == 8 * 16 + 16 + 16 * 25 + 25

@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.trace.together import Together
 
 from outlay.errors import InputError, TraceFailed
+from outlay.trace.changes import UNCHANGED
 from outlay.trace.one_step import trace_step
-from outlay.trace.profile import profile_of
 from outlay.trace.step_report import CATEGORIES, StepReport
 from outlay.trace.step_store import report_from_json, report_to_json
 
@@ -168,13 +169,17 @@ def test_transformer_block_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("function", ["linear_sgd", "linear_adam", "transformer", "gan", "lstm"])
+PROFILED = ("linear_sgd", "linear_adam", "transformer", "gan", "lstm")
+TOGETHER = Together(STEPS, [(name, (8,), UNCHANGED) for name in PROFILED])
+
+
+@pytest.mark.parametrize("function", PROFILED)
 def test_peak_is_that_of_the_profile(function: str) -> None:
     """The moments of the timeline sum up to the peak that predictions start from."""
     report = traced(function)
     memory = report.peak.memory
     assert sum(getattr(memory, category) for category in CATEGORIES) == memory.peak_bytes
-    assert memory == profile_of(f"{STEPS}:{function}", (8,)).memory_at(8)
+    assert memory == TOGETHER.profile(function, (8,)).memory_at(8)
     assert all(p.memory.peak_bytes <= memory.peak_bytes for p in report.timeline.points)
     assert min(min(_amounts(p.memory)) for p in report.timeline.points) >= 0
 

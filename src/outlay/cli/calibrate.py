@@ -14,7 +14,7 @@ from outlay.cli.options import json_option, print_document, warn
 @click.option("--forget", is_flag=True, help="First remove what was kept and learned before.")
 @json_option
 def command(files: tuple[Path, ...], forget: bool, as_json: bool) -> None:
-    """Learn from your own measurements how your GPUs and hosts differ from what is predicted.
+    """Learn from your own measurements how your GPUs and hosts differ from predictions.
 
     FILES are measurements of `outlay probe`, of any training; they are kept in your own folder
     (OUTLAY_DATA, or outlay's folder among your data) beside earlier ones. What is learned from all

@@ -26,7 +26,10 @@ COMMANDS = {
     "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
     "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
     "predict": ("predict", "Predict step time and memory of a training step on GPUs."),
-    "calibrate": ("calibrate", "Learn from your own measurements how your GPUs and hosts differ."),
+    "calibrate": (
+        "calibrate",
+        "Learn from your own measurements how your GPUs and hosts differ from predictions.",
+    ),
     "fit": ("fit", "Find what to change so that a step fits a GPU, or takes a larger batch."),
     "build": ("build", "Put a workstation together, judge one, or upgrade one."),
     "trace": ("trace", "Trace a training step without a GPU: FLOPs, lines, memory and its peak."),

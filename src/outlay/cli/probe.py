@@ -120,7 +120,7 @@ def command(
             "There is no command to probe.",
             fix="Write it after two dashes, for example: outlay probe -- python train.py",
         )
-    limits = _limits(steps, duration, until, price, max_cost, to_end, no_operations)
+    limits = limits_of(steps, duration, until, price, max_cost, to_end, no_operations)
     for path in (json_path, plot_path):
         if path is not None:
             _check_path(Path(path), is_plot=path is plot_path)
@@ -275,15 +275,16 @@ def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Know
 # What the options say
 
 
-def _limits(
+def limits_of(
     steps: int | None,
     duration: str | None,
     until: str | None,
     price: str | None,
-    max_cost: str | None,
-    to_end: bool,
-    no_operations: bool,
+    max_cost: str | None = None,
+    to_end: bool = False,
+    no_operations: bool = False,
 ) -> Limits:
+    """The limits that options give; notebooks have the same."""
     from outlay.probe.course import Limits
 
     price_usd = None if price is None else _dollars("--price", price)

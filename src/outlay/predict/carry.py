@@ -3,8 +3,9 @@
 A measured step is compared with its prediction at the same batch on the same GPU. What it shows is
 kept as factors: of the device by the time its kernels ran (or by the step where the GPU held it
 back), of the host where that did. On another GPU the same factors hold as far as ratios between
-GPUs are known. Several measurements are joined by how well each carries; what they share (the
-kernels' own errors, and what is not known of the target) does not average out.
+GPUs are known, and count as much as that is better than the prediction alone: an RTX 3090 says
+little of an H100, which is known better than it. What several measurements share does not average
+out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
@@ -26,17 +29,17 @@ from outlay.predict.experience import (
     OwnCalibration,
     Seen,
     around,
-    gpu_error,
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.joining import Errors, step_error
 from outlay.predict.machine import speed_at
 from outlay.predict.remember import Same
 from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
 
-_FAR = math.log(8)
-# Assumes: at an eighth or eight times the batch, as little is left of a measurement's word on its
-# kernels as on another GPU (a guess).
+_LEAST = 1e-9
+_FAR = math.log(4)
+"""Batch sizes this far apart, or further, say equally little of each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,8 @@ class Told:
 
     device: float
     device_known: bool
+    busy_s: float
+    """What kernels took, or at most the whole step."""
     idle_s: float
     """What a step takes beside its kernels, where the GPU held it back."""
     host: float
@@ -133,6 +138,7 @@ def _told_once(
     return Told(
         device=within if busy_s is None else busy_s / device_s,
         device_known=busy_s is not None,
+        busy_s=seen.step_s if busy_s is None else busy_s,
         idle_s=seen.step_s - busy_s if of_gpu and busy_s is not None else 0.0,
         host=seen.step_s / host_s if of_host else min(seen.step_s / host_s, 1.0),
         host_known=of_host,
@@ -179,17 +185,26 @@ def _carried(
     if not used:
         bound = min((one.device for _, one in told), default=1.0)
         return _Carried(device=bound)
-    errors = [_own_error(one, asked, device, own, calibration) for one, _ in used]
-    weights = [1 / error**2 for error in errors]
-    shares = [weight / sum(weights) for weight in weights]
-    common = 0.0 if here else _common_error(asked.gpu, device, own, calibration)
-    logs = [math.log(one.device) for _, one in used]
+    noise = [_noise(one, asked, device, calibration) for one, _ in used]
+    logs = np.log([one.device for _, one in used])
+    if here:
+        shares, log, error = np.ones(1), float(logs[0]), noise[0]
+    else:
+        errors = Errors(device=device, own=own, calibration=calibration)
+        shares, log, error = errors.joined([one.gpu for one, _ in used], logs, noise, asked.gpu)
+    learned = own.of(asked.gpu)
+    device_s = device.total_s * (learned.factor if learned else 1.0) * math.exp(log)
     return _Carried(
-        device=math.exp(sum(s * log for s, log in zip(shares, logs, strict=True))),
-        idle_s=sum(s * one.idle_s for s, (_, one) in zip(shares, used, strict=True)),
-        error=math.hypot(common, 1 / math.sqrt(sum(weights))),
+        device=math.exp(log),
+        idle_s=float(shares @ np.array([_left_idle_s(one, device_s) for _, one in used])),
+        error=error,
         sources=tuple(one for one, _ in used),
     )
+
+
+def _left_idle_s(told: Told, device_s: float) -> float:
+    """What is left of pauses: kernels that take longer fill them, since the host goes on."""
+    return max(told.idle_s - max(device_s - told.busy_s, 0.0), 0.0)
 
 
 def _nearest(told: Sequence[tuple[Seen, Told]], batch_size: int) -> list[tuple[Seen, Told]]:
@@ -206,34 +221,15 @@ def _apart(seen: Seen, batch_size: int) -> float:
     return abs(math.log(max(batch_size, 1) / seen.batch_size))
 
 
-def _common_error(
-    gpu: Gpu, device: DeviceTime, own: OwnCalibration, calibration: Calibration
-) -> float:
-    """What no measurement on another GPU tells: of its kernels, and of the target itself."""
-    return math.hypot(
-        calibration.number("doubt_kept") * device.doubt,
-        calibration.number("ratio_kept") * gpu_error(gpu, own, calibration),
-    )
-
-
-def _own_error(
-    seen: Seen, asked: Asked, device: DeviceTime, own: OwnCalibration, calibration: Calibration
-) -> float:
-    """What one measurement may be off by: how steps repeat, and how well its GPU is known.
-
-    The ratio of two GPUs is as uncertain as the less known of them; what the measured one is less
-    known than the target is this measurement's own.
-    """
-    target = gpu_error(asked.gpu, own, calibration)
-    less_known = max(gpu_error(seen.gpu, own, calibration) ** 2 - target**2, 0.0)
-    here = seen.gpu.name == asked.gpu.name
+def _noise(seen: Seen, asked: Asked, device: DeviceTime, calibration: Calibration) -> float:
+    """What a measurement itself may be off by: how steps repeat, its limit, another batch."""
     lost = 1 - _power_speed(seen, calibration)
     return math.hypot(
         calibration.number("error_of_repeats"),
         seen.error,
-        0.0 if here else calibration.number("ratio_kept") * math.sqrt(less_known),
-        calibration.number("doubt_kept") * device.doubt * _distance(seen, asked),
+        calibration.number("batch_kept") * _distance(seen, asked) * step_error(device, calibration),
         calibration.number("power_loss_error") * lost,
+        _LEAST,
     )
 
 

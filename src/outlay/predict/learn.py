@@ -29,6 +29,7 @@ from outlay.predict.experience import (
     Seen,
     gpu_error,
 )
+from outlay.predict.joining import step_error
 from outlay.predict.seen import seen_in
 from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
@@ -95,10 +96,10 @@ def _ratio(measured_over_predicted: float, expected_error: float) -> Ratio:
 
 
 def _step_error(profile: Profile, seen: Seen, calibration: Calibration) -> float:
-    """What a step is expected to be off by on any GPU: what all have, and its own kernels' part."""
     trace = trace_at(profile, seen.batch_size)
-    device = device_time(trace, machine_at(seen.gpu, calibration), calibration)
-    return math.hypot(calibration.number("error_base"), device.doubt)
+    return step_error(
+        device_time(trace, machine_at(seen.gpu, calibration), calibration), calibration
+    )
 
 
 def own_factor(name: str, ratios: Sequence[Ratio], prior: float) -> OwnFactor:

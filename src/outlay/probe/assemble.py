@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,6 +93,8 @@ def measurement_of(
         price_usd_per_hour=circumstances.limits.price_usd_per_hour,
     )
     profile, why = profile_from(plain, told)
+    if not circumstances.limits.operations:
+        why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)
     notes = [*_notes(plain, told, everyone, circumstances), *why]
     window = _window(seen, circumstances.started_s)
@@ -264,8 +265,8 @@ def _notes(
         notes.append("torch was imported, but no optimizer made a step.")
     if measurement.world_size > measurement.ranks > 0:
         notes.append(
-            f"{measurement.ranks} of {measurement.world_size} ranks ran on this machine; the "
-            "others were not seen."
+            f"{measurement.ranks} of {measurement.world_size} ranks were watched; of the others "
+            "nothing was seen."
         )
     for one in told:
         failed = one.lists.get("failed", [])
@@ -275,24 +276,26 @@ def _notes(
     return list(dict.fromkeys(notes))
 
 
-def figures_json(seen: StepsSeen, told: Sequence[Told]) -> str:
-    """What is logged to trackers, as JSON."""
-    return json.dumps(figures(seen, max(len(told), 1)))
-
-
-def figures(seen: StepsSeen, ranks: int) -> dict[str, float]:
-    """The figures that trackers get, by name."""
-    step = seen.step
+def figures(measurement: Measurement, seen: StepsSeen) -> dict[str, float | str]:
+    """What trackers get of a measurement, by name; nothing without a step time."""
+    step, power = measurement.step, measurement.power
     if step is None:
         return {}
-    found = {
-        "outlay/step_s": step.mean_s,
-        "outlay/step_s_low": step.low_s,
-        "outlay/step_s_high": step.high_s,
-        "outlay/steps_per_s": 1 / step.mean_s,
+    memory, finding = measurement.memory, measurement.finding
+    known = {
+        "step_s": step.mean_s,
+        "step_s_low": step.low_s,
+        "step_s_high": step.high_s,
+        "steps_per_s": 1 / step.mean_s,
+        "samples_per_s": measurement.samples_per_s,
+        "input_wait_s": seen.wait_s,
+        "gpu_fraction": measurement.gpu_fraction,
+        "memory_allocated_bytes": memory.allocated_bytes,
+        "memory_reserved_bytes": memory.reserved_bytes,
+        "memory_used_bytes": memory.used_bytes,
+        "host_memory_bytes": memory.host_bytes,
+        "power_w": None if power is None else power.mean_w,
+        "energy_per_step_j": None if power is None else power.energy_per_step_j,
+        "held_back_by": None if finding is None else finding.holder,
     }
-    if seen.samples_per_step is not None:
-        found["outlay/samples_per_s"] = seen.samples_per_step * ranks / step.mean_s
-    if seen.wait_s is not None:
-        found["outlay/input_wait_s"] = seen.wait_s
-    return found
+    return {f"outlay/{name}": value for name, value in known.items() if value is not None}

@@ -71,12 +71,14 @@ UNLIMITED = Limits()
 class Course:
     """Where a probe stands."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, ahead_s: float | None = None) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
         self.asked = NOTHING
         self.stopped_for: str | None = None
         """Why the timing was ended."""
+        self.ahead_s = ahead_s
+        """How far ahead what is asked for lies, where the caller knows how soon it is heard."""
         self._before: StepsSeen | None = None
 
     def go_on(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> Asked:
@@ -120,8 +122,7 @@ class Course:
             self._stop_soon(seen, last_steps)
             return
         newest, each = max(last_steps, default=0), _optimizer_steps(seen)
-        ahead_s = _AHEAD_S if len(last_steps) > 1 else _ALONE_S
-        ahead = math.ceil(ahead_s / seen.step.mean_s * each) + 1
+        ahead = math.ceil(self._ahead_s(last_steps) / seen.step.mean_s * each) + 1
         profiled = max(1 if seen.step.mean_s > _LONG_STEP_S else _PROFILED_STEPS, seen.pattern)
         profile_from = newest + ahead
         profile_until = profile_from + round(profiled * each)
@@ -144,6 +145,11 @@ class Course:
             step_s = seen.step.mean_s if seen.step else _AHEAD_S
             ahead += math.ceil(_AHEAD_S / step_s * _optimizer_steps(seen))
         self._stop_at(max(last_steps, default=0) + ahead)
+
+    def _ahead_s(self, last_steps: Sequence[int]) -> float:
+        if self.ahead_s is not None:
+            return self.ahead_s
+        return _AHEAD_S if len(last_steps) > 1 else _ALONE_S
 
     def _until(self) -> int:
         return self.asked.record_until

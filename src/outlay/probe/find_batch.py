@@ -139,7 +139,7 @@ def _run(asking: Asking, command: tuple[str, ...], show: Show | None) -> tuple[M
 
 def trial_of(batch_size: int, measurement: Measurement, words: bytes) -> Trial:
     """What one run says about its batch size."""
-    outcome, why = _outcome(measurement, words)
+    outcome, why = _outcome(batch_size, measurement, words)
     step = measurement.step
     return Trial(
         batch_size=batch_size,
@@ -162,12 +162,17 @@ def _samples_per_s(batch_size: int, measurement: Measurement) -> float | None:
     return batch_size * max(measurement.world_size, 1) / measurement.step.mean_s
 
 
-def _outcome(measurement: Measurement, words: bytes) -> tuple[Outcome, str]:
-    if measurement.ran_out_of_memory:
-        return "out of memory", "torch could not get the memory it asked for"
+def _outcome(batch_size: int, measurement: Measurement, words: bytes) -> tuple[Outcome, str]:
+    """Whether it fits. An alarm alone does not say it does not: cuDNN asks for much, and does with
+    less; but a script that steps on with a smaller batch than it was given was helped by itself."""
+    alarm, seen = measurement.ran_out_of_memory, measurement.batch_size
     stepped = measurement.steps_seen >= LEAST_STEPS
     if measurement.ending in ("stopped", "finished") and stepped:
+        if alarm and seen is not None and seen < batch_size:
+            return "out of memory", f"the script went on with a batch of {seen}"
         return "fits", ""
+    if alarm:
+        return "out of memory", "torch could not get the memory it asked for"
     found = [match.start() for match in _OUT_OF_MEMORY.finditer(words)]
     if found:
         return "out of memory", _line_around(words, found[-1])

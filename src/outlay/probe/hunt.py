@@ -19,11 +19,16 @@ MOST_TRIALS_BLIND = 16
 """Where nothing tells how much memory a trial took."""
 LARGEST = 1_048_576
 _FIRST_REACH = 0.6
-"""Of what one trial predicts: far enough for a good line, near enough to fit."""
-_CLOSE = 0.99
-"""Of what two trials predict: the allocator loses a little to pieces too small to use."""
+"""Of what a line that is not to be trusted predicts: far enough for a better one, and it fits."""
+_CLOSE = 0.985
+"""Of what a good line predicts: the allocator loses a little to pieces too small to use."""
 _FAR = 4
-"""A second trial at so many times the first or more makes a line that is to be trusted."""
+"""A line is not trusted beyond so many times its last point."""
+_APART = 1.25
+"""Two trials make a line if the larger is so many times the smaller."""
+_BACK = 0.03
+"""Of a size that failed, by which the next is smaller: one that fits is worth more than knowing
+how far it was missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,60 +86,66 @@ def _blindly(low: int, high: int, known: Known) -> int:
 
 
 def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) -> int:
-    guess, is_close = _predicted(trials, known)
+    guess = _predicted(trials, low, known)
     if guess is None:
         return _blindly(low, high, known)
-    misses = _misses(trials, low, high)
-    step = _tolerance(low) * 2**misses
     if not high:
         # Beyond the guess by no more than the accuracy: if that fails, this is the answer.
-        wanted = guess if guess > low + _tolerance(low) else low + step
-        return min(max(wanted, low + 1), known.largest)
-    if is_close and guess >= high:
-        guess = high - min(step, (high - low) // 2)
-    elif guess <= low:
-        guess = low + min(step, (high - low) // 2)
-    return min(max(guess, low + 1), high - 1)
+        beyond = low + (_tolerance(low) << _in_a_row(trials, near=guess))
+        return min(max(guess, beyond), known.largest)
+    if guess >= high:
+        guess = high - max(round(high * _BACK) << _in_a_row(trials, near=high), 1)
+    # No nearer to what is known than the accuracy: that would tell next to nothing.
+    near, far = low + _tolerance(low), high - _tolerance(high)
+    return min(max(guess, near), far) if near <= far else (low + high) // 2
 
 
-def _misses(trials: Sequence[Trial], low: int, high: int) -> int:
-    """How many trials near the limit went the same way as the last: steps double with each."""
-    last = trials[-1].outcome == "fits"
-    near = [t for t in trials if t.batch_size >= 0.8 * (low or high)]
-    return max(sum((trial.outcome == "fits") == last for trial in near) - 1, 0)
+def _in_a_row(trials: Sequence[Trial], near: int) -> int:
+    """How many trials near the limit before the last went as it did: steps double with each."""
+    last = trials[-1].outcome
+    row = 0
+    for trial in reversed(trials[:-1]):
+        if trial.outcome != last or trial.batch_size < 0.8 * near:
+            break
+        row += 1
+    return row
 
 
-def _predicted(trials: Sequence[Trial], known: Known) -> tuple[int | None, bool]:
-    """Where the line meets the limit, and whether it is to be trusted."""
+def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:
+    """Where the line meets the limit; nearer where it is not to be trusted so far."""
     line = memory_line(trials, known.fixed_bytes)
     if line is None or known.limit_bytes is None:
-        return None, False
-    start_bytes, slope_bytes, is_close = line
-    reach = _CLOSE if is_close else _FIRST_REACH
-    found = (known.limit_bytes * (_CLOSE if is_close else 1.0) - start_bytes) / slope_bytes
-    if not is_close:
-        found *= reach
-    return max(int(found), 1), is_close
+        return None
+    start_bytes, slope_bytes, is_measured = line
+    found = (known.limit_bytes * _CLOSE - start_bytes) / slope_bytes
+    if not is_measured or found > _FAR * low:
+        found = max(found * _FIRST_REACH, low + 1)
+    return max(int(found), 1)
 
 
 def memory_line(
     trials: Sequence[Trial], fixed_bytes: float | None
 ) -> tuple[float, float, bool] | None:
-    """Bytes at no samples, bytes for each, and whether that is good enough for the last steps."""
-    points = sorted(
-        {
-            t.batch_size: t.peak_allocated_bytes
-            for t in trials
-            if t.peak_allocated_bytes and t.outcome == "fits"
-        }.items()
-    )
+    """Bytes at no samples, bytes for each, and whether two trials gave it or one and a guess."""
+    points = _points(trials)
     if not points:
         return None
     size, taken = points[-1]
     others = [(s, b) for s, b in points[:-1] if b < taken]
     if others:
-        first, first_bytes = max(others, key=lambda point: size / point[0] >= 1.5)
+        far = [point for point in others if size >= _APART * point[0]]
+        first, first_bytes = far[-1] if far else others[0]
         slope = (taken - first_bytes) / (size - first)
         return taken - slope * size, slope, True
     slope = (taken - (fixed_bytes or 0.0)) / size
     return (fixed_bytes or 0.0, slope, False) if slope > 0 else None
+
+
+def _points(trials: Sequence[Trial]) -> list[tuple[int, float]]:
+    """What the trials that fit took, by size."""
+    taken = {
+        trial.batch_size: trial.peak_allocated_bytes
+        for trial in trials
+        if trial.outcome == "fits" and trial.peak_allocated_bytes
+    }
+    return sorted(taken.items())

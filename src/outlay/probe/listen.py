@@ -72,6 +72,12 @@ class Told:
         """What the process said of itself at its first step; empty before."""
         return self.facts.get("process", {})
 
+    @property
+    def gpu_name(self) -> str | None:
+        """What the GPU it computes on answers to in the driver; None on the CPU."""
+        name: str | None = self.process.get("uuid") or self.process.get("bus")
+        return name
+
 
 class Listener:
     """Reads the files that agents write into a folder."""

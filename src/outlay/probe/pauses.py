@@ -15,6 +15,9 @@ SMALL = 0.05
 """Of a usual step: a checkpoint or an evaluation that takes less leaves it an ordinary one."""
 LONGER = 0.25
 """Of a usual step, by which the first of an epoch must be longer, to count as a pause."""
+FEW_EPOCHS = 3
+"""So many starts of an epoch are pauses; of more, only those that are as long as a stall: short
+epochs begin again and again, and that is how the script steps."""
 STALL_STEPS = 5.0
 STALL_S = 1.0
 """A stall is longer than five usual steps and than a second. Batches of different lengths and
@@ -47,6 +50,8 @@ def told_apart(cycles: Cycles) -> Told:
     checkpoint = known & saved & long_save
     epoch = known & begun & ~evaluation & ~checkpoint
     epoch &= own_s > max(LONGER * usual_s, 4 * spread_s)
+    if begun.sum() > FEW_EPOCHS:
+        epoch &= _is_stall(cycles.length_s, usual_s)
     # In an interval with both, what was not spent on writing went into the evaluation.
     writing_s = np.where(evaluation, np.minimum(cycles.saved_s, own_s), own_s)
     evaluating_s = np.where(checkpoint, own_s - writing_s, own_s)
@@ -79,9 +84,13 @@ def _usual(length_s: Floats, known: Flags, plain: Flags) -> tuple[float, float]:
 def are_stalls(intervals_s: Floats) -> Flags:
     """Which intervals of a steady state are unexplained outliers, where those are rare."""
     usual_s = float(np.median(intervals_s)) if len(intervals_s) else 0.0
-    long = (intervals_s > STALL_STEPS * usual_s) & (intervals_s - usual_s > STALL_S)
+    long = _is_stall(intervals_s, usual_s)
     is_rare = long.sum() <= max(1, STALLS * len(intervals_s))
     return long if is_rare else np.zeros_like(long)
+
+
+def _is_stall(intervals_s: Floats, usual_s: float) -> Flags:
+    return (intervals_s > STALL_STEPS * usual_s) & (intervals_s - usual_s > STALL_S)
 
 
 def pauses_of(told: Told, stalls_s: Iterable[float]) -> tuple[Pause, ...]:

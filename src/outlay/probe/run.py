@@ -7,6 +7,7 @@ else (driver, system, arithmetic, output) happens in this process.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import tempfile
 import time
@@ -16,14 +17,15 @@ from pathlib import Path
 from types import FrameType
 
 from outlay.errors import OutlayError
+from outlay.files import write_whole
 from outlay.measurement import Ending, Measurement
 from outlay.probe.agent.channel import Asked
 from outlay.probe.agent.ending import FIGURES
-from outlay.probe.assemble import Circumstances, figures_json, measurement_of
+from outlay.probe.assemble import Circumstances, figures, measurement_of
 from outlay.probe.command import GRACE_S, Command
 from outlay.probe.course import UNLIMITED, Course, Limits
 from outlay.probe.drivers import open_driver
-from outlay.probe.listen import Listener, Told
+from outlay.probe.listen import Listener
 from outlay.probe.live import LiveState
 from outlay.probe.relay import Relay
 from outlay.probe.sampler import Sampler
@@ -101,6 +103,8 @@ class _Probe:
         self._timed: StepsSeen | None = None
         """What was seen when the timing was over: what comes after is slower."""
         self._asked: Asked | None = None
+        self._offered = (False, False)
+        """Whether figures for trackers were written, and whether with a profile."""
         self._signals: list[int] = []
         self._leaving_s: float | None = None
         self._escalated = 0
@@ -161,7 +165,7 @@ class _Probe:
             looked_s = now_s
             self._look(command)
             self._use_gpus(sampler)
-            self._guide(command, now_s)
+            self._guide(command, sampler, now_s)
             if self._show is not None and self._relay.has_line:
                 self._relay.show(self._show(self._state(sampler, now_s - command.started_s)))
 
@@ -190,17 +194,17 @@ class _Probe:
             )
 
     def _use_gpus(self, sampler: Sampler) -> None:
-        names = [_gpu_name(told) for told in self._listener.training]
+        names = [told.gpu_name for told in self._listener.training]
         sampler.use([name for name in names if name])
 
-    def _guide(self, command: Command, now_s: float) -> None:
+    def _guide(self, command: Command, sampler: Sampler, now_s: float) -> None:
         """Ask for what is due, and end a command that should have ended."""
         last_steps = [told.last_step for told in self._listener.training]
         course = self._course
         asked = course.go_on(self._seen, last_steps, now_s - command.started_s)
         if course.stopped_for is not None and self._timed is None:
             self._timed = self._seen
-            self._write_figures()
+        self._offer_figures(command, sampler, now_s)
         if asked != self._asked:
             self._asked = asked
             command.ask(asked)
@@ -232,10 +236,17 @@ class _Probe:
         self._escalated += 1
         self._leaving_s = now_s
 
-    def _write_figures(self) -> None:
-        """What the processes may log to a tracker when they stop."""
-        with contextlib.suppress(OSError):
-            (self._folder / FIGURES).write_text(figures_json(self._seen, self._listener.training))
+    def _offer_figures(self, command: Command, sampler: Sampler, now_s: float) -> None:
+        """What the processes may log to a tracker when they stop: after the timing, and again
+        once a profile says more of what holds them back.
+        """
+        profiled = any("kernels" in told.facts for told in self._listener.training)
+        if self._timed is None or self._offered == (True, profiled):
+            return
+        self._offered = (True, profiled)
+        found = self._measurement(command, sampler, now_s - command.started_s)
+        with contextlib.suppress(OutlayError):
+            write_whole(self._folder / FIGURES, json.dumps(figures(found, self._timed)).encode())
 
     def _state(self, sampler: Sampler, elapsed_s: float) -> LiveState:
         seen, limits, latest = self._seen, self._asking.limits, sampler.latest()
@@ -292,9 +303,3 @@ class _Probe:
         if command.killed_by() is not None or 128 < status <= 128 + _HIGHEST_SIGNAL:
             return "killed"
         return "finished" if status == 0 else "failed"
-
-
-def _gpu_name(told: Told) -> str | None:
-    process = told.process
-    name: str | None = process.get("uuid") or process.get("bus")
-    return name

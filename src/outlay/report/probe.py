@@ -47,11 +47,12 @@ def print_probe(
     *,
     total_steps: int | None = None,
     saved_as: str | None = None,
+    saved_by: str = "--json OUT.json",
 ) -> None:
     """Print the answer, what holds it back, the figures, the checklist, and what to do next.
 
     `total_steps` is how long the whole run is, where the user knows better than the script;
-    `saved_as` is the file the measurement was written to.
+    `saved_as` is the file the measurement was written to; without one, `saved_by` is what would.
     """
     page.print(Text(answer(measurement), style="bold"))
     page.print(ran(measurement))
@@ -61,7 +62,7 @@ def print_probe(
         page.print()
         page.print(Text(title, style="bold"))
         page.print(Padding(body, (0, 0, 0, _INDENT)))
-    further = next_step(measurement, saved_as)
+    further = next_step(measurement, saved_as, saved_by)
     if further is not None:
         page.print()
         page.print(muted(further))

@@ -244,12 +244,14 @@ def cost(measurement: Measurement) -> list[str]:
     ]
 
 
-def next_step(measurement: Measurement, saved_as: str | None) -> str | None:
+def next_step(
+    measurement: Measurement, saved_as: str | None, saved_by: str = "--json OUT.json"
+) -> str | None:
     """What to do with it; None where there is no step time to carry anywhere."""
     if measurement.step is None:
         return None
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
-    kept = "" if saved_as else "Keep it with --json OUT.json. "
+    kept = "" if saved_as else f"Keep it with {saved_by}. "
     return (
         f'{kept}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; '
         f"outlay plan {name} for prices."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import importlib.metadata
 import json
 import os
@@ -16,6 +17,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +77,8 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     # A copy, so that code that closes its output does not close where failures are told.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
-        answer = _answer(request)
-    reply.write_text(json.dumps(answer))
+        found = answer(request)
+    reply.write_text(json.dumps(found))
 
 
 def _end_with(parent: int) -> None:
@@ -86,8 +88,22 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+@cache
+def _import_torch() -> None:
+    """Import what every trace needs, once; that leaves no garbage to look for."""
+    gc.disable()
     try:
+        from outlay.trace.capture import watch_imports
+
+        watch_imports()
+    finally:
+        gc.enable()
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request asks for, or the error it ended with."""
+    try:
+        _import_torch()
         if request.get("wanted") == "report":
             return report_to_json(_report(request))
         if request.get("wanted") == "histories":
@@ -305,10 +321,7 @@ def _untried() -> list[str]:
 
 def _build(target: Target) -> Callable[[int], Callable[[], object]]:
     """The user's function, checked to return a callable."""
-    from outlay.trace.capture import watch_imports
-
     with blamed(target, "when it was imported"):
-        watch_imports()
         function = load_function(target)
 
     def build(batch_size: int) -> Callable[[], object]:

@@ -184,10 +184,10 @@ def _growing(op: Op, sizes: Sizes, parts: Sequence[Shape]) -> tuple[bool, bool, 
     first, second, _ = parts
     m, n, k = first[-2], second[-1], first[-1]
     weight = _weight_of(op, sizes, parts)
+    exact = (m == sizes.batch_size, n == sizes.batch_size, k == sizes.batch_size)
+    if weight is None and any(exact):
+        return exact
     if weight is None:
-        outside = tuple(sizes.divides(size) and size not in sizes.widths for size in (m, n, k))
-        if any(outside):
-            return outside[0], outside[1], outside[2]
         weight = _usual_weight(op)
     return (
         weight == 1 and sizes.divides(m),

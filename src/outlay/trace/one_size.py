@@ -23,9 +23,10 @@ from outlay.trace.growth import (
     growth_of,
     sizes_of,
 )
-from outlay.trace.trace import Held, Memory, Op, Polynomial, Profile, ProfileOp
+from outlay.trace.trace import Held, Memory, Op, Polynomial, Profile, ProfileOp, value_at
 
 _ITEM_BYTES = {"fp64": 8.0, "fp16": 2.0, "bf16": 2.0}
+_MOSTLY = 0.5
 _MOST_OPS = 100_000
 """Operations of one step, one by one, up to which two sizes are laid side by side."""
 
@@ -70,11 +71,9 @@ def profile_of_step(step: RecordedStep) -> Profile:
     """The step at any batch size: exact at its own, scaled at others."""
     _check(step)
     sizes = sizes_of(step.ops, _pass_size(step), step.parameter_shapes)
-    return _profile(
-        [step],
-        tuple(_scaled(op, step, sizes) for op in step.ops),
-        (_scaled_note(step), *_memory_notes(step)),
-    )
+    ops = tuple(_scaled(op, step, sizes) for op in step.ops)
+    notes = (_scaled_note(step), *_growth_notes(step, ops), *_memory_notes(step))
+    return _profile([step], ops, notes)
 
 
 def profile_of_steps(steps: Sequence[RecordedStep]) -> Profile:
@@ -278,6 +277,19 @@ def _scaled_note(step: RecordedStep) -> str:
         f"Recorded at batch size {step.batch_size}; at others amounts are scaled by what grows "
         "with the batch, as far as shapes tell."
     )
+
+
+def _growth_notes(step: RecordedStep, ops: Sequence[ProfileOp]) -> tuple[str, ...]:
+    """A word where the batch size does not seem to be that of the shapes."""
+    total = sum(op.count * op.flops for op in step.ops)
+    growing = sum(op.count * value_at(op.flops, step.batch_size) for op in ops if len(op.flops) > 1)
+    if not total or growing >= _MOSTLY * total:
+        return ()
+    note = (
+        f"{growing / total:.0%} of the step's arithmetic grows with a batch of {step.batch_size}: "
+        "its shapes are of another batch size, and sizes other than the measured mean little."
+    )
+    return (note,)
 
 
 def _memory_notes(step: RecordedStep) -> tuple[str, ...]:

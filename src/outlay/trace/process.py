@@ -32,7 +32,7 @@ def answer_of(request: Mapping[str, object], *, timeout_s: float | None = None) 
     with tempfile.TemporaryDirectory(prefix="outlay-trace-") as folder:
         answer = _ask(request, Path(folder), timeout_s)
     if "error" in answer:
-        raise _error_from(answer)
+        raise error_from(answer)
     return answer
 
 
@@ -156,7 +156,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _error_from(answer: Mapping[str, object]) -> OutlayError:
+def error_from(answer: Mapping[str, object]) -> OutlayError:
     """The child's error, raised again here."""
     kind = getattr(errors, str(answer["error"]), TraceFailed)
     error: OutlayError = kind(str(answer["what"]), why=str(answer["why"]), fix=str(answer["fix"]))

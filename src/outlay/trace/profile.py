@@ -47,8 +47,33 @@ def profile_of(
     the step, of the whole tracing process, or a trace of over `timeout_s` seconds becomes a
     `TraceFailed`.
     """
+    request = profile_request(
+        target,
+        batch_sizes,
+        name=name,
+        description=description,
+        sample=sample,
+        period=period,
+        selected=selected,
+        changes=changes,
+    )
+    return profile_from_json(answer_of(request, timeout_s=timeout_s), source=target)
+
+
+def profile_request(
+    target: str,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    *,
+    name: str | None = None,
+    description: str = "",
+    sample: str = "",
+    period: int | None = None,
+    selected: float = SELECTED,
+    changes: Changes = UNCHANGED,
+) -> dict[str, object]:
+    """What the tracing process is asked for a profile."""
     found = parse_target(target)
-    request = {
+    return {
         "target": f"{found.path}:{found.function}",
         "batch_sizes": _checked_sizes(batch_sizes),
         "name": name or found.function,
@@ -58,7 +83,6 @@ def profile_of(
         "selected": checked_share(selected),
         "changes": changes_to_json(changes),
     }
-    return profile_from_json(answer_of(request, timeout_s=timeout_s), source=target)
 
 
 def histories_of(

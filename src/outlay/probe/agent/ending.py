@@ -65,9 +65,7 @@ def last_words(watch: Any) -> None:
     try:
         watch.device.finish()
         watch.device.look()
-        from .phases import held_bytes
-
-        watch.channel.tell_values("held", dict(held_bytes(watch)))
+        watch.tell_held()
         watch.channel.tell_values("versions", dict(versions()))
         watch.channel.tell_values("compiled", {"frames": compiled_frames()})
         watch.channel.flush()
@@ -104,8 +102,12 @@ def log_figures(folder: str) -> None:
     log_to_trackers(figures)
 
 
-def log_to_trackers(figures: dict[str, float]) -> None:
-    """Log figures to whichever tracker has an active run in this process."""
+def log_to_trackers(figures: dict[str, Any]) -> None:
+    """Log figures to whichever tracker has an active run in this process.
+
+    Numbers and words go into the summary of a run at Weights & Biases; at MLflow, numbers are
+    metrics and words are tags.
+    """
     for log in (_log_to_wandb, _log_to_mlflow):
         try:
             log(figures)
@@ -113,14 +115,20 @@ def log_to_trackers(figures: dict[str, float]) -> None:
             complain(error)
 
 
-def _log_to_wandb(figures: dict[str, float]) -> None:
+def _log_to_wandb(figures: dict[str, Any]) -> None:
     wandb = sys.modules.get("wandb")
     run = getattr(wandb, "run", None)
     if run is not None:
         run.summary.update(figures)
 
 
-def _log_to_mlflow(figures: dict[str, float]) -> None:
+def _log_to_mlflow(figures: dict[str, Any]) -> None:
     mlflow: Any = sys.modules.get("mlflow")
-    if mlflow is not None and mlflow.active_run() is not None:
-        mlflow.log_metrics({name.replace("/", "."): value for name, value in figures.items()})
+    if mlflow is None or mlflow.active_run() is None:
+        return
+    words = {name: value for name, value in figures.items() if isinstance(value, str)}
+    numbers = {name: value for name, value in figures.items() if name not in words}
+    if numbers:
+        mlflow.log_metrics(numbers)
+    if words:
+        mlflow.set_tags(words)

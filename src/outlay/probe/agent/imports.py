@@ -24,6 +24,17 @@ def after_import(name: str, action: Callable[[Any], None]) -> None:
     _waiting.setdefault(name, []).append(action)
 
 
+def forget(name: str, action: Callable[[Any], None]) -> None:
+    """Wait no longer; nothing is left behind once nobody waits."""
+    waiting = _waiting.get(name, [])
+    if action in waiting:
+        waiting.remove(action)
+    if not waiting:
+        _waiting.pop(name, None)
+    if not _waiting:
+        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _Finder)]
+
+
 def _is_loading(module: ModuleType) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 

@@ -47,6 +47,17 @@ class Phases:
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         self._watch.channel.tell_values("failed", {"phase": phase, "why": why})
 
+    def abandon(self) -> None:
+        """End what is going on; what it has seen is lost."""
+        for part in (self._profiler, self._watch.recorder):
+            if part is not None:
+                try:
+                    part.stop()
+                except Exception as error:
+                    complain(error)
+        self._profiler = self._watch.recorder = None
+        self._done |= {"profile", "record"}
+
     # Kernels
 
     def _profile(self, step: int, asked: Asked) -> None:
@@ -124,6 +135,10 @@ class Phases:
             found["optimizer_steps"] = asked.record_until - asked.record_from + skipped
             self._watch.channel.tell_values("operations", found)
             self._watch.channel.flush()
+            if not asked.stop_at and self._watch.channel.folder:  # the script goes on to its end
+                from .ending import log_figures
+
+                log_figures(self._watch.channel.folder)
 
 
 def union(spans: Iterable[tuple[int, int]]) -> int:

@@ -18,15 +18,19 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .channel import Channel, complain
+from .channel import Channel, StepTold, complain
 from .device import Device
-from .imports import after_import
+from .imports import after_import, forget
 from .loaders import begins_epoch, count_batches
 
 _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
+_CPU_S = 0.005
+"""CPU time is asked for once in so long: the kernel adds it up over all threads."""
 _BATCH_LOOKED_FOR = 4
 """Steps in which modules are asked for the batch size, where no DataLoader tells it."""
+_HELD_AT = 3
+"""The step at which what optimizers hold is told first: at the end they may be gone."""
 
 
 class Since:
@@ -63,9 +67,9 @@ class Since:
         self.started: tuple[int, ...] = ()
         self.wait_s = 0.0
 
-    def line(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> bytes:
-        """What is told of a step; `probe.records` reads it."""
-        return b'["s",%d,%d,%.7f,%d,%d,%d,%d,%.7f,%.6f,%d,%d,%.6f,%d]' % (
+    def told(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> StepTold:
+        """What is told of a step."""
+        return (
             step,
             optimizer,
             now_s,
@@ -103,6 +107,7 @@ class Watch:
         self._pid = os.getpid()
         self._running: list[int] = []
         self._cpu_s = 0.0
+        self._cpu_read_s = 0.0
         self._looked_s = 0.0
         self._loss: Any = None
         self._wants_loss = True
@@ -126,10 +131,9 @@ class Watch:
             optim.register_optimizer_step_post_hook(after),
         ]
         self._undo += [handle.remove for handle in handles]
-        if self.channel.is_shared:
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=self._forked)
-            after_import("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
+        if self.channel.is_shared and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+        self._once_imported("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
         count_batches(self)
         self._wrap(torch.autograd, "backward", self._counted_backward)
         scaling = importlib.import_module("torch.amp.grad_scaler")
@@ -137,12 +141,11 @@ class Watch:
         self._wrap(torch.nn.Module, "eval", self._counted_eval)
         for owner in (torch, torch.serialization):
             self._wrap(owner, "save", self._timed_save)
-        if self.channel.is_shared:
-            for name, function in (
-                ("safetensors.torch", "save_file"),
-                ("torch.distributed.checkpoint", "save"),
-            ):
-                after_import(name, functools.partial(self._wrap_in, function))
+        for name, function in (
+            ("safetensors.torch", "save_file"),
+            ("torch.distributed.checkpoint", "save"),
+        ):
+            self._once_imported(name, functools.partial(self._wrap_in, function))
         self.device.install(self)
 
     def _forked(self) -> None:
@@ -159,6 +162,10 @@ class Watch:
     def uninstall(self) -> None:
         """Leave torch as it was."""
         self.is_off = True
+        if self._phases is not None:
+            self._phases.abandon()
+        if self._batch_hook is not None:
+            self._batch_hook.remove()
         while self._undo:
             self._undo.pop()()
 
@@ -166,7 +173,16 @@ class Watch:
         """Set an attribute until `uninstall`."""
         original = getattr(owner, name)
         setattr(owner, name, value)
-        self._undo.append(lambda: setattr(owner, name, original))
+
+        def undo() -> None:
+            if getattr(owner, name) is value:  # else others have put theirs around ours
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+    def _once_imported(self, name: str, action: Callable[[Any], None]) -> None:
+        after_import(name, action)
+        self._undo.append(lambda: forget(name, action))
 
     def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         """Put `wrapper(original, *args)` in the place of a function."""
@@ -254,7 +270,7 @@ class Watch:
 
     def note_step(self, optimizer: Any) -> bool:
         """Tell of a step that has just returned; True when it is time to stop."""
-        now_s, cpu_s = time.perf_counter(), time.process_time()
+        now_s = time.perf_counter()
         self.steps += 1
         if self.steps == 1:
             self._introduce(optimizer)
@@ -262,16 +278,26 @@ class Watch:
         if number is None:
             number = self._meet(optimizer)
         self.since.new_epoch = begins_epoch(self)
-        self.channel.tell(self.since.line(self.steps, number, now_s, cpu_s - self._cpu_s))
-        self._cpu_s = cpu_s
+        cpu_s = self._used_cpu_s(now_s)
+        self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
         self.device.mark(self.steps)
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
         if self.steps <= _BATCH_LOOKED_FOR:
             self._look_for_batch()
+        if self.steps == _HELD_AT:
+            self.tell_held()
         self.since.clear()
         return self._obey()
+
+    def _used_cpu_s(self, now_s: float) -> float:
+        """CPU time since it was last asked for; of short steps, a later one has that of several."""
+        if now_s - self._cpu_read_s < _CPU_S:
+            return 0.0
+        before_s, self._cpu_s = self._cpu_s, time.process_time()
+        self._cpu_read_s = now_s
+        return self._cpu_s - before_s
 
     def _obey(self) -> bool:
         asked = self.channel.reads()
@@ -307,7 +333,7 @@ class Watch:
 
     def _introduce(self, optimizer: Any) -> None:
         environ = os.environ
-        self._cpu_s = time.process_time()
+        self._cpu_s, self._cpu_read_s = time.process_time(), time.perf_counter()
         if self.channel.is_shared:
             atexit.register(self._at_exit)
         self.channel.tell_values(
@@ -354,6 +380,13 @@ class Watch:
             },
         )
         return number
+
+    def tell_held(self) -> None:
+        """Tell what parameters, gradients and states take, while there are optimizers."""
+        from .phases import held_bytes
+
+        if len(self.optimizers):
+            self.channel.tell_values("held", dict(held_bytes(self)))
 
     def _look(self) -> None:
         """Memory, and the loss of a while ago."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -127,10 +128,14 @@ _noted_at_import: set[str] = set()
 def watch_imports() -> None:
     """Prepare this process, for good, for the import of the user's file.
 
-    What it wraps in decorators, and what torchvision lacks, is then seen to in time.
+    What it wraps in decorators, and what torchvision lacks, is then seen to in time. What torch
+    has made so far stays to the end and is left out of collecting garbage: to go through it takes
+    longer than to trace a small step.
     """
     torchvision_ops.install()
     patch_decorators(Patches(), _noted_at_import)
+    importlib.import_module("torch._dynamo")  # the first step would do it
+    gc.freeze()
 
 
 class _MixedDevices(Exception):

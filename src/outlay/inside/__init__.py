@@ -1,0 +1,7 @@
+"""A probe from inside the process that trains: the same measurement, wherever code runs.
+
+block         `with outlay.probing(steps=200) as probe:`
+notebook      `%load_ext outlay`, then `%%probe`
+lightning     a callback for Lightning's Trainer
+transformers  a callback for the Trainer of transformers
+"""

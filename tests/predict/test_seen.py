@@ -1,0 +1,95 @@
+"""A probe's measurement as a prediction can use it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.builders import a_measurement, a_profile
+
+from outlay.errors import InputError
+from outlay.measurement import MachineSeen
+from outlay.predict.seen import experience_of, seen_in, step_size
+from outlay.units import GIB
+
+
+@pytest.mark.parametrize(
+    ("driver_s", "ours"),
+    [
+        ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB SXM"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A10G", "A10G"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA L4", "L4"),
+    ],
+)
+def test_a_driver_s_names_are_found(driver_s, ours):
+    seen, notes = seen_in(a_measurement(gpu=driver_s))
+    assert (seen.gpu.name, notes) == (ours, ())
+
+
+def test_the_figures_of_a_step():
+    seen, _ = seen_in(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
+    assert (seen.step_s, seen.batch_size, seen.busy_s, seen.holder) == (0.2, 64, 0.15, "gpu")
+    # 95 % of a normal distribution lie within 1.96 standard errors
+    assert seen.error == pytest.approx(0.01)
+    assert (seen.gpus, seen.nodes, seen.power_limit_w) == (1, 1, None)
+
+
+def test_memory_tells_forms_of_a_gpu_apart():
+    seen, _ = seen_in(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
+    assert seen.gpu.memory_bytes == 40 * GIB
+
+
+def test_a_power_limit_below_the_shipped_one_counts():
+    # an RTX 3090 is shipped with 350 W
+    assert seen_in(a_measurement(power_limit_w=350))[0].power_limit_w is None
+    assert seen_in(a_measurement(power_limit_w=250))[0].power_limit_w == 250
+
+
+def test_all_passes_are_one_step():
+    measurement = a_measurement(samples=64, passes_per_step=4)
+    assert (step_size(measurement), measurement.batch_size) == (64, 16)
+    assert step_size(a_measurement(samples=None)) == 1
+
+
+def test_ranks_on_several_machines():
+    seen, notes = seen_in(a_measurement(ranks=8, world_size=16))
+    assert (seen.gpus, seen.nodes) == (8, 2)
+    assert "other GPUs are not corrected" in notes[0]
+    assert seen_in(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("measurement", "why"),
+    [
+        (a_measurement(step=None), "no step time"),
+        (a_measurement(gpu="Some Card 9"), "no GPU is known as 'Some Card 9'"),
+        (a_measurement(device="cpu"), "ran on the CPU"),
+        (a_measurement(machine=MachineSeen(system="Linux")), "ran on the CPU"),
+    ],
+)
+def test_what_corrects_nothing_says_why(measurement, why):
+    seen, notes = seen_in(measurement)
+    assert seen is None
+    assert why in notes[0]
+    experience = experience_of([("m.json", measurement)], a_profile())
+    assert experience.seen == ()
+    assert experience.notes[0].startswith("m.json: ")
+
+
+def test_a_step_that_was_never_steady_is_used_with_a_word():
+    unsteady = a_measurement()
+    unsteady = replace(unsteady, step=replace(unsteady.step, is_steady=False))
+    seen, notes = seen_in(unsteady)
+    assert seen is not None
+    assert "no steady state" in notes[0]
+
+
+def test_a_measurement_of_another_step_is_refused():
+    other = a_measurement(profile=a_profile(trainable_parameters=7))
+    with pytest.raises(InputError, match="m.json is of another step: it has 7 parameters"):
+        experience_of([("m.json", other)], a_profile())
+    assert experience_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).seen

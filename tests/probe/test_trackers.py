@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from tests.measured import a_measurement, without_steps
+from tests.probe.apart import QUIET, told_by
+
+from outlay.probe.assemble import figures
+from outlay.probe.course import Limits
+from outlay.probe.run import Asking, probe
+from outlay.probe.steps import StepsSeen
+from outlay.units import GIB
+
+
+def test_figures_have_what_is_known():
+    found = figures(a_measurement(), StepsSeen(wait_s=0.02))
+    assert found["outlay/step_s"] == 0.5
+    assert (found["outlay/step_s_low"], found["outlay/step_s_high"]) == (0.49, 0.51)
+    assert found["outlay/steps_per_s"] == 2.0  # 1 / 0.5 s
+    assert found["outlay/samples_per_s"] == 20.0  # 10 samples / 0.5 s
+    assert found["outlay/input_wait_s"] == 0.02
+    assert found["outlay/memory_used_bytes"] == 18.0 * GIB
+    assert found["outlay/power_w"] == 100.0
+    assert found["outlay/gpu_fraction"] == 0.62
+    assert found["outlay/held_back_by"] == "input"
+
+
+def test_what_is_not_known_is_no_figure():
+    found = figures(a_measurement(power=None, gpu_fraction=None, finding=None), StepsSeen())
+    assert not {"outlay/power_w", "outlay/gpu_fraction", "outlay/held_back_by"} & found.keys()
+    assert None not in found.values()
+    assert figures(without_steps(), StepsSeen()) == {}
+
+
+SCRIPT = """
+import json, sys
+import mlflow, wandb
+import outlay, training
+from outlay.probe.agent.ending import log_to_trackers
+
+mlflow.set_tracking_uri("file:mlruns")
+run = wandb.init(project="probe", settings=wandb.Settings(console="off"))
+mine = mlflow.start_run()
+told = {}
+try:
+    TRAIN
+finally:
+    told["wandb"] = {name: run.summary[name] for name in run.summary.keys()}
+    data = mlflow.get_run(mine.info.run_id).data
+    told["mlflow"] = data.metrics
+    told["tags"] = {name: x for name, x in data.tags.items() if name.startswith("outlay")}
+    run.finish()
+    mlflow.end_run()
+    with open(sys.argv[1], "w") as file:
+        json.dump(told, file)
+"""
+INSIDE = SCRIPT.replace(
+    "TRAIN",
+    """with outlay.probing(steps=12, operations=False) as probe:
+        training.train(20)
+    log_to_trackers({"outlay/held_back_by": "input"})
+    told["step_s"] = probe.measurement.step.mean_s""",
+)
+ALONE = SCRIPT.replace("TRAIN", "training.train(100_000, pause_s=0.002)")
+ALWAYS_KNOWN = {"outlay/step_s", "outlay/samples_per_s", "outlay/host_memory_bytes"}
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+def test_a_block_logs_to_the_runs_that_are_open(tmp_path):
+    told, _ = told_by(INSIDE, tmp_path)
+    for found in (told["wandb"], told["mlflow"]):
+        assert found.keys() >= ALWAYS_KNOWN
+        assert found["outlay/step_s"] == pytest.approx(told["step_s"])
+    assert told["wandb"]["outlay/held_back_by"] == "input"
+    assert told["tags"] == {"outlay/held_back_by": "input"}
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+def test_a_probed_command_logs_before_it_is_stopped(tmp_path, monkeypatch):
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(ALONE)
+    found = probe(
+        Asking(command=(sys.executable, "script.py", "told.json"), limits=Limits(steps=40))
+    )
+    assert (found.ending, found.status) == ("stopped", 0)
+    told = json.loads((tmp_path / "told.json").read_text())
+    for logged in (told["wandb"], told["mlflow"]):
+        assert logged.keys() >= ALWAYS_KNOWN
+        assert logged["outlay/step_s"] == pytest.approx(found.step.mean_s)
+    assert told["tags"] == {"outlay/held_back_by": told["wandb"]["outlay/held_back_by"]}

@@ -1,0 +1,97 @@
+"""The user's own folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.builders import a_measurement
+
+from outlay.own_data import (
+    calibration_file,
+    data_folder,
+    forget,
+    keep_measurement,
+    measurements_folder,
+    own_calibration,
+    own_measurements,
+    write_calibration,
+)
+from outlay.predict.experience import NOTHING_LEARNED, OwnCalibration, OwnFactor
+
+FACTOR = OwnFactor(
+    name="T4", measurements=2, mean_ratio=1.2, factor=1.1, error_before=0.2, error=0.1
+)
+
+
+@pytest.mark.parametrize(
+    ("environment", "system", "folder"),
+    [
+        ({"OUTLAY_DATA": "/x", "XDG_DATA_HOME": "/y", "HOME": "/h"}, "linux", "/x"),
+        ({"XDG_DATA_HOME": "/y", "HOME": "/h"}, "linux", "/y/outlay"),
+        ({"HOME": "/h"}, "linux", "/h/.local/share/outlay"),
+        ({"HOME": "/h"}, "darwin", "/h/Library/Application Support/outlay"),
+        ({"HOME": "/h", "LOCALAPPDATA": "/l"}, "win32", "/l/outlay"),
+        ({"HOME": "/h"}, "win32", "/h/AppData/Local/outlay"),
+    ],
+)
+def test_where_it_is(environment, system, folder):
+    assert data_folder(environment, system) == Path(folder)
+
+
+def test_tests_have_one_of_their_own(own_folder):
+    assert data_folder() == own_folder
+
+
+def test_measurements_are_kept_and_found():
+    first, second = a_measurement(0.2), a_measurement(0.3)
+    assert own_measurements(pytest.fail) == []
+    keep_measurement(first, "probe")
+    assert keep_measurement(first, "probe").name == "probe.json"  # the same one again
+    assert keep_measurement(second, "probe").name == "probe-2.json"
+    found = own_measurements(pytest.fail)
+    assert [name for name, _ in found] == ["probe-2.json", "probe.json"]
+    assert {one.step.mean_s for _, one in found} == {0.2, 0.3}
+
+
+def test_a_measurement_that_cannot_be_read_is_named_and_left_out():
+    keep_measurement(a_measurement(), "good")
+    (measurements_folder() / "bad.json").write_text("{")
+    said = []
+    assert [name for name, _ in own_measurements(said.append)] == ["good.json"]
+    assert len(said) == 1
+    assert "bad.json" in said[0]
+
+
+def test_what_was_learned_is_read_as_written():
+    learned = OwnCalibration(gpus=(FACTOR,), host=None)
+    assert own_calibration(pytest.fail) == NOTHING_LEARNED
+    assert write_calibration(learned) == calibration_file()
+    assert own_calibration(pytest.fail) == learned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        json.dumps({"kind": "outlay calibration", "schema": 9}),
+        json.dumps({"kind": "outlay calibration", "schema": 1, "gpus": [{"name": 3}]}),
+    ],
+)
+def test_a_calibration_that_cannot_be_used_is_warned_of_once(text):
+    calibration_file().write_text(text)
+    said = []
+    assert own_calibration(said.append) == NOTHING_LEARNED
+    assert len(said) == 1
+    assert str(calibration_file()) in said[0]
+
+
+def test_forgetting_leaves_other_files_alone():
+    keep_measurement(a_measurement(), "probe")
+    write_calibration(OwnCalibration(gpus=(FACTOR,)))
+    (data_folder() / "notes.txt").write_text("mine")
+    assert len(forget()) == 2
+    assert forget() == []
+    assert (data_folder() / "notes.txt").exists()

@@ -1,0 +1,88 @@
+"""Profiles of several steps of a file from one process: importing torch takes longer than a step.
+
+`python together.py WANTED.json REPLY.json` writes the answer to each request, as the tracing
+process gives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from outlay.trace.changes import UNCHANGED, Changes
+from outlay.trace.process import error_from
+from outlay.trace.profile import BATCH_SIZES, profile_request
+from outlay.trace.store import profile_from_json
+from outlay.trace.trace import Profile
+
+ROOT = Path(__file__).parents[2]
+
+Wanted = tuple[str, tuple[int, ...], Changes]
+"""A function of the file, the batch sizes it is traced at, and what is changed."""
+
+
+class Together:
+    """The profiles of a file's steps: the first that is asked for brings all of them."""
+
+    def __init__(self, file: Path, wanted: Sequence[Wanted]) -> None:
+        self._file = file
+        self._wanted = list(wanted)
+
+    def profile(
+        self,
+        function: str,
+        batch_sizes: tuple[int, ...] = BATCH_SIZES,
+        changes: Changes = UNCHANGED,
+    ) -> Profile:
+        """The profile of one step, or the error it ended with, raised."""
+        place = self._wanted.index((function, batch_sizes, changes))
+        answer = _answers(self._file, tuple(self._wanted))[place]
+        if "error" in answer:
+            raise error_from(answer)
+        return profile_from_json(answer)
+
+
+@cache
+def _answers(file: Path, wanted: tuple[Wanted, ...]) -> list[dict[str, Any]]:
+    requests = [
+        profile_request(f"{file}:{function}", sizes, changes=changes)
+        for function, sizes, changes in wanted
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        question, reply = Path(folder) / "wanted.json", Path(folder) / "reply.json"
+        question.write_text(json.dumps(requests))
+        done = subprocess.run(
+            [sys.executable, __file__, str(question), str(reply)],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert reply.exists(), done.stderr[-3000:]
+        answers: list[dict[str, Any]] = json.loads(reply.read_text())
+    return answers
+
+
+def _main(question: str, reply: str) -> None:
+    import warnings
+
+    from outlay.trace import child, target
+
+    warnings.simplefilter("ignore")
+    # An operator that a file registers cannot be registered twice.
+    target.load_module = cache(target.load_module)
+    with contextlib.redirect_stdout(sys.stderr):
+        answers = [child.answer(request) for request in json.loads(Path(question).read_text())]
+    Path(reply).write_text(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
