@@ -52,7 +52,6 @@ PLAINLY = ("--steps", 10**6, "--no-operations")
     [
         ("raises", 1, "failed"),
         ("exits", 7, "failed"),
-        ("minus", 255, "failed"),
         ("vanishes", 5, "failed"),
         ("killed", 128 + 9, "killed"),
     ],
@@ -64,7 +63,7 @@ def test_its_status_is_passed_on(tmp_path, fault, status, ending):
     assert 12 <= seen.steps_seen <= 31
     assert probed.step.mean_s > 0.008
     assert ("the loss went through the roof" in probed.err) is (fault == "raises")
-    if fault in ("raises", "exits", "minus"):  # Python ended it: all was told
+    if fault in ("raises", "exits"):  # Python ended it: all was told
         assert seen.steps_seen == 31 == len(probed.own_s())
 
 
@@ -89,6 +88,7 @@ def test_a_script_that_catches_everything_and_trains_on(tmp_path):
 
 @needs_torch
 def test_training_in_a_thread(tmp_path):
+    """Whatever its main thread makes of that, outlay stopped it: that is no failure."""
     options = ("--steps", 30, "--no-operations")
     probed = probe_script(tmp_path, "faulty.py", "thread", options=options)
     assert (probed.code, probed.measurement.ending) == (0, "stopped")
@@ -184,7 +184,17 @@ def test_when_outlay_is_killed_the_script_ends_by_itself(tmp_path, training):
     process.wait()
 
 
-# Commands that cannot be started
+# Commands that cannot be started, or are none of Python's
+
+
+def test_a_high_status_is_no_signal(tmp_path):
+    probed = probe(tmp_path, "--", "sh", "-c", "exit 255")
+    assert (probed.code, probed.measurement.ending) == (255, "failed")
+
+
+def test_a_shell_tells_of_a_signal_by_its_status(tmp_path):
+    probed = probe(tmp_path, "--", "sh", "-c", "exit 137")
+    assert (probed.code, probed.measurement.ending) == (137, "killed")
 
 
 @pytest.mark.parametrize(
@@ -213,11 +223,16 @@ def test_where_the_agent_is_not_loaded(tmp_path, option):
 # Disks
 
 
-def test_a_full_disk_for_the_file(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("/dev/full", "No space left on device"), ("/proc/probe.json", "No such file or directory")],
+)
+@linux
+def test_a_file_that_cannot_be_written_in_the_end(tmp_path, place, why):
     """It is saved elsewhere, and that is said."""
-    probed = ended(start(tmp_path, "--json", "/dev/full", *WITHOUT_TORCH), tmp_path)
+    probed = ended(start(tmp_path, "--json", place, *WITHOUT_TORCH), tmp_path)
     assert probed.code == 1
-    assert "/dev/full cannot be written: No space left on device" in probed.err
+    assert f"{place} cannot be written: {why}" in probed.err
     saved = tmp_path / "own" / "measurements" / "outlay-probe.json"
     assert str(saved) in "".join(probed.err.split("\n"))
     assert read_measurement(saved).ending == "finished"

@@ -276,7 +276,8 @@ class _Probe:
         status = 1 if status is None else status
         told = self._listener.training
         stopped = any("stopping" in one.facts for one in self._listener.everyone)
-        if self._interrupted is None and command.signalled:  # by us, as it did not end by itself
+        # Ended by our signal, or with whatever status it has for being asked to leave.
+        if self._interrupted is None and (stopped or command.signalled):
             stopped, status = True, 0
         circumstances = Circumstances(
             command=self._asking.command,

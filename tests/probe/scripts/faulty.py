@@ -44,8 +44,6 @@ def go_wrong():
         raise ValueError("the loss went through the roof")
     if fault == "exits":
         sys.exit(7)
-    if fault == "minus":
-        sys.exit(-1)
     if fault == "vanishes":
         os._exit(5)
     if fault == "killed":
@@ -94,6 +92,7 @@ if __name__ == "__main__":
         thread.start()
         thread.join()
         print("the thread has ended")
+        sys.exit(3)
     elif fault == "hangs":
         for _ in torch.utils.data.DataLoader(Hanging(), batch_size=1, num_workers=1):
             step()

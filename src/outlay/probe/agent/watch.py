@@ -2,7 +2,7 @@
 
 Everything that changes torch is here and in `loaders`: a hook after every optimizer step, and thin
 wrappers around `backward`, `GradScaler.step`, `Module.eval` and `torch.save` that count. One step
-costs some 20 microseconds.
+costs some 15 microseconds.
 """
 
 from __future__ import annotations
