@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from outlay.errors import InputError
-from outlay.files import write_whole
+from outlay.files import check_folder, write_whole
 
 
 def test_writes_and_replaces(tmp_path):
@@ -28,3 +30,10 @@ def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
         write_whole(path, b"new")
     assert path.read_bytes() == b"old"
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_folder_in_which_one_may_not_write_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(InputError, match="you may not write in"):
+        check_folder(tmp_path / "a.txt")
+    check_folder(Path("/dev/null"))  # written directly, not by a draft beside it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from outlay.errors import InputError
@@ -14,6 +15,12 @@ def check_folder(path: Path) -> None:
         raise InputError(
             f"{path} cannot be written: there is no folder {path.parent}.",
             fix="Make it first, or choose another place.",
+        )
+    is_device = path.exists() and not path.is_file()
+    if not is_device and not os.access(path.parent, os.W_OK):
+        raise InputError(
+            f"{path} cannot be written: you may not write in {path.parent}.",
+            fix="Choose another place.",
         )
 
 

@@ -287,7 +287,7 @@ def test_at_a_terminal(folder):
     # Ours is written on the row below the bar, and the cursor goes back into the bar.
     below = text.split("\x1bD\x1b[A\x1b7\x1b[B\r\x1b[K")[1:]
     shown = [part.split("\x1b8")[0] for part in below]
-    assert any("measuring" in line or "warming up" in line for line in shown)
+    assert any("it/s" in line and "$" in line for line in shown)
     lines = text.split("outlay stopped it")
     assert len(lines) == 2
     assert "step" in lines[1]

@@ -286,7 +286,6 @@ def limits_of(
 ) -> Limits:
     """The limits that options give; notebooks have the same."""
     from outlay.probe.course import Limits
-    from outlay.units import duration_s
 
     price_usd = None if price is None else _dollars("--price", price)
     max_usd = None if max_cost is None else _dollars("--max-cost", max_cost)
@@ -297,13 +296,22 @@ def limits_of(
         )
     return Limits(
         steps=steps,
-        duration_s=None if duration is None else duration_s(duration),
+        duration_s=None if duration is None else _time_s(duration),
         precision=None if until is None else _fraction(until),
         max_usd=max_usd,
         price_usd_per_hour=price_usd,
         to_end=to_end,
         operations=not no_operations,
     )
+
+
+def _time_s(text: str) -> float:
+    from outlay.units import duration_s
+
+    time_s = duration_s(text)
+    if not 0 < time_s < math.inf:
+        raise InputError(f"--for {text!r} is no time.", fix="Write for example --for 5m.")
+    return time_s
 
 
 def _dollars(option: str, text: str) -> float:

@@ -33,7 +33,7 @@ class Limits:
     steps: int | None = None
     """Training steps, warm-up included."""
     duration_s: float | None = None
-    """Since the first step."""
+    """Since the first step, for which there is `LONGEST_S` beside it."""
     precision: float | None = None
     """Half the confidence interval over the mean."""
     max_usd: float | None = None
@@ -105,6 +105,8 @@ class Course:
     def _reason(self, seen: StepsSeen, elapsed_s: float) -> str | None:
         """Why the timing is done, or None."""
         limits = self.limits
+        if not seen.steps_seen and limits.duration_s is not None:
+            return "time" if elapsed_s >= limits.duration_s + LONGEST_S else None
         trained_s = elapsed_s - seen.start_up_s if seen.start_up_s is not None else 0.0
         if limits.steps is not None and seen.steps_seen >= limits.steps:
             return "steps"

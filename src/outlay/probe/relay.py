@@ -17,6 +17,8 @@ _CLEAR = b"\r\x1b[K"
 _BELOW = b"\x1bD\x1b[A\x1b7\x1b[B" + _CLEAR + b"%s\x1b8"
 """On the row below, with the cursor back where it was: down first, so that there is such a row.
 # Source: ECMA-48, and IND, DECSC and DECRC of the VT100."""
+_MOVES = frozenset(b"\n\x1b")
+"""What may take the cursor to another row."""
 _READ_BYTES = 65_536
 
 
@@ -45,6 +47,7 @@ class Relay:
 
         master, slave = pty.openpty()
         _copy_size(descriptor, slave)
+        _leave_line_ends(slave)
         self._masters[master] = descriptor
         self._slaves.append(slave)
         return slave
@@ -73,9 +76,14 @@ class Relay:
             del self._masters[master]
             os.close(master)
             return
+        # Ours is below a bar that is drawn anew in its row: that leaves it alone.
+        is_apart = self._shown and not self._at_line_start and not _MOVES.intersection(data)
+        if is_apart:
+            _write_all(self._target(master), data)
+            return
         self._hide_line()
         _write_all(self._target(master), data)
-        self._at_line_start = data.endswith((b"\n", b"\r"))
+        self._at_line_start = data.endswith(b"\n")
         self._show_line()
 
     def _target(self, master: int) -> int:
@@ -131,6 +139,16 @@ def _copy_size(terminal: int, slave: int) -> None:
 
         size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
+
+
+def _leave_line_ends(slave: int) -> None:
+    """Let our own terminal alone make \\r\\n of \\n."""
+    with contextlib.suppress(Exception):
+        import termios
+
+        settings = termios.tcgetattr(slave)
+        settings[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
 
 
 def width_of_terminal() -> int:

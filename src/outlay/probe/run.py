@@ -73,8 +73,19 @@ def probe(asking: Asking, show: Show | None = None) -> Measurement:
 
     `show` writes the live line; it is only asked where there is a terminal to show it on.
     """
-    with tempfile.TemporaryDirectory(prefix="outlay-probe-", ignore_cleanup_errors=True) as folder:
+    with _own_folder() as folder:
         return _Probe(asking, Path(folder), show).run()
+
+
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """What processes tell goes in there."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="outlay-probe-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise OutlayError(
+            f"The probe's own files cannot be written: {error.strerror or error}.",
+            fix="Make room there, or name another folder: TMPDIR=/path outlay probe ...",
+        ) from error
 
 
 class _Probe:
@@ -265,7 +276,8 @@ class _Probe:
         status = 1 if status is None else status
         told = self._listener.training
         stopped = any("stopping" in one.facts for one in self._listener.everyone)
-        if self._interrupted is None and command.signalled:  # by us, as it did not end by itself
+        # Ended by our signal, or with whatever status it has for being asked to leave.
+        if self._interrupted is None and (stopped or command.signalled):
             stopped, status = True, 0
         circumstances = Circumstances(
             command=self._asking.command,

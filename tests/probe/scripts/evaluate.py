@@ -14,6 +14,7 @@ model = torch.nn.Linear(32, 16)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 data = torch.utils.data.TensorDataset(torch.ones(400, 32))
 train = torch.utils.data.DataLoader(data, batch_size=4)
+large = {"large": torch.ones(20, 2**20)}
 check = torch.utils.data.DataLoader(data, batch_size=100)
 
 
@@ -54,11 +55,9 @@ while True:
         if steps % 15 == 0:
             timed("evaluation", evaluate)
         if steps % 40 == 0:
-            state = {"model": model.state_dict(), "slow": Slow()}
-            timed("checkpoint", lambda state=state: torch.save(state, "checkpoint.pt"))
+            timed("checkpoint", lambda: torch.save({"slow": Slow()}, "checkpoint.pt"))
         elif steps % 20 == 0:
-            large = {"large": torch.zeros(30, 2**20)}
-            timed("checkpoint", lambda large=large: save_file(large, "model.safetensors"))
+            timed("checkpoint", lambda: save_file(large, "model.safetensors"))
         if steps == 62:
             with open(sys.argv[2], "w") as file:
                 json.dump(spent_s, file)

@@ -19,7 +19,7 @@ class Numbers(torch.utils.data.Dataset):
 def main():
     clock = own_clock.OwnClock()
     workers = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    method = sys.argv[3] if len(sys.argv) > 3 else None
+    method = sys.argv[3] if workers else None
     steps = int(sys.argv[4]) if len(sys.argv) > 4 else 10**9
     model = torch.nn.Linear(32, 16)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)

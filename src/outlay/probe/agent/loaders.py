@@ -11,11 +11,12 @@ from typing import Any
 
 from .channel import complain
 
-_loaders: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_facts: dict[int, dict[str, Any]] = {}
+"""What is to be told of loaders, once they are known to be trained on."""
 _count = itertools.count(1)
-_TOLD = 20
-"""Loaders of which is told: a script may make one for each epoch."""
+_MOST = 50
+"""Loaders of which may be told: a script may make one for each epoch, or for each step."""
 _DEEP = 4
 
 
@@ -47,7 +48,8 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
-        _loaders[number] = loader
+        if number <= _MOST:
+            _facts[number] = _facts_of(loader)
     watch.since.started = (*watch.since.started, number)
     iterator._outlay_batch_size = loader.batch_size
     iterator._outlay_number = number
@@ -61,27 +63,23 @@ def begins_epoch(watch: Any) -> bool:
     number = watch.since.loader
     if number and number not in watch.loaders:
         watch.loaders.add(number)
-        loader = _loaders.get(number)
-        if loader is not None and len(watch.loaders) <= _TOLD:
-            _introduce(watch, loader)
+        if number in _facts:
+            watch.channel.tell_values("loader", _facts.pop(number))
     return any(started in watch.loaders for started in watch.since.started)
 
 
-def _introduce(watch: Any, loader: Any) -> None:
+def _facts_of(loader: Any) -> dict[str, Any]:
     try:
         length: int | None = len(loader)
     except Exception:
         length = None
-    watch.channel.tell_values(
-        "loader",
-        {
-            "batch_size": loader.batch_size,
-            "batches": length,
-            "workers": loader.num_workers,
-            "pin_memory": bool(loader.pin_memory),
-            "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
-        },
-    )
+    return {
+        "batch_size": loader.batch_size,
+        "batches": length,
+        "workers": loader.num_workers,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
+    }
 
 
 def _waited(watch: Any, original: Any) -> Any:

@@ -1,0 +1,88 @@
+"""What the agent costs in each step of a script, and that it leaves torch as it was."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+
+from outlay.probe.agent.channel import ASKED, CONTROL, NOTHING, FileChannel
+
+pytestmark = pytest.mark.torch
+STEPS = 400
+MOST_S = 60e-6
+"""In CPU time. One per cent of a step of 6 ms; a GPU computes on meanwhile."""
+
+
+@pytest.fixture
+def loop():
+    """So many steps of the smallest model there is, a batch from a loader each."""
+    import torch
+
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    loader = torch.utils.data.DataLoader(torch.ones(STEPS), batch_size=None)
+
+    def run():
+        for batch in loader:
+            (weight * batch).sum().backward()
+            optimizer.step()
+
+    return run
+
+
+def cpu_s(run):
+    gc.collect()
+    before_s = time.thread_time()
+    run()
+    return time.thread_time() - before_s
+
+
+def test_a_step_costs_little(tmp_path, loop):
+    import torch
+
+    from outlay.probe.agent.watch import Watch
+
+    (tmp_path / CONTROL).write_bytes(ASKED.pack(*NOTHING))
+    loop()
+    without_s, with_s = [], []
+    # By turns, and the least of each: what the machine does beside only ever adds.
+    for _ in range(5):
+        without_s.append(cpu_s(loop))
+        watch = Watch(torch, FileChannel(str(tmp_path)))
+        watch.channel.is_shared = False  # no handlers that outlive this test
+        watch.install()
+        try:
+            loop()
+            with_s.append(cpu_s(loop))
+            assert watch.steps == 2 * STEPS
+        finally:
+            watch.uninstall()
+    assert (min(with_s) - min(without_s)) / STEPS < MOST_S
+
+
+def test_it_leaves_torch_as_it_was(loop):
+    import torch
+
+    from outlay.probe.agent.channel import Channel
+    from outlay.probe.agent.watch import Watch
+
+    def changed():
+        return [
+            torch.autograd.backward,
+            torch.save,
+            torch.nn.Module.eval,
+            torch.amp.GradScaler.step,
+            torch.utils.data.DataLoader.__iter__,
+            torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+        ]
+
+    before = changed()
+    watch = Watch(torch, Channel())
+    watch.install()
+    assert all(now is not then for now, then in zip(changed(), before, strict=True))
+    watch.uninstall()
+    assert changed() == before
+    loop()
+    assert watch.steps == 0

@@ -1,0 +1,318 @@
+"""What goes wrong under `outlay probe`: what was seen is told, and the status passed on.
+
+Where the script dies, its steps of the last tenth of a second may not have been told: of 31 steps
+of 8 ms at least 12 have been.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.probe.probed import (
+    PYTHON,
+    ROOT,
+    SCRIPTS,
+    end,
+    ended,
+    environment,
+    is_alive,
+    probe,
+    probe_script,
+    start,
+    wait_for,
+)
+
+import outlay.probe.run
+from outlay.measurement_file import read_measurement
+from outlay.probe.course import Course, Limits
+from outlay.probe.run import Asking
+from outlay.probe.steps import StepsSeen
+
+needs_torch = pytest.mark.torch
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+TRAIN = (PYTHON, SCRIPTS / "faulty.py", "clock.json")
+WITHOUT_TORCH = ("--", PYTHON, "-c", "print('done')")
+PLAINLY = ("--steps", 10**6, "--no-operations")
+
+
+# Scripts that end in a bad way
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("fault", "status", "ending"),
+    [
+        ("raises", 1, "failed"),
+        ("exits", 7, "failed"),
+        ("vanishes", 5, "failed"),
+        ("killed", 128 + 9, "killed"),
+    ],
+)
+def test_its_status_is_passed_on(tmp_path, fault, status, ending):
+    probed = probe_script(tmp_path, "faulty.py", fault, options=PLAINLY)
+    seen = probed.measurement
+    assert (probed.code, seen.status, seen.ending) == (status, status, ending)
+    assert 12 <= seen.steps_seen <= 31
+    assert probed.step.mean_s > 0.008
+    assert ("the loss went through the roof" in probed.err) is (fault == "raises")
+    if fault in ("raises", "exits"):  # Python ended it: all was told
+        assert seen.steps_seen == 31 == len(probed.own_s())
+
+
+@needs_torch
+@linux
+def test_what_a_script_leaves_behind_is_cleared_away(tmp_path):
+    probed = probe_script(tmp_path, "faulty.py", "leaves", options=PLAINLY)
+    assert (probed.code, probed.measurement.ending) == (0, "finished")
+    left = [int(line) for line in (tmp_path / "left").read_text().split()]
+    assert len(left) == 2
+    wait_for(lambda: not any(map(is_alive, left)), 10)
+
+
+@needs_torch
+def test_a_script_that_catches_everything_and_trains_on(tmp_path):
+    options = ("--steps", 30, "--no-operations")
+    probed = probe_script(tmp_path, "faulty.py", "catches", options=options)
+    assert (probed.code, probed.measurement.ending) == (0, "stopped")
+    # It is asked to leave at its next five steps, and then has to.
+    assert (tmp_path / "caught").read_text() == "x" * 5
+
+
+@needs_torch
+def test_training_in_a_thread(tmp_path):
+    """Whatever its main thread makes of that, outlay stopped it: that is no failure."""
+    options = ("--steps", 30, "--no-operations")
+    probed = probe_script(tmp_path, "faulty.py", "thread", options=options)
+    assert (probed.code, probed.measurement.ending) == (0, "stopped")
+    assert probed.out == "the thread has ended\n"
+    assert probed.step.mean_s == pytest.approx(probed.own_mean_s(), rel=0.02)
+
+
+@needs_torch
+def test_torch_without_a_step(tmp_path):
+    probed = probe_script(tmp_path, "faulty.py", "no steps", options=PLAINLY)
+    assert (probed.code, probed.measurement.ending) == (0, "finished")
+    assert probed.measurement.steps_seen == 0
+    assert "torch was imported, but no optimizer made a step." in probed.measurement.notes
+    assert "No training step seen" in probed.err
+
+
+@needs_torch
+@linux
+def test_a_loader_that_hangs(tmp_path, monkeypatch):
+    """After the time asked for it is given a while to make its next step, and then ended."""
+    monkeypatch.setattr(outlay.probe.run, "STUCK_S", 1.0)
+    monkeypatch.setattr(outlay.probe.run, "GRACE_S", 0.5)
+    monkeypatch.chdir(tmp_path)
+    seen = outlay.probe.run.probe(
+        Asking(
+            command=tuple(map(str, (*TRAIN, "hangs"))),
+            limits=Limits(duration_s=1.0),
+            log=tmp_path / "log",
+        )
+    )
+    assert (seen.ending, seen.status) == ("stopped", 0)
+    assert 12 <= seen.steps_seen <= 30  # the last ones are told when there is one more
+    assert seen.batch_size == 1
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_a_command_that_never_steps_has_its_time_and_ten_minutes_more():
+    course = Course(Limits(duration_s=3.0))
+    assert course.go_on(StepsSeen(), [], 602.0).stop_at == 0
+    assert course.go_on(StepsSeen(), [], 603.5).stop_at == 1  # its first step would be its last
+
+
+# Signals
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A probe whose script has made a few steps, and the script's process."""
+    process = start(tmp_path, "--json", "probe.json", *PLAINLY, "--", *TRAIN, "goes on")
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    pid = int((tmp_path / "pid").read_text())
+    time.sleep(0.7)  # some 80 steps
+    yield process, pid
+    end(pid)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+@needs_torch
+@linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_to_outlay_are_passed_on(tmp_path, training, number):
+    process, pid = training
+    process.send_signal(number)
+    probed = ended(process, tmp_path, 30)
+    seen = probed.measurement
+    # SIGINT becomes a KeyboardInterrupt, after which Python ends itself by the same signal.
+    assert (probed.code, seen.status, seen.ending) == (128 + number, 128 + number, "interrupted")
+    assert seen.steps_seen > 10
+    assert ("KeyboardInterrupt" in probed.err) is (number == signal.SIGINT)
+    assert not is_alive(pid)
+
+
+@needs_torch
+@linux
+def test_a_script_that_is_terminated_from_outside(tmp_path, training):
+    process, pid = training
+    os.kill(pid, signal.SIGTERM)
+    probed = ended(process, tmp_path, 30)
+    assert (probed.code, probed.measurement.ending) == (128 + signal.SIGTERM, "killed")
+    assert probed.measurement.steps_seen > 10
+
+
+@needs_torch
+@linux
+def test_when_outlay_is_killed_the_script_ends_by_itself(tmp_path, training):
+    process, pid = training
+    process.kill()
+    # Not waited for: a process that is dead but still has its number is gone all the same.
+    wait_for(lambda: not is_alive(pid), 15)
+    assert json.loads((tmp_path / "clock.json").read_text())  # through its exit handlers
+    process.wait()
+
+
+# Commands that cannot be started, or are none of Python's
+
+
+def test_a_high_status_is_no_signal(tmp_path):
+    probed = probe(tmp_path, "--", "sh", "-c", "exit 255")
+    assert (probed.code, probed.measurement.ending) == (255, "failed")
+
+
+def test_a_shell_tells_of_a_signal_by_its_status(tmp_path):
+    probed = probe(tmp_path, "--", "sh", "-c", "exit 137")
+    assert (probed.code, probed.measurement.ending) == (137, "killed")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("no-such-command", "There is no command 'no-such-command'"),
+        ("./plain", "cannot be started"),
+    ],
+)
+def test_what_cannot_be_started(tmp_path, command, words):
+    (tmp_path / "plain").write_text("not executable")
+    probed = ended(start(tmp_path, "--json", "probe.json", "--", command), tmp_path)
+    assert probed.code == 2
+    assert words in probed.err
+    assert not (tmp_path / "probe.json").exists()
+
+
+@pytest.mark.parametrize("option", ["-I", "-S", "-E"])
+def test_where_the_agent_is_not_loaded(tmp_path, option):
+    script = "import sys; print(sorted(name for name in sys.modules if 'outlay' in name))"
+    probed = probe(tmp_path, "--", PYTHON, option, "-c", script)
+    assert (probed.code, probed.out) == (0, "[]\n")
+    assert any(option in note for note in probed.measurement.notes)
+
+
+# Disks
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("/dev/full", "No space left on device"), ("/proc/probe.json", "No such file or directory")],
+)
+@linux
+def test_a_file_that_cannot_be_written_in_the_end(tmp_path, place, why):
+    """It is saved elsewhere, and that is said."""
+    probed = ended(start(tmp_path, "--json", place, *WITHOUT_TORCH), tmp_path)
+    assert probed.code == 1
+    assert f"{place} cannot be written: {why}" in probed.err
+    saved = tmp_path / "own" / "measurements" / "outlay-probe.json"
+    assert str(saved) in "".join(probed.err.split("\n"))
+    assert read_measurement(saved).ending == "finished"
+
+
+def test_no_room_in_the_folder_for_temporary_files(tmp_path):
+    def nothing_may_be_written():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    done = subprocess.run(
+        [PYTHON, "-m", "outlay", "probe", "--", PYTHON, "-c", "open('started', 'w')"],
+        cwd=tmp_path,
+        env=environment(OUTLAY_DATA=str(tmp_path / "own")),
+        capture_output=True,
+        text=True,
+        preexec_fn=nothing_may_be_written,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_folder_for_temporary_files_that_is_not_there(tmp_path):
+    probed = probe(tmp_path, *WITHOUT_TORCH, TMPDIR=str(tmp_path / "missing"))
+    assert (probed.code, probed.out) == (0, "done\n")
+
+
+@needs_torch
+def test_a_disk_that_fills_up_meanwhile(tmp_path):
+    """The script does not notice; what could not be told is not there."""
+    script = tmp_path / "fills.py"
+    script.write_text(
+        "import resource, signal, sys, os\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        f"sys.argv = ['faulty.py', os.devnull, 'exits']; sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import runpy; runpy.run_path(sys.path[0] + '/faulty.py', run_name='__main__')\n"
+    )
+    probed = probe(tmp_path, *PLAINLY, "--", PYTHON, script)
+    assert probed.code == 7
+    assert 1 <= probed.measurement.steps_seen < 31
+
+
+# Several at once, and other Pythons
+
+
+def test_two_probes_at_the_same_time(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    both = [start(folder, "--json", "probe.json", *WITHOUT_TORCH) for folder in folders]
+    for process, folder in zip(both, folders, strict=True):
+        probed = ended(process, folder)
+        assert (probed.code, probed.out) == (0, "done\n")
+        assert probed.measurement.ending == "finished"
+
+
+AGENT = sorted(
+    path for part in ("agent", "inject") for path in (ROOT / "src/outlay/probe" / part).glob("*.py")
+)
+
+
+@pytest.mark.parametrize("path", AGENT, ids=lambda path: path.name)
+def test_the_agent_runs_in_older_pythons(path):
+    """In the grammar of Python 3.9, and with nothing that the script's Python may lack."""
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    assert not any(isinstance(node, ast.Match) for node in ast.walk(tree))
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    }
+    assert imported <= set(sys.stdlib_module_names)
+    assert "slots=True" not in path.read_text()  # dataclasses learnt it in 3.10

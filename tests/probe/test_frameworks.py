@@ -1,0 +1,58 @@
+"""Lightning, transformers' Trainer and accelerate under `outlay probe`, unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.probe.probed import PYTHON, SCRIPTS, Probed, probe, probe_script
+from tests.probe.scripts.own_clock import STEP_S
+
+pytestmark = [pytest.mark.torch, pytest.mark.frameworks]
+TOGETHER = 0.03
+"""The script's clock is read in a callback, somewhat before or after the step returns."""
+
+
+def seen_as_is(probed: Probed, optimizer: str) -> None:
+    """What all the scripts here have in common: two batches of 8 make a step."""
+    seen = probed.measurement
+    assert (probed.code, seen.ending, seen.status) == (0, "stopped", 0)
+    assert [(one.name, one.parameters, one.per_step) for one in seen.optimizers] == [
+        (optimizer, 528, 1.0)
+    ]
+    assert (seen.batch_size, seen.passes_per_step, seen.samples_per_step) == (8, 2, 16)
+    assert seen.steps_per_epoch == 250  # 4000 samples
+    assert probed.step.mean_s > STEP_S
+    assert seen.profile is not None
+    # Two passes of 8 samples through 32 to 16.
+    forward = [op for op in seen.profile.ops if op.name == "aten.addmm"]
+    assert sum(op.at(16).flops * op.count for op in forward) == 2 * 2 * 8 * 32 * 16
+
+
+def test_lightning(tmp_path):
+    probed = probe_script(tmp_path, "lightning_fit.py", "logs", options=("--steps", 50))
+    seen_as_is(probed, "AdamW")
+    seen, own_s = probed.measurement, probed.own_s()
+    pauses = {pause.kind: pause.times for pause in seen.pauses}
+    # An evaluation after each 30 steps; the one before the first step is no pause between steps.
+    assert pauses["evaluation"] == (seen.steps_seen - 1) // 30
+    # Its own mean over the steps before the first evaluation.
+    assert probed.step.mean_s == pytest.approx((own_s[29] - own_s[9]) / 20, rel=0.15)
+    assert seen.versions["lightning"]
+
+
+def test_trainer(tmp_path):
+    probed = probe_script(tmp_path, "trainer.py", "runs", options=("--steps", 40))
+    seen_as_is(probed, "AdamW")
+    assert probed.step.mean_s == pytest.approx(probed.own_mean_s(), rel=TOGETHER)
+    assert probed.measurement.versions["transformers"]
+
+
+@pytest.mark.parametrize("launcher", [(), ("launch", "--cpu", "--num_processes", "1")])
+def test_accelerate(tmp_path, launcher):
+    starter = (Path(PYTHON).parent / "accelerate", *launcher) if launcher else (PYTHON,)
+    command = ("--", *starter, SCRIPTS / "accelerated.py", "clock.json")
+    probed = probe(tmp_path, "--steps", 40, *command)
+    seen_as_is(probed, "SGD")
+    assert probed.step.mean_s == pytest.approx(probed.own_mean_s(), rel=TOGETHER)
+    assert probed.measurement.versions["accelerate"]
