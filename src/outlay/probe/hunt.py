@@ -90,7 +90,7 @@ def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) 
         return _blindly(low, high, known)
     if not high:
         # Beyond the guess by no more than the accuracy: if that fails, this is the answer.
-        beyond = low + (_tolerance(low) << _in_a_row(trials, near=guess))
+        beyond = low + (_tolerance(low) << _surprises(trials, near=guess))
         return min(max(guess, beyond), known.largest)
     if guess >= high:
         guess = (_surely(trials, low, known) + high) // 2
@@ -108,15 +108,9 @@ def _surely(trials: Sequence[Trial], low: int, known: Known) -> int:
     return max(int((known.limit_bytes - start_bytes) / slope_bytes), low)
 
 
-def _in_a_row(trials: Sequence[Trial], near: int) -> int:
-    """How many trials near the limit before the last went as it did: steps double with each."""
-    last = trials[-1].outcome
-    row = 0
-    for trial in reversed(trials[:-1]):
-        if trial.outcome != last or trial.batch_size < 0.8 * near:
-            break
-        row += 1
-    return row
+def _surprises(trials: Sequence[Trial], near: int) -> int:
+    """How often a size beyond the guess fitted, too, but for the first: steps double with each."""
+    return max(sum(t.outcome == "fits" and t.batch_size >= 0.8 * near for t in trials) - 2, 0)
 
 
 def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:
