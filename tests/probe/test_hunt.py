@@ -8,11 +8,11 @@ from itertools import groupby
 
 import numpy as np
 import pytest
+from tests.conftest import ROOT
 
 from outlay.probe.batches import Trial
 from outlay.probe.hunt import MOST_TRIALS, Known, bracket, memory_line, next_size
 from outlay.units import MIB
-from tests.conftest import ROOT
 
 TRIALS = ROOT / "tests" / "reference" / "data" / "h200_trials_2026-11-15.csv"
 """Largest batches under a cap, found by bisection with `torch.cuda.set_per_process_memory_fraction`

@@ -26,6 +26,8 @@ _CLOSE = 0.985
 """Of what a good line predicts: the allocator loses a little to pieces too small to use."""
 _FAR = 4
 """A line is not trusted beyond so many times its last point."""
+_LESS = 0.94
+"""Of a size that failed, where nothing tells how much the allocator wasted."""
 _APART = 1.25
 """Two trials make a line if the larger is so many times the smaller."""
 
@@ -93,17 +95,17 @@ def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) 
         beyond = low + (_tolerance(low) << _surprises(trials, near=guess))
         return min(max(guess, beyond), known.largest)
     if guess >= high:
-        guess = (_surely(trials, low, known) + high) // 2
+        guess = (_surely(trials, low, high, known) + high) // 2
     # No nearer to what is known than the accuracy: that would tell next to nothing.
     near, far = low + _tolerance(low), high - _tolerance(high)
     return min(max(guess, near), far) if near <= far else (low + high) // 2
 
 
-def _surely(trials: Sequence[Trial], low: int, known: Known) -> int:
+def _surely(trials: Sequence[Trial], low: int, high: int, known: Known) -> int:
     """A size that fits even if the allocator goes on as wastefully as it did with room to spare."""
     line = memory_line(_points(trials, "peak_reserved_bytes"), known.fixed_bytes)
     if line is None or known.limit_bytes is None:
-        return low
+        return max(int(high * _LESS), low)
     start_bytes, slope_bytes, _ = line
     return max(int((known.limit_bytes - start_bytes) / slope_bytes), low)
 
