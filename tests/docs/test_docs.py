@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.measured import a_measurement
 
 from outlay.cli.main import COMMANDS, cli
 from outlay.hardware import gpus
+from outlay.measurement_file import write_measurement
 from outlay.offers.catalog import bundled_offers
+from outlay.trace.bundled import find_profile
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
@@ -29,12 +32,12 @@ def tool(name: str):
     return module
 
 
-PAGES = tool("build_docs").pages()
+GENERATED = tool("build_docs").pages()
 
 
-@pytest.mark.parametrize("path", sorted(PAGES), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(GENERATED), ids=lambda path: path.name)
 def test_generated_pages_are_current(path):
-    assert path.read_text(encoding="utf-8") == PAGES[path](), "run `make docs`"
+    assert path.read_text(encoding="utf-8") == GENERATED[path](), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -62,9 +65,11 @@ EXAMPLES = sorted({line for page in PAGES for line in examples(page)})
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_examples_run(line, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    if " init" in line or "outlay.toml" in line:
+    if " init" in line or "outlay.toml" in line or "probe.json" in line:
         monkeypatch.chdir(tmp_path)
         CliRunner().invoke(cli, ["init"])
+        measurement = a_measurement(profile=find_profile("resnet50"))
+        write_measurement(measurement, tmp_path / "probe.json")
     words = shlex.split(line)[1:]
     if words == ["init"]:
         words = ["init", "--force"]
