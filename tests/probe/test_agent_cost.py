@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import pickle
+import threading
 import time
 
 import pytest
@@ -82,7 +84,44 @@ def test_it_leaves_torch_as_it_was(loop):
     watch = Watch(torch, Channel())
     watch.install()
     assert all(now is not then for now, then in zip(changed(), before, strict=True))
+    assert pickle.loads(pickle.dumps(torch.save)) is torch.save
     watch.uninstall()
     assert changed() == before
     loop()
     assert watch.steps == 0
+
+
+def test_a_thread_that_loads_ahead_keeps_nobody_waiting():
+    import torch
+
+    from outlay.probe.agent.channel import Channel
+    from outlay.probe.agent.watch import Watch
+
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            time.sleep(0.02)
+            return torch.ones(3)
+
+    def waits_s(load):
+        watch = Watch(torch, Channel())
+        watch.install()
+        try:
+            weight = torch.nn.Parameter(torch.ones(1))
+            optimizer = torch.optim.SGD([weight], lr=0.0)
+            optimizer.step()  # by which it is known who steps
+            load(lambda: list(torch.utils.data.DataLoader(Slow(), batch_size=2)))
+            assert (watch.since.batches, watch.since.samples) == (2, 4)
+            return watch.since.wait_s
+        finally:
+            watch.uninstall()
+
+    def in_a_thread(load):
+        thread = threading.Thread(target=load)
+        thread.start()
+        thread.join()
+
+    assert waits_s(lambda load: load()) > 4 * 0.02
+    assert waits_s(in_a_thread) < 0.02  # what it takes to make the loader

@@ -49,7 +49,8 @@ def stopped(probed: Probed) -> None:
 def timed(probed: Probed, sleep_s: float = STEP_S, *, each: int = 1) -> None:
     """That the mean is the script's own, and no less than it sleeps."""
     assert probed.step.mean_s == pytest.approx(probed.own_mean_s(each=each), rel=TOGETHER)
-    assert sleep_s < probed.step.low_s <= probed.step.mean_s <= probed.step.high_s
+    assert probed.step.mean_s > sleep_s
+    assert probed.step.low_s <= probed.step.mean_s <= probed.step.high_s
 
 
 def matrix_flops(profile: Profile | None, batch_size: int) -> dict[str, float]:

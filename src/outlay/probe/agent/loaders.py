@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import threading
 import time
 import weakref
 from typing import Any
@@ -83,19 +84,22 @@ def _facts_of(loader: Any) -> dict[str, Any]:
 
 
 def _waited(watch: Any, original: Any) -> Any:
-    since, clock = watch.since, time.perf_counter
+    since, clock, thread = watch.since, time.perf_counter, threading.get_ident
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         recorder, before_s = watch.recorder, clock()
-        if recorder is not None:
+        # A thread that loads ahead keeps nobody waiting.
+        is_ahead = watch.thread and watch.thread != thread()
+        if recorder is not None and not is_ahead:
             recorder.paused += 1
         try:
             batch = original(self)
         finally:
-            since.wait_s += clock() - before_s
             since.loader = getattr(self, "_outlay_number", 0)
-            if recorder is not None:
+            if not is_ahead:
+                since.wait_s += clock() - before_s
+            if recorder is not None and not is_ahead:
                 recorder.paused -= 1
         since.batches += 1
         since.samples += samples_in(watch.torch, batch, getattr(self, "_outlay_batch_size", None))

@@ -13,6 +13,7 @@ import importlib
 import os
 import platform
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -96,6 +97,8 @@ class Watch:
         self.steps = 0
         self.skipped = 0
         """Steps that a gradient scaler left out, in all."""
+        self.thread = 0
+        """The one that made the last step."""
         self.loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -139,8 +142,9 @@ class Watch:
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self._wrap(scaling.GradScaler, "step", self._counted_scaler)
         self._wrap(torch.nn.Module, "eval", self._counted_eval)
-        for owner in (torch, torch.serialization):
-            self._wrap(owner, "save", self._timed_save)
+        # One function under both names, as ever: else it cannot be pickled.
+        self._wrap(torch.serialization, "save", self._timed_save)
+        self.replace(torch, "save", torch.serialization.save)
         for name, function in (
             ("safetensors.torch", "save_file"),
             ("torch.distributed.checkpoint", "save"),
@@ -156,6 +160,8 @@ class Watch:
         self.steps = 0
         self.optimizers.clear()
         self._running.clear()
+        if self._batch_hook is not None:
+            self._batch_hook.remove()
         self._batch_hook = self._phases = self._leaving = self.recorder = None
         self.has_said_last = False
 
@@ -272,6 +278,7 @@ class Watch:
         """Tell of a step that has just returned; True when it is time to stop."""
         now_s = time.perf_counter()
         self.steps += 1
+        self.thread = threading.get_ident()
         if self.steps == 1:
             self._introduce(optimizer)
         number = self.optimizers.get(optimizer)
