@@ -101,7 +101,7 @@ def _head(plan: Plan, workload: Workload, profile: Profile) -> Text:
 def _work(workload: Workload, profile: Profile) -> str:
     samples, length, usage = workload.samples(), workload.length, workload.usage
     if samples is not None:
-        work = f"{count(samples)} samples ({profile.sample})"
+        work = f"{count(samples)} samples" + (f" ({profile.sample})" if profile.sample else "")
     elif length.iterations is not None:
         work = f"{count(length.iterations)} iterations at each machine's own batch"
     else:
