@@ -33,7 +33,7 @@ def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
 
 
 def test_a_folder_in_which_one_may_not_write_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
     with pytest.raises(InputError, match="you may not write in"):
         check_folder(tmp_path / "a.txt")
     check_folder(Path("/dev/null"))  # written directly, not by a draft beside it

@@ -132,6 +132,8 @@ def _samples_per_step(seen: StepsSeen, told: Told, batch_size: int | None) -> fl
     if seen.samples_per_step is not None:
         return seen.samples_per_step
     looked = told.facts.get("batch", {}).get("samples")
+    if looked is None:
+        looked = told.facts.get("operations", {}).get("rows")
     return None if looked is None else float(looked) * passes
 
 

@@ -18,7 +18,7 @@ from outlay.errors import InputError
 from outlay.measurement import Measurement
 from outlay.probe.batches import BatchSearch, Outcome, Trial
 from outlay.probe.course import Limits
-from outlay.probe.hunt import Known, bracket, memory_line, next_size
+from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
 from outlay.probe.run import Asking, Show, probe
 
 TRIAL_STEPS = 20
@@ -232,7 +232,7 @@ def _recommended(trials: Sequence[Trial], largest: int, known: Known) -> int | N
     """The largest size that leaves the margin free."""
     if not largest:
         return None
-    line = memory_line(trials, known.fixed_bytes)
+    line = memory_line(allocated(trials), known.fixed_bytes)
     if line is None or known.limit_bytes is None:
         return max(int(largest * (1 - MARGIN)), 1)
     start_bytes, slope_bytes, _ = line

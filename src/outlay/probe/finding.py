@@ -100,10 +100,17 @@ def _evidence(seen: Observed, shares: Shares) -> list[str]:
     if shares.network:
         lines.append(f"{_part(shares.network, seen)} went by in exchanges that nothing hides.")
     if shares.input:
-        lines.append(f"{_part(shares.input, seen)} went by waiting for the next batch.")
+        lines.append(f"{_part(shares.input, seen)} went by {_waiting(seen)}.")
     if shares.host:
         lines.append(f"{_part(shares.host, seen)} the GPU waited for the host.")
     return [*lines, *_sleep(seen, shares), *_slowed(seen)]
+
+
+def _waiting(seen: Observed) -> str:
+    """What is known of a wait for input: without a DataLoader, only that the process slept."""
+    if seen.wait_s is None:
+        return "asleep, most likely waiting for data"
+    return "waiting for the next batch"
 
 
 def _work(seen: Observed, shares: Shares) -> str:

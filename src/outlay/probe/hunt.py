@@ -2,7 +2,9 @@
 
 Memory grows along a line in the batch size, nearly. The first trial and what parameters, gradients
 and optimizer states take give one, two trials that fit a better one. Where the line meets the
-limit is tried, then a size just within the wanted accuracy above or below it.
+limit is tried; if it fits, a size just beyond the wanted accuracy. If it fails, the allocator
+could not use all it had, and the line of what it reserved says how much that may be: the truth
+lies between the two.
 """
 
 from __future__ import annotations
@@ -24,11 +26,10 @@ _CLOSE = 0.985
 """Of what a good line predicts: the allocator loses a little to pieces too small to use."""
 _FAR = 4
 """A line is not trusted beyond so many times its last point."""
+_LESS = 0.94
+"""Of a size that failed, where nothing tells how much the allocator wasted."""
 _APART = 1.25
 """Two trials make a line if the larger is so many times the smaller."""
-_BACK = 0.03
-"""Of a size that failed, by which the next is smaller: one that fits is worth more than knowing
-how far it was missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,29 +92,32 @@ def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) 
         return _blindly(low, high, known)
     if not high:
         # Beyond the guess by no more than the accuracy: if that fails, this is the answer.
-        beyond = low + (_tolerance(low) << _in_a_row(trials, near=guess))
+        beyond = low + (_tolerance(low) << _surprises(trials, near=guess))
         return min(max(guess, beyond), known.largest)
     if guess >= high:
-        guess = high - max(round(high * _BACK) << _in_a_row(trials, near=high), 1)
+        guess = (_surely(trials, low, high, known) + high) // 2
     # No nearer to what is known than the accuracy: that would tell next to nothing.
     near, far = low + _tolerance(low), high - _tolerance(high)
     return min(max(guess, near), far) if near <= far else (low + high) // 2
 
 
-def _in_a_row(trials: Sequence[Trial], near: int) -> int:
-    """How many trials near the limit before the last went as it did: steps double with each."""
-    last = trials[-1].outcome
-    row = 0
-    for trial in reversed(trials[:-1]):
-        if trial.outcome != last or trial.batch_size < 0.8 * near:
-            break
-        row += 1
-    return row
+def _surely(trials: Sequence[Trial], low: int, high: int, known: Known) -> int:
+    """A size that fits even if the allocator goes on as wastefully as it did with room to spare."""
+    line = memory_line(_points(trials, "peak_reserved_bytes"), known.fixed_bytes)
+    if line is None or known.limit_bytes is None:
+        return max(int(high * _LESS), low)
+    start_bytes, slope_bytes, _ = line
+    return max(int((known.limit_bytes - start_bytes) / slope_bytes), low)
+
+
+def _surprises(trials: Sequence[Trial], near: int) -> int:
+    """How often a size beyond the guess fitted, too, but for the first: steps double with each."""
+    return max(sum(t.outcome == "fits" and t.batch_size >= 0.8 * near for t in trials) - 2, 0)
 
 
 def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:
     """Where the line meets the limit; nearer where it is not to be trusted so far."""
-    line = memory_line(trials, known.fixed_bytes)
+    line = memory_line(allocated(trials), known.fixed_bytes)
     if line is None or known.limit_bytes is None:
         return None
     start_bytes, slope_bytes, is_measured = line
@@ -123,15 +127,18 @@ def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:
     return max(int(found), 1)
 
 
+Point = tuple[int, float]
+"""A batch size, and what it took in bytes."""
+
+
 def memory_line(
-    trials: Sequence[Trial], fixed_bytes: float | None
+    points: Sequence[Point], fixed_bytes: float | None
 ) -> tuple[float, float, bool] | None:
     """Bytes at no samples, bytes for each, and whether two trials gave it or one and a guess."""
-    points = _points(trials)
     if not points:
         return None
     size, taken = points[-1]
-    others = [(s, b) for s, b in points[:-1] if b < taken]
+    others = [point for point in points[:-1] if point[1] < taken]
     if others:
         far = [point for point in others if size >= _APART * point[0]]
         first, first_bytes = far[-1] if far else others[0]
@@ -141,11 +148,15 @@ def memory_line(
     return (fixed_bytes or 0.0, slope, False) if slope > 0 else None
 
 
-def _points(trials: Sequence[Trial]) -> list[tuple[int, float]]:
-    """What the trials that fit took, by size."""
+def allocated(trials: Sequence[Trial]) -> list[Point]:
+    """What tensors took at most in the trials that fit, by size."""
+    return _points(trials, "peak_allocated_bytes")
+
+
+def _points(trials: Sequence[Trial], name: str) -> list[Point]:
     taken = {
-        trial.batch_size: trial.peak_allocated_bytes
+        trial.batch_size: float(getattr(trial, name))
         for trial in trials
-        if trial.outcome == "fits" and trial.peak_allocated_bytes
+        if trial.outcome == "fits" and getattr(trial, name)
     }
     return sorted(taken.items())

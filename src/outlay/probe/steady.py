@@ -72,7 +72,8 @@ def warm_up_of(intervals_s: Floats) -> tuple[int, bool]:
     beyond = int(np.argmin(error[: max(len(smooth) - _BLOCK, len(smooth) // 2) + 1]))
     # A cut in the later half is chance as a rule, but not where all was different before.
     settled = beyond == half or error[beyond] > error[half] / 10 or not _differ(smooth, beyond)
-    return max(least, (half if settled else beyond) * block), settled
+    cut = half if settled else beyond
+    return max(least, cut * block if _starts_apart(smooth, cut) else 0), settled
 
 
 def _smooth(values: Floats) -> tuple[Floats, int]:
@@ -95,6 +96,18 @@ def _errors(values: Floats) -> Floats:
     # What rounding leaves of nothing is nothing: equal values need no cut.
     error: Floats = np.maximum(squares - total**2 / left, 1e-12 * squares[0]) / left**2.0
     return error
+
+
+def _starts_apart(values: Floats, cut: int) -> bool:
+    """Whether the very beginning differs from what follows a cut.
+
+    Where it does not, it is no warm-up that is cut off but a bad while, as a GPU at its power
+    limit or a busy host has again and again: that is part of the mean.
+    """
+    if not cut:
+        return False
+    early, late = np.median(values[: max(cut // 4, 1)]), np.median(values[cut:])
+    return bool(abs(early - late) > DRIFT * late)
 
 
 def _differ(values: Floats, cut: int) -> bool:

@@ -7,6 +7,7 @@ told and costs nothing but itself.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Iterable
@@ -78,7 +79,7 @@ class Phases:
             self._done.add("profile")
             return
         torch.cuda.synchronize()
-        self._profiler = torch.profiler.profile(activities=[activity], acc_events=False)
+        self._profiler = torch.profiler.profile(activities=[activity], **_keeping(torch))
         self._profiler.start()
         self._profiled_from = step
 
@@ -139,6 +140,12 @@ class Phases:
                 from .ending import log_figures
 
                 log_figures(self._watch.channel.folder)
+
+
+def _keeping(torch: Any) -> dict[str, bool]:
+    """An option of newer versions of torch, without which they warn."""
+    known = inspect.signature(torch.profiler.profile.__init__).parameters
+    return {"acc_events": True} if "acc_events" in known else {}
 
 
 def union(spans: Iterable[tuple[int, int]]) -> int:

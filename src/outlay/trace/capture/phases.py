@@ -84,11 +84,15 @@ def watched_recomputing(teller: PhaseTeller) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched_modules(teller: PhaseTeller) -> Iterator[None]:
-    """Tell the teller while a module computes."""
+def watched_modules(
+    teller: PhaseTeller, see_input: Callable[[tuple[object, ...]], None] | None = None
+) -> Iterator[None]:
+    """Tell the teller while a module computes, and what modules are given, where asked for."""
 
-    def before(*_: object) -> None:
+    def before(_: object, inputs: tuple[object, ...]) -> None:
         teller.modules_running += 1
+        if see_input is not None:
+            see_input(inputs)
 
     def after(*_: object) -> None:
         teller.modules_running -= 1

@@ -57,6 +57,7 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._ops: Counter[Op] = Counter()
         self._unknown: Counter[str] = Counter()
         self._parameters: dict[int, Tensor] = {}
+        self._rows: int | None = None
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -65,7 +66,7 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
         self._stack.enter_context(eager())
-        self._stack.enter_context(watched_modules(self._teller))
+        self._stack.enter_context(watched_modules(self._teller, self._see_input))
         self._stack.enter_context(watched_recomputing(self._teller))
         self._stack.enter_context(self)
         self._stack.callback(module.register_module_forward_pre_hook(self.wake).remove)
@@ -87,6 +88,7 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         return {
             "ops": [{**asdict(op), "count": count} for op, count in self._ops.items()],
             "unknown_ops": dict(self._unknown),
+            "rows": self._rows,
             "parameter_shapes": sorted({tuple(p.shape) for p in parameters}),
             "parameters": sum(p.numel() for p in parameters),
             "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
@@ -118,6 +120,12 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
             isinstance(one, Tensor) and one.device.type == self._device
             for one in tree_iter((out, args))
         )
+
+    def _see_input(self, inputs: tuple[object, ...]) -> None:
+        """The rows of the first tensor that a module is given: mostly the samples of a pass."""
+        first = inputs[0] if inputs else None
+        if self._rows is None and isinstance(first, Tensor) and first.dim():
+            self._rows = int(first.shape[0])
 
     def before_update(self, optimizer: Optimizer) -> None:
         """Say that an optimizer begins its step."""
