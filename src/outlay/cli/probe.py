@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -130,30 +130,29 @@ def command(
         batch_size=batch_size,
         optimizer_steps=optimizer_steps,
         memory_cap_mib=memory_cap_mib,
+        **_length(length),
     )
     if find_batch is not None:
         return _find(asking, find_batch, target, largest, json_path)
     for option, given in (("--target", target), ("--largest", largest)):
         if given is not None:
             raise InputError(f"{option} is for --find-batch.", fix="Give --find-batch ARG, too.")
-    return _probe(asking, length, json_path, plot_path, keep=not no_keep)
+    return _probe(asking, json_path, plot_path, keep=not no_keep)
 
 
-def _probe(
-    asking: Asking, length: str | None, json_path: str | None, plot_path: str | None, *, keep: bool
-) -> int:
+def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep: bool) -> int:
     from outlay.probe.run import probe
     from outlay.report.console import Page
     from outlay.report.probe import print_probe
 
-    wanted = None if length is None else _length(length)
     tell("Starting the command; the agent counts its optimizer steps ...")
     found = probe(asking, _live)
-    total = None if wanted is None else _total_steps(wanted, found)
+    if asking.epochs is not None and found.steps_per_epoch is None:
+        tell("How many steps an epoch has was not seen: give --length in steps.")
     trouble = _written(found, json_path, plot_path)
     if keep and found.step is not None:
         _keep(found)
-    print_probe(Page(to_stderr=True), found, total_steps=total, saved_as=json_path)
+    print_probe(Page(to_stderr=True), found, saved_as=json_path)
     if trouble is not None:
         raise trouble
     return found.status
@@ -339,29 +338,22 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _length(text: str) -> tuple[float, str]:
+def _length(text: str | None) -> dict[str, Any]:
+    """How long the whole run is, in epochs or in steps."""
+    if text is None:
+        return {}
     number, _, unit = text.strip().replace(",", "").partition(" ")
-    unit = unit.strip() or "steps"
     try:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf or unit not in ("steps", "step", "epochs", "epoch"):
+    name = unit.strip().removesuffix("s") or "step"
+    if not 0 < value < math.inf or name not in ("step", "epoch"):
         raise InputError(
             f"--length {text!r} is no length of a run.",
             fix='Write for example --length "90 epochs" or --length "100000 steps".',
         )
-    return value, unit
-
-
-def _total_steps(length: tuple[float, str], found: Measurement) -> int | None:
-    value, unit = length
-    if unit.startswith("step"):
-        return round(value)
-    if found.steps_per_epoch is None:
-        tell("How many steps an epoch has was not seen: give --length in steps.")
-        return None
-    return round(value * found.steps_per_epoch)
+    return {"total_steps": round(value)} if name == "step" else {"epochs": value}
 
 
 def _check_path(path: Path, *, is_plot: bool) -> None:

@@ -46,6 +46,8 @@ class Circumstances:
     stopped_for: str | None = None
     batch_size: int | None = None
     total_steps: int | None = None
+    epochs: float | None = None
+    """How long the whole run is, where that was said in epochs."""
     driver: Driver | NoDriver | None = None
 
 
@@ -61,6 +63,7 @@ def measurement_of(
     samples = sampler.samples
     gpus = _gpus(told, sampler)
     passes = seen.passes_per_step
+    epoch_steps = steps_per_epoch(seen, told)
     plain = Measurement(
         command=circumstances.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -82,8 +85,8 @@ def measurement_of(
         elapsed_s=circumstances.elapsed_s,
         step_times=_step_times(told, circumstances.started_s),
         pauses=seen.pauses,
-        steps_per_epoch=seen.steps_per_epoch or _loader_length(first, passes),
-        total_steps=circumstances.total_steps,
+        steps_per_epoch=epoch_steps,
+        total_steps=circumstances.total_steps or steps_in(circumstances.epochs, epoch_steps),
         memory=_memory(told, samples),
         power=_power(seen, sampler, circumstances.started_s),
         gpu_fraction=_gpu_fraction(seen, samples, circumstances.started_s),
@@ -162,10 +165,17 @@ def _step_times(told: Sequence[Told], started_s: float) -> tuple[tuple[float, fl
     )
 
 
-def _loader_length(told: Told, passes: float | None) -> float | None:
-    """Steps in an epoch of the first loader, where the run was too short to see one."""
-    batches = [one["batches"] for one in told.lists.get("loader", []) if one.get("batches")]
-    return batches[0] / (passes or 1.0) if batches else None
+def steps_per_epoch(seen: StepsSeen, told: Sequence[Told]) -> float | None:
+    """As seen; of a run that was too short, by the length of the first loader."""
+    if seen.steps_per_epoch is not None or not told:
+        return seen.steps_per_epoch
+    batches = [one["batches"] for one in told[0].lists.get("loader", []) if one.get("batches")]
+    return batches[0] / (seen.passes_per_step or 1.0) if batches else None
+
+
+def steps_in(epochs: float | None, each: float | None) -> int | None:
+    """Steps in so many epochs, where both are known."""
+    return None if epochs is None or each is None else round(epochs * each)
 
 
 def _memory(told: Sequence[Told], samples: Sequence[Sample]) -> MemorySeen:

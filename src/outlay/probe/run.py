@@ -21,7 +21,13 @@ from outlay.files import write_whole
 from outlay.measurement import Ending, Measurement
 from outlay.probe.agent.channel import Asked
 from outlay.probe.agent.ending import FIGURES
-from outlay.probe.assemble import Circumstances, figures, measurement_of
+from outlay.probe.assemble import (
+    Circumstances,
+    figures,
+    measurement_of,
+    steps_in,
+    steps_per_epoch,
+)
 from outlay.probe.command import GRACE_S, Command
 from outlay.probe.course import UNLIMITED, Course, Limits
 from outlay.probe.drivers import open_driver
@@ -52,7 +58,8 @@ class Asking:
     optimizer_steps: int | None = None
     """Optimizer steps in one training step, likewise."""
     total_steps: int | None = None
-    """Of the whole run."""
+    epochs: float | None = None
+    """Of the whole run, in the one or the other."""
     memory_cap_mib: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
@@ -259,7 +266,7 @@ class _Probe:
             elapsed_s=elapsed_s,
             step=seen.steps_seen,
             wanted_steps=limits.steps,
-            total_steps=self._asking.total_steps,
+            total_steps=self._total_steps(),
             step_s=None if step is None else step.mean_s,
             samples_per_s=samples * ranks / step.mean_s if step and samples else None,
             gpu_fraction=latest.gpu_fraction if latest else None,
@@ -270,6 +277,11 @@ class _Probe:
             precision=step.precision if step else None,
             wanted_precision=limits.wanted_precision,
         )
+
+    def _total_steps(self) -> int | None:
+        asking = self._asking
+        each = steps_per_epoch(self._seen, self._listener.training)
+        return asking.total_steps or steps_in(asking.epochs, each)
 
     def _measurement(self, command: Command, sampler: Sampler, elapsed_s: float) -> Measurement:
         status = command.status()
@@ -289,6 +301,7 @@ class _Probe:
             stopped_for=self._course.stopped_for,
             batch_size=self._asking.batch_size,
             total_steps=self._asking.total_steps,
+            epochs=self._asking.epochs,
             driver=self._driver,
         )
         return measurement_of(

@@ -8,6 +8,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
     imports     does something right after a module was imported
     channel     what is told to outlay (a file of lines), and what outlay asks for (a few numbers)
     watch       the optimizers of a process: each step, and what happened since the last one
+    patching    functions replaced by ones that count, and put back
     loaders     batches, and how long they were waited for
     device      the GPU's own clock, its memory
     phases      a profile of a few steps, and the operations of one

@@ -45,7 +45,7 @@ class Device:
             self._channel.tell_values("limit", {"fraction": float(fraction)})
             return result
 
-        watch.replace(cuda, "set_per_process_memory_fraction", set_fraction)
+        watch.patches.replace(cuda, "set_per_process_memory_fraction", set_fraction)
         cap_mib = float(os.environ.get("OUTLAY_PROBE_MEMORY_CAP_MIB", 0) or 0)
 
         def begin() -> None:

@@ -25,9 +25,9 @@ def count_batches(watch: Any) -> None:
     """Count what comes out of the DataLoaders of this process."""
     data = importlib.import_module("torch.utils.data")
     iterators = importlib.import_module("torch.utils.data.dataloader")
-    watch.replace(data.DataLoader, "__iter__", _started(watch, data.DataLoader.__iter__))
+    watch.patches.replace(data.DataLoader, "__iter__", _started(watch, data.DataLoader.__iter__))
     iterator = iterators._BaseDataLoaderIter
-    watch.replace(iterator, "__next__", _waited(watch, iterator.__next__))
+    watch.patches.replace(iterator, "__next__", _waited(watch, iterator.__next__))
 
 
 def _started(watch: Any, original: Any) -> Any:

@@ -11,7 +11,6 @@ import atexit
 import functools
 import importlib
 import os
-import platform
 import sys
 import threading
 import time
@@ -19,10 +18,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .channel import Channel, StepTold, complain
+from .channel import Channel, complain
 from .device import Device
-from .imports import after_import, forget
+from .introduction import process_values
 from .loaders import begins_epoch, count_batches
+from .patching import Patches
+from .since import Since
 
 _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
@@ -32,59 +33,6 @@ _BATCH_LOOKED_FOR = 4
 """Steps in which modules are asked for the batch size, where no DataLoader tells it."""
 _HELD_AT = 3
 """The step at which what optimizers hold is told first: at the end they may be gone."""
-
-
-class Since:
-    """What happened since the last optimizer step."""
-
-    __slots__ = (
-        "batches",
-        "evaluated",
-        "loader",
-        "new_epoch",
-        "passes",
-        "samples",
-        "saved_s",
-        "saves",
-        "skipped",
-        "started",
-        "wait_s",
-    )
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self.batches = 0
-        self.evaluated = False
-        self.loader = 0
-        self.new_epoch = False
-        self.passes = 0
-        self.samples = 0
-        self.saved_s = 0.0
-        self.saves = 0
-        self.skipped = 0
-        self.started: tuple[int, ...] = ()
-        self.wait_s = 0.0
-
-    def told(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> StepTold:
-        """What is told of a step."""
-        return (
-            step,
-            optimizer,
-            now_s,
-            self.skipped,
-            self.passes,
-            self.batches,
-            self.samples,
-            self.wait_s,
-            cpu_s,
-            self.evaluated,
-            self.saves,
-            self.saved_s,
-            self.new_epoch,
-        )
 
 
 class Watch:
@@ -114,7 +62,7 @@ class Watch:
         self._looked_s = 0.0
         self._loss: Any = None
         self._wants_loss = True
-        self._undo: list[Callable[[], None]] = []
+        self.patches = Patches()
         self._batch_hook: Any = None
         self.recorder: Any = None
         """Records operations just now, if any does."""
@@ -133,23 +81,26 @@ class Watch:
             optim.register_optimizer_step_pre_hook(before),
             optim.register_optimizer_step_post_hook(after),
         ]
-        self._undo += [handle.remove for handle in handles]
+        for handle in handles:
+            self.patches.finally_do(handle.remove)
         if self.channel.is_shared and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
-        self._once_imported("torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo))
+        self.patches.once_imported(
+            "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
+        )
         count_batches(self)
-        self._wrap(torch.autograd, "backward", self._counted_backward)
+        self.patches.wrap(torch.autograd, "backward", self._counted_backward)
         scaling = importlib.import_module("torch.amp.grad_scaler")
-        self._wrap(scaling.GradScaler, "step", self._counted_scaler)
-        self._wrap(torch.nn.Module, "eval", self._counted_eval)
+        self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
+        self.patches.wrap(torch.nn.Module, "eval", self._counted_eval)
         # One function under both names, as ever: else it cannot be pickled.
-        self._wrap(torch.serialization, "save", self._timed_save)
-        self.replace(torch, "save", torch.serialization.save)
+        self.patches.wrap(torch.serialization, "save", self._timed_save)
+        self.patches.replace(torch, "save", torch.serialization.save)
         for name, function in (
             ("safetensors.torch", "save_file"),
             ("torch.distributed.checkpoint", "save"),
         ):
-            self._once_imported(name, functools.partial(self._wrap_in, function))
+            self.patches.once_imported(name, functools.partial(self._time_saves, function))
         self.device.install(self)
 
     def _forked(self) -> None:
@@ -172,36 +123,10 @@ class Watch:
             self._phases.abandon()
         if self._batch_hook is not None:
             self._batch_hook.remove()
-        while self._undo:
-            self._undo.pop()()
+        self.patches.undo()
 
-    def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute until `uninstall`."""
-        original = getattr(owner, name)
-        setattr(owner, name, value)
-
-        def undo() -> None:
-            if getattr(owner, name) is value:  # else others have put theirs around ours
-                setattr(owner, name, original)
-
-        self._undo.append(undo)
-
-    def _once_imported(self, name: str, action: Callable[[Any], None]) -> None:
-        after_import(name, action)
-        self._undo.append(lambda: forget(name, action))
-
-    def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        """Put `wrapper(original, *args)` in the place of a function."""
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return wrapper(original, *args, **kwargs)
-
-        self.replace(owner, name, call)
-
-    def _wrap_in(self, name: str, owner: Any) -> None:
-        self._wrap(owner, name, self._timed_save)
+    def _time_saves(self, name: str, owner: Any) -> None:
+        self.patches.wrap(owner, name, self._timed_save)
 
     def _keep_out_of_graphs(self, optim: Any, dynamo: Any) -> None:
         """Where a step is compiled, it is compiled around us."""
@@ -339,33 +264,11 @@ class Watch:
     # What is told of the process
 
     def _introduce(self, optimizer: Any) -> None:
-        environ = os.environ
         self._cpu_s, self._cpu_read_s = time.process_time(), time.perf_counter()
         if self.channel.is_shared:
             atexit.register(self._at_exit)
-        self.channel.tell_values(
-            "process",
-            {
-                "pid": os.getpid(),
-                "argv": sys.argv,
-                "local_rank": int(environ.get("LOCAL_RANK", 0) or 0),
-                **self._rank(),
-                "python": platform.python_version(),
-                "torch": str(self.torch.__version__),
-                **self.device.introduced(_first_parameter(optimizer)),
-            },
-        )
-
-    def _rank(self) -> dict[str, int]:
-        """Which of how many: as torch has it, or as the launcher set it."""
-        group = getattr(self.torch, "distributed", None)
-        if group is not None and group.is_available() and group.is_initialized():
-            return {"rank": int(group.get_rank()), "world_size": int(group.get_world_size())}
-        environ = os.environ
-        return {
-            "rank": int(environ.get("RANK", 0) or 0),
-            "world_size": int(environ.get("WORLD_SIZE", 1) or 1),
-        }
+        found = self.device.introduced(_first_parameter(optimizer))
+        self.channel.tell_values("process", {**process_values(self.torch), **found})
 
     def _at_exit(self) -> None:
         """Tell the rest, where the script ends by itself."""

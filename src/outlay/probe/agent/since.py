@@ -1,0 +1,58 @@
+"""What happened since the last optimizer step of a process."""
+
+from __future__ import annotations
+
+from .channel import StepTold
+
+
+class Since:
+    """What happened since the last optimizer step."""
+
+    __slots__ = (
+        "batches",
+        "evaluated",
+        "loader",
+        "new_epoch",
+        "passes",
+        "samples",
+        "saved_s",
+        "saves",
+        "skipped",
+        "started",
+        "wait_s",
+    )
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.batches = 0
+        self.evaluated = False
+        self.loader = 0
+        self.new_epoch = False
+        self.passes = 0
+        self.samples = 0
+        self.saved_s = 0.0
+        self.saves = 0
+        self.skipped = 0
+        self.started: tuple[int, ...] = ()
+        self.wait_s = 0.0
+
+    def told(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> StepTold:
+        """What is told of a step."""
+        return (
+            step,
+            optimizer,
+            now_s,
+            self.skipped,
+            self.passes,
+            self.batches,
+            self.samples,
+            self.wait_s,
+            cpu_s,
+            self.evaluated,
+            self.saves,
+            self.saved_s,
+            self.new_epoch,
+        )
