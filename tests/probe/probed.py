@@ -22,6 +22,7 @@ from outlay.report.schemas import schema
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
+STAND_IN = Path(__file__).parent / "stand_in"
 PYTHON = sys.executable
 OUTLAY = (PYTHON, "-m", "outlay", "probe")
 LONGEST_S = 180.0
@@ -71,7 +72,8 @@ def _schema() -> Any:
 
 def environment(**more: str) -> dict[str, str]:
     """That of the tests, with this outlay in front and a few threads."""
-    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [more.pop("PYTHONPATH", "")])])
+    given = filter(None, [more.pop("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT / "src"), *given, str(STAND_IN)])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 

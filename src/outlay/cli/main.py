@@ -33,7 +33,7 @@ COMMANDS = {
     "fit": ("fit", "Find what to change so that a step fits a GPU, or takes a larger batch."),
     "build": ("build", "Put a workstation together, judge one, or upgrade one."),
     "trace": ("trace", "Trace a training step without a GPU: FLOPs, lines, memory and its peak."),
-    "probe": ("probe", "Really train for a while: step time, memory, what holds it back."),
+    "probe": ("probe", "Really train for a while: step time, memory, power, what holds it back."),
     "host": ("host", "Measure how fast this machine issues operations to a GPU."),
     "profiles": ("profiles", "List the bundled profiles of training steps."),
     "schema": ("schema", "Print the JSON schema of the workload file or of a command's output."),
