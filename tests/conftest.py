@@ -2,6 +2,7 @@
 
 A test that needs torch or a real server is skipped by name where it is not installed, and the run
 closes with a count. OUTLAY_TEST_SKIPS=forbid turns every such skip into a failure of the run.
+Tests that need a GPU are deselected, unless OUTLAY_TEST_GPU is set.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     missing = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
     kept, dropped = [], []
     for item in items:
+        if item.get_closest_marker("gpu") and os.environ.get("OUTLAY_TEST_GPU"):
+            kept.append(item)
+            continue
         if item.get_closest_marker("gpu") or item.get_closest_marker("network"):
             dropped.append(item)
             continue

@@ -1,0 +1,107 @@
+"""`outlay probe` on a real GPU, against timing by hand and against largest batches by bisection.
+
+Deselected where there is no GPU; on one: `OUTLAY_TEST_GPU=1 python -m pytest tests/gpu -s`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlay.measurement import Measurement
+from outlay.measurement_file import read_measurement
+
+pytestmark = pytest.mark.gpu
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+DATA = HERE.parent / "reference" / "data"
+LONGEST_S = 300
+PYTHON = (sys.executable,)
+COMMANDS = {
+    "plain": (*PYTHON, "plain.py"),
+    "gan": (*PYTHON, "gan.py"),
+    "ddp": ("torchrun", "--nproc-per-node", "1", "ddp.py"),
+    "lightning": (*PYTHON, "lightning_fit.py"),
+    "trainer": (*PYTHON, "trainer.py"),
+    "accelerate": ("accelerate", "launch", "--num_processes", "1", "accelerated.py"),
+    "compiled": (*PYTHON, "compiled.py"),
+    "scaler": (*PYTHON, "scaler.py"),
+}
+"""Eight scripts that the GPU limits: a host that is the limit varies by itself from run to run."""
+PRECISION = 0.02
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=SCRIPTS,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+
+
+def probed(out: Path, command: tuple[object, ...], *options: object) -> Measurement:
+    done = run(*PYTHON, "-m", "outlay", "probe", "--json", out, *options, "--", *command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return read_measurement(out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_step_time_is_that_of_a_measurement_by_hand(name: str, tmp_path: Path) -> None:
+    done = run(*COMMANDS[name], HAND=str(tmp_path / "hand.json"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    hand = json.loads((tmp_path / "hand.json").read_bytes())
+    seen = probed(tmp_path / "probe.json", COMMANDS[name])
+    assert seen.step is not None
+    ratio = seen.step.mean_s / hand["step_s"]
+    series = ", ".join(f"{time_s * 1e3:.2f}" for time_s in hand["series_s"])
+    sys.stderr.write(
+        f"\n{name}: by hand {hand['step_s'] * 1e3:.3f} ms ({series}), probed "
+        f"{seen.step.mean_s * 1e3:.3f} ± {seen.step.precision:.1%}, ratio {ratio:.4f}, "
+        f"busy {(seen.busy_s or 0) * 1e3:.2f} ms, by {seen.finding and seen.finding.holder}\n"
+    )
+    assert seen.profile is not None
+    assert ratio == pytest.approx(1, abs=PRECISION)
+
+
+@pytest.mark.parametrize(
+    ("script", "holder"), [("starved.py", "input"), ("tiny.py", "host"), ("plain.py", "gpu")]
+)
+def test_what_holds_a_script_back(script: str, holder: str, tmp_path: Path) -> None:
+    seen = probed(tmp_path / "probe.json", (*PYTHON, script), "--for", "10s")
+    assert seen.finding is not None
+    assert seen.finding.holder == holder
+
+
+def caps() -> list[tuple[str, int, int]]:
+    with (DATA / "h200_largest_calibration_2026-11.csv").open(newline="") as file:
+        return [
+            (row["workload"], int(row["cap_mib"]), int(row["max_batch"]))
+            for row in csv.DictReader(file)
+        ]
+
+
+@pytest.mark.parametrize(("workload", "cap_mib", "largest"), caps())
+def test_largest_batch(workload: str, cap_mib: int, largest: int, tmp_path: Path) -> None:
+    out = tmp_path / "batches.json"
+    options = ("--find-batch", "batch", "--memory-cap-mib", cap_mib, "--json", out)
+    command = (*PYTHON, "workload.py", workload, "--batch-size", "{batch}")
+    done = run(*PYTHON, "-m", "outlay", "probe", *options, "--", *command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(out.read_bytes())
+    trials = [(one["batch_size"], one["outcome"]) for one in found["trials"]]
+    sys.stderr.write(f"\n{workload} under {cap_mib} MiB: {largest}, found {found['largest']}")
+    sys.stderr.write(f" in {len(trials)} trials {trials}\n")
+    assert len(trials) <= 6
+    # The truth itself is known to 1/64: a larger batch that ran is no mistake.
+    assert found["largest"] >= largest - max(0.02 * largest, 1)
