@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 import torch
 import torchvision
@@ -12,7 +13,7 @@ optimizer = torch.optim.Adam(model.parameters(), 1e-4)
 scaler = torch.amp.GradScaler("cuda")
 images = torch.randn(32, 3, 256, 256, device="cuda")
 labels = torch.randint(21, (32, 256, 256), device="cuda")
-folder = tempfile.mkdtemp()
+folder = Path(tempfile.mkdtemp())
 hand = Hand()
 steps = 0
 while True:
@@ -30,4 +31,4 @@ while True:
             for _ in range(10):
                 model(images)
         model.train()
-        torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+        torch.save(model.state_dict(), folder / "model.pt")
