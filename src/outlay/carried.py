@@ -56,6 +56,34 @@ def named_profile(name: str) -> Profile:
     return measurement.profile
 
 
+def text_of_workload(
+    path: Path, *, total_steps: int | None = None, epochs: float | None = None
+) -> str | None:
+    """A workload file for what a measurement's command does; None where the file is none.
+
+    As long as is said, or as the command itself said it would go on.
+    """
+    measurement = measurement_at(str(path))
+    if measurement is None:
+        return None
+    each = measurement.steps_per_epoch
+    steps = total_steps or (round(epochs * each) if epochs and each else measurement.total_steps)
+    if not steps:
+        raise InputError(
+            f"{path} does not say how long the whole run is.",
+            why="A probe sees a part of it; what the whole costs depends on its length."
+            if each or not epochs
+            else "How many steps an epoch has was not seen.",
+            fix='Give it: --length "100000 steps"' + (' or --length "90 epochs".' if each else "."),
+        )
+    lines = [f"name = {json.dumps(path.name)}", "[step]", f"profile = {json.dumps(str(path))}"]
+    lines += ["[length]", f"iterations = {steps}"]
+    if measurement.samples_per_step is not None:
+        samples = measurement.samples_per_step * max(measurement.world_size, 1)
+        lines.append(f"global_batch_size = {max(round(samples), 1)}")
+    return "\n".join(lines) + "\n"
+
+
 def as_measured(step: Step) -> Step:
     """The step at its measurement's batch size, where it has one and says nothing else."""
     if step.batch_size is not None or not step.batch_as_measured or step.profile is None:

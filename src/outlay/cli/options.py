@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,6 +64,33 @@ def batch_size_of(text: str) -> int | None:
             fix="Write for example --batch-size 64 or --batch-size max.",
         )
     return int(text)
+
+
+def length_option(command: F) -> F:
+    """`--length`: of the whole run."""
+    return click.option(
+        "--length",
+        metavar="N",
+        help='How long the whole run is: "90 epochs" or "100000 steps".',
+    )(command)
+
+
+def length_of(text: str | None) -> dict[str, Any]:
+    """A length as `total_steps` or `epochs`; nothing where none is given."""
+    if text is None:
+        return {}
+    number, _, unit = text.strip().replace(",", "").partition(" ")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    name = unit.strip().removesuffix("s") or "step"
+    if not 0 < value < math.inf or name not in ("step", "epoch"):
+        raise InputError(
+            f"--length {text!r} is no length of a run.",
+            fix='Write for example --length "90 epochs" or --length "100000 steps".',
+        )
+    return {"total_steps": max(round(value), 1)} if name == "step" else {"epochs": value}
 
 
 def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:

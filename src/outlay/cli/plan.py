@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlay.cli.options import json_option, own_calibration, print_document, tell, today
+from outlay.cli.options import (
+    json_option,
+    length_of,
+    length_option,
+    own_calibration,
+    print_document,
+    tell,
+    today,
+)
 
 if TYPE_CHECKING:
     from outlay.option import Option
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
+@length_option
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
 def command(
@@ -49,12 +58,14 @@ def command(
     vary: str | None,
     max_options: int | None,
     measured: tuple[str, ...],
+    length: str | None,
     sources: bool,
     as_json: bool,
 ) -> int:
     """Rank every offer for a workload: time, cost line by line, and why others lost.
 
-    FILE is a workload file (TOML); `outlay init` writes one.
+    FILE is a workload file (TOML); `outlay init` writes one. Or a measurement (.json) that `outlay
+    probe` wrote, with --length where it does not know how long the whole run is.
 
     \b
     Example:
@@ -63,6 +74,7 @@ def command(
       outlay plan outlay.toml --explain "lambda a10" why that one lost
       outlay plan outlay.toml --vary sessions=1..12  where the answer turns
       outlay plan outlay.toml --measured probe.json  with a step time that was measured
+      outlay plan probe.json --length "90 epochs"    what a probed command costs everywhere
       outlay plan outlay.toml --max-options 20 --json | jq .chosen
 
     Exits with 3 when no option satisfies the limits.
@@ -70,12 +82,12 @@ def command(
     if vary is not None and explain is not None:
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if vary is not None:
-        return _vary(file, vary, measured, as_json=as_json)
+        return _vary(file, vary, measured, length, as_json=as_json)
     from outlay.carried import experience_for
     from outlay.pipeline import plan_workload, profile_for
-    from outlay.workload_file import read_workload
+    from outlay.workload_file import parse_workload
 
-    workload = read_workload(file)
+    workload = parse_workload(_text(file, length), str(file), folder=file.parent)
     profile = profile_for(workload.step)
     experience = experience_for(workload.step, profile, own_calibration(), measured)
     tell("Predicting and pricing every offer ...")
@@ -104,6 +116,24 @@ def command(
     return 0 if plan.chosen is not None else 3
 
 
+def _text(file: Path, length: str | None) -> str:
+    """The workload file, or one made of a measurement."""
+    from outlay.carried import text_of_workload
+    from outlay.errors import InputError
+    from outlay.toml_text import read_text
+    from outlay.workload_file import KIND
+
+    found = text_of_workload(file.absolute(), **length_of(length))
+    if found is not None:
+        return found
+    if length is not None:
+        raise InputError(
+            f"--length is for a measurement; {file} says itself how long its run is.",
+            fix="Change [length] there, or vary it: --vary epochs=10,30,90.",
+        )
+    return read_text(file, KIND)
+
+
 def _asked(plan: Plan, text: str) -> Option:
     """The option that `--explain` means."""
     from outlay.decide import find_option
@@ -119,19 +149,21 @@ def _asked(plan: Plan, text: str) -> Option:
     return found
 
 
-def _vary(file: Path, text: str, measured: tuple[str, ...], *, as_json: bool) -> int:
+def _vary(
+    file: Path, text: str, measured: tuple[str, ...], length: str | None, *, as_json: bool
+) -> int:
     from functools import cache
 
     from outlay.carried import experience_for
     from outlay.pipeline import plan_workload, profile_for
     from outlay.report.console import Page
     from outlay.report.vary_table import curves_document, print_curves
-    from outlay.toml_text import parse_table, read_text
+    from outlay.toml_text import parse_table
     from outlay.variation import variation_of, with_value
     from outlay.vary import curves_of
-    from outlay.workload_file import KIND, workload_of
+    from outlay.workload_file import workload_of
 
-    written = read_text(file, KIND)
+    written = _text(file, length)
     table = parse_table(written, str(file))
     variation = variation_of(text)
     profile = cache(profile_for)  # one profile, one prediction of it

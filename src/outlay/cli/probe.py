@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import memory_cap_option, tell
+from outlay.cli.options import length_of, length_option, memory_cap_option, tell
 from outlay.errors import InputError, OutlayError
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Samples of one pass on a GPU, where outlay does not see them.",
 )
-@click.option(
-    "--length",
-    metavar="N",
-    help='How long the whole run is, for time and cost to finish: "90 epochs", "100000 steps".',
-)
+@length_option
 @click.option(
     "--optimizer-steps",
     type=click.IntRange(1),
@@ -130,7 +126,7 @@ def command(
         batch_size=batch_size,
         optimizer_steps=optimizer_steps,
         memory_cap_mib=memory_cap_mib,
-        **_length(length),
+        **length_of(length),
     )
     if find_batch is not None:
         return _find(asking, find_batch, target, largest, json_path)
@@ -336,24 +332,6 @@ def _fraction(text: str) -> float:
     if not 0 < value < 1:
         raise InputError(f"--until {text!r} is no precision.", fix="Write for example --until 2%.")
     return value
-
-
-def _length(text: str | None) -> dict[str, Any]:
-    """How long the whole run is, in epochs or in steps."""
-    if text is None:
-        return {}
-    number, _, unit = text.strip().replace(",", "").partition(" ")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    name = unit.strip().removesuffix("s") or "step"
-    if not 0 < value < math.inf or name not in ("step", "epoch"):
-        raise InputError(
-            f"--length {text!r} is no length of a run.",
-            fix='Write for example --length "90 epochs" or --length "100000 steps".',
-        )
-    return {"total_steps": round(value)} if name == "step" else {"epochs": value}
 
 
 def _check_path(path: Path, *, is_plot: bool) -> None:

@@ -244,6 +244,10 @@ def cost(measurement: Measurement) -> list[str]:
     ]
 
 
+def _length_words(measurement: Measurement) -> str:
+    return "" if measurement.total_steps else ' --length "90 epochs"'
+
+
 def next_step(
     measurement: Measurement, saved_as: str | None, saved_by: str = "--json OUT.json"
 ) -> str | None:
@@ -253,6 +257,6 @@ def next_step(
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
     kept = "" if saved_as else f"Keep it with {saved_by}. "
     return (
-        f'{kept}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; '
-        f"outlay plan {name} for prices."
+        f'{kept}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; price it '
+        f"everywhere: outlay plan {name}{_length_words(measurement)}."
     )

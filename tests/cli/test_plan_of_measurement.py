@@ -1,0 +1,64 @@
+"""`outlay plan probe.json`: a measurement in the place of a workload file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from tests.measured import a_measurement
+
+from outlay.cli.main import cli
+from outlay.errors import InputError
+from outlay.measurement_file import write_measurement
+from outlay.trace.bundled import find_profile
+
+
+@pytest.fixture
+def measured(tmp_path):
+    path = tmp_path / "probe.json"
+    # 64 samples on one GPU.
+    write_measurement(a_measurement(profile=find_profile("resnet50"), total_steps=None), path)
+    return path
+
+
+def planned(*arguments):
+    return CliRunner().invoke(cli, ["plan", *map(str, arguments)])
+
+
+def test_steps_and_their_batch_are_the_length(measured):
+    seen = json.loads(measured.read_text())
+    done = planned(measured, "--length", "10,000 steps", "--max-options", "1", "--json")
+    assert done.exit_code == 0, done.output
+    (option,) = json.loads(done.output)["options"]
+    samples = 10_000 * seen["samples_per_step"] * max(seen["world_size"], 1)
+    # Equal work everywhere: dollars for a million samples times their number are its cost.
+    cost = option["usd_per_million_samples"] * samples / 1e6
+    assert cost == pytest.approx(option["cost_usd"]["likely"], rel=0.2)
+    assert option["step_time_from"]
+
+
+def test_epochs_are_counted_by_their_steps(measured):
+    each = json.loads(measured.read_text())["steps_per_epoch"]
+    by_epochs = planned(measured, "--length", "2 epochs", "--max-options", "1", "--json")
+    by_steps = planned(measured, "--length", f"{2 * each:.0f}", "--max-options", "1", "--json")
+    assert by_epochs.output == by_steps.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "does not say how long the whole run is"),
+        (("--length", "3 moons"), "no length of a run"),
+        (("--length", "-3"), "no length of a run"),
+    ],
+)
+def test_a_length_is_needed(measured, arguments, words):
+    with pytest.raises(InputError, match=words):
+        CliRunner().invoke(cli, ["plan", str(measured), *arguments], catch_exceptions=False)
+
+
+def test_a_workload_file_says_its_length_itself(root):
+    file = root / "examples" / "stylenat.toml"
+    with pytest.raises(InputError, match="says itself how long"):
+        CliRunner().invoke(cli, ["plan", str(file), "--length", "9"], catch_exceptions=False)
