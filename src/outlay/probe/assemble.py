@@ -45,6 +45,8 @@ class Circumstances:
     limits: Limits
     stopped_for: str | None = None
     batch_size: int | None = None
+    optimizer_steps: int | None = None
+    """In one training step, as the user says."""
     total_steps: int | None = None
     epochs: float | None = None
     """How long the whole run is, where that was said in epochs."""
@@ -83,7 +85,7 @@ def measurement_of(
         start_up_s=seen.start_up_s,
         warm_up_s=seen.warm_up_s,
         elapsed_s=circumstances.elapsed_s,
-        step_times=_step_times(told, circumstances.started_s),
+        step_times=_step_times(told, circumstances, seen.steps_seen),
         pauses=seen.pauses,
         steps_per_epoch=epoch_steps,
         total_steps=circumstances.total_steps or steps_in(circumstances.epochs, epoch_steps),
@@ -153,15 +155,19 @@ def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:
     )
 
 
-def _step_times(told: Sequence[Told], started_s: float) -> tuple[tuple[float, float], ...]:
+def _step_times(
+    told: Sequence[Told], circumstances: Circumstances, steps: int
+) -> tuple[tuple[float, float], ...]:
+    """When steps ended and how long they took, up to the end of the timing."""
     if not told:
         return ()
-    cycles = cycles_of(told[0].table)
-    known = np.flatnonzero(np.isfinite(cycles.length_s))
+    cycles = cycles_of(told[0].table, circumstances.optimizer_steps)
+    timed = np.isfinite(cycles.length_s) & (np.cumsum(cycles.steps) <= steps)
+    known = np.flatnonzero(timed)
     every = max(len(known) // _TIMES_KEPT, 1)
+    ends_s = cycles.end_s - circumstances.started_s
     return tuple(
-        (round(float(cycles.end_s[place] - started_s), 4), float(cycles.length_s[place]))
-        for place in known[::every]
+        (round(float(ends_s[place]), 4), float(cycles.length_s[place])) for place in known[::every]
     )
 
 

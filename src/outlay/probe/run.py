@@ -300,6 +300,7 @@ class _Probe:
             limits=self._asking.limits,
             stopped_for=self._course.stopped_for,
             batch_size=self._asking.batch_size,
+            optimizer_steps=self._asking.optimizer_steps,
             total_steps=self._asking.total_steps,
             epochs=self._asking.epochs,
             driver=self._driver,
