@@ -16,10 +16,13 @@ from pathlib import Path
 
 from outlay.errors import InputError
 from outlay.measurement import Measurement
+from outlay.probe.agent.allocations import WANTED
 from outlay.probe.batches import BatchSearch, Outcome, Trial
 from outlay.probe.course import Limits
 from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
-from outlay.probe.run import Asking, Show, probe
+from outlay.probe.listen import Told
+from outlay.probe.played import Events, simulated_largest
+from outlay.probe.run import Asking, Show, probe_and_hear
 
 TRIAL_STEPS = 20
 TRIAL_S = 15.0
@@ -106,13 +109,16 @@ def find_batch(
     trials: list[Trial] = []
     best: Measurement | None = None
     notes: list[str] = []
+    played: dict[int, Events] = {}
     while (size := next_size(trials, known, first)) is not None:
         tell(f"Trial {len(trials) + 1}: batch {size} ...")
-        measurement, words = _run(asking, slot.filled(size), show)
+        measurement, told, words = _run(asking, slot.filled(size), show)
         trial = trial_of(size, measurement, words)
         trials.append(trial)
         tell(_said(trial))
         known = _learned(known, measurement, asking.memory_cap_mib)
+        played.update(_allocations(size, trial, told))
+        known = replace(known, simulated=simulated_largest(played, known.limit_bytes))
         if trial.outcome == "failed":
             notes.append(f"Batch {size} failed for another reason: {trial.why}")
             break
@@ -122,8 +128,10 @@ def find_batch(
     return _search(trials, known, notes), best
 
 
-def _run(asking: Asking, command: tuple[str, ...], show: Show | None) -> tuple[Measurement, bytes]:
-    """A short probe, and the end of what the command printed."""
+def _run(
+    asking: Asking, command: tuple[str, ...], show: Show | None
+) -> tuple[Measurement, list[Told], bytes]:
+    """A short probe, what its processes told, and the end of what the command printed."""
     limits = Limits(
         steps=asking.limits.steps or TRIAL_STEPS,
         duration_s=asking.limits.duration_s or TRIAL_S,
@@ -133,8 +141,16 @@ def _run(asking: Asking, command: tuple[str, ...], show: Show | None) -> tuple[M
     )
     with tempfile.TemporaryDirectory(prefix="outlay-trial-") as folder:
         log = Path(folder) / "log"
-        measurement = probe(replace(asking, command=command, limits=limits, log=log), show)
-        return measurement, log.read_bytes()[-_LAST_WORDS_BYTES:]
+        given = {**asking.environment, WANTED: "1"}
+        asking = replace(asking, command=command, limits=limits, log=log, environment=given)
+        measurement, told = probe_and_hear(asking, show)
+        return measurement, told, log.read_bytes()[-_LAST_WORDS_BYTES:]
+
+
+def _allocations(size: int, trial: Trial, told: Sequence[Told]) -> dict[int, Events]:
+    """What the first rank of a trial that fits asked its allocator for."""
+    found = [one.facts["allocations"]["events"] for one in told if "allocations" in one.facts]
+    return {size: found[0]} if found and trial.outcome == "fits" else {}
 
 
 def trial_of(batch_size: int, measurement: Measurement, words: bytes) -> Trial:

@@ -4,7 +4,8 @@ Memory grows along a line in the batch size, nearly. The first trial and what pa
 and optimizer states take give one, two trials that fit a better one. Where the line meets the
 limit is tried; if it fits, a size just beyond the wanted accuracy. If it fails, the allocator
 could not use all it had, and the line of what it reserved says how much that may be: the truth
-lies between the two.
+lies between the two. Where the allocations of two trials were recorded, a model of the allocator
+says instead where it fails (`played`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Known:
     """What no batch size changes."""
     predicted: int | None = None
     """The largest batch by a trace."""
+    simulated: int | None = None
+    """The largest batch by playing what two trials allocated through a model of the allocator."""
     largest: int = LARGEST
     """Not to be passed."""
 
@@ -117,6 +120,8 @@ def _surprises(trials: Sequence[Trial], near: int) -> int:
 
 def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:
     """Where the line meets the limit; nearer where it is not to be trusted so far."""
+    if known.simulated is not None and known.simulated <= _FAR * low:
+        return known.simulated
     line = memory_line(allocated(trials), known.fixed_bytes)
     if line is None or known.limit_bytes is None:
         return None

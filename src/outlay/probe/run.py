@@ -31,7 +31,7 @@ from outlay.probe.assemble import (
 from outlay.probe.command import GRACE_S, Command
 from outlay.probe.course import UNLIMITED, Course, Limits
 from outlay.probe.drivers import open_driver
-from outlay.probe.listen import Listener
+from outlay.probe.listen import Listener, Told
 from outlay.probe.live import LiveState
 from outlay.probe.relay import Relay
 from outlay.probe.sampler import Sampler
@@ -80,8 +80,14 @@ def probe(asking: Asking, show: Show | None = None) -> Measurement:
 
     `show` writes the live line; it is only asked where there is a terminal to show it on.
     """
+    return probe_and_hear(asking, show)[0]
+
+
+def probe_and_hear(asking: Asking, show: Show | None = None) -> tuple[Measurement, list[Told]]:
+    """The same, and everything that the processes told."""
     with _own_folder() as folder:
-        return _Probe(asking, Path(folder), show).run()
+        probing = _Probe(asking, Path(folder), show)
+        return probing.run(), probing.told
 
 
 def _own_folder() -> tempfile.TemporaryDirectory[str]:
@@ -142,6 +148,11 @@ class _Probe:
         elapsed_s = time.perf_counter() - command.started_s
         self._look(command)
         return self._measurement(command, sampler, elapsed_s)
+
+    @property
+    def told(self) -> list[Told]:
+        """What the processes that train told."""
+        return self._listener.training
 
     @contextlib.contextmanager
     def _noted_signals(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
     watch       the optimizers of a process: each step, and what happened since the last one
     patching    functions replaced by ones that count, and put back
     loaders     batches, and how long they were waited for
+    allocations what the allocator was asked for, where that is wanted
     device      the GPU's own clock, its memory
     phases      a profile of a few steps, and the operations of one
     ending      what is left to tell, and the way out

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .allocations import STEPS, Allocations
 from .channel import Channel, complain
 from .device import Device
 from .introduction import process_values
@@ -51,6 +52,7 @@ class Watch:
         """Those whose batches are trained on, by their numbers."""
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.device = Device(torch, channel)
+        self._allocations = Allocations(torch, channel)
         self.is_off = False
         self.has_said_last = False
         self.on_stop: Callable[[], None] | None = None
@@ -102,6 +104,7 @@ class Watch:
         ):
             self.patches.once_imported(name, functools.partial(self._time_saves, function))
         self.device.install(self)
+        self._allocations.install()
 
     def _forked(self) -> None:
         """Begin anew in a forked process: a loader's worker, or one that trains itself."""
@@ -220,6 +223,8 @@ class Watch:
             self._look_for_batch()
         if self.steps == _HELD_AT:
             self.tell_held()
+        if self.steps == STEPS:
+            self._allocations.tell(self.device.index)
         self.since.clear()
         return self._obey()
 
