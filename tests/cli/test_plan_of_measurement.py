@@ -62,3 +62,20 @@ def test_a_workload_file_says_its_length_itself(root):
     file = root / "examples" / "stylenat.toml"
     with pytest.raises(InputError, match="says itself how long"):
         CliRunner().invoke(cli, ["plan", str(file), "--length", "9"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "There is no measurement"),
+        ('{"schema": 1,', "cannot be read as a measurement"),
+        ('{"kind": "outlay profile"}', "cannot be read as a measurement"),
+    ],
+)
+@pytest.mark.parametrize("length", [(), ("--length", "9")])
+def test_what_is_no_measurement_is_no_workload_file_either(tmp_path, text, words, length):
+    file = tmp_path / "probe.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError, match=words):
+        CliRunner().invoke(cli, ["plan", str(file), *length], catch_exceptions=False)

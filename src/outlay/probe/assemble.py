@@ -280,7 +280,10 @@ def _notes(
             "interpreter option (-I, -E, -S), a container or another machine hides it."
         )
     elif not told:
-        notes.append("torch was imported, but no optimizer made a step.")
+        notes.append(
+            "torch was imported, but no optimizer made a step. One that is no "
+            "torch.optim.Optimizer is not seen."
+        )
     if measurement.world_size > measurement.ranks > 0:
         notes.append(
             f"{measurement.ranks} of {measurement.world_size} ranks were watched; of the others "
