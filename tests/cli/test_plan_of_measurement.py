@@ -10,6 +10,7 @@ from tests.measured import a_measurement
 
 from outlay.cli.main import cli
 from outlay.errors import InputError
+from outlay.measurement import Finding
 from outlay.measurement_file import write_measurement
 from outlay.trace.bundled import find_profile
 
@@ -17,7 +18,7 @@ from outlay.trace.bundled import find_profile
 @pytest.fixture
 def measured(tmp_path):
     path = tmp_path / "probe.json"
-    # 64 samples on one GPU.
+    # 10 samples on one GPU.
     write_measurement(a_measurement(profile=find_profile("resnet50"), total_steps=None), path)
     return path
 
@@ -43,6 +44,19 @@ def test_epochs_are_counted_by_their_steps(measured):
     by_epochs = planned(measured, "--length", "2 epochs", "--max-options", "1", "--json")
     by_steps = planned(measured, "--length", f"{2 * each:.0f}", "--max-options", "1", "--json")
     assert by_epochs.output == by_steps.output
+
+
+def test_what_was_measured_is_what_is_assumed(tmp_path):
+    path = tmp_path / "probe.json"
+    held = Finding(holder="input", evidence=(), cures=())
+    # 10 samples in a step of 0.5 s are 20 a second.
+    starved = a_measurement(profile=find_profile("resnet50"), finding=held)
+    write_measurement(starved, path)
+    done = planned(path, "--length", "1000", "--max-options", "1", "--json")
+    assumed = " ".join(json.loads(done.output)["assumptions"])
+    assert "Step times: measured on RTX 4090 at batch 10" in assumed
+    assert "held the measured step back, at 20 samples/s" in assumed
+    assert "input pipeline keeps up" not in assumed
 
 
 @pytest.mark.parametrize(
