@@ -78,7 +78,8 @@ def _knee(search: BatchSearch) -> Iterator[str]:
     if knee is None or len(paces) < 2:
         return
     if knee == max(trial.batch_size for trial in paces):
-        yield "Throughput still grows with the batch: more memory would make it faster."
+        memory = "" if search.fails_at is None else ": more memory would make it faster"
+        yield f"Throughput still grows with the batch{memory}."
     else:
         yield (
             f"From batch {count(knee)} on, more is hardly faster: it has {percent(KNEE_FRACTION)} "

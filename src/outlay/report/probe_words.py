@@ -189,8 +189,8 @@ def _why_no_step_time(measurement: Measurement) -> str:
         return f"The command was killed {first}.{memory * (measurement.status in _SIGKILL)}"
     if measurement.ending == "finished" and not measurement.steps_seen:
         return (
-            "The command ended without a step of a torch optimizer. Put the command that trains "
-            "behind the --; what it starts is watched as well."
+            "It ended without a step of a torch optimizer. Probe what trains: behind the -- the "
+            "command that does (what it starts is watched as well), in a block the loop itself."
         )
     if measurement.ending == "finished":
         return "The command ended after so few steps: give it more work, and probe again."
@@ -212,8 +212,8 @@ def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
         every = f"Every {count(_ROUND_STEPS)} steps: {_every(measurement)}"
         if measurement.ending != "finished":
             return [f"{every}; how many there are was not seen."]
-        seen = counted(measurement.steps_seen, "step")
-        return [f"It ran to its end: {seen} in {clock(measurement.elapsed_s)}. {every}."]
+        # How many it made in all is not known: steps are counted until the timing ends.
+        return [f"It ran to its end in {clock(measurement.elapsed_s)}. {every}."]
     price = measurement.price_usd_per_hour
     cost = "" if whole.usd is None else f", {_ranged(usd(whole.usd.likely), usd_range(whole.usd))}"
     at = "" if price is None else f" at {usd(price)} an hour"
