@@ -465,7 +465,7 @@ def test_an_unknown_currency_is_refused():
         (
             '[consider]\ngpus = "H100"\n',
             6,
-            "consider.gpus = 'H100': it is a list: write gpus = [...]",
+            "'H100': it is a list: write gpus = [...]",
         ),
         ('[consider]\ntenancies = ["spott"]\n', 6, "'on-demand', 'spot', 'reserved' or 'owned'"),
         ('[offer]\nprovider = "a"\ngpu = "T4"\n', 5, "offer"),
