@@ -462,7 +462,11 @@ def test_an_unknown_currency_is_refused():
         ('[data]\nsize = "big"\n', 6, "a size is a number with a unit"),
         ('[limits]\nbudget = "much"\n', 6, "limits.budget = 'much'"),
         ("[usage]\nmachines = 1.5\n", 6, "usage.machines = 1.5"),
-        ('[consider]\ngpus = "H100"\n', 6, "consider.gpus = 'H100'"),
+        (
+            '[consider]\ngpus = "H100"\n',
+            6,
+            "'H100': it is a list: write gpus = [...]",
+        ),
         ('[consider]\ntenancies = ["spott"]\n', 6, "'on-demand', 'spot', 'reserved' or 'owned'"),
         ('[offer]\nprovider = "a"\ngpu = "T4"\n', 5, "offer"),
         ('[[offer]]\nprovider = "a"\ngpu = "T4"\nas_of = "soon"\n', 8, "it is not a date"),

@@ -12,7 +12,7 @@ from outlay.facts import assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
-from outlay.predict.experience import PREDICTED
+from outlay.predict.experience import PREDICTED, Seen
 from outlay.predict.remember import Same
 from outlay.predict.run import Habits
 from outlay.predict.search import unlike_note
@@ -62,7 +62,12 @@ def _efficiency(step: StepPrediction) -> str:
 
 
 def plan_assumptions(
-    workload: Workload, profile: Profile, habits: Habits, offers: Sequence[Offer], today: str
+    workload: Workload,
+    profile: Profile,
+    habits: Habits,
+    offers: Sequence[Offer],
+    today: str,
+    seen: Sequence[Seen] = (),
 ) -> tuple[str, ...]:
     """What was taken where the workload file says nothing, in plain words."""
     usage, data = workload.usage, workload.data
@@ -70,8 +75,8 @@ def plan_assumptions(
     bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     said = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
-        "Step times: kernels as an H200 runs them, carried to other GPUs: trust the range first.",
-        *_unsaid(workload),
+        f"Step times: {_step_times_from(seen)}, carried to other GPUs: trust the range first.",
+        *_unsaid(workload, seen),
     ]
     if workload.step.precision is not None:
         said.append(
@@ -119,10 +124,25 @@ def _of_money(workload: Workload) -> list[str]:
     return said
 
 
-def _unsaid(workload: Workload) -> list[str]:
+def _step_times_from(seen: Sequence[Seen]) -> str:
+    """`measured on H200 at batch 32`, or what they are predicted from."""
+    if not seen:
+        return "kernels as an H200 runs them"
+    places = dict.fromkeys(f"{one.gpu.name} at batch {one.batch_size:,}" for one in seen)
+    return f"measured on {', '.join(places)}"
+
+
+def _unsaid(workload: Workload, seen: Sequence[Seen]) -> list[str]:
     """What is not counted because the file says nothing of it."""
     said = []
-    if workload.data.feed is None:
+    held = [one.batch_size / one.step_s for one in seen if one.holder == "input"]
+    if held:
+        said.append(
+            f"Its input held the measured step back, at {max(held):,.0f} samples/s to a GPU: no "
+            "offer is taken to load faster. A faster input would change the answer: cure that "
+            "first, and probe again."
+        )
+    elif workload.data.feed is None:
         said.append(
             "The input pipeline keeps up with the GPU; data.kind (what a sample is) would tell."
         )

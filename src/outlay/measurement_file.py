@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -91,10 +92,20 @@ def measurement_from_json(content: object, *, source: str = "the given text") ->
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise _unreadable(source, f"{place}: {first['msg']}.") from error
+    _check_figures(measurement, source)
     profile = content.get("profile")
     if profile is None:
         return measurement
     return replace(measurement, profile=profile_from_json(profile, source=f"{source}: profile"))
+
+
+def _check_figures(measurement: Measurement, source: str) -> None:
+    """Raise where a figure that others are divided by is no positive number."""
+    step = measurement.step
+    times_s = {} if step is None else {"step.mean_s": step.mean_s, "step.median_s": step.median_s}
+    for name, value in {**times_s, "samples_per_step": measurement.samples_per_step}.items():
+        if value is not None and not 0 < value < math.inf:
+            raise _unreadable(source, f"{name}: {value:g} is no positive number.")
 
 
 @cache

@@ -110,7 +110,7 @@ def _plan(
     experience: Experience,
 ) -> Plan:
     ranked = rank_options(options)
-    assumed = plan_assumptions(workload, profile, habits_assumed(), offers, today)
+    assumed = plan_assumptions(workload, profile, habits_assumed(), offers, today, experience.seen)
     return Plan(
         options=ranked,
         chosen=choose(ranked),

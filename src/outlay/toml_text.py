@@ -87,6 +87,8 @@ def _input_error(
     if first["type"] == "missing":
         return InputError(f"{place}: {_key(path)!r} is missing{more}.", fix=kind.missing)
     said = _said(first["type"], first["msg"], str(path[0]) if path else "", kind)
+    if first["type"] == "tuple_type" and len(path) > 1:  # a key in a table, no table
+        said = f"it is a list: write {path[-1]} = [...]"
     value = "" if isinstance(first["input"], dict | list) else f" = {first['input']!r}"
     return InputError(f"{place}: {_key(path)}{value}: {said}{more}.")
 

@@ -10,6 +10,7 @@ from tests.measured import a_measurement
 
 from outlay.cli.main import cli
 from outlay.errors import InputError
+from outlay.measurement import Finding
 from outlay.measurement_file import write_measurement
 from outlay.trace.bundled import find_profile
 
@@ -17,7 +18,7 @@ from outlay.trace.bundled import find_profile
 @pytest.fixture
 def measured(tmp_path):
     path = tmp_path / "probe.json"
-    # 64 samples on one GPU.
+    # 10 samples on one GPU.
     write_measurement(a_measurement(profile=find_profile("resnet50"), total_steps=None), path)
     return path
 
@@ -45,6 +46,19 @@ def test_epochs_are_counted_by_their_steps(measured):
     assert by_epochs.output == by_steps.output
 
 
+def test_what_was_measured_is_what_is_assumed(tmp_path):
+    path = tmp_path / "probe.json"
+    held = Finding(holder="input", evidence=(), cures=())
+    # 10 samples in a step of 0.5 s are 20 a second.
+    starved = a_measurement(profile=find_profile("resnet50"), finding=held)
+    write_measurement(starved, path)
+    done = planned(path, "--length", "1000", "--max-options", "1", "--json")
+    assumed = " ".join(json.loads(done.output)["assumptions"])
+    assert "Step times: measured on RTX 4090 at batch 10" in assumed
+    assert "held the measured step back, at 20 samples/s" in assumed
+    assert "input pipeline keeps up" not in assumed
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -62,3 +76,20 @@ def test_a_workload_file_says_its_length_itself(root):
     file = root / "examples" / "stylenat.toml"
     with pytest.raises(InputError, match="says itself how long"):
         CliRunner().invoke(cli, ["plan", str(file), "--length", "9"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "There is no measurement"),
+        ('{"schema": 1,', "cannot be read as a measurement"),
+        ('{"kind": "outlay profile"}', "cannot be read as a measurement"),
+    ],
+)
+@pytest.mark.parametrize("length", [(), ("--length", "9")])
+def test_what_is_no_measurement_is_no_workload_file_either(tmp_path, text, words, length):
+    file = tmp_path / "probe.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError, match=words):
+        CliRunner().invoke(cli, ["plan", str(file), *length], catch_exceptions=False)

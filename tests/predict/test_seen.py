@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_measurement, a_profile
 
 from outlay.errors import InputError
-from outlay.measurement import MachineSeen
+from outlay.measurement import MachineSeen, OptimizerSeen
 from outlay.predict.seen import experience_of, seen_in, step_size
 from outlay.units import GIB
 
@@ -68,6 +68,7 @@ def test_ranks_on_several_machines():
         (a_measurement(step=None), "no step time"),
         (a_measurement(gpu="Some Card 9"), "no GPU is known as 'Some Card 9'"),
         (a_measurement(device="cpu"), "ran on the CPU"),
+        (a_measurement(samples=None), "how many samples a step has was not seen"),
         (a_measurement(machine=MachineSeen(system="Linux")), "ran on the CPU"),
     ],
 )
@@ -93,3 +94,22 @@ def test_a_measurement_of_another_step_is_refused():
     with pytest.raises(InputError, match="m.json is of another step: it has 7 parameters"):
         experience_of([("m.json", other)], a_profile())
     assert experience_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).seen
+
+
+def test_measurements_that_contradict_each_other_are_named():
+    # 0.25 / 0.2 = 1.25: no repeat of one step differs so
+    pair = [("a.json", a_measurement(0.2)), ("b.json", a_measurement(0.25))]
+    (note,) = experience_of(pair, a_profile()).notes
+    assert note.startswith("a.json and b.json contradict each other: 200 ms and 250 ms a step")
+    again = [("a.json", a_measurement(0.2)), ("b.json", a_measurement(0.205))]
+    assert experience_of(again, a_profile()).notes == ()
+
+
+def test_optimizers_of_another_model_are_doubted():
+    profile = a_profile()
+    held = OptimizerSeen(name="Adam", parameters=3 * profile.parameters + 1000, per_step=1.0)
+    other = a_measurement(optimizers=(held,))
+    (note,) = experience_of([("m.json", other)], profile).notes
+    assert "is it the same step?" in note
+    same = replace(held, parameters=profile.trainable_parameters)
+    assert experience_of([("m.json", replace(other, optimizers=(same,)))], profile).notes == ()

@@ -101,7 +101,7 @@ def test_torch_without_a_step(tmp_path):
     probed = probe_script(tmp_path, "faulty.py", "no steps", options=PLAINLY)
     assert (probed.code, probed.measurement.ending) == (0, "finished")
     assert probed.measurement.steps_seen == 0
-    assert "torch was imported, but no optimizer made a step." in probed.measurement.notes
+    assert any("no optimizer made a step" in note for note in probed.measurement.notes)
     assert "No training step seen" in probed.err
 
 

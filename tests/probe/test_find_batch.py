@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from tests.probe.probed import PYTHON, SCRIPTS, probe
 
 from outlay.errors import InputError
 from outlay.measurement import MachineSeen, Measurement, MemorySeen
-from outlay.probe.find_batch import Slot, trial_of
+from outlay.probe import find_batch as find_batch_module
+from outlay.probe.batches import BatchSearch
+from outlay.probe.course import Limits
+from outlay.probe.find_batch import Slot, find_batch, trial_of
+from outlay.probe.hunt import Known
+from outlay.probe.run import Asking
 
 SCRIPT = SCRIPTS / "runs_out.py"
 
@@ -105,6 +111,62 @@ def test_another_failure_is_none_of_memory() -> None:
 def test_a_run_that_ends_before_three_steps_tells_nothing() -> None:
     run = a_run(ending="finished", steps_seen=1, step=None)
     assert trial_of(32, run, b"").outcome == "failed"
+
+
+def test_long_steps_need_not_be_many() -> None:
+    assert trial_of(32, a_run(steps_seen=1), b"").outcome == "fits"
+    assert trial_of(32, a_run(steps_seen=0, step=None), b"").outcome == "failed"
+
+
+def searched(
+    monkeypatch: pytest.MonkeyPatch, run_at: Callable[[int], Measurement], **limits: float
+) -> BatchSearch:
+    """A search whose trials are made up."""
+
+    def run(_: object, command: tuple[str, ...], *rest: object) -> tuple[Measurement, bytes]:
+        return run_at(int(command[-1])), b""
+
+    monkeypatch.setattr(find_batch_module, "_run", run)
+    asking = Asking(command=("train", "{batch}"), limits=Limits(**limits))
+    return find_batch(asking, "batch", known=Known(largest=64))[0]
+
+
+def at(size: int, **changes: object) -> Measurement:
+    return a_run(**{"samples_per_step": float(size), "memory": MemorySeen(), **changes})
+
+
+def test_a_search_that_the_user_stops_ran_out_of_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = {"ending": "interrupted", "status": 130, "steps_seen": 5}
+    found = searched(monkeypatch, lambda size: at(size, **(stopped if size == 32 else {})))
+    assert (found.largest, found.fails_at, found.recommended) == (16, None, 16)
+    assert "Batch 32 was not tried to its end: you stopped it" in found.notes
+
+
+def test_all_is_recommended_where_nothing_ran_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = searched(monkeypatch, at)
+    assert (found.largest, found.recommended, found.margin_fraction) == (64, 64, 0.0)
+
+
+def test_a_command_that_ignores_its_batch_has_no_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = searched(monkeypatch, lambda _: at(32))
+    assert found.largest is None
+    assert [trial.batch_size for trial in found.trials] == [8, 16]
+    assert "does not take its batch size from there" in found.notes[-1]
+
+
+def test_a_data_set_smaller_than_the_batch_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = searched(monkeypatch, lambda size: at(min(size, 20)))
+    assert (found.largest, found.fails_at) == (16, None)
+
+
+def test_money_is_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    # $1 an hour and 600 s a trial: 0.17 dollars each, so that the second spends the last of 0.30.
+    run = {"price_usd_per_hour": 1.0, "max_usd": 0.3}
+    found = searched(monkeypatch, lambda size: at(size, elapsed_s=600.0), **run)
+    assert len(found.trials) == 2
+    assert "money for this search is spent" in found.notes[-1]
 
 
 @pytest.mark.torch

@@ -183,6 +183,8 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         ({"seconds": -1.0}, "seconds=-1.0"),
         ({"precision": 2.0}, "0.02 for 2 %"),
         ({"price": 0.0}, "price=0.0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"total_steps": 0}, "total_steps=0"),
     ],
 )
 def test_limits_that_are_none(given, said):

@@ -64,7 +64,7 @@ def test_where_none_ran_it_says_why():
     ]
     failed = Trial(batch_size=4, outcome="failed", why="No such file: data.bin", elapsed_s=2.0)
     said = printed(BatchSearch(trials=(failed,), notes=("Nothing was learnt.",)), 80)
-    assert "At batch 4 the command failed: No such file: data.bin" in said
+    assert "At batch 4 the trial did not succeed: No such file: data.bin" in said
     assert "- Nothing was learnt." in said
     assert "None was tried." in printed(BatchSearch(trials=()), 80)
 

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from tests.measured import a_measurement, on_the_cpu, without_steps
 
+from outlay.errors import InputError
 from outlay.measurement import Measurement, Sample
 from outlay.measurement_file import measurement_from_json, text_of
 from outlay.probe.batches import BatchSearch, Trial
@@ -82,3 +83,17 @@ def test_every_field_has_a_key():
 def test_what_outlay_does_not_write_is_refused(change):
     written = json.loads(text_of(a_measurement()))
     assert not Validator(schema("measurement")).is_valid({**written, **change})
+
+
+@pytest.mark.parametrize("mean_s", [0.0, -0.1, float("nan"), float("inf")])
+def test_a_step_without_a_time_is_refused(mean_s):
+    written = json.loads(text_of(a_measurement()))
+    written["step"]["mean_s"] = mean_s
+    with pytest.raises(InputError, match="cannot be read as a measurement"):
+        measurement_from_json(written)
+
+
+def test_a_step_of_no_samples_is_refused():
+    written = {**json.loads(text_of(a_measurement())), "samples_per_step": 0.0}
+    with pytest.raises(InputError, match="cannot be read as a measurement"):
+        measurement_from_json(written)

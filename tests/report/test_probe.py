@@ -231,6 +231,49 @@ def test_failed_after_it_was_measured():
     ]
 
 
+def test_a_run_that_ended_by_itself_needs_more_work_and_no_longer_probe():
+    short = a_measurement(ending="finished", step=a_step(is_steady=False))
+    assert "Give it more work" in why_incomplete(short)[0]
+    assert "Probe longer" in why_incomplete(a_measurement(step=a_step(is_steady=False)))[0]
+
+
+def test_a_run_to_its_end_says_how_long_it_was():
+    # 1000 steps of 0.5 s are 500 s, 8 min; made measurements run for 120 s.
+    whole = a_measurement(ending="finished", total_steps=None)
+    (said,) = to_finish(whole, None)
+    assert said.startswith("It ran to its end in 2:00 min")
+    assert "8 min" in said
+    assert "not seen" not in said
+
+
+def test_one_loss_is_said_once_and_one_step_is_no_plural():
+    seen = {
+        name: (value, how)
+        for name, value, how in figures(a_measurement(losses=((1, 2.5),), steps_per_epoch=1.0))
+    }
+    assert seen["loss"] == ("2.5", "at step 1")
+    assert seen["epoch"] == ("1 step", "")
+
+
+def test_losses_of_a_gan_are_counted_by_optimizer_steps():
+    twice = OptimizerSeen(name="Adam", parameters=1000, per_step=2.0)
+    seen = {name: how for name, _, how in figures(a_measurement(optimizers=(twice,)))}
+    assert seen["loss"] == "at optimizer step 200; 2.5 at step 1"
+
+
+def test_what_cannot_be_carried_is_not_said_to_be():
+    said = next_step(a_measurement(profile=None), "probe.json")
+    assert "outlay plan" not in said
+    assert "--measured probe.json" in said
+
+
+def test_epochs_are_offered_as_a_length_where_they_are_known():
+    known = a_measurement(total_steps=None, steps_per_epoch=50.0)
+    assert '--length "90 epochs"' in next_step(known, "probe.json")
+    unknown = a_measurement(total_steps=None, steps_per_epoch=None)
+    assert '--length "100000 steps"' in next_step(unknown, "probe.json")
+
+
 def test_what_to_do_next_names_the_file():
     said = next_step(a_measurement(), "my probe.json")
     assert said.startswith("Carry it to other GPUs: outlay predict 'my probe.json' --gpu")

@@ -120,12 +120,15 @@ def _text(file: Path, length: str | None) -> str:
     """The workload file, or one made of a measurement."""
     from outlay.carried import text_of_workload
     from outlay.errors import InputError
+    from outlay.measurement_file import read_measurement
     from outlay.toml_text import read_text
     from outlay.workload_file import KIND
 
     found = text_of_workload(file.absolute(), **length_of(length))
     if found is not None:
         return found
+    if file.suffix == ".json":  # no workload file: say what is wrong with it as a measurement
+        read_measurement(file)
     if length is not None:
         raise InputError(
             f"--length is for a measurement; {file} says itself how long its run is.",

@@ -118,6 +118,7 @@ def probing(
     the measurement cannot be carried to other GPUs then.
     """
     limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
+    check_above_zero(batch_size=batch_size, total_steps=total_steps)
     return Probing(limits, batch_size=batch_size, total_steps=total_steps)
 
 
@@ -131,10 +132,7 @@ def limits_of(
     operations: bool,
 ) -> Limits:
     """The limits of a probe from inside; a value that cannot be one is an error."""
-    given = {"steps": steps, "seconds": seconds, "precision": precision, "price": price}
-    for name, value in given.items():
-        if value is not None and not value > 0:
-            raise InputError(f"{name}={value!r} is not above zero.", fix=f"Give {name} a number.")
+    check_above_zero(steps=steps, seconds=seconds, precision=precision, price=price)
     if precision is not None and precision >= 1:
         raise InputError(f"precision={precision!r} is no fraction.", fix="Write 0.02 for 2 %.")
     return Limits(
@@ -145,6 +143,13 @@ def limits_of(
         to_end=not stop,
         operations=operations,
     )
+
+
+def check_above_zero(**given: float | None) -> None:
+    """Raise where a value that was given is no amount."""
+    for name, value in given.items():
+        if value is not None and not value > 0:
+            raise InputError(f"{name}={value!r} is not above zero.", fix=f"Give {name} a number.")
 
 
 def _ending_of(error: BaseException | None) -> tuple[Ending, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from outlay.files import check_folder
-from outlay.inside.block import limits_of
+from outlay.inside.block import check_above_zero, limits_of
 from outlay.measurement import Ending, Measurement
 from outlay.measurement_file import write_measurement
 from outlay.probe.session import Session
@@ -36,6 +36,7 @@ class FitProbe:
     ) -> None:
         super().__init__()
         self._limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
+        check_above_zero(batch_size=batch_size)
         self._batch_size = batch_size
         if json is not None:
             check_folder(Path(json))

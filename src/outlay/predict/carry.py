@@ -261,7 +261,13 @@ def _measured(seen: Sequence[Seen], asked: Asked, calibration: Calibration) -> E
     if not same:
         return None
     best = min(same, key=lambda one: one.error)
-    return around(best.step_s, math.hypot(calibration.number("error_of_repeats"), best.error))
+    repeats = calibration.number("error_of_repeats")
+    found = {one: around(one.step_s, math.hypot(repeats, one.error)) for one in same}
+    return Estimate(
+        low=min(one.low for one in found.values()),
+        likely=best.step_s,
+        high=max(one.high for one in found.values()),
+    )
 
 
 def _is_asked(seen: Seen, asked: Asked) -> bool:

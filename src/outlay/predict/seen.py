@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from outlay.errors import InputError, NotKnown
 from outlay.gpu_names import find_gpu
@@ -18,6 +19,12 @@ _SHIPPED = 0.97
 """A limit from this share of the shipped one on is none."""
 _SAME_STEP = 0.01
 """Parameters of the same step may differ by this: some count those that are frozen."""
+_NO_SAMPLES = (
+    "how many samples a step has was not seen, so that its time corrects nothing: probe again "
+    "with --batch-size."
+)
+_SAME_TIME = 1.1
+"""Two measurements of one step that differ by more than this contradict each other."""
 
 
 def step_size(measurement: Measurement) -> int:
@@ -32,14 +39,15 @@ def experience_of(
     own: OwnCalibration = NOTHING_LEARNED,
 ) -> Experience:
     """What measurements of one step, each with its name, say of it."""
-    found: list[Seen] = []
+    found: list[tuple[str, Seen]] = []
     notes: list[str] = []
     for name, measurement in measurements:
         _check_same_step(name, measurement, profile)
         seen, said = seen_in(measurement)
-        found += [] if seen is None else [seen]
-        notes += [f"{name}: {note}" for note in said]
-    return Experience(seen=tuple(found), own=own, notes=tuple(notes))
+        found += [] if seen is None else [(name, seen)]
+        notes += [f"{name}: {note}" for note in (*said, *_other_parameters(measurement, profile))]
+    notes += _contradictions(found)
+    return Experience(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
 
 
 def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
@@ -49,6 +57,8 @@ def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
         return None, ("no step time was measured, so that it corrects nothing.",)
     if measurement.device == "cpu" or not gpus:
         return None, ("it ran on the CPU: its operations are used, its time corrects no GPU.",)
+    if measurement.samples_per_step is None:
+        return None, (_NO_SAMPLES,)
     gpu = _gpu_of(gpus[0])
     if gpu is None:
         said = f"no GPU is known as {gpus[0].name!r}, so that its time corrects nothing."
@@ -95,13 +105,45 @@ def _doubts(measurement: Measurement, seen: Seen) -> Iterable[str]:
         )
 
 
+def _contradictions(found: Sequence[tuple[str, Seen]]) -> Iterable[str]:
+    """Pairs that measured the very same step, and found another time."""
+    for (first, one), (second, other) in combinations(found, 2):
+        apart = max(one.step_s, other.step_s) / min(one.step_s, other.step_s)
+        if _place(one) == _place(other) and apart > _SAME_TIME:
+            yield (
+                f"{first} and {second} contradict each other: {1e3 * one.step_s:.4g} ms and "
+                f"{1e3 * other.step_s:.4g} ms a step on {one.gpu.name} at batch {one.batch_size}. "
+                "Leave out the one that is not of this step."
+            )
+
+
+def _place(seen: Seen) -> tuple[str, int, int, int, float | None]:
+    return seen.gpu.name, seen.batch_size, seen.gpus, seen.nodes, seen.power_limit_w
+
+
+def _other_parameters(measurement: Measurement, profile: Profile) -> Iterable[str]:
+    """Doubt where only the optimizers tell what was measured, and they hold something else."""
+    held = sum(one.parameters for one in measurement.optimizers)
+    if measurement.profile is not None or measurement.world_size > 1 or not held:
+        return
+    if not _is_same(held, profile):
+        yield (
+            f"its optimizers hold {held:,} parameters, {profile.name} trains "
+            f"{profile.trainable_parameters:,}: is it the same step?"
+        )
+
+
+def _is_same(parameters: float, profile: Profile) -> bool:
+    known = (profile.parameters, profile.trainable_parameters)
+    return any(abs(parameters - one) <= _SAME_STEP * max(one, 1) for one in known)
+
+
 def _check_same_step(name: str, measurement: Measurement, profile: Profile) -> None:
     """Raise where a measurement is of a step with other parameters."""
     other = measurement.profile
     if other is None or other is profile:
         return
-    known = (profile.parameters, profile.trainable_parameters)
-    if any(abs(other.parameters - one) <= _SAME_STEP * max(one, 1) for one in known):
+    if _is_same(other.parameters, profile):
         return
     raise InputError(
         f"{name} is of another step: it has {other.parameters:,} parameters, {profile.name} has "

@@ -22,7 +22,7 @@ from outlay.probe.course import Limits
 from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.judge import judged
-from outlay.probe.listen import Told
+from outlay.probe.listen import Told, beside
 from outlay.probe.recorded import profile_from
 from outlay.probe.sampler import Sampler
 from outlay.probe.steps import StepsSeen
@@ -277,14 +277,25 @@ def _notes(
     if not everyone:
         notes.append(
             "No Python of the command imported torch where outlay could see it: another "
-            "interpreter option (-I, -E, -S), a container or another machine hides it."
+            "interpreter option (-I, -E, -S), a PYTHONPATH of its own without what outlay put "
+            "there, a container or another machine hides it."
         )
     elif not told:
-        notes.append("torch was imported, but no optimizer made a step.")
+        notes.append(
+            "torch was imported, but no optimizer made a step. One that is no "
+            "torch.optim.Optimizer is not seen."
+        )
     if measurement.world_size > measurement.ranks > 0:
         notes.append(
             f"{measurement.ranks} of {measurement.world_size} ranks were watched; of the others "
             "nothing was seen."
+        )
+    others = beside(told, everyone)
+    if others:
+        steps = " and ".join(f"{one.last_step:,}" for one in others)
+        notes.append(
+            f"Another process of the command trained by itself ({steps} optimizer steps): the "
+            "figures are of one of them alone, and slower by what they share."
         )
     for one in told:
         failed = one.lists.get("failed", [])

@@ -123,7 +123,7 @@ def _steady(seen: Watched) -> tuple[Verdict, str]:
     spread = (step.p90_s - step.p10_s) / step.median_s
     said = f"8 of 10 steps take {_ms(step.p10_s)} to {_ms(step.p90_s)}"
     if not step.is_steady:
-        return "look", f"No steady state was seen in {step.steps} steps; {said}. Probe for longer."
+        return "look", f"No steady state was seen in {step.steps} steps; {said}. Let it run longer."
     if spread > SPREAD:
         return "look", f"{said}: inputs of different sizes, or something that disturbs?"
     return "ok", f"{said}."

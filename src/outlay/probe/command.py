@@ -153,4 +153,7 @@ def _not_started(command: Sequence[str], error: OSError) -> InputError:
             f"There is no command {name!r}.",
             fix="Write what you would type to train, for example: outlay probe -- python train.py",
         )
-    return InputError(f"{name!r} cannot be started: {error.strerror}.")
+    return InputError(
+        f"{name!r} cannot be started: {error.strerror}.",
+        fix="Write what you would type to train, for example: outlay probe -- python train.py",
+    )

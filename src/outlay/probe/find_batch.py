@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
 from outlay.probe.listen import Told
 from outlay.probe.played import Events, simulated_largest
 from outlay.probe.run import Asking, Show, probe_and_hear
+from outlay.units import HOUR_S
 
 TRIAL_STEPS = 20
 TRIAL_S = 15.0
@@ -110,9 +111,14 @@ def find_batch(
     best: Measurement | None = None
     notes: list[str] = []
     played: dict[int, Events] = {}
+    seen: dict[int, int | None] = {}
     while (size := next_size(trials, known, first)) is not None:
+        left_usd = _left_usd(asking.limits, trials)
+        if left_usd is not None and left_usd <= 0:
+            notes.append("The money for this search is spent: a larger batch may fit.")
+            break
         tell(f"Trial {len(trials) + 1}: batch {size} ...")
-        measurement, told, words = _run(asking, slot.filled(size), show)
+        measurement, told, words = _run(asking, slot.filled(size), left_usd, show)
         trial = trial_of(size, measurement, words)
         trials.append(trial)
         tell(_said(trial))
@@ -120,7 +126,13 @@ def find_batch(
         played.update(_allocations(size, trial, told))
         known = replace(known, simulated=simulated_largest(played, known.limit_bytes))
         if trial.outcome == "failed":
-            notes.append(f"Batch {size} failed for another reason: {trial.why}")
+            notes.append(f"Batch {size} {_failed_words(measurement)}: {trial.why}")
+            break
+        seen[size] = measurement.batch_size if trial.outcome == "fits" else None
+        alike = _alike(seen, size)
+        if alike:
+            trials = [_ignored(one, seen) if one.batch_size in alike else one for one in trials]
+            notes.append(_ignored_words(alike, seen))
             break
         if trial.outcome == "fits" and (best is None or size > bracket(trials[:-1])[0]):
             best = measurement
@@ -128,15 +140,49 @@ def find_batch(
     return _search(trials, known, notes), best
 
 
+def _left_usd(limits: Limits, trials: Sequence[Trial]) -> float | None:
+    """What is left of the money for all trials together; None without a limit."""
+    if limits.max_usd is None or limits.price_usd_per_hour is None:
+        return None
+    spent_s = sum(trial.elapsed_s for trial in trials)
+    return limits.max_usd - limits.price_usd_per_hour * spent_s / HOUR_S
+
+
+def _failed_words(measurement: Measurement) -> str:
+    if measurement.ending == "interrupted":
+        return "was not tried to its end"
+    return "failed for another reason"
+
+
+def _alike(seen: Mapping[int, int | None], size: int) -> tuple[int, ...]:
+    """Sizes at which the script's passes had as many samples as at this one: it goes by another."""
+    found = seen[size]
+    alike = tuple(one for one, samples in seen.items() if samples == found)
+    return alike if found is not None and found != size and len(alike) > 1 else ()
+
+
+def _ignored(trial: Trial, seen: Mapping[int, int | None]) -> Trial:
+    why = f"its passes had {seen[trial.batch_size]:,} samples"
+    return replace(trial, outcome="failed", why=why, step_mean_s=None, samples_per_s=None)
+
+
+def _ignored_words(alike: Sequence[int], seen: Mapping[int, int | None]) -> str:
+    sizes = " and ".join(f"{size:,}" for size in sorted(alike))
+    return (
+        f"The script's passes had {seen[alike[0]]:,} samples at batch {sizes} alike: it does not "
+        "take its batch size from there, or its data have no more."
+    )
+
+
 def _run(
-    asking: Asking, command: tuple[str, ...], show: Show | None
+    asking: Asking, command: tuple[str, ...], left_usd: float | None, show: Show | None
 ) -> tuple[Measurement, list[Told], bytes]:
     """A short probe, what its processes told, and the end of what the command printed."""
     limits = Limits(
         steps=asking.limits.steps or TRIAL_STEPS,
         duration_s=asking.limits.duration_s or TRIAL_S,
         price_usd_per_hour=asking.limits.price_usd_per_hour,
-        max_usd=asking.limits.max_usd,
+        max_usd=left_usd,
         operations=False,
     )
     with tempfile.TemporaryDirectory(prefix="outlay-trial-") as folder:
@@ -182,7 +228,11 @@ def _outcome(batch_size: int, measurement: Measurement, words: bytes) -> tuple[O
     """Whether it fits. An alarm alone does not say it does not: cuDNN asks for much, and does with
     less; but a script that steps on with a smaller batch than it was given was helped by itself."""
     alarm, seen = measurement.ran_out_of_memory, measurement.batch_size
-    stepped = measurement.steps_seen >= LEAST_STEPS
+    # What outlay stops makes one step more than those it had told of.
+    least = 1 if measurement.ending == "stopped" else LEAST_STEPS
+    stepped = measurement.steps_seen >= least
+    if measurement.ending == "interrupted":
+        return "failed", "you stopped it"
     if measurement.ending in ("stopped", "finished") and stepped:
         if alarm and seen is not None and seen < batch_size:
             return "out of memory", f"the script went on with a batch of {seen}"
@@ -195,7 +245,11 @@ def _outcome(batch_size: int, measurement: Measurement, words: bytes) -> tuple[O
     if measurement.status == 128 + signal.SIGKILL:
         return "out of memory", "it was killed, as the system does when its memory runs out"
     if measurement.ending == "finished":
-        return "failed", f"it ended by itself after {measurement.steps_seen} steps"
+        return "failed", (
+            f"it ended by itself after {measurement.steps_seen} steps; a trial needs {LEAST_STEPS}"
+        )
+    if measurement.ending == "stopped":
+        return "failed", "its time or money was spent before its first step"
     last = words.decode(errors="replace").strip().splitlines()
     return "failed", f"status {measurement.status}: {last[-1] if last else 'it said nothing'}"
 
@@ -230,24 +284,26 @@ def _oddities(size: int, trial: Trial, measurement: Measurement) -> list[str]:
 
 
 def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> BatchSearch:
-    low, high = bracket(trials)
+    low, _ = bracket(trials)
+    full = [one.batch_size for one in trials if one.outcome == "out of memory"]
+    high = min((size for size in full if size > low), default=0)
     if low and not high and known.limit_bytes is not None:
         notes = [*notes, "No larger size was seen to fail."]
     return BatchSearch(
         trials=tuple(trials),
         largest=low or None,
-        recommended=_recommended(trials, low, known),
-        margin_fraction=MARGIN,
+        recommended=_recommended(trials, low, high, known),
+        margin_fraction=MARGIN if high else 0.0,
         fails_at=high or None,
         limit_bytes=known.limit_bytes,
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _recommended(trials: Sequence[Trial], largest: int, known: Known) -> int | None:
-    """The largest size that leaves the margin free."""
-    if not largest:
-        return None
+def _recommended(trials: Sequence[Trial], largest: int, fails_at: int, known: Known) -> int | None:
+    """The largest size that leaves the margin free; all of it where none ran out of memory."""
+    if not largest or not fails_at:
+        return largest or None
     line = memory_line(allocated(trials), known.fixed_bytes)
     if line is None or known.limit_bytes is None:
         return max(int(largest * (1 - MARGIN)), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from outlay.probe.records import OptimizerStep
 from outlay.probe.table import StepTable
 
 LOSSES_KEPT = 2000
+_TRAINS = 10
+"""Optimizer steps from which on a process is more than a test of one."""
 _REPEATED = frozenset({"optimizer", "loader", "failed"})
 """What is told more than once, and kept in a list."""
 
@@ -86,6 +88,7 @@ class Listener:
         self._folder = folder
         self._read_bytes: dict[Path, int] = {}
         self._told: dict[Path, Told] = {}
+        self._settled: list[Told] | None = None
 
     def read(self) -> None:
         """Take in what has been written since the last time."""
@@ -106,7 +109,11 @@ class Listener:
     @property
     def training(self) -> list[Told]:
         """The processes that train, by rank."""
-        return training_of(self.everyone)
+        return training_of(self.everyone) if self._settled is None else self._settled
+
+    def settle(self) -> None:
+        """Stay with the processes that were timed: another may overtake them afterwards."""
+        self._settled = self.training
 
 
 def training_of(told: Iterable[Told]) -> list[Told]:
@@ -118,6 +125,12 @@ def training_of(told: Iterable[Told]) -> list[Told]:
         if one.last_step * 4 >= most:
             best.setdefault(int(one.process.get("rank", 0)), one)
     return [best[rank] for rank in sorted(best)]
+
+
+def beside(told: Sequence[Told], everyone: Iterable[Told]) -> list[Told]:
+    """Processes that train by themselves: no ranks of the run that is measured."""
+    known = {id(one) for one in told}
+    return [one for one in everyone if one.last_step >= _TRAINS and id(one) not in known]
 
 
 def _step(values: list[Any]) -> OptimizerStep:

@@ -222,6 +222,7 @@ class _Probe:
         asked = course.go_on(self._seen, last_steps, now_s - command.started_s)
         if course.stopped_for is not None and self._timed is None:
             self._timed = self._seen
+            self._listener.settle()
         self._offer_figures(command, sampler, now_s)
         if asked != self._asked:
             self._asked = asked

@@ -47,7 +47,7 @@ def _why_none(search: BatchSearch) -> Iterator[str]:
         yield "None was tried."
     elif last.outcome == "failed":
         why = last.why or "its own output says why."
-        yield f"At batch {count(last.batch_size)} the command failed: {why}"
+        yield f"At batch {count(last.batch_size)} the trial did not succeed: {why}"
     else:
         yield f"Even batch {count(min(trial.batch_size for trial in search.trials))} is too large."
 
@@ -55,6 +55,8 @@ def _why_none(search: BatchSearch) -> Iterator[str]:
 def _take(search: BatchSearch) -> str:
     if search.recommended is None:
         return f"The largest batch that ran is {count(search.largest)}, without a margin."
+    if search.recommended == search.largest:
+        return f"Take batch {count(search.largest)}, the largest that ran."
     margin = f", with {percent(search.margin_fraction)} of the memory kept free"
     return (
         f"Take batch {count(search.recommended)}{margin if search.margin_fraction else ''}; "
@@ -76,7 +78,8 @@ def _knee(search: BatchSearch) -> Iterator[str]:
     if knee is None or len(paces) < 2:
         return
     if knee == max(trial.batch_size for trial in paces):
-        yield "Throughput still grows with the batch: more memory would make it faster."
+        memory = "" if search.fails_at is None else ": more memory would make it faster"
+        yield f"Throughput still grows with the batch{memory}."
     else:
         yield (
             f"From batch {count(knee)} on, more is hardly faster: it has {percent(KNEE_FRACTION)} "

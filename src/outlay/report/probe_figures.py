@@ -98,11 +98,18 @@ def _work(measurement: Measurement) -> Iterator[Row]:
         split = f", on {ranks} processes" if ranks > 1 else ""
         yield "batch", count(measurement.batch_size), f"samples of a pass{times}{split}"
     if measurement.steps_per_epoch is not None:
-        yield "epoch", f"{count(measurement.steps_per_epoch)} steps", ""
+        yield "epoch", counted(round(measurement.steps_per_epoch), "step"), ""
     finite = [(number, loss) for number, loss in measurement.losses if loss is not None]
     if finite:
         (first, begin), (last, end) = finite[0], finite[-1]
-        yield "loss", f"{end:.4g}", f"at step {count(last)}; {begin:.4g} at step {count(first)}"
+        before = f"; {begin:.4g} at step {count(first)}" if first != last else ""
+        yield "loss", f"{end:.4g}", f"at {_loss_step(measurement)} {count(last)}{before}"
+
+
+def _loss_step(measurement: Measurement) -> str:
+    """What losses are counted by: where a step has several optimizer steps, it says so."""
+    each = sum(optimizer.per_step for optimizer in measurement.optimizers)
+    return "optimizer step" if each > 1 else "step"
 
 
 def _memory(measurement: Measurement) -> Iterator[Row]:

@@ -30,6 +30,10 @@ _UNSTEADY = (
     "Step times still drift or swing: the mean is of what there is. Probe longer (--for 10m), "
     "or trust the range first."
 )
+_UNSTEADY_TO_THE_END = (
+    "It ended before its step times were steady: the mean is of what there is. Give it more work, "
+    "or trust the range first."
+)
 HELD_BY = {
     "gpu": "the GPU itself",
     "input": "the input (steps wait for data)",
@@ -154,7 +158,7 @@ def why_incomplete(measurement: Measurement) -> list[str]:
     if measurement.ending in ("failed", "killed"):
         said.append(f"The figures are of what ran until then: {ended(measurement)}.")
     if not step.is_steady:
-        said.append(_UNSTEADY)
+        said.append(_UNSTEADY_TO_THE_END if measurement.ending == "finished" else _UNSTEADY)
     unseen = list(_unseen(measurement))
     if unseen:
         why = " The notes say why." if measurement.notes else ""
@@ -185,8 +189,8 @@ def _why_no_step_time(measurement: Measurement) -> str:
         return f"The command was killed {first}.{memory * (measurement.status in _SIGKILL)}"
     if measurement.ending == "finished" and not measurement.steps_seen:
         return (
-            "The command ended without a step of a torch optimizer. Put the command that trains "
-            "behind the --; what it starts is watched as well."
+            "It ended without a step of a torch optimizer. Probe what trains: behind the -- the "
+            "command that does (what it starts is watched as well), in a block the loop itself."
         )
     if measurement.ending == "finished":
         return "The command ended after so few steps: give it more work, and probe again."
@@ -205,7 +209,11 @@ def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
     if whole is None:
         return []
     if steps is None:
-        return [f"Every {count(_ROUND_STEPS)} steps: {_every(measurement)}."]
+        every = f"Every {count(_ROUND_STEPS)} steps: {_every(measurement)}"
+        if measurement.ending != "finished":
+            return [f"{every}; how many there are was not seen."]
+        # How many it made in all is not known: steps are counted until the timing ends.
+        return [f"It ran to its end in {clock(measurement.elapsed_s)}. {every}."]
     price = measurement.price_usd_per_hour
     cost = "" if whole.usd is None else f", {_ranged(usd(whole.usd.likely), usd_range(whole.usd))}"
     at = "" if price is None else f" at {usd(price)} an hour"
@@ -221,7 +229,7 @@ def _every(measurement: Measurement) -> str:
     time_s = _ROUND_STEPS * step.mean_s
     price = measurement.price_usd_per_hour
     cost = "" if price is None else f", {usd(price * time_s / 3600)}"
-    return f"{duration(time_s)}{cost}, pauses apart; how many there are was not seen"
+    return f"{duration(time_s)}{cost}, pauses apart"
 
 
 def _ranged(likely: str, between: str) -> str:
@@ -245,7 +253,10 @@ def cost(measurement: Measurement) -> list[str]:
 
 
 def _length_words(measurement: Measurement) -> str:
-    return "" if measurement.total_steps else ' --length "90 epochs"'
+    """The option that `outlay plan` needs where the script did not say how long it goes on."""
+    if measurement.total_steps:
+        return ""
+    return ' --length "90 epochs"' if measurement.steps_per_epoch else ' --length "100000 steps"'
 
 
 def next_step(
@@ -256,6 +267,12 @@ def next_step(
         return None
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
     kept = "" if saved_as else f"Keep it with {saved_by}. "
+    if measurement.profile is None:  # predict and plan would have nothing to carry
+        return (
+            f"{kept}It has no operations of a step to carry to other GPUs: probe a longer run, or "
+            f"trace the step: outlay predict train.py:training_step --measured {name} "
+            '--gpu "RTX 4090".'
+        )
     return (
         f'{kept}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; price it '
         f"everywhere: outlay plan {name}{_length_words(measurement)}."
