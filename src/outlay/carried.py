@@ -81,7 +81,17 @@ def text_of_workload(
     if measurement.samples_per_step is not None:
         samples = measurement.samples_per_step * max(measurement.world_size, 1)
         lines.append(f"global_batch_size = {max(round(samples), 1)}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_evaluation(measurement)]) + "\n"
+
+
+def _evaluation(measurement: Measurement) -> list[str]:
+    """Evaluations as often and as long as the probe saw them."""
+    seen = [pause for pause in measurement.pauses if pause.kind == "evaluation" and pause.times]
+    if not seen:
+        return []
+    every = max(round(measurement.steps_seen / seen[0].times), 1)
+    each_s = seen[0].total_s / seen[0].times
+    return ["[evaluation]", f'every = "{every} steps"', f'time = "{each_s:.3f}s"']
 
 
 def as_measured(step: Step) -> Step:

@@ -8,11 +8,13 @@ import pytest
 from click.testing import CliRunner
 from tests.measured import a_measurement
 
+from outlay.carried import text_of_workload
 from outlay.cli.main import cli
 from outlay.errors import InputError
-from outlay.measurement import Finding
+from outlay.measurement import Finding, Pause
 from outlay.measurement_file import write_measurement
 from outlay.trace.bundled import find_profile
+from outlay.workload_file import parse_workload
 
 
 @pytest.fixture
@@ -93,3 +95,16 @@ def test_what_is_no_measurement_is_no_workload_file_either(tmp_path, text, words
         file.write_text(text)
     with pytest.raises(InputError, match=words):
         CliRunner().invoke(cli, ["plan", str(file), *length], catch_exceptions=False)
+
+
+def test_evaluations_go_on_as_they_were_seen(tmp_path):
+    # 4 evaluations of 3 s in 400 steps: one each 100 steps, 100 of them in 10,000.
+    pause = Pause(kind="evaluation", times=4, total_s=12.0)
+    seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=(pause,))
+    write_measurement(seen, tmp_path / "probe.json")
+    text = text_of_workload(tmp_path / "probe.json", total_steps=10_000)
+    assert text is not None
+    workload = parse_workload(text)
+    assert workload.evaluation is not None
+    assert workload.evaluation.every.steps == 100
+    assert workload.evaluation.time_s == 3

@@ -123,8 +123,8 @@ def searched(
 ) -> BatchSearch:
     """A search whose trials are made up."""
 
-    def run(_: object, command: tuple[str, ...], *rest: object) -> tuple[Measurement, bytes]:
-        return run_at(int(command[-1])), b""
+    def run(_: object, command: tuple[str, ...], *rest: object) -> tuple[Measurement, list, bytes]:
+        return run_at(int(command[-1])), [], b""
 
     monkeypatch.setattr(find_batch_module, "_run", run)
     asking = Asking(command=("train", "{batch}"), limits=Limits(**limits))
@@ -140,6 +140,7 @@ def test_a_search_that_the_user_stops_ran_out_of_no_memory(monkeypatch: pytest.M
     found = searched(monkeypatch, lambda size: at(size, **(stopped if size == 32 else {})))
     assert (found.largest, found.fails_at, found.recommended) == (16, None, 16)
     assert "Batch 32 was not tried to its end: you stopped it" in found.notes
+    assert found.is_interrupted
 
 
 def test_all_is_recommended_where_nothing_ran_out(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlay.cli.options import length_of, length_option, memory_cap_option, tell
-from outlay.errors import InputError, OutlayError
+from outlay.errors import InputError, NotKnown, OutlayError
 
 if TYPE_CHECKING:
     from outlay.measurement import Measurement
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--steps", type=click.IntRange(1), help="Training steps to run, warm-up included.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    help="Training steps to time, warm-up included; a few more are profiled and recorded.",
+)
 @click.option("--for", "duration", metavar="TIME", help="How long to train: 5m, 90s, 1h.")
 @click.option(
     "--until",
@@ -231,6 +235,8 @@ def _find(
 
 def _status_of(search: BatchSearch) -> int:
     """0 with an answer, 3 where not one sample fits, 1 where the command fails by itself."""
+    if search.is_interrupted:
+        return 130
     if search.largest is not None:
         return 0
     return 1 if any(trial.outcome == "failed" for trial in search.trials) else 3
@@ -245,6 +251,9 @@ def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Know
     known = Known(largest=largest or LARGEST)
     if target is None:
         return known
+    from outlay.trace.target import parse_target
+
+    parse_target(target)  # a typo is told before anything runs
     driver = open_driver()
     if isinstance(driver, NoDriver):
         tell(f"The trace is not used: {driver}")
@@ -259,7 +268,11 @@ def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Know
     from outlay.units import MIB
 
     tell(f"Tracing {target} ...")
-    gpu = find_gpu(driver.devices[0].name).gpu
+    try:
+        gpu = find_gpu(driver.devices[0].name).gpu
+    except NotKnown as error:
+        tell(f"The trace is not used: {error.what}")
+        return known
     cap_bytes = None if cap_mib is None else float(cap_mib * MIB)
     room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).room
     predicted = largest_batch(profile_of(target), room, calibration())

@@ -45,6 +45,8 @@ class BatchSearch:
     """The smallest that ran out of memory; None where none did."""
     limit_bytes: float | None = None
     """What the allocator could take."""
+    is_interrupted: bool = False
+    """Whether the user ended it before it had an answer."""
     notes: tuple[str, ...] = ()
 
     @property

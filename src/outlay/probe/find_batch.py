@@ -110,6 +110,7 @@ def find_batch(
     trials: list[Trial] = []
     best: Measurement | None = None
     notes: list[str] = []
+    interrupted = False
     played: dict[int, Events] = {}
     seen: dict[int, int | None] = {}
     while (size := next_size(trials, known, first)) is not None:
@@ -127,6 +128,7 @@ def find_batch(
         known = replace(known, simulated=simulated_largest(played, known.limit_bytes))
         if trial.outcome == "failed":
             notes.append(f"Batch {size} {_failed_words(measurement)}: {trial.why}")
+            interrupted = measurement.ending == "interrupted"
             break
         seen[size] = measurement.batch_size if trial.outcome == "fits" else None
         alike = _alike(seen, size)
@@ -137,7 +139,7 @@ def find_batch(
         if trial.outcome == "fits" and (best is None or size > bracket(trials[:-1])[0]):
             best = measurement
         notes += _oddities(size, trial, measurement)
-    return _search(trials, known, notes), best
+    return replace(_search(trials, known, notes), is_interrupted=interrupted), best
 
 
 def _left_usd(limits: Limits, trials: Sequence[Trial]) -> float | None:
