@@ -250,7 +250,7 @@ def batches_schema(schema: int) -> Schema:
         margin_fraction=number("Of the limit, kept free at that size."),
         fails_at=maybe("The smallest batch that ran out of memory.", COUNT),
         limit_bytes=maybe("What the allocator could take, in bytes."),
-        is_interrupted=told({"type": "boolean"}, "Whether the user ended it before its answer."),
+        is_interrupted=told(FLAG, "Whether the user ended it before its answer."),
         notes=told(TEXTS, "What to know."),
         knee=maybe("The smallest batch with 95 % or more of the best samples/s.", COUNT),
         elapsed_s=number("All trials together, in seconds."),
