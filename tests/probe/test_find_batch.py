@@ -128,7 +128,7 @@ def searched(
 
     monkeypatch.setattr(find_batch_module, "_run", run)
     asking = Asking(command=("train", "{batch}"), limits=Limits(**limits))
-    return find_batch(asking, "batch", known=Known(largest=64))[0]
+    return find_batch(asking, "batch", known=Known(largest=64))
 
 
 def at(size: int, **changes: object) -> Measurement:

@@ -223,7 +223,7 @@ def _find(
     from outlay.report.console import Page
 
     known = _known(target, largest, asking.memory_cap_mib)
-    search, _ = find_batch(asking, argument, known=known, show=_live, tell=tell)
+    search = find_batch(asking, argument, known=known, show=_live, tell=tell)
     if json_path is not None:
         from outlay.files import write_whole
         from outlay.report.json import dumps

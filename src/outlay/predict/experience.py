@@ -100,9 +100,6 @@ class Correction:
     notes: tuple[str, ...] = ()
 
 
-UNCORRECTED = Correction()
-
-
 def gpu_error(gpu: Gpu, own: OwnCalibration, calibration: Calibration) -> float:
     """Relative error of a GPU's own figures: rates under load, bandwidth, its library."""
     learned = own.of(gpu)

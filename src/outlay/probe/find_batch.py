@@ -99,21 +99,18 @@ def find_batch(
     argument: str,
     *,
     known: Known,
-    start: int | None = None,
     show: Show | None = None,
     tell: Tell = lambda _: None,
-) -> tuple[BatchSearch, Measurement | None]:
-    """The search, and the measurement of its largest trial that fits."""
+) -> BatchSearch:
+    """Trials until the largest batch is known well enough, or something ends them."""
     slot = Slot(command=asking.command, argument=argument)
     slot.check()
-    first = start or slot.present or START
     trials: list[Trial] = []
-    best: Measurement | None = None
     notes: list[str] = []
     interrupted = False
     played: dict[int, Events] = {}
     seen: dict[int, int | None] = {}
-    while (size := next_size(trials, known, first)) is not None:
+    while (size := next_size(trials, known, slot.present or START)) is not None:
         left_usd = _left_usd(asking.limits, trials)
         if left_usd is not None and left_usd <= 0:
             notes.append("The money for this search is spent: a larger batch may fit.")
@@ -136,10 +133,8 @@ def find_batch(
             trials = [_ignored(one, seen) if one.batch_size in alike else one for one in trials]
             notes.append(_ignored_words(alike, seen))
             break
-        if trial.outcome == "fits" and (best is None or size > bracket(trials[:-1])[0]):
-            best = measurement
         notes += _oddities(size, trial, measurement)
-    return replace(_search(trials, known, notes), is_interrupted=interrupted), best
+    return replace(_search(trials, known, notes), is_interrupted=interrupted)
 
 
 def _left_usd(limits: Limits, trials: Sequence[Trial]) -> float | None:

@@ -27,6 +27,10 @@ _CLOSE = 0.985
 """Of what a good line predicts: the allocator loses a little to pieces too small to use."""
 _FAR = 4
 """A line is not trusted beyond so many times its last point."""
+_TRACED = 0.9
+"""Of what a trace predicted and did not fit: it is seldom further off."""
+_NEAR = 0.8
+"""Of a guess: trials from there on are near the limit."""
 _LESS = 0.94
 """Of a size that failed, where nothing tells how much the allocator wasted."""
 _APART = 1.25
@@ -80,7 +84,7 @@ def _tolerance(size: int) -> int:
 
 def _first_that_fits(high: int, known: Known) -> int:
     """After a first trial that failed: nearly the same where a trace was close, else far below."""
-    return max(int(high * 0.9) if known.predicted else high // 4, 1)
+    return max(int(high * _TRACED) if known.predicted else high // 4, 1)
 
 
 def _blindly(low: int, high: int, known: Known) -> int:
@@ -115,7 +119,7 @@ def _surely(trials: Sequence[Trial], low: int, high: int, known: Known) -> int:
 
 def _surprises(trials: Sequence[Trial], near: int) -> int:
     """How often a size beyond the guess fitted, too, but for the first: steps double with each."""
-    return max(sum(t.outcome == "fits" and t.batch_size >= 0.8 * near for t in trials) - 2, 0)
+    return max(sum(t.outcome == "fits" and t.batch_size >= _NEAR * near for t in trials) - 2, 0)
 
 
 def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:

@@ -119,6 +119,8 @@ class _Probe:
         self._offered = (False, False)
         """Whether figures for trackers were written, and whether with a profile."""
         self._signals: list[int] = []
+        self._interrupted: int | None = None
+        """The signal that was sent to us, if one was."""
         self._leaving_s: float | None = None
         self._escalated = 0
         self._last_steps: list[int] = []
@@ -195,8 +197,6 @@ class _Probe:
             self._leaving_s = time.perf_counter()
             self._interrupted = number
             command.signal(signal.SIGKILL if again else number)
-
-    _interrupted: int | None = None
 
     def _look(self, command: Command) -> None:
         """Take in what the processes told, and work out the steps."""
