@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 DATA = HERE.parent / "reference" / "data"
-LONGEST_S = 300
+LONGEST_S = 500
 PYTHON = (sys.executable,)
 COMMANDS = {
     "plain": (*PYTHON, "plain.py"),

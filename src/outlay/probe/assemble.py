@@ -258,7 +258,8 @@ def of_a_step(told: Sequence[Told], seen: StepsSeen, name: str) -> float | None:
     """A time in the profile for each training step, of the rank that has most of it."""
     each = sum(seen.per_step) or 1.0
     found = [one.facts["kernels"] for one in told if "kernels" in one.facts]
-    return _most(one[name] / max(one["optimizer_steps"], 1) * each for one in found)
+    whole = [one for one in found if one["optimizer_steps"] >= round(seen.pattern * each)]
+    return _most(one[name] / one["optimizer_steps"] * each for one in whole)
 
 
 # Words

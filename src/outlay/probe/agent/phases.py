@@ -26,6 +26,7 @@ class Phases:
         self._watch = watch
         self._profiler: Any = None
         self._profiled_from = 0
+        self._profiled_until = 0
         self._recorder: Any = None
         self._skipped_before = 0
         self._done: set[str] = set()
@@ -48,6 +49,18 @@ class Phases:
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         self._watch.channel.tell_values("failed", {"phase": phase, "why": why})
 
+    def pause_begins(self, step: int) -> None:
+        """Keep out an evaluation or a checkpoint, whose kernels and operations are no step's.
+
+        A profile ends here; one that has no whole step yet begins anew after the next.
+        """
+        if self._watch.recorder is not None:
+            self._watch.recorder.pause_begins()
+        try:
+            self._cut_profile(step)
+        except Exception as error:
+            self._failed("profile", error)
+
     def abandon(self) -> None:
         """End what is going on; what it has seen is lost."""
         for part in (self._profiler, self._watch.recorder):
@@ -65,12 +78,24 @@ class Phases:
         if "profile" in self._done or not asked.profile_from or step < asked.profile_from:
             return
         if self._profiler is None:
-            if step < asked.profile_until:
+            length = asked.profile_until - asked.profile_from
+            self._profiled_until = min(step + length, max(asked.profile_until, asked.record_from))
+            if step < self._profiled_until:
                 self._start_profiler(step)
             return
-        if step >= asked.profile_until:
+        if step >= self._profiled_until:
             self._done.add("profile")
             self._stop_profiler(step)
+
+    def _cut_profile(self, step: int) -> None:
+        if self._profiler is None:
+            return
+        if step > self._profiled_from:
+            self._done.add("profile")
+            self._stop_profiler(step)
+        else:
+            profiler, self._profiler = self._profiler, None
+            profiler.stop()
 
     def _start_profiler(self, step: int) -> None:
         torch = self._watch.torch

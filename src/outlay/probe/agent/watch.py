@@ -30,6 +30,9 @@ _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
 _CPU_S = 0.005
 """CPU time is asked for once in so long: the kernel adds it up over all threads."""
+_SELDOM = 8
+"""Evaluations and checkpoints after more than one in so many steps are part of the training: a
+generator in evaluation mode while its critic learns."""
 _BATCH_LOOKED_FOR = 4
 """Steps in which modules are asked for the batch size, where no DataLoader tells it."""
 _HELD_AT = 3
@@ -62,6 +65,7 @@ class Watch:
         self._cpu_s = 0.0
         self._cpu_read_s = 0.0
         self._looked_s = 0.0
+        self._pauses = 0
         self._loss: Any = None
         self._wants_loss = True
         self.patches = Patches()
@@ -111,7 +115,7 @@ class Watch:
         self._pid = os.getpid()
         self.channel.forked()
         self.since.clear()
-        self.steps = 0
+        self.steps = self._pauses = 0
         self.optimizers.clear()
         self._running.clear()
         if self._batch_hook is not None:
@@ -164,10 +168,18 @@ class Watch:
 
     def _counted_eval(self, original: Any, module: Any) -> Any:
         if module.training:
+            self._pause_begins()
             self.since.evaluated = True
         return original(module)
 
+    def _pause_begins(self) -> None:
+        """Keep an evaluation or a checkpoint out of what is profiled and recorded."""
+        is_here = self._phases is not None and self.thread == threading.get_ident()
+        if is_here and not self.is_off and self._pauses * _SELDOM <= self.steps:
+            self._phases.pause_begins(self.steps)
+
     def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._pause_begins()
         before_s = time.perf_counter()
         saved_s = self.since.saved_s
         try:
@@ -213,6 +225,7 @@ class Watch:
         if number is None:
             number = self._meet(optimizer)
         self.since.new_epoch = begins_epoch(self)
+        self._pauses += self.since.evaluated or self.since.saves > 0
         cpu_s = self._used_cpu_s(now_s)
         self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
         self.device.mark(self.steps)

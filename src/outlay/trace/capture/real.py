@@ -53,6 +53,8 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.paused = 0
         """How many reasons there are to note nothing just now: a loader makes a batch."""
         self._device = device
+        self._is_pause = False
+        """Whether there was an evaluation or a checkpoint since the last update."""
         self._teller = PhaseTeller()
         self._ops: Counter[Op] = Counter()
         self._unknown: Counter[str] = Counter()
@@ -106,7 +108,8 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         phase = self._teller.phase(func)
         out = func(*args, **kwargs)
         is_operation = func.namespace not in _NO_OPERATIONS and not isinstance(out, bool)
-        if is_operation and not self.paused and self._ran_here(out, args):
+        is_noted = not self.paused and not self._is_in_pause()
+        if is_operation and is_noted and self._ran_here(out, args):
             name = str(func.overloadpacket)
             op, is_known = op_of(func, phase, args, kwargs, out, _ALIKE.get(name, name))
             self._ops[op] += 1
@@ -121,11 +124,22 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
             for one in tree_iter((out, args))
         )
 
+    def _is_in_pause(self) -> bool:
+        """Whether what runs now is no training: without gradients, between two steps."""
+        if not self._is_pause or self._teller.in_optimizer or torch.is_grad_enabled():
+            return False
+        in_backward = torch._C._current_graph_task_id() != -1
+        return not in_backward
+
     def _see_input(self, inputs: tuple[object, ...]) -> None:
         """The rows of the first tensor that a module is given: mostly the samples of a pass."""
-        first = inputs[0] if inputs else None
+        first = inputs[0] if inputs and not self._is_in_pause() else None
         if self._rows is None and isinstance(first, Tensor) and first.dim():
             self._rows = int(first.shape[0])
+
+    def pause_begins(self) -> None:
+        """Say that an evaluation or a checkpoint comes before the next update."""
+        self._is_pause = True
 
     def before_update(self, optimizer: Optimizer) -> None:
         """Say that an optimizer begins its step."""
@@ -135,5 +149,6 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def after_update(self) -> None:
         """Say that it has ended."""
+        self._is_pause = False
         self._teller.in_optimizer = False
         self._teller.start_step()
