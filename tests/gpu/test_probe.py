@@ -50,8 +50,11 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def probed(out: Path, command: tuple[object, ...], *options: object) -> Measurement:
-    done = run(*PYTHON, "-m", "outlay", "probe", "--json", out, *options, "--", *command)
+def probed(
+    out: Path, command: tuple[object, ...], *options: object, **environment: str
+) -> Measurement:
+    probe = (*PYTHON, "-m", "outlay", "probe", "--json", out, *options)
+    done = run(*probe, "--", *command, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return read_measurement(out)
 
@@ -78,9 +81,19 @@ def test_step_time_is_that_of_a_measurement_by_hand(name: str, tmp_path: Path) -
     ("script", "holder"), [("starved.py", "input"), ("tiny.py", "host"), ("plain.py", "gpu")]
 )
 def test_what_holds_a_script_back(script: str, holder: str, tmp_path: Path) -> None:
-    seen = probed(tmp_path / "probe.json", (*PYTHON, script), "--for", "10s")
+    """And its step time is what the script itself sees meanwhile, whatever holds it back."""
+    hand = tmp_path / "hand.json"
+    options = ("--for", "12s")
+    seen = probed(tmp_path / "probe.json", (*PYTHON, script), *options, HAND=str(hand), ALONG="1")
     assert seen.finding is not None
     assert seen.finding.holder == holder
+    assert seen.step is not None
+    step_s = json.loads(hand.read_bytes())["step_s"]
+    sys.stderr.write(
+        f"\n{script}: itself {step_s * 1e3:.3f} ms, probed {seen.step.mean_s * 1e3:.3f}"
+    )
+    sys.stderr.write(f" ± {seen.step.precision:.1%}, ratio {seen.step.mean_s / step_s:.4f}\n")
+    assert seen.step.mean_s == pytest.approx(step_s, rel=PRECISION)
 
 
 def caps() -> list[tuple[str, int, int]]:

@@ -11,15 +11,23 @@ import pytest
 from tests.conftest import ROOT
 
 from outlay.probe.batches import Trial
-from outlay.probe.hunt import MOST_TRIALS, Known, bracket, memory_line, next_size
+from outlay.probe.hunt import (
+    MOST_TRIALS,
+    MOST_TRIALS_FAR,
+    Known,
+    bracket,
+    memory_line,
+    next_size,
+)
 from outlay.units import MIB
 
 TRIALS = ROOT / "tests" / "reference" / "data" / "h200_trials_2026-11-15.csv"
 """Largest batches under a cap, found by bisection with `torch.cuda.set_per_process_memory_fraction`
 in fresh processes, and what trials of the same steps took (`outlay probe --find-batch`); one NVIDIA
-H200, torch 2.11, driver 580.159. Reserved memory is read off a table to a tenth of a GiB."""
+H200, torch 2.11, driver 580.159."""
 
-Take = Callable[[int], tuple[float, float]]
+Take = Callable[[int], float]
+"""What tensors take at a batch size."""
 
 
 def hunted(
@@ -29,13 +37,11 @@ def hunted(
     trials: list[Trial] = []
     while (size := next_size(trials, known, start)) is not None:
         fits = size <= largest
-        allocated, reserved = take(size)
         trials.append(
             Trial(
                 batch_size=size,
                 outcome="fits" if fits else "out of memory",
-                peak_allocated_bytes=allocated if fits else None,
-                peak_reserved_bytes=reserved if fits else None,
+                peak_allocated_bytes=take(size) if fits else None,
             )
         )
     return trials, bracket(trials)
@@ -53,11 +59,10 @@ def rows() -> list[tuple[str, list[dict[str, str]]]]:
 @pytest.mark.parametrize(("name", "group"), rows(), ids=[name for name, _ in rows()])
 def test_on_what_an_h200_took(name: str, group: list[dict[str, str]]) -> None:
     sizes = [int(row["batch_size"]) for row in group]
-    curves = [[float(row[key]) * MIB for row in group] for key in ("allocated_mib", "reserved_mib")]
+    curve = [float(row["allocated_mib"]) * MIB for row in group]
 
-    def take(size: int) -> tuple[float, float]:
-        allocated, reserved = (float(np.interp(size, sizes, curve)) for curve in curves)
-        return allocated, reserved
+    def take(size: int) -> float:
+        return float(np.interp(size, sizes, curve))
 
     largest = int(group[0]["max_batch"])
     known = Known(limit_bytes=float(group[0]["cap_mib"]) * MIB, fixed_bytes=None)
@@ -69,8 +74,8 @@ def test_on_what_an_h200_took(name: str, group: list[dict[str, str]]) -> None:
 def test_a_straight_line_is_found_in_four_trials() -> None:
     # 2 GB and 10 MB for each sample under 10 GB: (10 - 2) / 0.01 = 800 fit. The first trial, which
     # knows the fixed part, reaches for 0.6 of 0.985 of the limit; the second line is exact.
-    def take(size: int) -> tuple[float, float]:
-        return 2e9 + 10e6 * size, 2e9 + 10e6 * size
+    def take(size: int) -> float:
+        return 2e9 + 10e6 * size
 
     trials, (low, high) = hunted(800, take, Known(limit_bytes=10e9, fixed_bytes=2e9))
     assert [trial.batch_size for trial in trials][:3] == [8, 471, 785]
@@ -79,9 +84,22 @@ def test_a_straight_line_is_found_in_four_trials() -> None:
     assert len(trials) <= 5
 
 
+@pytest.mark.parametrize("fixed", [0.02, 0.3])
+@pytest.mark.parametrize("sample", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("waste", [0.0, 0.01, 0.02, 0.04, 0.08, 0.12])
+def test_an_allocator_that_wastes_memory(waste: float, sample: float, fixed: float) -> None:
+    """What it cannot use shows only where it fails; a search that creeps down would end far off."""
+    largest = int((1 - waste - fixed) / sample)
+    known = Known(limit_bytes=1.0, fixed_bytes=fixed)
+    trials, (low, _) = hunted(largest, lambda size: fixed + sample * size, known)
+    enough = 0.02 if waste <= 0.02 else 0.06
+    assert largest - low <= max(enough * largest, 1)
+    assert len(trials) <= (MOST_TRIALS if waste <= 0.04 else MOST_TRIALS_FAR)
+
+
 def test_a_traced_prediction_is_tried_first() -> None:
-    def take(size: int) -> tuple[float, float]:
-        return 2e9 + 10e6 * size, 2e9 + 10e6 * size
+    def take(size: int) -> float:
+        return 2e9 + 10e6 * size
 
     known = Known(limit_bytes=10e9, fixed_bytes=2e9, predicted=792)
     trials, (low, high) = hunted(800, take, known)
@@ -91,20 +109,20 @@ def test_a_traced_prediction_is_tried_first() -> None:
 
 
 def test_without_any_memory_to_see_sizes_are_doubled_then_halved() -> None:
-    trials, (low, high) = hunted(100, lambda _: (0.0, 0.0), Known())
+    trials, (low, high) = hunted(100, lambda _: 0.0, Known())
     assert [trial.batch_size for trial in trials][:5] == [8, 16, 32, 64, 128]
     assert low <= 100 < high
     assert high - low <= 2
 
 
 def test_one_sample_that_does_not_fit_ends_it() -> None:
-    trials, (low, high) = hunted(0, lambda _: (0.0, 0.0), Known(limit_bytes=1e9), start=1)
+    trials, (low, high) = hunted(0, lambda _: 0.0, Known(limit_bytes=1e9), start=1)
     assert [trial.batch_size for trial in trials] == [1]
     assert (low, high) == (0, 1)
 
 
 def test_a_largest_batch_is_not_passed() -> None:
-    trials, (low, high) = hunted(10**6, lambda size: (1e6 * size, 1e6 * size), Known(largest=64))
+    trials, (low, high) = hunted(10**6, lambda size: 1e6 * size, Known(largest=64))
     assert max(trial.batch_size for trial in trials) == 64
     assert (low, high) == (64, 0)
 

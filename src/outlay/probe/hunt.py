@@ -3,9 +3,9 @@
 Memory grows along a line in the batch size, nearly. The first trial and what parameters, gradients
 and optimizer states take give one, two trials that fit a better one. Where the line meets the
 limit is tried; if it fits, a size just beyond the wanted accuracy. If it fails, the allocator
-could not use all it had, and the line of what it reserved says how much that may be: the truth
-lies between the two. Where the allocations of two trials were recorded, a model of the allocator
-says instead where it fails (`played`).
+could not use all it had: a little less is tried, then more so, then what lies between. Where the
+allocations of two trials were recorded, a model of the allocator says instead where it fails
+(`played`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from outlay.probe.batches import Trial
 ACCURACY = 0.02
 """How far below the true largest batch the answer may be; or one sample."""
 MOST_TRIALS = 6
+MOST_TRIALS_FAR = 8
+"""Where a size that fits and one that fails are still further apart than `_FAR_APART`."""
 MOST_TRIALS_BLIND = 16
 """Where nothing tells how much memory a trial took."""
+_FAR_APART = 1.1
 LARGEST = 1_048_576
 _FIRST_REACH = 0.6
 """Of what a line that is not to be trusted predicts: far enough for a better one, and it fits."""
@@ -31,8 +34,10 @@ _TRACED = 0.9
 """Of what a trace predicted and did not fit: it is seldom further off."""
 _NEAR = 0.8
 """Of a guess: trials from there on are near the limit."""
-_LESS = 0.94
-"""Of a size that failed, where nothing tells how much the allocator wasted."""
+_DROP = 0.05
+_DROP_GROWS = 1.5
+"""Of a size that failed and should not have: how far below it the next one lies, and how much
+further after each that fails as well."""
 _APART = 1.25
 """Two trials make a line if the larger is so many times the smaller."""
 
@@ -59,7 +64,7 @@ def next_size(trials: Sequence[Trial], known: Known, start: int) -> int | None:
         return min(known.predicted or start, known.largest)
     low, high = bracket(trials)
     blind = known.limit_bytes is None or not any(t.peak_allocated_bytes for t in trials)
-    if len(trials) >= (MOST_TRIALS_BLIND if blind else MOST_TRIALS):
+    if len(trials) >= _most_trials(low, high, is_blind=blind):
         return None
     if low == 0:
         return None if high <= 1 else _first_that_fits(high, known)
@@ -68,6 +73,12 @@ def next_size(trials: Sequence[Trial], known: Known, start: int) -> int | None:
     if blind:
         return _blindly(low, high, known)
     return _along_the_line(trials, low, high, known)
+
+
+def _most_trials(low: int, high: int, *, is_blind: bool) -> int:
+    if is_blind:
+        return MOST_TRIALS_BLIND
+    return MOST_TRIALS_FAR if high > _FAR_APART * low + 1 else MOST_TRIALS
 
 
 def bracket(trials: Sequence[Trial]) -> tuple[int, int]:
@@ -101,20 +112,18 @@ def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) 
         # Beyond the guess by no more than the accuracy: if that fails, this is the answer.
         beyond = low + (_tolerance(low) << _surprises(trials, near=guess))
         return min(max(guess, beyond), known.largest)
-    if guess >= high:
-        guess = (_surely(trials, low, high, known) + high) // 2
+    if guess > high - 2 * _tolerance(high):
+        guess = _below(trials, low, high)
     # No nearer to what is known than the accuracy: that would tell next to nothing.
     near, far = low + _tolerance(low), high - _tolerance(high)
     return min(max(guess, near), far) if near <= far else (low + high) // 2
 
 
-def _surely(trials: Sequence[Trial], low: int, high: int, known: Known) -> int:
-    """A size that fits even if the allocator goes on as wastefully as it did with room to spare."""
-    line = memory_line(_points(trials, "peak_reserved_bytes"), known.fixed_bytes)
-    if line is None or known.limit_bytes is None:
-        return max(int(high * _LESS), low)
-    start_bytes, slope_bytes, _ = line
-    return max(int((known.limit_bytes - start_bytes) / slope_bytes), low)
+def _below(trials: Sequence[Trial], low: int, high: int) -> int:
+    """Below a size that should have fitted: the allocator wastes what a line does not tell."""
+    failed = sum(trial.outcome != "fits" for trial in trials)
+    drop = _DROP * _DROP_GROWS ** (failed - 1)
+    return max((low + high) // 2, int(high * (1 - drop)))
 
 
 def _surprises(trials: Sequence[Trial], near: int) -> int:
@@ -159,13 +168,9 @@ def memory_line(
 
 def allocated(trials: Sequence[Trial]) -> list[Point]:
     """What tensors took at most in the trials that fit, by size."""
-    return _points(trials, "peak_allocated_bytes")
-
-
-def _points(trials: Sequence[Trial], name: str) -> list[Point]:
     taken = {
-        trial.batch_size: float(getattr(trial, name))
+        trial.batch_size: trial.peak_allocated_bytes
         for trial in trials
-        if trial.outcome == "fits" and getattr(trial, name)
+        if trial.outcome == "fits" and trial.peak_allocated_bytes
     }
     return sorted(taken.items())

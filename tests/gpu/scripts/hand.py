@@ -1,4 +1,8 @@
-"""A step timed by hand: warm up, synchronize, run many steps, synchronize; three series, median."""
+"""A step timed by hand: warm up, synchronize, run many steps, synchronize; three series, median.
+
+Where ALONG is set, series go on as long as the script does, and the mean of all is kept: what the
+script itself sees while it is probed.
+"""
 
 import json
 import os
@@ -14,7 +18,7 @@ class Hand:
     """Call `step` after each training step; where HAND names a file, it is written and we leave."""
 
     def __init__(self, warm_up=20, series_s=2.0, series=3):
-        self.path = os.environ.get("HAND")
+        self.path, self.along = os.environ.get("HAND"), "ALONG" in os.environ
         self.warm_up, self.series_s, self.series = warm_up, series_s, series
         self.steps, self.first, self.started_s = 0, 0, 0.0
         self.times_s = []
@@ -29,16 +33,18 @@ class Hand:
         elif self.first and counted >= 8 and time.perf_counter() - self.started_s > self.series_s:
             torch.cuda.synchronize()
             self.times_s.append((time.perf_counter() - self.started_s) / counted)
-            if len(self.times_s) == self.series:
-                self._leave()
+            if self.along:
+                self._write(statistics.mean(self.times_s))
+            elif len(self.times_s) == self.series:
+                self._write(statistics.median(self.times_s))
+                sys.stdout.flush()
+                os._exit(0)
             self._begin()
 
     def _begin(self):
         torch.cuda.synchronize()
         self.first, self.started_s = self.steps, time.perf_counter()
 
-    def _leave(self):
-        found = {"step_s": statistics.median(self.times_s), "series_s": self.times_s}
+    def _write(self, step_s):
+        found = {"step_s": step_s, "series_s": self.times_s}
         Path(self.path).write_text(json.dumps(found))
-        sys.stdout.flush()
-        os._exit(0)

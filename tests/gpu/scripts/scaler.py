@@ -11,8 +11,8 @@ from hand import Hand
 model = torchvision.models.segmentation.fcn_resnet50(weights_backbone=None).cuda()
 optimizer = torch.optim.Adam(model.parameters(), 1e-4)
 scaler = torch.amp.GradScaler("cuda")
-images = torch.randn(32, 3, 256, 256, device="cuda")
-labels = torch.randint(21, (32, 256, 256), device="cuda")
+images = torch.randn(32, 3, 512, 512, device="cuda")
+labels = torch.randint(21, (32, 512, 512), device="cuda")
 folder = Path(tempfile.mkdtemp())
 hand = Hand()
 steps = 0

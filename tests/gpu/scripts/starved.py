@@ -4,6 +4,7 @@ import time
 
 import torch
 import torchvision
+from hand import Hand
 
 
 class Slow(torch.utils.data.Dataset):
@@ -17,8 +18,10 @@ class Slow(torch.utils.data.Dataset):
 
 model = torchvision.models.resnet50().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+hand = Hand(warm_up=5)
 for images, labels in torch.utils.data.DataLoader(Slow(), batch_size=32, num_workers=1):
     loss = torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+    hand.step()
