@@ -214,13 +214,36 @@ def test_a_gpu_that_is_known_less_says_less_of_one_that_is_known_better():
 
 def test_what_is_put_down_to_the_measured_gpu_is_at_most_its_own_error():
     calibration = a_calibration(error_on_Hopper=0.1, error_on_Ada=0.1)
-    # 0.1 each beside 0.3 of all: 10 times as long is another step than was traced
-    found = corrected(a_seen(0.8, holder="gpu"), calibration=calibration)
-    assert found.device == pytest.approx(10 * math.exp(-0.1))
+    # 0.1 each beside 0.3 of all: a tenth of the time is another step than was traced
+    found = corrected(a_seen(0.008, holder="gpu"), calibration=calibration)
+    assert found.device == pytest.approx(0.1 * math.exp(0.1))
     # each 0.3^2 + 0.1^2, shared 0.3^2 + 0.875 x 0.1^2; 0.1 of log 10 is held back
     gain = 1 - 0.1 / math.log(10)
     variance = 0.1 - 2 * gain * 0.09875 + gain**2 * (0.1 + 0.1**2)
     assert found.error == pytest.approx(math.sqrt(variance))
+
+
+# All errors are the step's (0.3) and of repeats (0.1), none a GPU's own.
+_SIGMA = math.hypot(0.3, 0.1)
+
+
+@pytest.mark.parametrize(("sigmas", "share"), [(-8.0, 0.0), (2.9, 0.0), (4.5, 0.5), (7.0, 1.0)])
+def test_what_no_error_explains_may_be_the_measured_gpus_alone(sigmas, share):
+    """A library that chose badly there, or work that every GPU has: the range has both."""
+    calibration = a_calibration(error_on_Hopper=0.0, error_on_Ada=0.0)
+    log = sigmas * _SIGMA
+    found = corrected(a_seen(0.08 * math.exp(log), holder="gpu"), calibration=calibration)
+    assert math.log(found.device) == pytest.approx(log * (1 - share / 2))
+    # from the lower end of none to the upper end of all of it
+    low, high = (math.log(end) for end in ends(around(1.0, found.error)))
+    plain_low, plain_high = (math.log(end) for end in ends(around(1.0, 0.1)))
+    assert math.log(found.device) + low == pytest.approx(log * (1 - share) + plain_low)
+    assert math.log(found.device) + high == pytest.approx(log + plain_high)
+    assert bool(found.notes) == (share > 0)
+
+
+def ends(estimate):
+    return estimate.low, estimate.high
 
 
 def test_two_gpus_are_joined_by_what_they_share_with_the_third():

@@ -31,13 +31,14 @@ from outlay.predict.experience import (
     around,
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
-from outlay.predict.joining import Errors, step_error
+from outlay.predict.joining import Errors, Joined, step_error
 from outlay.predict.machine import speed_at
 from outlay.predict.remember import Same
 from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
 
 _LEAST = 1e-9
+_WORTH_SAYING = math.log(1.1)
 _FAR = math.log(4)
 """Batch sizes this far apart, or further, say equally little of each other."""
 
@@ -82,7 +83,7 @@ def correction_at(
         input_samples_per_s=_input_rate(told),
         measured_s=_measured(experience.seen, asked, calibration),
         time_from=_time_from(experience.seen, carried, asked),
-        notes=(*_own_notes(experience, asked), *_input_notes(told, asked)),
+        notes=(*_own_notes(experience, asked), *carried.notes, *_input_notes(told, asked)),
     )
 
 
@@ -169,6 +170,7 @@ class _Carried:
     idle_s: float = 0.0
     error: float | None = None
     sources: tuple[Seen, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def _carried(
@@ -188,17 +190,18 @@ def _carried(
     noise = [_noise(one, asked, device, calibration) for one, _ in used]
     logs = np.log([one.device for _, one in used])
     if here:
-        shares, log, error = np.ones(1), float(logs[0]), noise[0]
+        joined = Joined(shares=np.ones(1), log=float(logs[0]), error=noise[0])
     else:
         errors = Errors(device=device, own=own, calibration=calibration)
-        shares, log, error = errors.joined([one.gpu for one, _ in used], logs, noise, asked.gpu)
+        joined = errors.joined([one.gpu for one, _ in used], logs, noise, asked.gpu)
     learned = own.of(asked.gpu)
-    device_s = device.total_s * (learned.factor if learned else 1.0) * math.exp(log)
+    device_s = device.total_s * (learned.factor if learned else 1.0) * math.exp(joined.log)
     return _Carried(
-        device=math.exp(log),
-        idle_s=float(shares @ np.array([_left_idle_s(one, device_s) for _, one in used])),
-        error=error,
+        device=math.exp(joined.log),
+        idle_s=float(joined.shares @ np.array([_left_idle_s(one, device_s) for _, one in used])),
+        error=joined.error,
         sources=tuple(one for one, _ in used),
+        notes=_slow_notes(used, joined),
     )
 
 
@@ -304,6 +307,17 @@ def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:
         return ()
     several = "s" if learned.measurements > 1 else ""
     return (f"With your own {learned.measurements} measurement{several} on {learned.name}.",)
+
+
+def _slow_notes(used: Sequence[tuple[Seen, Told]], joined: Joined) -> tuple[str, ...]:
+    if joined.unexplained < _WORTH_SAYING:
+        return ()
+    seen, told = max(used, key=lambda pair: pair[1].device)
+    note = (
+        f"The measured step took {told.device:.1f} times what is predicted on {seen.gpu.name}: "
+        "work that every GPU has, or a library's bad choice there alone; the range has both."
+    )
+    return (note,)
 
 
 def _input_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.chance import PERCENTILE_90
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.compute import DeviceTime
@@ -20,6 +21,22 @@ from outlay.predict.experience import OwnCalibration, gpu_error
 
 Array = NDArray[np.float64]
 _LEAST = 1e-9
+_EXPLAINED = 3.0
+"""Standard errors: what is slower by more has a reason that the model does not know; at twice that
+nothing is left of the other explanation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What measurements on some GPUs say of another, in logarithms."""
+
+    shares: Array
+    """Of each measurement in it."""
+    log: float
+    error: float
+    """What is left of the prediction's."""
+    unexplained: float = 0.0
+    """How much of what was slower no error of the predictions explains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +54,14 @@ class Errors:
 
     def joined(
         self, gpus: Sequence[Gpu], logs: Array, noise: Sequence[float], target: Gpu
-    ) -> tuple[Array, float, float]:
-        """The share of each measurement in a target's correction, that, and the error left.
+    ) -> Joined:
+        """The best linear estimate (no gain below 0, their sum at most 1) of a correction.
 
-        The best linear estimate (no gain below 0, their sum at most 1): what is off on one GPU is
-        off on another as far as both share it. What is put down to the measured GPUs alone is at
-        most their own error: a step that is off by more is another than was traced, everywhere.
+        What is off on one GPU is off on another as far as both share it. What is put down to the
+        measured GPUs alone is at most their own error: a step that is off by more is another than
+        was traced, everywhere. But one that is much slower may also have met a library that chose
+        badly on that GPU alone: of what no error explains half is taken, and the range goes from
+        none to all of it.
         """
         joint = np.array([[self._covariance(one, other) for other in gpus] for one in gpus])
         joint += np.diag(np.square(noise))
@@ -56,7 +75,15 @@ class Errors:
             held_back = math.copysign(most, held_back)
             gains = shares * (1 - held_back / whole)
         variance = self._variance(target) - 2 * gains @ shared + gains @ joint @ gains
-        return shares, whole - held_back, math.sqrt(max(float(variance), _LEAST))
+        corrected, error = whole - held_back, math.sqrt(max(float(variance), _LEAST))
+        explained = _EXPLAINED * float(shares @ np.sqrt(np.diag(joint)))
+        unexplained = corrected * min(max(whole / explained - 1, 0.0), 1.0)
+        return Joined(
+            shares=shares,
+            log=corrected - unexplained / 2,
+            error=error + unexplained / 2 / PERCENTILE_90,
+            unexplained=unexplained,
+        )
 
     def _own_error(self, gpu: Gpu) -> float:
         return gpu_error(gpu, self.own, self.calibration)

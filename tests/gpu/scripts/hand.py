@@ -1,7 +1,7 @@
 """A step timed by hand: warm up, synchronize, run many steps, synchronize; three series, median.
 
-Where ALONG is set, series go on as long as the script does, and the mean of all is kept: what the
-script itself sees while it is probed.
+Where ALONG is set, series go on as long as the script does, and their median is kept: what the
+script itself sees while it is probed (the last has the profile in it).
 """
 
 import json
@@ -33,10 +33,8 @@ class Hand:
         elif self.first and counted >= 8 and time.perf_counter() - self.started_s > self.series_s:
             torch.cuda.synchronize()
             self.times_s.append((time.perf_counter() - self.started_s) / counted)
-            if self.along:
-                self._write(statistics.mean(self.times_s))
-            elif len(self.times_s) == self.series:
-                self._write(statistics.median(self.times_s))
+            self._write()
+            if not self.along and len(self.times_s) == self.series:
                 sys.stdout.flush()
                 os._exit(0)
             self._begin()
@@ -45,6 +43,6 @@ class Hand:
         torch.cuda.synchronize()
         self.first, self.started_s = self.steps, time.perf_counter()
 
-    def _write(self, step_s):
-        found = {"step_s": step_s, "series_s": self.times_s}
+    def _write(self):
+        found = {"step_s": statistics.median(self.times_s), "series_s": self.times_s}
         Path(self.path).write_text(json.dumps(found))
