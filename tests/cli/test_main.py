@@ -13,7 +13,7 @@ import pytest
 import outlay.cli
 from outlay.cli.main import COMMANDS
 
-NOT_COMMANDS = {"__init__", "main", "options"}
+NOT_COMMANDS = {"__init__", "main", "options", "find_batch", "probe_limits"}
 TALKS_JSON = sorted(set(COMMANDS) - {"schema"})
 
 

@@ -148,16 +148,16 @@ def width(one):
     return one["step_time_s"]["high"] / one["step_time_s"]["low"]
 
 
-@pytest.mark.parametrize("measured", ["T4@64=1.5", "Tesla T4=1.5", "t4 @64=1.5"])
+@pytest.mark.parametrize("measured", ["T4@64=0.8", "Tesla T4=0.8", "t4 @64=0.8"])
 def test_a_measured_step_corrects_every_gpu_and_narrows_its_range(predicted, measured):
     arguments = ["--gpu", "T4,V100 SXM2 16GB", "--batch-size", 64]
     here, there = predicted(*arguments, "--measured", measured)
     here_before, there_before = predicted(*arguments)
-    assert here["step_time_s"]["likely"] == pytest.approx(1.5)
-    factor = 1.5 / here_before["step_time_s"]["likely"]
-    # far more than a T4 alone may be off by (0.16): all but that is the step's own
+    assert here["step_time_s"]["likely"] == pytest.approx(0.8)
+    factor = 0.8 / here_before["step_time_s"]["likely"]
+    # more than a T4 alone may be off by (0.16): all but that is the step's own
     corrected = there["device_time_s"] / there_before["device_time_s"]
-    assert factor * math.exp(-0.16) == pytest.approx(corrected)
+    assert factor * math.exp(-0.16) <= corrected < factor
     assert width(here) < width(there)
     assert width(here) < width(here_before)
 

@@ -14,6 +14,7 @@ from outlay.errors import InputError
 if TYPE_CHECKING:
     from outlay.gpu_names import GpuMatch
     from outlay.predict.experience import OwnCalibration
+    from outlay.probe.live import LiveState
     from outlay.report.json import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -177,3 +178,11 @@ def today() -> str:
         )
     now = datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
     return now.date().isoformat()
+
+
+def live(state: LiveState) -> str:
+    """The line that stands below a command's output while it is probed."""
+    from outlay.probe.relay import width_of_terminal
+    from outlay.report.live import live_line
+
+    return live_line(state, width_of_terminal() - 1)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import length_of, length_option, memory_cap_option, tell
-from outlay.errors import InputError, NotKnown, OutlayError
+from outlay.cli.find_batch import find
+from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell
+from outlay.cli.probe_limits import limits_of
+from outlay.errors import InputError, OutlayError
 
 if TYPE_CHECKING:
     from outlay.measurement import Measurement
-    from outlay.probe.batches import BatchSearch
-    from outlay.probe.course import Limits
-    from outlay.probe.hunt import Known
-    from outlay.probe.live import LiveState
     from outlay.probe.run import Asking
 
 
@@ -133,7 +130,7 @@ def command(
         **length_of(length),
     )
     if find_batch is not None:
-        return _find(asking, find_batch, target, largest, json_path)
+        return find(asking, find_batch, target, largest, json_path)
     for option, given in (("--target", target), ("--largest", largest)):
         if given is not None:
             raise InputError(f"{option} is for --find-batch.", fix="Give --find-batch ARG, too.")
@@ -146,7 +143,7 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
     from outlay.report.probe import print_probe
 
     tell("Starting the command; the agent counts its optimizer steps ...")
-    found = probe(asking, _live)
+    found = probe(asking, live)
     if asking.epochs is not None and found.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
     trouble = _written(found, json_path, plot_path)
@@ -156,13 +153,6 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
     if trouble is not None:
         raise trouble
     return found.status
-
-
-def _live(state: LiveState) -> str:
-    from outlay.probe.relay import width_of_terminal
-    from outlay.report.live import live_line
-
-    return live_line(state, width_of_terminal() - 1)
 
 
 def _written(
@@ -210,141 +200,6 @@ def _keep(found: Measurement) -> None:
     name = "".join(c if c.isalnum() else "-" for c in f"{found.measured_on} {gpu}")
     with contextlib.suppress(OutlayError, OSError):
         keep_measurement(found, name)
-
-
-# The largest batch
-
-
-def _find(
-    asking: Asking, argument: str, target: str | None, largest: int | None, json_path: str | None
-) -> int:
-    from outlay.probe.find_batch import find_batch
-    from outlay.report.batches import batches_document, print_batches
-    from outlay.report.console import Page
-
-    known = _known(target, largest, asking.memory_cap_mib)
-    search = find_batch(asking, argument, known=known, show=_live, tell=tell)
-    if json_path is not None:
-        from outlay.files import write_whole
-        from outlay.report.json import dumps
-
-        write_whole(Path(json_path), (dumps(batches_document(search)) + "\n").encode())
-    print_batches(Page(to_stderr=True), search)
-    return _status_of(search)
-
-
-def _status_of(search: BatchSearch) -> int:
-    """0 with an answer, 3 where not one sample fits, 1 where the command fails by itself."""
-    if search.is_interrupted:
-        return 130
-    if search.largest is not None:
-        return 0
-    return 1 if any(trial.outcome == "failed" for trial in search.trials) else 3
-
-
-def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Known:
-    """What a trace says of the largest batch on the GPU at hand."""
-    from outlay.probe.drivers import open_driver
-    from outlay.probe.gpu_driver import NoDriver
-    from outlay.probe.hunt import LARGEST, Known
-
-    known = Known(largest=largest or LARGEST)
-    if target is None:
-        return known
-    from outlay.trace.target import parse_target
-
-    parse_target(target)  # a typo is told before anything runs
-    driver = open_driver()
-    if isinstance(driver, NoDriver):
-        tell(f"The trace is not used: {driver}")
-        return known
-    from dataclasses import replace
-
-    from outlay.gpu_names import find_gpu
-    from outlay.placing import calibration
-    from outlay.predict.memory import largest_batch
-    from outlay.predict.step import Placement
-    from outlay.trace.profile import profile_of
-    from outlay.units import MIB
-
-    tell(f"Tracing {target} ...")
-    try:
-        gpu = find_gpu(driver.devices[0].name).gpu
-    except NotKnown as error:
-        tell(f"The trace is not used: {error.what}")
-        return known
-    cap_bytes = None if cap_mib is None else float(cap_mib * MIB)
-    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).room
-    predicted = largest_batch(profile_of(target), room, calibration())
-    tell(f"By its trace the largest batch is {predicted}.")
-    return replace(known, predicted=predicted or None)
-
-
-# What the options say
-
-
-def limits_of(
-    steps: int | None,
-    duration: str | None,
-    until: str | None,
-    price: str | None,
-    max_cost: str | None = None,
-    to_end: bool = False,
-    no_operations: bool = False,
-) -> Limits:
-    """The limits that options give; notebooks have the same."""
-    from outlay.probe.course import Limits
-
-    price_usd = None if price is None else _dollars("--price", price)
-    max_usd = None if max_cost is None else _dollars("--max-cost", max_cost)
-    if max_usd is not None and price_usd is None:
-        raise InputError(
-            f"--max-cost {max_cost} needs the price of this machine.",
-            fix="Give it, for example --price 1.10 (dollars an hour).",
-        )
-    return Limits(
-        steps=steps,
-        duration_s=None if duration is None else _time_s(duration),
-        precision=None if until is None else _fraction(until),
-        max_usd=max_usd,
-        price_usd_per_hour=price_usd,
-        to_end=to_end,
-        operations=not no_operations,
-    )
-
-
-def _time_s(text: str) -> float:
-    from outlay.units import duration_s
-
-    time_s = duration_s(text)
-    if not 0 < time_s < math.inf:
-        raise InputError(f"--for {text!r} is no time.", fix="Write for example --for 5m.")
-    return time_s
-
-
-def _dollars(option: str, text: str) -> float:
-    plain = text.strip().removeprefix("$").removesuffix("USD").removesuffix("$").strip()
-    try:
-        value = float(plain)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise InputError(
-            f"{option} {text!r} is no amount of dollars.", fix=f"Write for example {option} 1.50."
-        )
-    return value
-
-
-def _fraction(text: str) -> float:
-    """`2%` and `0.02` are the same."""
-    is_percent = text.strip().endswith("%")
-    try:
-        value = float(text.strip().removesuffix("%")) / (100 if is_percent else 1)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:
-        raise InputError(f"--until {text!r} is no precision.", fix="Write for example --until 2%.")
-    return value
 
 
 def _check_path(path: Path, *, is_plot: bool) -> None:

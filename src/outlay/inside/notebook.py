@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from outlay.cli.probe import limits_of
+from outlay.cli.probe_limits import limits_of
 from outlay.errors import ExtraMissing, InputError, OutlayError
 from outlay.files import check_folder
 from outlay.inside.block import Probing

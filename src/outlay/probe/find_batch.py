@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,44 +105,99 @@ def find_batch(
     """Trials until the largest batch is known well enough, or something ends them."""
     slot = Slot(command=asking.command, argument=argument)
     slot.check()
-    trials: list[Trial] = []
-    notes: list[str] = []
-    interrupted = False
-    played: dict[int, Events] = {}
-    seen: dict[int, int | None] = {}
-    while (size := next_size(trials, known, slot.present or START)) is not None:
-        left_usd = _left_usd(asking.limits, trials)
-        if left_usd is not None and left_usd <= 0:
-            notes.append("The money for this search is spent: a larger batch may fit.")
-            break
-        tell(f"Trial {len(trials) + 1}: batch {size} ...")
-        measurement, told, words = _run(asking, slot.filled(size), left_usd, show)
+    hunt = _Hunt(asking, slot, known, show, tell)
+    while (size := hunt.next_size()) is not None:
+        hunt.try_size(size)
+    return hunt.found()
+
+
+class _Hunt:
+    """Where a search stands."""
+
+    def __init__(
+        self, asking: Asking, slot: Slot, known: Known, show: Show | None, tell: Tell
+    ) -> None:
+        self._asking = asking
+        self._slot = slot
+        self._known = known
+        self._show = show
+        self._tell = tell
+        self._trials: list[Trial] = []
+        self._notes: list[str] = []
+        self._played: dict[int, Events] = {}
+        """What trials that fit asked their allocator for."""
+        self._samples: dict[int, int | None] = {}
+        """What the passes of trials that fit really had."""
+        self._is_over = self._is_interrupted = False
+
+    def next_size(self) -> int | None:
+        """The size to try, or None when that is all."""
+        if self._is_over:
+            return None
+        size = next_size(self._trials, self._known, self._slot.present or START)
+        left_usd = self._left_usd()
+        if size is not None and left_usd is not None and left_usd <= 0:
+            self._notes.append("The money for this search is spent: a larger batch may fit.")
+            return None
+        return size
+
+    def try_size(self, size: int) -> None:
+        """Run the command at a batch size, and learn from it."""
+        self._tell(f"Trial {len(self._trials) + 1}: batch {size} ...")
+        command = self._slot.filled(size)
+        measurement, told, words = _run(self._asking, command, self._left_usd(), self._show)
         trial = trial_of(size, measurement, words)
-        trials.append(trial)
-        tell(_said(trial))
-        known = _learned(known, measurement, asking.memory_cap_mib)
-        played.update(_allocations(size, trial, told))
-        known = replace(known, simulated=simulated_largest(played, known.limit_bytes))
+        self._trials.append(trial)
+        self._tell(_said(trial))
+        self._learn(trial, measurement, told)
         if trial.outcome == "failed":
-            notes.append(f"Batch {size} {_failed_words(measurement)}: {trial.why}")
-            interrupted = measurement.ending == "interrupted"
-            break
-        seen[size] = measurement.batch_size if trial.outcome == "fits" else None
-        alike = _alike(seen, size)
-        if alike:
-            trials = [_ignored(one, seen) if one.batch_size in alike else one for one in trials]
-            notes.append(_ignored_words(alike, seen))
-            break
-        notes += _oddities(size, trial, measurement)
-    return replace(_search(trials, known, notes), is_interrupted=interrupted)
+            self._notes.append(f"Batch {size} {_failed_words(measurement)}: {trial.why}")
+            self._is_interrupted = measurement.ending == "interrupted"
+            self._is_over = True
+        elif trial.outcome == "fits":
+            self._check_samples(size, measurement.batch_size)
 
+    def _learn(self, trial: Trial, measurement: Measurement, told: Sequence[Told]) -> None:
+        known = _learned(self._known, measurement, self._asking.memory_cap_mib)
+        self._played.update(_allocations(trial, told))
+        simulated = simulated_largest(self._played, known.limit_bytes)
+        self._known = replace(known, simulated=simulated)
 
-def _left_usd(limits: Limits, trials: Sequence[Trial]) -> float | None:
-    """What is left of the money for all trials together; None without a limit."""
-    if limits.max_usd is None or limits.price_usd_per_hour is None:
-        return None
-    spent_s = sum(trial.elapsed_s for trial in trials)
-    return limits.max_usd - limits.price_usd_per_hour * spent_s / HOUR_S
+    def _check_samples(self, size: int, samples: int | None) -> None:
+        """End it where the script goes by another batch size than it is given."""
+        self._samples[size] = samples
+        alike = [one for one, found in self._samples.items() if found == samples]
+        if samples is None or samples == size:
+            return
+        if len(alike) == 1:
+            self._notes.append(
+                f"Batch {size} was asked for, but the script's passes had {samples} samples on a "
+                "GPU."
+            )
+            return
+        why = f"its passes had {samples:,} samples"
+        self._trials = [
+            _ignored(one, why) if one.batch_size in alike else one for one in self._trials
+        ]
+        sizes = " and ".join(f"{one:,}" for one in sorted(alike))
+        self._notes.append(
+            f"The script's passes had {samples:,} samples at batch {sizes} alike: it does not "
+            "take its batch size from there, or its data have no more."
+        )
+        self._is_over = True
+
+    def _left_usd(self) -> float | None:
+        """What is left of the money for all trials together; None without a limit."""
+        limits = self._asking.limits
+        if limits.max_usd is None or limits.price_usd_per_hour is None:
+            return None
+        spent_s = sum(trial.elapsed_s for trial in self._trials)
+        return limits.max_usd - limits.price_usd_per_hour * spent_s / HOUR_S
+
+    def found(self) -> BatchSearch:
+        """What came out."""
+        search = _search(self._trials, self._known, self._notes)
+        return replace(search, is_interrupted=self._is_interrupted)
 
 
 def _failed_words(measurement: Measurement) -> str:
@@ -151,24 +206,8 @@ def _failed_words(measurement: Measurement) -> str:
     return "failed for another reason"
 
 
-def _alike(seen: Mapping[int, int | None], size: int) -> tuple[int, ...]:
-    """Sizes at which the script's passes had as many samples as at this one: it goes by another."""
-    found = seen[size]
-    alike = tuple(one for one, samples in seen.items() if samples == found)
-    return alike if found is not None and found != size and len(alike) > 1 else ()
-
-
-def _ignored(trial: Trial, seen: Mapping[int, int | None]) -> Trial:
-    why = f"its passes had {seen[trial.batch_size]:,} samples"
+def _ignored(trial: Trial, why: str) -> Trial:
     return replace(trial, outcome="failed", why=why, step_mean_s=None, samples_per_s=None)
-
-
-def _ignored_words(alike: Sequence[int], seen: Mapping[int, int | None]) -> str:
-    sizes = " and ".join(f"{size:,}" for size in sorted(alike))
-    return (
-        f"The script's passes had {seen[alike[0]]:,} samples at batch {sizes} alike: it does not "
-        "take its batch size from there, or its data have no more."
-    )
 
 
 def _run(
@@ -190,10 +229,10 @@ def _run(
         return measurement, told, log.read_bytes()[-_LAST_WORDS_BYTES:]
 
 
-def _allocations(size: int, trial: Trial, told: Sequence[Told]) -> dict[int, Events]:
+def _allocations(trial: Trial, told: Sequence[Told]) -> dict[int, Events]:
     """What the first rank of a trial that fits asked its allocator for."""
     found = [one.facts["allocations"]["events"] for one in told if "allocations" in one.facts]
-    return {size: found[0]} if found and trial.outcome == "fits" else {}
+    return {trial.batch_size: found[0]} if found and trial.outcome == "fits" else {}
 
 
 def trial_of(batch_size: int, measurement: Measurement, words: bytes) -> Trial:
@@ -271,13 +310,6 @@ def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Kno
     elif limit is None:
         limit = memory.available_bytes
     return replace(known, fixed_bytes=fixed, limit_bytes=limit)
-
-
-def _oddities(size: int, trial: Trial, measurement: Measurement) -> list[str]:
-    seen = measurement.batch_size
-    if trial.outcome != "fits" or seen is None or seen == size:
-        return []
-    return [f"Batch {size} was asked for, but the script's passes had {seen} samples on a GPU."]
 
 
 def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> BatchSearch:
