@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -81,17 +81,25 @@ def text_of_workload(
     if measurement.samples_per_step is not None:
         samples = measurement.samples_per_step * max(measurement.world_size, 1)
         lines.append(f"global_batch_size = {max(round(samples), 1)}")
-    return "\n".join([*lines, *_evaluation(measurement)]) + "\n"
+    return "\n".join([*lines, *_pauses(measurement)]) + "\n"
 
 
-def _evaluation(measurement: Measurement) -> list[str]:
-    """Evaluations as often and as long as the probe saw them."""
-    seen = [pause for pause in measurement.pauses if pause.kind == "evaluation" and pause.times]
-    if not seen:
-        return []
-    every = max(round(measurement.steps_seen / seen[0].times), 1)
-    each_s = seen[0].total_s / seen[0].times
-    return ["[evaluation]", f'every = "{every} steps"', f'time = "{each_s:.3f}s"']
+def _pauses(measurement: Measurement) -> Iterator[str]:
+    """Evaluations as often and as long as the probe saw them, checkpoints as often.
+
+    What writing a checkpoint takes is another machine's disk elsewhere.
+    """
+    for pause in measurement.pauses:
+        if not pause.times:
+            continue
+        every = max(round(measurement.steps_seen / pause.times), 1)
+        if pause.kind == "evaluation":
+            yield "[evaluation]"
+            yield f'every = "{every} steps"'
+            yield f'time = "{pause.total_s / pause.times:.3f}s"'
+        elif pause.kind == "checkpoint":
+            yield "[checkpoint]"
+            yield f'interval = "{every} steps"'
 
 
 def as_measured(step: Step) -> Step:

@@ -97,10 +97,13 @@ def test_what_is_no_measurement_is_no_workload_file_either(tmp_path, text, words
         CliRunner().invoke(cli, ["plan", str(file), *length], catch_exceptions=False)
 
 
-def test_evaluations_go_on_as_they_were_seen(tmp_path):
-    # 4 evaluations of 3 s in 400 steps: one each 100 steps, 100 of them in 10,000.
-    pause = Pause(kind="evaluation", times=4, total_s=12.0)
-    seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=(pause,))
+def test_evaluations_and_checkpoints_go_on_as_they_were_seen(tmp_path):
+    # In 400 steps 4 evaluations of 3 s, one each 100 steps; 2 checkpoints, one each 200.
+    pauses = (
+        Pause(kind="evaluation", times=4, total_s=12.0),
+        Pause(kind="checkpoint", times=2, total_s=1.0),
+    )
+    seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
     write_measurement(seen, tmp_path / "probe.json")
     text = text_of_workload(tmp_path / "probe.json", total_steps=10_000)
     assert text is not None
@@ -108,3 +111,5 @@ def test_evaluations_go_on_as_they_were_seen(tmp_path):
     assert workload.evaluation is not None
     assert workload.evaluation.every.steps == 100
     assert workload.evaluation.time_s == 3
+    assert workload.checkpoint.interval is not None
+    assert workload.checkpoint.interval.steps == 200
