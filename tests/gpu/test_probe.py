@@ -33,8 +33,9 @@ COMMANDS = {
     "accelerate": ("accelerate", "launch", "--num_processes", "1", "accelerated.py"),
     "compiled": (*PYTHON, "compiled.py"),
     "scaler": (*PYTHON, "scaler.py"),
+    "graphed": (*PYTHON, "graphed.py"),
 }
-"""Eight scripts that the GPU limits: a host that is the limit varies by itself from run to run."""
+"""Scripts that the GPU limits: a host that is the limit varies by itself from run to run."""
 PRECISION = 0.02
 
 
@@ -73,7 +74,7 @@ def test_step_time_is_that_of_a_measurement_by_hand(name: str, tmp_path: Path) -
         f"{seen.step.mean_s * 1e3:.3f} ± {seen.step.precision:.1%}, ratio {ratio:.4f}, "
         f"busy {(seen.busy_s or 0) * 1e3:.2f} ms, by {seen.finding and seen.finding.holder}\n"
     )
-    assert seen.profile is not None
+    assert (seen.profile is None) == (name == "graphed")  # a graph's operations are not seen
     assert ratio == pytest.approx(1, abs=PRECISION)
 
 

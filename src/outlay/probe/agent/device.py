@@ -110,8 +110,6 @@ class Device:
         if self.index is None:
             return
         cuda = self._torch.cuda
-        if cuda.is_current_stream_capturing():
-            return
         event = self._spare.pop() if self._spare else cuda.Event(enable_timing=True)
         event.record(cuda.current_stream(self.index))
         self._pending.append((step, event))
@@ -165,8 +163,6 @@ class Device:
         if value.device.type != "cuda":
             if value.device.type == "cpu":
                 self._tell_value(step, value)
-            return
-        if torch.cuda.is_current_stream_capturing():
             return
         copy = torch.empty((), dtype=torch.float32, pin_memory=True)
         copy.copy_(value.reshape(()), non_blocking=True)

@@ -145,6 +145,8 @@ class Phases:
         if "record" in self._done or not asked.record_from or step < asked.record_from:
             return
         if self._recorder is None:
+            if self._watch.graphs.are_replayed:
+                raise RuntimeError("what a CUDA graph runs is not seen when it is replayed")
             if step < asked.record_until:
                 real = outlay_module("trace.capture.real")
                 self._recorder = real.RealRecorder(self._watch.device.torch_kind)

@@ -21,6 +21,7 @@ from typing import Any
 from .allocations import STEPS, Allocations
 from .channel import Channel, complain
 from .device import Device
+from .graphs import Graphs
 from .introduction import process_values
 from .loaders import begins_epoch, count_batches
 from .patching import Patches
@@ -56,6 +57,7 @@ class Watch:
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
+        self.graphs = Graphs(self)
         self.is_off = False
         self.has_said_last = False
         self.on_stop: Callable[[], None] | None = None
@@ -109,6 +111,7 @@ class Watch:
             self.patches.once_imported(name, functools.partial(self._time_saves, function))
         self.device.install(self)
         self._allocations.install()
+        self.graphs.install()
 
     def _forked(self) -> None:
         """Begin anew in a forked process: a loader's worker, or one that trains itself."""
@@ -204,7 +207,13 @@ class Watch:
             del self._running[self._running.index(key) :]
         if self.recorder is not None:
             self.recorder.after_update()
-        if self._running or self.is_off:  # an optimizer within another is no step of its own
+        # An optimizer within another is no step of its own; one that is captured runs later.
+        if not (self._running or self.is_off or self.graphs.captures(optimizer)):
+            self.step_ended(optimizer)
+
+    def step_ended(self, optimizer: Any) -> None:
+        """Tell of a step; leave, where it is time to."""
+        if self.is_off:
             return
         leave = False
         try:
