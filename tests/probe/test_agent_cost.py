@@ -74,7 +74,7 @@ def test_it_leaves_torch_as_it_was(loop):
         return [
             torch.autograd.backward,
             torch.save,
-            torch.nn.Module.eval,
+            torch.nn.Module.train,
             torch.amp.GradScaler.step,
             torch.utils.data.DataLoader.__iter__,
             torch.utils.data.dataloader._BaseDataLoaderIter.__next__,

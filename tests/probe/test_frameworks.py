@@ -48,6 +48,19 @@ def test_trainer(tmp_path):
     assert probed.measurement.versions["transformers"]
 
 
+def test_evaluations_of_the_trainer_are_no_steps(tmp_path):
+    """Models of transformers go into evaluation mode by `train(False)`."""
+    probed = probe_script(tmp_path, "trainer.py", "runs", 10, options=("--steps", 45))
+    seen, own_s = probed.measurement, probed.own_s()
+    (pause,) = seen.pauses
+    assert (pause.kind, pause.times) == ("evaluation", (seen.steps_seen - 1) // 10)
+    # Ten batches of half a sleep each, five times a step's two.
+    assert pause.total_s / pause.times > 5 * STEP_S
+    usual_s = [own_s[n + 1] - own_s[n] for n in range(3, 44) if (n + 1) % 10]
+    assert probed.step.mean_s == pytest.approx(sum(usual_s) / len(usual_s), rel=0.1)
+    assert seen.profile is not None
+
+
 @pytest.mark.parametrize("launcher", [(), ("launch", "--cpu", "--num_processes", "1")])
 def test_accelerate(tmp_path, launcher):
     starter = (Path(PYTHON).parent / "accelerate", *launcher) if launcher else (PYTHON,)

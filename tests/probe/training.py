@@ -39,7 +39,7 @@ def torch_as_it_is():
         "save": (torch.save, torch.serialization.save),
         "backward": torch.autograd.backward,
         "scaler": sys.modules["torch.amp.grad_scaler"].GradScaler.__dict__["step"],
-        "eval": torch.nn.Module.__dict__["eval"],
+        "train": torch.nn.Module.__dict__["train"],
         "iter": loaders.DataLoader.__dict__["__iter__"],
         "next": loaders._BaseDataLoaderIter.__dict__["__next__"],
         "optimizer hooks": (

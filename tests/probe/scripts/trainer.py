@@ -1,4 +1,7 @@
-"""The Trainer of transformers, whose library looks for torch before it imports it."""
+"""The Trainer of transformers, whose library looks for torch before it imports it.
+
+With a third argument it evaluates after each so many steps.
+"""
 
 import sys
 
@@ -10,10 +13,13 @@ torch.set_num_threads(1)
 clock = own_clock.OwnClock()
 
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
+class Net(transformers.PreTrainedModel):
+    config_class = transformers.PretrainedConfig
+
+    def __init__(self, config):
+        super().__init__(config)
         self.layer = torch.nn.Linear(32, 16)
+        self.post_init()
 
     def forward(self, x=None, labels=None):
         own_clock.work(0.5)
@@ -26,15 +32,19 @@ class Steps(transformers.TrainerCallback):
 
 
 class Data(torch.utils.data.Dataset):
+    def __init__(self, length):
+        self.length = length
+
     def __len__(self):
-        return 4000
+        return self.length
 
     def __getitem__(self, index):
         return {"x": torch.full((32,), float(index)), "labels": torch.zeros(16)}
 
 
+evaluated = {"eval_strategy": "steps", "eval_steps": int(sys.argv[3])} if sys.argv[3:] else {}
 transformers.Trainer(
-    Net(),
+    Net(transformers.PretrainedConfig()),
     transformers.TrainingArguments(
         sys.argv[2],
         use_cpu=True,
@@ -46,7 +56,9 @@ transformers.Trainer(
         max_steps=100_000,
         learning_rate=1e-6,
         logging_strategy="no",
+        **evaluated,
     ),
-    train_dataset=Data(),
+    train_dataset=Data(4000),
+    eval_dataset=Data(80),
     callbacks=[Steps()],
 ).train()

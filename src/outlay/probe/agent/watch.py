@@ -1,7 +1,7 @@
 """The optimizers of a training process: each of their steps, and what happened since the last one.
 
 Everything that changes torch is here and in `loaders`: a hook after every optimizer step, and thin
-wrappers around `backward`, `GradScaler.step`, `Module.eval` and `torch.save` that count. One step
+wrappers around `backward`, `GradScaler.step`, `Module.train` and `torch.save` that count. One step
 costs some 15 microseconds.
 """
 
@@ -100,7 +100,7 @@ class Watch:
         self.patches.wrap(torch.autograd, "backward", self._counted_backward)
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
-        self.patches.wrap(torch.nn.Module, "eval", self._counted_eval)
+        self._count_evaluations(torch.nn.Module)
         # One function under both names, as ever: else it cannot be pickled.
         self.patches.wrap(torch.serialization, "save", self._timed_save)
         self.patches.replace(torch, "save", torch.serialization.save)
@@ -169,11 +169,21 @@ class Watch:
             self.skipped += 1
         return result
 
-    def _counted_eval(self, original: Any, module: Any) -> Any:
-        if module.training:
-            self._pause_begins()
-            self.since.evaluated = True
-        return original(module)
+    def _count_evaluations(self, module_class: Any) -> None:
+        """See a model change into evaluation mode: `eval` calls `train(False)`, as some models do.
+
+        Called for every module of a model, mostly to train: no argument more than needed.
+        """
+        original = module_class.train
+
+        @functools.wraps(original)
+        def train(module: Any, mode: bool = True) -> Any:
+            if not mode and module.training and not self.since.evaluated:
+                self._pause_begins()
+                self.since.evaluated = True
+            return original(module, mode)
+
+        self.patches.replace(module_class, "train", train)
 
     def _pause_begins(self) -> None:
         """Keep an evaluation or a checkpoint out of what is profiled and recorded."""
