@@ -16,6 +16,7 @@ from outlay.predict.experience import (
     NOTHING_LEARNED,
     Experience,
     OwnCalibration,
+    Seen,
 )
 from outlay.predict.seen import experience_of, step_size
 from outlay.trace.bundled import find_profile
@@ -111,13 +112,17 @@ def as_measured(step: Step) -> Step:
 
 
 def experience_for(
-    step: Step, profile: Profile, own: OwnCalibration = NOTHING_LEARNED, more: Sequence[str] = ()
+    step: Step,
+    profile: Profile,
+    own: OwnCalibration = NOTHING_LEARNED,
+    more: Sequence[str] = (),
+    given: Sequence[tuple[str, Seen]] = (),
 ) -> Experience:
-    """What the measurements say that a step names, and more files of such."""
+    """What the measurements say that a step names, more files of such, and times given by hand."""
     measured = [(Path(name).name, read_measurement(name)) for name in (*step.measured, *more)]
     itself = None if step.profile is None else measurement_at(step.profile)
     if itself is not None:
         measured.insert(0, (Path(step.profile or "").name, itself))
-    if not measured and own == NOTHING_LEARNED:
+    if not measured and not given and own == NOTHING_LEARNED:
         return NO_EXPERIENCE
-    return experience_of(measured, profile, own)
+    return experience_of(measured, profile, own, given)

@@ -20,6 +20,7 @@ from outlay.predict.experience import (
     around,
     gpu_error,
 )
+from outlay.predict.host import Host
 from outlay.predict.several import spread_step
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
@@ -104,7 +105,9 @@ def test_ranges_are_narrower_than_without():
 def test_a_step_that_waited_for_its_host_corrects_the_host_and_its_kernels_the_device():
     found = corrected(a_seen(0.2, holder="host", busy_s=0.06))
     assert found.host == pytest.approx(20)  # 0.2 over 10 ms
-    assert found.host_known
+    assert not found.host_known  # that was another machine's
+    assert "held the measured step back" in found.notes[0]
+    assert corrected(a_seen(0.2, holder="host", busy_s=0.06), gpu=CARD, batch_size=8).host_known
     assert found.device == pytest.approx(0.75)
     assert found.idle_s == 0
     # without the kernels' time, the device cannot have taken longer than the step
@@ -240,6 +243,38 @@ def test_what_no_error_explains_may_be_the_measured_gpus_alone(sigmas, share):
     assert math.log(found.device) + low == pytest.approx(log * (1 - share) + plain_low)
     assert math.log(found.device) + high == pytest.approx(log + plain_high)
     assert bool(found.notes) == (share > 0)
+
+
+def test_a_step_that_did_not_wait_for_its_host_says_nothing_of_a_host_whose_speed_is_given():
+    seen = a_seen(0.08, holder="gpu")
+    slow = Host(speed=0.01, measured=True)  # 10 ms take a second there
+    assert corrected(seen, host=slow).host == 1.0
+    assert corrected(a_seen(0.008, holder="gpu")).host == pytest.approx(0.8)
+
+
+def test_several_measurements_of_the_very_step_are_averaged():
+    # the weights are 1 / (0.1^2 + 0) and 1 / (0.1^2 + 0.1^2): 2 to 1
+    step = step_on(CARD, a_seen(0.20, holder="gpu"), a_seen(0.23, holder="gpu", error=0.1))
+    assert step.step_time_s.likely == pytest.approx(0.21)
+    assert step.step_time_s.low == around(0.20, 0.1).low
+    assert step.step_time_s.high == around(0.23, math.hypot(0.1, 0.1)).high
+
+
+def test_a_cap_that_was_not_there_when_it_was_measured_counts():
+    seen = a_seen(0.2, holder="gpu")
+    assert step_on(CARD, seen).fits
+    assert not step_on(CARD, seen, memory_cap_bytes=1e6).fits
+
+
+def test_an_input_that_is_said_to_be_slower_holds_the_measured_step_back():
+    seen = a_seen(0.2, holder="gpu")
+    slow = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=10.0)
+    step = predict_step(a_profile(), Placement(gpu=CARD), 4, CALIBRATION, conditions=slow)
+    assert step.step_time_s.likely == pytest.approx(0.4)  # 4 samples at 10 a second
+    assert (step.bound, step.time_from) == ("input", "measured, but for the input")
+    fast = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=1000.0)
+    step = predict_step(a_profile(), Placement(gpu=CARD), 4, CALIBRATION, conditions=fast)
+    assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
 
 
 def ends(estimate):

@@ -212,9 +212,9 @@ def test_a_step_that_waited_for_the_host_corrects_only_the_host():
     assert bounds(step.step_time_s) == around(1.5, 0.1)
     assert step.host_time_s == pytest.approx(1.5)
     assert step.device_time_s == pytest.approx(0.08)
-    # on another GPU the host is as slow, and known as well as a host that was measured
+    # with another GPU the host is likely as slow, but another machine's: known like any other
     other = predicted(gpu=a_gpu("Other"), profile=slow, conditions=conditions)
-    assert bounds(other.step_time_s) == pytest.approx((1.2, 1.5, 1.875))
+    assert bounds(other.step_time_s) == pytest.approx((0.75, 1.5, 3.0))
     assert other.time_from == "predicted"
 
 

@@ -342,15 +342,12 @@ def _experience(
     step: Step, profile: Profile, measured: tuple[str, ...], batch: int | None
 ) -> Experience:
     """What was measured: files, times given by hand, and what was learned from earlier ones."""
-    from dataclasses import replace
-
     from outlay.carried import experience_for
     from outlay.cli.options import own_calibration
 
     files = [text for text in measured if text.endswith(".json")]
-    found = experience_for(step, profile, own_calibration(), files)
-    by_hand = [_measurement(text, batch) for text in measured if text not in files]
-    return replace(found, seen=(*found.seen, *by_hand)) if by_hand else found
+    given = [(text, _measurement(text, batch)) for text in measured if text not in files]
+    return experience_for(step, profile, own_calibration(), files, given)
 
 
 def _measurement(text: str, batch: int | None) -> Seen:

@@ -11,6 +11,7 @@ out.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,12 +79,17 @@ def correction_at(
         device=factor * carried.device,
         idle_s=carried.idle_s,
         error=carried.error,
-        host=(host.factor if host else 1.0) * _host_factor(told),
-        host_known=any(one.host_known for _, one in told),
+        host=(host.factor if host else 1.0) * _host_factor(told, asked),
+        host_known=any(one.host_known and seen.gpu == asked.gpu for seen, one in told),
         input_samples_per_s=_input_rate(told),
         measured_s=_measured(experience.seen, asked, calibration),
         time_from=_time_from(experience.seen, carried, asked),
-        notes=(*_own_notes(experience, asked), *carried.notes, *_input_notes(told, asked)),
+        notes=(
+            *_own_notes(experience, asked),
+            *carried.notes,
+            *_host_notes(told, asked),
+            *_input_notes(told, asked),
+        ),
     )
 
 
@@ -241,12 +247,15 @@ def _distance(seen: Seen, asked: Asked) -> float:
     return min(_apart(seen, asked.batch_size) / _FAR, 1.0)
 
 
-def _host_factor(told: Sequence[tuple[Seen, Told]]) -> float:
-    """The mean of steps that waited for their host, or the tightest bound of those that did not."""
+def _host_factor(told: Sequence[tuple[Seen, Told]], asked: Asked) -> float:
+    """The mean of steps that waited for their host, or the tightest bound of those that did not.
+
+    Those say nothing of another host, whose speed is given.
+    """
     logs = [math.log(one.host) for _, one in told if one.host_known]
     if logs:
         return math.exp(sum(logs) / len(logs))
-    return min(one.host for _, one in told)
+    return 1.0 if asked.host.measured else min(one.host for _, one in told)
 
 
 def _input_rate(told: Sequence[tuple[Seen, Told]]) -> float | None:
@@ -259,17 +268,19 @@ def _input_rate(told: Sequence[tuple[Seen, Told]]) -> float | None:
 
 
 def _measured(seen: Sequence[Seen], asked: Asked, calibration: Calibration) -> Estimate | None:
-    """The step that was asked for, where it is one that was measured."""
+    """The step that was asked for, where it is one that was measured; the mean of several."""
     same = [one for one in seen if _is_asked(one, asked)]
     if not same:
         return None
-    best = min(same, key=lambda one: one.error)
     repeats = calibration.number("error_of_repeats")
-    found = {one: around(one.step_s, math.hypot(repeats, one.error)) for one in same}
+    each = [around(one.step_s, math.hypot(repeats, one.error)) for one in same]
+    weights = [1 / (repeats**2 + one.error**2 + _LEAST) for one in same]
     return Estimate(
-        low=min(one.low for one in found.values()),
-        likely=best.step_s,
-        high=max(one.high for one in found.values()),
+        low=min(one.low for one in each),
+        likely=statistics.fmean([one.step_s for one in same], weights)
+        if same[1:]
+        else each[0].likely,
+        high=max(one.high for one in each),
     )
 
 
@@ -316,6 +327,17 @@ def _slow_notes(used: Sequence[tuple[Seen, Told]], joined: Joined) -> tuple[str,
     note = (
         f"The measured step took {told.device:.1f} times what is predicted on {seen.gpu.name}: "
         "work that every GPU has, or a library's bad choice there alone; the range has both."
+    )
+    return (note,)
+
+
+def _host_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, ...]:
+    held = [seen for seen, one in told if one.host_known]
+    if not held or any(seen.gpu == asked.gpu for seen in held):
+        return ()
+    note = (
+        "Its host held the measured step back: that is the measured machine's CPU; others differ "
+        "by up to a factor of two, and the range has that."
     )
     return (note,)
 

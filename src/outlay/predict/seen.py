@@ -37,8 +37,9 @@ def experience_of(
     measurements: Iterable[tuple[str, Measurement]],
     profile: Profile,
     own: OwnCalibration = NOTHING_LEARNED,
+    given: Iterable[tuple[str, Seen]] = (),
 ) -> Experience:
-    """What measurements of one step, each with its name, say of it."""
+    """What measurements of one step, each with its name, say of it, and times given by hand."""
     found: list[tuple[str, Seen]] = []
     notes: list[str] = []
     for name, measurement in measurements:
@@ -46,6 +47,7 @@ def experience_of(
         seen, said = seen_in(measurement)
         found += [] if seen is None else [(name, seen)]
         notes += [f"{name}: {note}" for note in (*said, *_other_parameters(measurement, profile))]
+    found += given
     notes += _contradictions(found)
     return Experience(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
 

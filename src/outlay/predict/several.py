@@ -23,7 +23,9 @@ from outlay.predict.step import (
     forward_fraction,
     host_range,
     ideal_time_s,
+    measured_time_s,
     scales,
+    time_from,
 )
 from outlay.predict.strategy import Strategy
 from outlay.predict.traced import machine_at, trace_at
@@ -79,9 +81,9 @@ def spread_step(
         micro_batches=micro_batches,
         batch_size=batch_size,
         max_batch_size=largest,
-        step_time_s=correction.measured_s
+        step_time_s=measured_time_s(correction, arrival)
         or _ordered(*(max(taken[case].total_s, _of(arrival, case)) for case in CASES)),
-        time_from=correction.time_from,
+        time_from=time_from(correction, arrival),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={

@@ -18,6 +18,7 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.carry import Asked, correction_at
 from outlay.predict.compute import DeviceTime, device_time
 from outlay.predict.experience import (
+    MEASURED,
     NO_EXPERIENCE,
     PREDICTED,
     Correction,
@@ -188,19 +189,20 @@ def predict_step(
     arrival = arrival_s(shown, 1, conditions, correction)
     input_s = arrival.likely
     memory = memory_need(profile, shown, room, calibration)
-    if correction.measured_s is not None and batch_size is not None:
+    is_seen = correction.measured_s is not None and placement.memory_cap_bytes is None
+    if is_seen and batch_size is not None:
         memory, largest = replace(memory, fits=True), max(largest, batch)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=correction.measured_s
+        step_time_s=measured_time_s(correction, arrival)
         or _step_time_s(
             device_range(device_s, device, placement, conditions, correction, calibration),
             host_range(host_s, conditions, correction, calibration),
             arrival,
         ),
-        time_from=correction.time_from,
+        time_from=time_from(correction, arrival),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
@@ -230,6 +232,21 @@ def asked_on(
         as_measured=as_traced and placement.gpu_share == 1,
         host=conditions.host,
     )
+
+
+def measured_time_s(correction: Correction, arrival: Estimate) -> Estimate | None:
+    """The step as it was measured, unless its input is said to take longer than it took."""
+    measured_s = correction.measured_s
+    if measured_s is None or arrival.low <= measured_s.likely:
+        return measured_s
+    return Estimate.exactly(arrival.low)
+
+
+def time_from(correction: Correction, arrival: Estimate) -> str:
+    """Where the time of a step is from."""
+    measured_s = correction.measured_s
+    is_held_back = measured_s is not None and arrival.low > measured_s.likely
+    return f"{MEASURED}, but for the input" if is_held_back else correction.time_from
 
 
 def forward_fraction(device: DeviceTime) -> float:
@@ -342,14 +359,7 @@ def device_range(
 def host_range(
     host_s: float, conditions: Conditions, correction: Correction, calibration: Calibration
 ) -> Estimate:
-    """Hosts differ; one that was measured, by a test or by a step, much less."""
-    learned = conditions.experience.own.host
-    if conditions.host.measured or correction.host_known:
-        return calibration.estimate("host_range_measured").scaled(host_s)
-    usual = calibration.estimate("host_range").scaled(host_s)
-    if learned is None:
-        return usual
-    narrowed = around(host_s, learned.error)
-    return Estimate(
-        low=max(usual.low, narrowed.low), likely=host_s, high=min(usual.high, narrowed.high)
-    )
+    """Hosts differ; one that was measured, by a test or by a step on this GPU, much less."""
+    is_known = conditions.host.measured or correction.host_known
+    name = "host_range_measured" if is_known else "host_range"
+    return calibration.estimate(name).scaled(host_s)
