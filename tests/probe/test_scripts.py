@@ -189,9 +189,10 @@ def test_steps_that_a_gradient_scaler_leaves_out(folder):
     assert matrix_flops(seen.profile, 24) == {"forward": each, "backward": each}
 
 
-def test_evaluations_and_checkpoints_are_told_apart(folder):
+@pytest.mark.parametrize("how", ["eval", "train", "copy", "inference"])
+def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     options = ("--steps", 62, "--no-operations")
-    probed = probe_script(folder, "evaluate.py", "spent.json", options=options)
+    probed = probe_script(folder, "evaluate.py", "spent.json", how, options=options)
     seen, own_s = probed.measurement, probed.own_s()
     pauses = {pause.kind: pause for pause in seen.pauses}
     assert set(pauses) == {"evaluation", "checkpoint"}

@@ -206,7 +206,9 @@ def _typical(values: Floats) -> float | None:
     if not known.any():
         return None
     middle = float(np.median(known))
-    return middle if (known == middle).mean() >= _MOSTLY else float(known.mean())
+    # What comes in one of many steps (a large batch that is cut up) is nothing in most of them.
+    is_usual = middle > 0 and (known == middle).mean() >= _MOSTLY
+    return middle if is_usual else float(known.mean())
 
 
 def _passes(cycles: Cycles, usual: Indices) -> float | None:
@@ -216,6 +218,8 @@ def _passes(cycles: Cycles, usual: Indices) -> float | None:
     """
     batches = _typical(cycles.batches[usual] / cycles.steps[usual])
     passes = _typical(cycles.passes[usual] / cycles.steps[usual])
+    if batches is not None and batches < 1:  # one for several steps, which cut it up
+        batches = None
     if sum(often > 0 for often in cycles.per_step) > 1:
         return batches
     known = [value for value in (batches, passes) if value is not None]

@@ -11,6 +11,7 @@ class Since:
     __slots__ = (
         "batches",
         "evaluated",
+        "gradless_s",
         "loader",
         "new_epoch",
         "passes",
@@ -29,6 +30,7 @@ class Since:
         """Begin anew."""
         self.batches = 0
         self.evaluated = False
+        self.gradless_s = 0.0
         self.loader = 0
         self.new_epoch = False
         self.passes = 0

@@ -21,6 +21,7 @@ from typing import Any
 from .allocations import STEPS, Allocations
 from .channel import Channel, complain
 from .device import Device
+from .gradless import Gradless
 from .graphs import Graphs
 from .introduction import process_values
 from .loaders import begins_epoch, count_batches
@@ -31,11 +32,15 @@ _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
 _CPU_S = 0.005
 """CPU time is asked for once in so long: the kernel adds it up over all threads."""
+_MOSTLY = 0.5
+"""Of the time since the last step: so much without gradients is an evaluation."""
 _SELDOM = 8
 """Evaluations and checkpoints after more than one in so many steps are part of the training: a
 generator in evaluation mode while its critic learns."""
 _BATCH_LOOKED_FOR = 4
 """Steps in which modules are asked for the batch size, where no DataLoader tells it."""
+_TOLD_AT_ONCE = 3
+"""Steps that are told at once: a process that dies in its fourth has been seen to train."""
 _HELD_AT = 3
 """The step at which what optimizers hold is told first: at the end they may be gone."""
 
@@ -58,6 +63,8 @@ class Watch:
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
         self.graphs = Graphs(self)
+        self._gradless = Gradless(self)
+        self._ended_s = 0.0
         self.is_off = False
         self.has_said_last = False
         self.on_stop: Callable[[], None] | None = None
@@ -112,6 +119,7 @@ class Watch:
         self.device.install(self)
         self._allocations.install()
         self.graphs.install()
+        self._gradless.install()
 
     def _forked(self) -> None:
         """Begin anew in a forked process: a loader's worker, or one that trains itself."""
@@ -119,6 +127,7 @@ class Watch:
         self.channel.forked()
         self.since.clear()
         self.steps = self._pauses = 0
+        self._gradless.forget()
         self.optimizers.clear()
         self._running.clear()
         if self._batch_hook is not None:
@@ -203,6 +212,11 @@ class Watch:
 
     # Steps
 
+    @property
+    def is_in_optimizer(self) -> bool:
+        """Whether an optimizer is in its step just now."""
+        return bool(self._running)
+
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         key = id(optimizer)
         if key in self._running:  # its last step was left by an exception
@@ -244,6 +258,9 @@ class Watch:
         if number is None:
             number = self._meet(optimizer)
         self.since.new_epoch = begins_epoch(self)
+        passed_s, self._ended_s = now_s - self._ended_s, now_s
+        if self.since.gradless_s > _MOSTLY * (passed_s - self.since.saved_s):
+            self.since.evaluated = True
         self._pauses += self.since.evaluated or self.since.saves > 0
         cpu_s = self._used_cpu_s(now_s)
         self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
@@ -251,12 +268,15 @@ class Watch:
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
-        if self.steps <= _BATCH_LOOKED_FOR:
+            self._look_for_batch()
+        elif self.steps <= _BATCH_LOOKED_FOR:
             self._look_for_batch()
         if self.steps == _HELD_AT:
             self.tell_held()
         if self.steps == STEPS:
             self._allocations.tell(self.device.index)
+        if self.steps <= _TOLD_AT_ONCE:
+            self.channel.flush()
         self.since.clear()
         return self._obey()
 
@@ -346,11 +366,13 @@ class Watch:
     # The batch size, where no DataLoader tells it
 
     def _look_for_batch(self) -> None:
+        """Ask the next module that gets a tensor; now and then again, since batches may grow."""
         register = self.torch.nn.modules.module.register_module_forward_pre_hook
-        if self._batch_hook is None and self.steps == 1 and self._may_hook_modules():
-            self._batch_hook = register(self._see_input)
-        elif self._batch_hook is not None and self.steps == _BATCH_LOOKED_FOR:
+        if self._batch_hook is not None:
             self._batch_hook.remove()
+            self._batch_hook = None
+        if self.steps != _BATCH_LOOKED_FOR and self._may_hook_modules():
+            self._batch_hook = register(self._see_input)
 
     def _may_hook_modules(self) -> bool:
         """Not where a DataLoader tells, and not where modules were compiled."""
@@ -363,9 +385,15 @@ class Watch:
         first = inputs[0] if inputs else None
         if isinstance(first, torch.Tensor) and first.dim() and torch.is_grad_enabled():
             self._batch_hook.remove()
-            self.channel.tell_values(
-                "batch", {"samples": int(first.shape[0]), "module": type(module).__name__}
-            )
+            self._batch_hook = None
+            samples = int(first.shape[1 if self._is_sequence_first(module, first) else 0])
+            self.channel.tell_values("batch", {"samples": samples, "module": type(module).__name__})
+
+    def _is_sequence_first(self, module: Any, first: Any) -> bool:
+        """Whether a recurrent network within takes time steps first, and samples second."""
+        recurrent = self.torch.nn.RNNBase
+        within = (one for one in module.modules() if isinstance(one, recurrent))
+        return first.dim() == 3 and any(not one.batch_first for one in within)
 
 
 def _parameters(optimizer: Any) -> list[Any]:

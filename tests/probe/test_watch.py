@@ -1,0 +1,104 @@
+"""What the agent sees of a training process, watched in this one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outlay.probe.agent import watch as agent
+from outlay.probe.agent.channel import Channel
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(agent, "_LOOK_S", -1.0)  # look after every step
+    watch = agent.Watch(torch, Channel())
+    watch.install()
+    yield watch
+    watch.uninstall()
+
+
+def train(model, *batches):
+    import torch
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in batches:
+        out = model(batch)
+        (out[0] if isinstance(out, tuple) else out).sum().backward()
+        optimizer.step()
+
+
+def told(watch, kind):
+    lines = [json.loads(line) for line in watch.channel.lines]
+    return [values for name, *values in lines if name == kind]
+
+
+def test_a_batch_that_grows_is_seen_to(watch):
+    import torch
+
+    train(torch.nn.Linear(2, 1), *(torch.ones(size, 2) for size in (4, 4, 4, 4, 4, 16, 16, 16)))
+    assert [values["samples"] for (values,) in told(watch, "batch")][-1] == 16
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_samples_come_second_where_time_comes_first(watch, batch_first):
+    import torch
+
+    train(torch.nn.LSTM(6, 3, batch_first=batch_first), *[torch.ones(10, 4, 6)] * 3)
+    samples = {values["samples"] for (values,) in told(watch, "batch")}
+    assert samples == {10 if batch_first else 4}
+
+
+def evaluated(watch):
+    """Whether there was an evaluation before each step."""
+    return [bool(step[9]) for step in told(watch, "s")]
+
+
+def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
+    import time
+
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    train(model, torch.ones(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for gradless_s, trained_s in ((0.0, 0.02), (0.03, 0.002), (0.002, 0.03)):
+        with torch.no_grad(), torch.inference_mode():
+            time.sleep(gradless_s)
+        time.sleep(trained_s)
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+    assert evaluated(watch) == [False, False, True, False]
+
+
+def test_what_an_optimizer_does_without_gradients_is_its_step(watch):
+    import time
+
+    import torch
+
+    class Slow(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            time.sleep(0.02)
+            return super().step(closure)
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = Slow(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+    assert not any(evaluated(watch))
+
+
+def test_the_first_steps_are_told_at_once(watch, monkeypatch):
+    import torch
+
+    flushed = []
+    monkeypatch.setattr(watch.channel, "flush", lambda: flushed.append(watch.steps))
+    train(torch.nn.Linear(2, 1), *[torch.ones(3, 2)] * 6)
+    assert flushed == [1, 2, 3]
