@@ -215,6 +215,7 @@ def test_compiled_models_and_steps(folder):
     stopped(probed)
     timed(probed)
     assert [one.name for one in probed.measurement.optimizers] == ["SGD"]
+    assert probed.measurement.is_compiled is True
     assert probed.measurement.batch_size == 8
     each = 2 * 8 * 32 * 16
     assert matrix_flops(probed.measurement.profile, 8) == {"forward": each, "backward": each}

@@ -40,7 +40,17 @@ def print_learned(page: Page, folder: Path, gone: int, learned: Learned) -> None
         page.print(muted("`outlay probe --json FILE -- COMMAND` takes one; give it here."))
     if learned.lessons:
         _print_kept(page, folder, learned)
-    page.print(bullets(learned.notes))
+    page.print(bullets(_remarks(learned)))
+
+
+def _remarks(learned: Learned) -> list[str]:
+    """The notes, with measurements that have the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for one in learned.lessons:
+        if one.left_out is not None:
+            names.setdefault(one.left_out, []).append(_name(one))
+    of_factors = learned.notes[sum(len(same) for same in names.values()) :]
+    return [*(f"{', '.join(same)}: {why}" for why, same in names.items()), *of_factors]
 
 
 def _print_kept(page: Page, folder: Path, learned: Learned) -> None:
@@ -50,12 +60,8 @@ def _print_kept(page: Page, folder: Path, learned: Learned) -> None:
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
     used = sum(bool(one.taught) for one in learned.lessons)
     count = _counted(len(learned.lessons), "measurement")
-    page.print(
-        muted(
-            f"{count} in {folder}, {used} of {'it' if len(learned.lessons) == 1 else 'them'} used. "
-            "`outlay calibrate --forget NAME` removes one."
-        )
-    )
+    removing = "`outlay calibrate --forget NAME` removes one."
+    page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
 
 
 def _counted(number: int, what: str) -> str:
@@ -94,7 +100,7 @@ def _kept_row(one: Lesson) -> tuple[str, ...]:
     measurement = one.measurement
     step = measurement.step
     return (
-        one.name.removesuffix(".json"),
+        _name(one),
         measurement.measured_on,
         _gpu(one) or "-",
         shlex.join(measurement.command),
@@ -102,6 +108,10 @@ def _kept_row(one: Lesson) -> tuple[str, ...]:
         _ratios(one),
         " and ".join("GPU" if what == "gpu" else what for what in one.taught) or "left out",
     )
+
+
+def _name(one: Lesson) -> str:
+    return one.name.removesuffix(".json")
 
 
 def _gpu(one: Lesson) -> str | None:
@@ -137,7 +147,7 @@ def calibrate_document(folder: Path, gone: int, learned: Learned) -> Document:
 def _kept(one: Lesson) -> Document:
     measurement = one.measurement
     return {
-        "name": one.name.removesuffix(".json"),
+        "name": _name(one),
         "measured_on": measurement.measured_on,
         "command": list(measurement.command),
         "gpu": _gpu(one),
