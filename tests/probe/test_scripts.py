@@ -88,6 +88,7 @@ def test_a_plain_loop(plain):
     assert seen.memory.parameters_bytes == 528 * 4
     assert seen.memory.optimizer_bytes == 528 * 4
     assert seen.versions["torch"].startswith("2.")
+    assert seen.is_compiled is False
 
 
 def test_its_operations(plain):
