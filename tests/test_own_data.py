@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from tests.builders import a_measurement
 
+from outlay.errors import InputError
 from outlay.own_data import (
     calibration_file,
     data_folder,
-    forget,
+    forget_calibration,
+    forget_measurements,
     keep_measurement,
     measurements_folder,
     own_calibration,
@@ -49,6 +51,7 @@ def test_measurements_are_kept_and_found():
     assert own_measurements(pytest.fail) == []
     keep_measurement(first, "probe")
     assert keep_measurement(first, "probe").name == "probe.json"  # the same one again
+    assert keep_measurement(first, "other").name == "probe.json"  # under another name, too
     assert keep_measurement(second, "probe").name == "probe-2.json"
     found = own_measurements(pytest.fail)
     assert [name for name, _ in found] == ["probe-2.json", "probe.json"]
@@ -65,7 +68,7 @@ def test_a_measurement_that_cannot_be_read_is_named_and_left_out():
 
 
 def test_what_was_learned_is_read_as_written():
-    learned = OwnCalibration(gpus=(FACTOR,), host=None)
+    learned = OwnCalibration(gpus=(FACTOR,), host=FACTOR, hosts=(FACTOR,))
     assert own_calibration(pytest.fail) == NOTHING_LEARNED
     assert write_calibration(learned) == calibration_file()
     assert own_calibration(pytest.fail) == learned
@@ -77,7 +80,8 @@ def test_what_was_learned_is_read_as_written():
         "{",
         "[]",
         json.dumps({"kind": "outlay calibration", "schema": 9}),
-        json.dumps({"kind": "outlay calibration", "schema": 1, "gpus": [{"name": 3}]}),
+        json.dumps({"kind": "outlay calibration", "schema": 1, "gpus": [], "host": None}),
+        json.dumps({"kind": "outlay calibration", "schema": 2, "gpus": [{"name": 3}]}),
     ],
 )
 def test_a_calibration_that_cannot_be_used_is_warned_of_once(text):
@@ -89,9 +93,26 @@ def test_a_calibration_that_cannot_be_used_is_warned_of_once(text):
 
 
 def test_forgetting_leaves_other_files_alone():
-    keep_measurement(a_measurement(), "probe")
-    write_calibration(OwnCalibration(gpus=(FACTOR,)))
+    for number, name in enumerate("abc"):
+        keep_measurement(a_measurement(elapsed_s=number), name)
     (data_folder() / "notes.txt").write_text("mine")
-    assert len(forget()) == 2
-    assert forget() == []
+    assert [path.name for path in forget_measurements(["b.json"])] == ["b.json"]
+    assert [path.name for path in forget_measurements(["c"])] == ["c.json"]
+    assert [path.name for path in forget_measurements(["all"])] == ["a.json"]
+    assert forget_measurements(["all"]) == []
     assert (data_folder() / "notes.txt").exists()
+
+
+def test_a_name_that_nothing_has_removes_nothing():
+    keep_measurement(a_measurement(), "probe")
+    with pytest.raises(InputError, match="'prob'") as raised:
+        forget_measurements(["probe", "prob"])
+    assert "There is probe in" in raised.value.why
+    assert len(own_measurements(pytest.fail)) == 1
+
+
+def test_what_was_learned_can_be_forgotten():
+    write_calibration(OwnCalibration(gpus=(FACTOR,)))
+    forget_calibration()
+    forget_calibration()
+    assert own_calibration(pytest.fail) == NOTHING_LEARNED

@@ -201,6 +201,8 @@ class Measurement:
     """What the steps computed on; None where no step was seen."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """python, torch, cuda, and the libraries the script had imported."""
+    is_compiled: bool | None = None
+    """Whether torch compiled any of its functions; None where that was not told."""
     ranks: int = 0
     """Processes that trained on this machine."""
     world_size: int = 0

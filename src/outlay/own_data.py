@@ -14,21 +14,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from outlay.errors import OutlayError
+from outlay.errors import InputError, OutlayError
 from outlay.files import write_whole
 from outlay.measurement import Measurement
-from outlay.measurement_file import read_measurement, write_measurement
+from outlay.measurement_file import (
+    measurement_from_json,
+    read_measurement,
+    write_measurement,
+)
 from outlay.predict.experience import NOTHING_LEARNED, OwnCalibration
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: distinct steps have a vote each; what 1 said of a GPU could be far off."""
 _MARK = "outlay calibration"
+ALL = "all"
+"""Every measurement, where names are given."""
 Warn = Callable[[str], None]
 
 
@@ -61,7 +68,7 @@ def calibration_file() -> Path:
 def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
     """Every measurement that was kept, by its file's name."""
     found = []
-    for path in sorted(measurements_folder().glob("*.json")):
+    for path in _kept_files():
         try:
             found.append((path.name, read_measurement(path)))
         except OutlayError as error:
@@ -73,19 +80,30 @@ def keep_measurement(measurement: Measurement, name: str) -> Path:
     """Keep a measurement under a name that no other has; the same one again stays one file."""
     folder = measurements_folder()
     folder.mkdir(parents=True, exist_ok=True)
+    held = next((path for path in _kept_files() if _holds(path, measurement)), None)
+    if held is not None:
+        return held
     path = folder / f"{name}.json"
     number = 2
-    while path.exists() and not _holds(path, measurement):
+    while path.exists():
         path = folder / f"{name}-{number}.json"
         number += 1
     write_measurement(measurement, path)
     return path
 
 
+def _kept_files() -> list[Path]:
+    return sorted(measurements_folder().glob("*.json"))
+
+
 def _holds(path: Path, measurement: Measurement) -> bool:
+    """Whether a file has just this measurement; most are told apart by when and how long it ran."""
     try:
-        return read_measurement(path) == measurement
-    except OutlayError:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, Mapping) or content.get("elapsed_s") != measurement.elapsed_s:
+            return False
+        return measurement_from_json(content) == measurement
+    except (OSError, ValueError, OutlayError):
         return False
 
 
@@ -101,7 +119,7 @@ def own_calibration(warn: Warn) -> OwnCalibration:
             raise ValueError("it is JSON, but not what `outlay calibrate` writes")
         if content.get("schema") != SCHEMA:
             raise ValueError(f"its schema is {content.get('schema')!r}, not {SCHEMA}")
-        parts = {name: content.get(name) for name in ("gpus", "host")}
+        parts = {name: content.get(name) for name in ("gpus", "host", "hosts")}
         return TypeAdapter(OwnCalibration).validate_python(parts)
     except FileNotFoundError:
         return NOTHING_LEARNED
@@ -127,10 +145,32 @@ def calibration_to_json(calibration: OwnCalibration) -> dict[str, Any]:
     return {"schema": SCHEMA, "kind": _MARK, **asdict(calibration)}
 
 
-def forget() -> list[Path]:
-    """Remove what was learned and every measurement that was kept; what is gone."""
-    wanted = [calibration_file(), *sorted(measurements_folder().glob("*.json"))]
-    gone = [path for path in wanted if path.exists()]
+def forget_calibration() -> None:
+    """Remove what was learned; the measurements stay."""
+    calibration_file().unlink(missing_ok=True)
+
+
+def forget_measurements(names: Sequence[str]) -> list[Path]:
+    """Remove the measurements that were kept under some names, or `all`; what is gone.
+
+    Raises `InputError` for a name that no measurement has, before anything is removed.
+    """
+    kept = {path.stem: path for path in _kept_files()}
+    wanted = set(kept) if ALL in names else {name.removesuffix(".json") for name in names}
+    unknown = sorted(wanted - set(kept))
+    if unknown:
+        raise InputError(
+            f"No measurement is kept as {unknown[0]!r}.",
+            why=f"There {_are(sorted(kept))} in {measurements_folder()}.",
+            fix=f"Give one of these, or `{ALL}`.",
+        )
+    gone = [kept[name] for name in sorted(wanted)]
     for path in gone:
         path.unlink()
     return gone
+
+
+def _are(names: Sequence[str]) -> str:
+    if not names:
+        return "is none"
+    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"

@@ -8,8 +8,9 @@ import jsonschema
 import pytest
 from tests.builders import a_measurement
 
-from outlay.measurement_file import write_measurement
-from outlay.own_data import calibration_file
+from outlay.measurement import MachineSeen
+from outlay.measurement_file import read_measurement, write_measurement
+from outlay.own_data import calibration_file, keep_measurement
 from outlay.trace.bundled import find_profile
 
 WORKLOAD = """
@@ -182,7 +183,7 @@ def test_varying_and_comparing_go_on(outlay, measured, tmp_path):
 def test_what_was_learned_is_used_from_then_on(outlay, measured):
     arguments = ("predict", "bert-large", "--gpu", "RTX 3090", "--batch-size", 8, "--json")
     (before,) = outlay(*arguments).document["predictions"]
-    document = outlay("calibrate", measured(mean_s=0.3), "--json").document
+    document = outlay("calibrate", measured(mean_s=0.13), "--json").document
     jsonschema.validate(document, outlay("schema", "calibrate").document)
     (gpu,) = document["gpus"]
     assert (gpu["name"], gpu["measurements"]) == ("RTX 3090", 1)
@@ -195,9 +196,38 @@ def test_what_was_learned_is_used_from_then_on(outlay, measured):
 
 def test_the_table(outlay, measured):
     outlay("calibrate", measured())
-    said = outlay("calibrate", measured("second.json", 0.12)).out
+    starved = {"holder": "input", "busy_s": 0.01, "command": ("python", "starved.py")}
+    said = " ".join(outlay("calibrate", measured("second.json", **starved)).out.split())
     assert "RTX 3090" in said
-    assert "From 2 measurements in" in said
+    assert "are multiplied by its factor. It is drawn from measured / predicted towards 1" in said
+    assert "m 2026-11-01 RTX 3090 python train.py 111 ms" in said
+    assert "second 2026-11-01 RTX 3090 python starved.py 111 ms" in said
+    assert "2 measurements in" in said
+    assert "second: the step waited for its input, the GPU worked 9% of the time" in said
+
+
+def test_reasons_that_several_have_are_said_once(outlay, measured):
+    outlay("calibrate", measured("a.json", is_compiled=True))
+    said = outlay("calibrate", measured("b.json", 0.12, is_compiled=True)).out
+    assert "a, b: its code was compiled" in said
+    assert said.count("compiled") == 1
+
+
+def test_one_measurement_is_not_many(outlay, measured):
+    said = outlay("calibrate", measured()).out
+    assert "1 measurement in" in said
+    assert "1 used" in said
+
+
+def test_a_copy_that_probe_kept_counts_once(outlay, measured):
+    path = measured()
+    keep_measurement(read_measurement(path), "2026-11-01-RTX-3090")
+    document = outlay("calibrate", path, "--json").document
+    assert document["measurements"] == 1
+    assert document["gpus"][0]["measurements"] == 1
+    (kept,) = document["kept"]
+    assert (kept["name"], kept["used_for"]) == ("2026-11-01-RTX-3090", ["gpu"])
+    assert (kept["left_out"], kept["step"], kept["step_s"]) == (None, 1, 0.111)
 
 
 def test_nothing_to_learn_from(outlay):
@@ -208,9 +238,31 @@ def test_nothing_to_learn_from(outlay):
 
 
 def test_forgetting(outlay, measured):
-    outlay("calibrate", measured())
-    assert outlay("calibrate", "--forget").out.startswith("2 files removed")
+    outlay("calibrate", measured(), measured("second.json", 0.12))
+    document = outlay("calibrate", "--forget", "second", "--json").document
+    assert (document["removed"], [one["name"] for one in document["kept"]]) == (1, ["m"])
+    assert calibration_file().exists()
+    assert outlay("calibrate", "--forget", "all").out.startswith("1 measurement removed")
     assert not calibration_file().exists()
+
+
+def test_forgetting_what_is_not_there(outlay, measured):
+    outlay("calibrate", measured())
+    ended = outlay("calibrate", "--forget", "other")
+    assert ended.code == 2
+    assert "'other'" in ended.err
+    assert calibration_file().exists()
+
+
+def test_several_hosts(outlay, measured):
+    gpus = a_measurement().machine.gpus
+    for cpu in ("Zen", "Xeon"):
+        machine = MachineSeen(system="Linux", cpu=cpu, gpus=gpus)
+        path = measured(f"{cpu}.json", 0.03, holder="host", busy_s=0.01, machine=machine)
+        said = " ".join(outlay("calibrate", path).out.split())
+    assert "host: Xeon 1 1" in said
+    assert "host: Zen 1 1" in said
+    assert "the mean over these CPUs" in said
 
 
 def test_a_file_that_is_no_measurement_changes_nothing(outlay, tmp_path):

@@ -3,72 +3,188 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.builders import a_calibration, a_measurement, a_profile
 
 from outlay.gpu_names import find_gpu
+from outlay.measurement import GpuSeen, MachineSeen
 from outlay.placing import calibration
 from outlay.predict.compute import device_time
-from outlay.predict.learn import Ratio, learned_from, own_factor
+from outlay.predict.host import host_time_s
+from outlay.predict.joining import step_error
+from outlay.predict.learn import learned_from
 from outlay.predict.traced import machine_at, trace_at
 
-
-def ratios(*values, error=0.2):
-    return [Ratio(measured_over_predicted=value, expected_error=error) for value in values]
-
-
-def test_one_ratio_counts_by_how_well_steps_are_known():
-    # prior 0.2, one step with an error of 0.2: half of the logarithm
-    found = own_factor("T4", ratios(1.21), prior=0.2)
-    assert found.factor == pytest.approx(1.1)
-    assert (found.measurements, found.mean_ratio) == (1, pytest.approx(1.21))
-    # 0.2 / sqrt(2)
-    assert (found.error_before, found.error) == (0.2, pytest.approx(0.2 * math.sqrt(0.5)))
+PROFILE = a_profile(issued_ops=2)
+"""One fp16 product: its host needs next to nothing."""
+BUSY = a_profile(issued_ops=100_000)
 
 
-def test_many_alike_count_nearly_fully():
-    found = own_factor("T4", ratios(*[1.3] * 50), prior=0.2)
-    # spread: (2 x 0.04 + 0) / 51; of 50, a variance of 0.0000314 against 0.04
-    shrink = 0.04 / (0.04 + 0.08 / 51 / 50)
-    assert found.factor == pytest.approx(1.3**shrink)
-    assert found.error < 0.01
-
-
-def test_those_that_scatter_count_less():
-    alike = own_factor("T4", ratios(1.3, 1.3), prior=0.2)
-    apart = own_factor("T4", ratios(0.65, 2.6), prior=0.2)
-    assert apart.mean_ratio == pytest.approx(alike.mean_ratio)
-    assert 1 < apart.factor < alike.factor
-    assert alike.error < apart.error < 0.2
-
-
-def predicted_s(profile, batch_size=4):
+def device(profile, batch_size=4):
     gpu, numbers = find_gpu("RTX 3090").gpu, calibration()
-    trace = trace_at(profile, batch_size)
-    return device_time(trace, machine_at(gpu, numbers), numbers).total_s
+    return device_time(trace_at(profile, batch_size), machine_at(gpu, numbers), numbers)
 
 
-def test_gpus_by_their_kernels_and_hosts_by_steps_that_waited_for_them():
-    profile = a_profile(issued_ops=2)
-    device_s = predicted_s(profile)
-    slow = a_measurement(2 * device_s, samples=4, profile=profile)
-    waited = a_measurement(9.0, samples=4, profile=profile, holder="host", busy_s=2 * device_s)
-    learned = learned_from([("a", slow), ("b", waited)], calibration())
-    (gpu,) = learned.calibration.gpus
-    assert (gpu.name, gpu.measurements) == ("RTX 3090", 2)
-    assert gpu.mean_ratio == pytest.approx(2.0)
-    assert 1 < gpu.factor < 2
-    assert gpu.error_before == calibration().number("error_on_Ampere")
-    assert gpu.error < gpu.error_before
-    host = learned.calibration.host
-    assert (host.name, host.measurements) == ("host", 1)
-    assert learned.notes == ()
+def at(ratio, profile=PROFILE, samples=4, **changes):
+    """A step of the GPU's that took so much of what is predicted."""
+    time_s = ratio * device(profile, samples).total_s
+    return a_measurement(time_s, samples=samples, profile=profile, precision=0.0, **changes)
+
+
+def on(cpu):
+    gpus = (GpuSeen(name="NVIDIA GeForce RTX 3090"),)
+    return MachineSeen(system="Linux", cpu=cpu, gpus=gpus)
+
+
+def waiting(ratio, cpu="Zen", profile=BUSY):
+    """A step that its host took so much of what is predicted for."""
+    host_s = host_time_s(trace_at(profile, 4), calibration())
+    busy_s = device(profile).total_s
+    return a_measurement(
+        ratio * host_s,
+        samples=4,
+        profile=profile,
+        holder="host",
+        busy_s=busy_s,
+        machine=on(cpu),
+        precision=0.0,
+    )
+
+
+def learned(*measurements):
+    named = [(f"{chr(97 + place)}.json", one) for place, one in enumerate(measurements)]
+    return learned_from(named, calibration())
+
+
+def drawn(log, steps=1):
+    """The logarithm that so many steps of different models, alike in their kernels, make of it."""
+    numbers = calibration()
+    prior, base = numbers.number("error_on_Ampere"), numbers.number("error_base")
+    # kernels' errors are shared by all, the rest averages out
+    variance = device(PROFILE).doubt ** 2 + base**2 / steps
+    return log * prior**2 / (prior**2 + variance)
+
+
+def test_a_step_corrects_its_gpu_by_how_well_both_were_known():
+    found = learned(at(1.2))
+    (gpu,) = found.calibration.gpus
+    assert (gpu.name, gpu.measurements, gpu.steps) == ("RTX 3090", 1, 1)
+    assert gpu.mean_ratio == pytest.approx(1.2)
+    error = step_error(device(PROFILE), calibration())
+    assert gpu.factor == pytest.approx(1.2 ** (0.16**2 / (0.16**2 + error**2)))
+    assert math.log(gpu.factor) == pytest.approx(drawn(math.log(1.2)))
+    assert gpu.error < gpu.error_before == calibration().number("error_on_Ampere")
+    assert found.notes == ()
+
+
+def test_repeats_and_batch_sizes_of_one_step_are_one_vote():
+    once = learned(at(1.2)).calibration.gpus[0]
+    named_otherwise = replace(PROFILE, name="another script")
+    repeats = [
+        at(1.2),
+        at(1.2, elapsed_s=1.0),
+        at(1.2, command=("python", "other.py"), profile=named_otherwise),
+        at(1.2, samples=8),
+    ]
+    found = learned(*repeats)
+    (gpu,) = found.calibration.gpus
+    assert (gpu.measurements, gpu.steps) == (4, 1)
+    assert gpu.factor == pytest.approx(once.factor)
+    assert gpu.error == pytest.approx(once.error)
+    assert {one.step for one in found.lessons} == {1}
+
+
+def test_one_vote_is_the_mean_of_its_repeats():
+    # log 1.1 and log 1.3: the mean is that of sqrt(1.43)
+    (gpu,) = learned(at(1.1), at(1.3)).calibration.gpus
+    assert gpu.mean_ratio == pytest.approx(math.sqrt(1.43))
+
+
+def test_steps_that_differ_are_votes_of_their_own():
+    other = a_profile(issued_ops=2, trainable_parameters=50_000_000)
+    found = learned(at(1.2), at(1.2, profile=other))
+    (gpu,) = found.calibration.gpus
+    assert gpu.steps == 2
+    assert math.log(gpu.factor) == pytest.approx(drawn(math.log(1.2), steps=2))
+    # the same model with twice the work for a sample is another step, but shares what it is off by
+    longer = a_profile(issued_ops=2, flops_per_sample=2e12)
+    (gpu,) = learned(at(1.2), at(1.2, profile=longer)).calibration.gpus
+    assert gpu.steps == 2
+    assert math.log(gpu.factor) == pytest.approx(drawn(math.log(1.2)), rel=0.02)
+
+
+def test_a_measurement_under_two_names_counts_once():
+    found = learned(at(1.2), at(1.2))
+    (gpu,) = found.calibration.gpus
+    assert gpu.measurements == 1
+    assert found.notes == ("b.json: the same measurement as a.json, which counts.",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"holder": "input", "busy_s": 0.01}, "waited for its input"),
+        ({"holder": "network", "busy_s": 0.01}, "waited for exchange between GPUs"),
+        ({"holder": None, "busy_s": 0.001}, "the GPU worked"),
+        ({"is_compiled": True}, "its code was compiled"),
+        ({"busy_s": 100.0}, "not like the timed ones"),
+    ],
+)
+def test_what_is_not_the_gpus_is_left_out_and_named(changes, why):
+    found = learned(at(1.2, **changes))
+    assert found.calibration.gpus == ()
+    (note,) = found.notes
+    assert note.startswith("a.json: ")
+    assert why in note
+
+
+def test_code_that_is_known_not_to_be_compiled_counts():
+    assert learned(at(1.2, is_compiled=False)).calibration.gpus[0].measurements == 1
+
+
+def test_a_step_that_no_error_explains_is_left_out_and_named():
+    bound = math.exp(3 * math.hypot(0.16, step_error(device(PROFILE), calibration())))
+    assert learned(at(0.99 * bound)).calibration.gpus[0].measurements == 1
+    found = learned(at(1.01 * bound))
+    assert found.calibration.gpus == ()
+    assert f"{1 / bound:.2f} to {bound:.2f}" in found.notes[0]
+    assert found.lessons[0].taught == ()
+
+
+def test_hosts_by_steps_that_waited_for_them():
+    found = learned(waiting(1.1))
+    assert found.calibration.gpus == ()
+    (host,) = found.calibration.hosts
+    assert (host.name, host.measurements, host.steps) == ("Zen", 1, 1)
+    assert host.mean_ratio == pytest.approx(1.1)
+    # log(1.3 / 0.5) / 2.563 = 0.3728 and log(1.2 / 0.85) / 2.563 = 0.1345: 0.885 of the logarithm
+    assert host.factor == pytest.approx(1.1**0.885, rel=1e-4)
+    assert found.calibration.host.factor == pytest.approx(host.factor)
+    assert found.lessons[0].taught == ("host",)
+    assert "waited for its host" in found.notes[0]
+
+
+def test_hosts_with_other_cpus_are_not_pooled():
+    other = a_profile(issued_ops=100_000, trainable_parameters=50_000_000)
+    found = learned(waiting(0.8), waiting(0.8, profile=other), waiting(1.25, cpu="Xeon"))
+    rows = {one.name: one for one in found.calibration.hosts}
+    assert {name: one.steps for name, one in rows.items()} == {"Zen": 2, "Xeon": 1}
+    assert rows["Zen"].factor < 1 < rows["Xeon"].factor
+    # one vote a CPU, however many steps
+    mean = math.sqrt(rows["Zen"].factor * rows["Xeon"].factor)
+    assert found.calibration.host.factor == pytest.approx(mean)
+
+
+def test_the_same_step_on_another_cpu_is_a_vote_there():
+    found = learned(waiting(1.1), waiting(1.1, cpu=None))
+    assert [one.name for one in found.calibration.hosts] == ["Zen", "unnamed CPU"]
 
 
 def test_what_says_nothing_is_named():
     profile = a_profile()
-    learned = learned_from(
+    found = learned_from(
         [
             ("a.json", a_measurement()),
             ("b.json", a_measurement(device="cpu", profile=profile)),
@@ -76,7 +192,7 @@ def test_what_says_nothing_is_named():
         ],
         a_calibration(error_on_Ampere=0.2),
     )
-    assert learned.calibration.gpus == ()
-    assert learned.calibration.host is None
-    assert [note.partition(":")[0] for note in learned.notes] == ["a.json", "b.json", "c.json"]
-    assert "without operations" in learned.notes[0]
+    assert found.calibration.gpus == ()
+    assert found.calibration.host is None
+    assert [note.partition(":")[0] for note in found.notes] == ["a.json", "b.json", "c.json"]
+    assert "without operations" in found.notes[0]

@@ -88,6 +88,7 @@ def test_a_plain_loop(plain):
     assert seen.memory.parameters_bytes == 528 * 4
     assert seen.memory.optimizer_bytes == 528 * 4
     assert seen.versions["torch"].startswith("2.")
+    assert seen.is_compiled is False
 
 
 def test_its_operations(plain):
@@ -216,6 +217,7 @@ def test_compiled_models_and_steps(folder):
     stopped(probed)
     timed(probed)
     assert [one.name for one in probed.measurement.optimizers] == ["SGD"]
+    assert probed.measurement.is_compiled is True
     assert probed.measurement.batch_size == 8
     each = 2 * 8 * 32 * 16
     assert matrix_flops(probed.measurement.profile, 8) == {"forward": each, "backward": each}

@@ -25,6 +25,13 @@ def test_what_is_written_is_valid_and_reads_back(made):
     assert measurement_from_json(written) == made()
 
 
+def test_measurements_from_before_a_key_are_valid_and_read():
+    written = json.loads(text_of(a_measurement()))
+    del written["is_compiled"]
+    Validator(schema("measurement")).validate(written)
+    assert measurement_from_json(written).is_compiled is None
+
+
 def described(part, path="measurement"):
     """Every named key below a part of a schema, and whether it is described."""
     for name, inner in part.get("properties", {}).items():

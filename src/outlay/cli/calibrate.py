@@ -11,40 +11,56 @@ from outlay.cli.options import json_option, print_document, warn
 
 @click.command("calibrate")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES]...")
-@click.option("--forget", is_flag=True, help="First remove what was kept and learned before.")
+@click.option(
+    "--forget",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="First remove the measurement that is kept under this name, or `all`.",
+)
 @json_option
-def command(files: tuple[Path, ...], forget: bool, as_json: bool) -> None:
+def command(files: tuple[Path, ...], names: tuple[str, ...], as_json: bool) -> None:
     """Learn from your own measurements how your GPUs and hosts differ from predictions.
 
     FILES are measurements of `outlay probe`, of any training; they are kept in your own folder
-    (OUTLAY_DATA, or outlay's folder among your data) beside earlier ones. What is learned from all
-    of them is used by `outlay predict` and `outlay plan` from then on.
+    (OUTLAY_DATA, or outlay's folder among your data) beside earlier ones, each once. `outlay probe`
+    keeps its own there. What is learned from all of them is used by `outlay predict` and `outlay
+    plan` from then on. Without FILES, it learns anew from what is kept, and lists it.
 
     \b
     Example:
       outlay calibrate probe.json
-      outlay calibrate --forget
+      outlay calibrate --forget probe
+      outlay calibrate --forget all
     """
     from outlay.measurement_file import read_measurement
-    from outlay.own_data import data_folder, keep_measurement, own_measurements, write_calibration
-    from outlay.own_data import forget as forget_all
+    from outlay.own_data import (
+        data_folder,
+        forget_calibration,
+        forget_measurements,
+        keep_measurement,
+        own_measurements,
+        write_calibration,
+    )
     from outlay.placing import calibration
     from outlay.predict.learn import learned_from
 
     given = [(path, read_measurement(path)) for path in files]  # before anything is changed
-    gone = forget_all() if forget else []
+    gone = forget_measurements(names)
     for path, measurement in given:
         keep_measurement(measurement, path.stem)
     kept = own_measurements(warn)
     learned = learned_from(kept, calibration())
     if kept:
         write_calibration(learned.calibration)
+    else:
+        forget_calibration()
     if as_json:
         from outlay.report.calibrate import calibrate_document
 
-        print_document(calibrate_document(data_folder(), len(kept), len(gone), learned))
+        print_document(calibrate_document(data_folder(), len(gone), learned))
         return
     from outlay.report.calibrate import print_learned
     from outlay.report.console import Page
 
-    print_learned(Page(), data_folder(), len(kept), len(gone), learned)
+    print_learned(Page(), data_folder(), len(gone), learned)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from outlay.predict.calibration import Calibration
@@ -63,6 +63,8 @@ class DeviceTime:
     """In matrix products that wait for arithmetic rather than for memory."""
     doubt: float
     """Relative error to expect from the kernels' own errors when they were fitted."""
+    doubts: Mapping[str, float] = field(default_factory=dict)
+    """The same by family of kernels: errors of one family go together, in other steps, too."""
 
 
 def kernel_s(kernel: Kernel, machine: Machine, calibration: Calibration) -> float:
@@ -105,12 +107,14 @@ def _device_time(trace: Same[Trace], gpu: Same[Machine], numbers: Same[Calibrati
                 arithmetic_s += time_s
         families[family] = families.get(family, 0.0) + time_s
     total_s = sum(kinds.values())
+    doubts = _doubts(families, total_s, calibration)
     return DeviceTime(
         total_s=total_s,
         by_kind_s=dict(sorted(kinds.items(), key=lambda item: -item[1])),
         by_phase_s=phases,
         arithmetic_s=arithmetic_s,
-        doubt=_doubt(families, total_s, calibration),
+        doubt=math.hypot(*doubts.values()),
+        doubts=doubts,
     )
 
 
@@ -133,13 +137,14 @@ def _is_bound_by_arithmetic(kernel: Product, machine: Machine, arithmetic: str) 
     return needed_s > kernel.repeats * kernel.moved_bytes / machine.bytes_per_s
 
 
-def _doubt(families: Mapping[str, float], total_s: float, calibration: Calibration) -> float:
+def _doubts(
+    families: Mapping[str, float], total_s: float, calibration: Calibration
+) -> dict[str, float]:
     """Errors of one kind of kernel go together, those of different kinds do not."""
     if total_s <= 0:
-        return 0.0
+        return {}
     unknown = calibration.number("doubt_unknown")
-    errors = (
-        time_s / total_s * calibration.doubts.get(family, unknown)
+    return {
+        family: time_s / total_s * calibration.doubts.get(family, unknown)
         for family, time_s in families.items()
-    )
-    return math.sqrt(sum(error**2 for error in errors))
+    }

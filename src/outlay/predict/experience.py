@@ -39,9 +39,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnFactor:
-    """What the user's own measurements say of one GPU, or of the host."""
+    """What the user's own measurements say of one GPU, or of one host."""
 
     name: str
+    """Of a host, its CPU's."""
     measurements: int
     mean_ratio: float
     """Measured over predicted."""
@@ -49,6 +50,10 @@ class OwnFactor:
     """That, drawn towards 1 by how well the prediction was known before."""
     error_before: float
     error: float
+    steps: int = 1
+    """Distinct ones among the measurements: each has one vote."""
+    is_bounded: bool = False
+    """Whether the factor would be further from 1 than what is known of such a GPU allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,9 @@ class OwnCalibration:
 
     gpus: tuple[OwnFactor, ...] = ()
     host: OwnFactor | None = None
+    """What predictions use: the mean over `hosts`."""
+    hosts: tuple[OwnFactor, ...] = ()
+    """By CPU."""
 
     def of(self, gpu: Gpu) -> OwnFactor | None:
         """What is known of one GPU."""

@@ -1,27 +1,19 @@
 """What a user's own measurements say of their GPUs and hosts, whatever they trained.
 
-A GPU's figures are off by something that all steps share, expected to be as large as the
-calibration says (`error_on_*`), and every step by something of its own. Measured over predicted of
-n steps, with a spread s around their mean, tells the shared part (normal prior, normal likelihood):
-
-    shrink = prior² / (prior² + s² / n)
-    factor = exp( mean · shrink )
-    error  = prior · √(1 − shrink)
+Each measurement is a lesson (`predict.lesson`): measured over predicted of the GPU's own time, or
+of the host's, or a reason why it says nothing of them. Lessons of one step (repeats, other batch
+sizes) make one vote, and the votes of a GPU or of a CPU make its factor (`predict.own_factor`).
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from outlay.chance import PERCENTILE_90
-from outlay.hardware import Gpu
 from outlay.measurement import Measurement
 from outlay.predict.calibration import Calibration
-from outlay.predict.carry import told_by
-from outlay.predict.compute import device_time
 from outlay.predict.experience import (
     NOTHING_LEARNED,
     OwnCalibration,
@@ -29,104 +21,139 @@ from outlay.predict.experience import (
     Seen,
     gpu_error,
 )
-from outlay.predict.joining import step_error
-from outlay.predict.seen import seen_in
-from outlay.predict.traced import machine_at, trace_at
-from outlay.trace.trace import Profile
-
-_WITHOUT_OPERATIONS = "the step was recorded without operations."
-_PRIOR_SPREADS = 2
-# Assumes: until there are more, the spread of a user's ratios counts as if two had been seen with
-# the errors that the calibration expects of single steps (a guess).
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """Measured over predicted of one step, and how far single steps are expected to be off."""
-
-    measured_over_predicted: float
-    expected_error: float
+from outlay.predict.lesson import (
+    Lesson,
+    Subject,
+    device_of,
+    lessons_of,
+    numbered,
+    profile_of,
+    seen_of,
+)
+from outlay.predict.machine import speed_at
+from outlay.predict.own_factor import BOUND, Vote, is_explained, over_hosts, own_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What was learned, and which measurements say nothing."""
+    """What was learned, from which measurements, and which say nothing."""
 
     calibration: OwnCalibration
-    notes: tuple[str, ...]
+    lessons: tuple[Lesson, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def learned_from(
     measurements: Iterable[tuple[str, Measurement]], calibration: Calibration
 ) -> Learned:
     """What measurements, each with its name, say of the GPUs and hosts they were taken on."""
-    by_gpu: dict[str, tuple[Gpu, list[Ratio]]] = {}
-    hosts: list[Ratio] = []
-    notes: list[str] = []
-    for name, measurement in measurements:
-        seen, said = seen_in(measurement)
-        profile = measurement.profile
-        if seen is None or profile is None:
-            notes.append(f"{name}: {said[0] if seen is None else _WITHOUT_OPERATIONS}")
-            continue
-        told = told_by(profile, seen, NOTHING_LEARNED, calibration)
-        if told.device_known:
-            known = by_gpu.setdefault(seen.gpu.name, (seen.gpu, []))
-            known[1].append(_ratio(told.device, _step_error(profile, seen, calibration)))
-        if told.host_known:
-            hosts.append(_ratio(told.host, _log_spread(calibration, "host_range_measured")))
-        if not (told.device_known or told.host_known):
-            notes.append(f"{name}: neither its GPU's nor its host's own time was measured.")
+    lessons = numbered(lessons_of(measurements, calibration), calibration)
+    lessons, gpus = _factors(lessons, "gpu", calibration)
+    lessons, hosts = _factors(lessons, "host", calibration)
+    left_out = [f"{one.name}: {one.left_out}" for one in lessons if one.left_out is not None]
     return Learned(
-        calibration=OwnCalibration(
-            gpus=tuple(
-                own_factor(name, ratios, gpu_error(gpu, NOTHING_LEARNED, calibration))
-                for name, (gpu, ratios) in sorted(by_gpu.items())
-            ),
-            host=own_factor("host", hosts, _log_spread(calibration, "host_range"))
-            if hosts
-            else None,
-        ),
-        notes=tuple(notes),
+        calibration=OwnCalibration(gpus=gpus, host=over_hosts(hosts), hosts=hosts),
+        lessons=tuple(lessons),
+        notes=(*left_out, *(_bounded(one) for one in (*gpus, *hosts) if one.is_bounded)),
     )
 
 
-def _ratio(measured_over_predicted: float, expected_error: float) -> Ratio:
-    return Ratio(measured_over_predicted=measured_over_predicted, expected_error=expected_error)
+# What they say together
 
 
-def _step_error(profile: Profile, seen: Seen, calibration: Calibration) -> float:
-    trace = trace_at(profile, seen.batch_size)
-    return step_error(
-        device_time(trace, machine_at(seen.gpu, calibration), calibration), calibration
+def _factors(
+    lessons: Sequence[Lesson], subject: Subject, calibration: Calibration
+) -> tuple[list[Lesson], tuple[OwnFactor, ...]]:
+    """A factor for each GPU or CPU by name, and the lessons without those that are too far off."""
+    votes: dict[str, list[Vote]] = {}
+    priors: dict[str, float] = {}
+    too_far: dict[tuple[str, int | None], str] = {}
+    for (name, step), same in _by_step(lessons, subject).items():
+        vote = _vote(same, subject, calibration)
+        priors[name] = _prior(same[0], subject, calibration)
+        if is_explained(vote, priors[name]):
+            votes.setdefault(name, []).append(vote)
+        else:
+            too_far[name, step] = _too_far(vote, subject, priors[name])
+    kept = [
+        one.without(subject, too_far[_place(one, subject)])
+        if subject in one.taught and _place(one, subject) in too_far
+        else one
+        for one in lessons
+    ]
+    return kept, tuple(own_factor(name, votes[name], priors[name]) for name in sorted(votes))
+
+
+def _by_step(
+    lessons: Sequence[Lesson], subject: Subject
+) -> dict[tuple[str, int | None], list[Lesson]]:
+    """The lessons that teach of something, by the name of that and by step."""
+    found: dict[tuple[str, int | None], list[Lesson]] = {}
+    for lesson in lessons:
+        if subject in lesson.taught:
+            found.setdefault(_place(lesson, subject), []).append(lesson)
+    return found
+
+
+def _place(lesson: Lesson, subject: Subject) -> tuple[str, int | None]:
+    return (seen_of(lesson).gpu.name if subject == "gpu" else lesson.cpu), lesson.step
+
+
+def _vote(same: Sequence[Lesson], subject: Subject, calibration: Calibration) -> Vote:
+    """The vote of one step: the mean of what was measured of it."""
+    of_gpu = subject == "gpu"
+    first, seen = same[0], seen_of(same[0])
+    ratios = [one.gpu_ratio if of_gpu else one.host_ratio for one in same]
+    logs = [math.log(ratio) for ratio in ratios if ratio is not None]
+    noise = [_noise(seen_of(one), calibration) ** 2 for one in same]
+    return Vote(
+        log=sum(logs) / len(logs),
+        base=calibration.number("error_base")
+        if of_gpu
+        else _log_spread(calibration, "host_range_measured"),
+        doubts=device_of(profile_of(first), seen, calibration).doubts if of_gpu else {},
+        noise=math.sqrt(sum(noise)) / len(noise),
+        model=profile_of(first).parameters,
+        measurements=len(same),
     )
 
 
-def own_factor(name: str, ratios: Sequence[Ratio], prior: float) -> OwnFactor:
-    """The factor that some ratios make of a prior error, and the error that is left."""
-    logs = [math.log(ratio.measured_over_predicted) for ratio in ratios]
-    mean = statistics.fmean(logs)
-    variance = _spread(logs, [ratio.expected_error for ratio in ratios]) ** 2 / len(logs)
-    shrink = prior**2 / (prior**2 + variance)
-    return OwnFactor(
-        name=name,
-        measurements=len(logs),
-        mean_ratio=math.exp(mean),
-        factor=math.exp(mean * shrink),
-        error_before=prior,
-        error=prior * math.sqrt(1 - shrink),
-    )
+def _noise(seen: Seen, calibration: Calibration) -> float:
+    """What a measurement itself may be off by: its mean, and what its power limit takes."""
+    if seen.power_limit_w is None:
+        return seen.error
+    lost = 1 - speed_at(seen.power_limit_w / seen.gpu.tdp_w, calibration)
+    return math.hypot(seen.error, calibration.number("power_loss_error") * lost)
 
 
-def _spread(logs: Sequence[float], expected: Sequence[float]) -> float:
-    """How single steps scatter: as expected at first, then as seen."""
-    mean = statistics.fmean(logs)
-    seen = sum((one - mean) ** 2 for one in logs)
-    before = _PRIOR_SPREADS * statistics.fmean(error**2 for error in expected)
-    return math.sqrt((before + seen) / (_PRIOR_SPREADS + len(logs) - 1))
+def _prior(lesson: Lesson, subject: Subject, calibration: Calibration) -> float:
+    if subject == "gpu":
+        return gpu_error(seen_of(lesson).gpu, NOTHING_LEARNED, calibration)
+    return _log_spread(calibration, "host_range")
 
 
 def _log_spread(calibration: Calibration, name: str) -> float:
     """The standard deviation, in logarithms, of a range from the 10th to the 90th percentile."""
     found = calibration.estimate(name)
     return math.log(found.high / found.low) / (2 * PERCENTILE_90)
+
+
+# Words
+
+
+def _too_far(vote: Vote, subject: Subject, prior: float) -> str:
+    off = BOUND * math.hypot(prior, vote.error)
+    whose = "the GPU's" if subject == "gpu" else "the host's"
+    return (
+        f"it took {math.exp(vote.log):.2f} of what is predicted, and errors of {whose} figures and "
+        f"of such a step explain {math.exp(-off):.2f} to {math.exp(off):.2f}: the reason is "
+        "another (compiled code, a step that differs from its recording, a GPU that was shared)."
+    )
+
+
+def _bounded(one: OwnFactor) -> str:
+    return (
+        f"{one.name}: your steps took {one.mean_ratio:.2f} of what is predicted; beyond "
+        f"{one.factor:.2f} ({BOUND:.0f} times the error of {one.error_before:.0%}) it is not put "
+        "down to it, and its error stays."
+    )

@@ -74,6 +74,7 @@ def measurement_of(
         machine=machine_seen(gpus),
         device=first.process.get("device"),
         versions=_versions(first),
+        is_compiled=_is_compiled(told),
         ranks=len(told),
         world_size=int(first.process.get("world_size", 0)),
         step=seen.step,
@@ -128,6 +129,11 @@ def _versions(told: Told) -> dict[str, str]:
     known = {name: process.get(name) for name in ("python", "torch", "cuda", "cudnn")}
     plain = {name: str(value) for name, value in known.items() if value is not None}
     return {**plain, **told.facts.get("versions", {})}
+
+
+def _is_compiled(told: Sequence[Told]) -> bool | None:
+    known = [one.facts["compiled"]["frames"] for one in told if "compiled" in one.facts]
+    return any(known) if known else None
 
 
 def _samples_per_step(seen: StepsSeen, told: Told, batch_size: int | None) -> float | None:

@@ -70,7 +70,7 @@ def _observed(
         disk_fraction=_mean([sample.disk_fraction for sample in samples]),
         memory_fraction=_memory_fraction(measurement),
         is_full_precision=_is_full_precision(measurement.profile),
-        is_compiled=_is_compiled(told),
+        is_compiled=measurement.is_compiled,
         slowed_by=_slowed_by(samples),
     )
 
@@ -107,11 +107,6 @@ def _is_full_precision(profile: Profile | None) -> bool | None:
             full = op.precision in ("fp32", "tf32", "fp64")
             flops["full" if full else "half"] += op.flops * op.count
     return flops["full"] > flops["half"]
-
-
-def _is_compiled(told: Sequence[Told]) -> bool | None:
-    known = [one.facts["compiled"]["frames"] for one in told if "compiled" in one.facts]
-    return any(known) if known else None
 
 
 def _slowed_by(samples: Sequence[Sample]) -> tuple[str, ...]:

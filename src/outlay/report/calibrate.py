@@ -2,57 +2,161 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from outlay.predict.experience import OwnFactor
 from outlay.predict.learn import Learned
-from outlay.report.console import Page, muted, table
+from outlay.predict.lesson import Lesson
+from outlay.report.console import Page, bullets, muted, table
 from outlay.report.json import SCHEMA, Document
 
-_HEADS = ("GPU", "measurements", "measured / predicted", "factor", "error before", "error after")
+_HEADS = ("", "steps", "measurements", "measured / predicted", "factor", "error before", "after")
+_KEPT_HEADS = ("kept as", "on", "GPU", "command", "step", "measured / predicted", "used for")
+_MEANING = (
+    "Predicted times of a GPU (and of a host's own work) are multiplied by its factor. It is drawn "
+    "from measured / predicted towards 1, because a step is also off by something of its own: the "
+    "fewer distinct steps and the better the GPU was known before, the nearer to 1. The error "
+    "after it makes ranges narrower; repeats of one step count once."
+)
+_SEVERAL_HOSTS = (
+    "Predictions use {factor:.2f} for hosts, the mean over these CPUs, each counted once."
+)
 
 
-def print_learned(page: Page, folder: Path, kept: int, gone: int, learned: Learned) -> None:
-    """Print a row for each GPU, and one for the host."""
+def print_learned(page: Page, folder: Path, gone: int, learned: Learned) -> None:
+    """Print a row for each GPU and for each CPU, and what was kept to learn from."""
     if gone:
-        page.print(f"{gone} {'file' if gone == 1 else 'files'} removed from {folder}.")
+        page.print(f"{_counted(gone, 'measurement')} removed from {folder}.")
     rows = [_row(one) for one in _factors(learned)]
     if rows:
-        page.print(table(_HEADS, rows, page.width, right=_HEADS[1:]))
-        page.print(muted(f"From {kept} measurements in {folder}; predict and plan use it."))
+        page.print(table(_HEADS, rows, page.width, right=_HEADS[1:], drop=("measurements",)))
+        page.print(muted(_meaning(learned)))
+        page.print()
     elif not gone:
         page.print(f"Nothing was learned: {folder} has no measurement of a GPU that can be used.")
         page.print(muted("`outlay probe --json FILE -- COMMAND` takes one; give it here."))
-    for note in learned.notes:
-        page.print(muted(note))
+    if learned.lessons:
+        _print_kept(page, folder, learned)
+    page.print(bullets(_remarks(learned)))
 
 
-def _factors(learned: Learned) -> list[OwnFactor]:
+def _remarks(learned: Learned) -> list[str]:
+    """The notes, with measurements that have the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for one in learned.lessons:
+        if one.left_out is not None:
+            names.setdefault(one.left_out, []).append(_name(one))
+    of_factors = learned.notes[sum(len(same) for same in names.values()) :]
+    return [*(f"{', '.join(same)}: {why}" for why, same in names.items()), *of_factors]
+
+
+def _print_kept(page: Page, folder: Path, learned: Learned) -> None:
+    rows = [_kept_row(one) for one in learned.lessons]
+    right = ("step", "measured / predicted")
+    drop = ("on", "GPU", "measured / predicted")
+    page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
+    used = sum(bool(one.taught) for one in learned.lessons)
+    count = _counted(len(learned.lessons), "measurement")
+    removing = "`outlay calibrate --forget NAME` removes one."
+    page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _meaning(learned: Learned) -> str:
+    host, hosts = learned.calibration.host, learned.calibration.hosts
+    if host is None or len(hosts) < 2:
+        return _MEANING
+    return f"{_MEANING} {_SEVERAL_HOSTS.format(factor=host.factor)}"
+
+
+def _factors(learned: Learned) -> list[tuple[str, OwnFactor]]:
     found = learned.calibration
-    return [*found.gpus, *([] if found.host is None else [found.host])]
+    return [
+        *((one.name, one) for one in found.gpus),
+        *((f"host: {one.name}", one) for one in found.hosts),
+    ]
 
 
-def _row(one: OwnFactor) -> tuple[str, ...]:
+def _row(named: tuple[str, OwnFactor]) -> tuple[str, ...]:
+    name, one = named
     return (
-        one.name,
+        name,
+        str(one.steps),
         str(one.measurements),
         f"{one.mean_ratio:.2f}",
-        f"{one.factor:.2f}",
-        f"{one.error_before:.0%}",
-        f"{one.error:.0%}",
+        f"{one.factor:.3f}",
+        f"{one.error_before:.1%}",
+        f"{one.error:.1%}",
     )
 
 
-def calibrate_document(folder: Path, kept: int, gone: int, learned: Learned) -> Document:
+def _kept_row(one: Lesson) -> tuple[str, ...]:
+    measurement = one.measurement
+    step = measurement.step
+    return (
+        _name(one),
+        measurement.measured_on,
+        _gpu(one) or "-",
+        shlex.join(measurement.command),
+        "-" if step is None else f"{1e3 * step.mean_s:.3g} ms",
+        _ratios(one),
+        " and ".join("GPU" if what == "gpu" else what for what in one.taught) or "left out",
+    )
+
+
+def _name(one: Lesson) -> str:
+    return one.name.removesuffix(".json")
+
+
+def _gpu(one: Lesson) -> str | None:
+    if one.seen is not None:
+        return one.seen.gpu.name
+    gpus = one.measurement.machine.gpus
+    return gpus[0].name if gpus else None
+
+
+def _ratios(one: Lesson) -> str:
+    """Of what it is used for; of one that is left out, what is known."""
+    known = {"gpu": one.gpu_ratio, "host": one.host_ratio}
+    shown: Sequence[float | None] = [known[what] for what in one.taught] or list(known.values())
+    return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
+
+
+def calibrate_document(folder: Path, gone: int, learned: Learned) -> Document:
     """`outlay calibrate --json`."""
-    host = learned.calibration.host
+    found = learned.calibration
     return {
         "schema": SCHEMA,
         "folder": str(folder),
-        "measurements": kept,
+        "measurements": len(learned.lessons),
         "removed": gone,
-        "gpus": [asdict(one) for one in learned.calibration.gpus],
-        "host": None if host is None else asdict(host),
+        "gpus": [asdict(one) for one in found.gpus],
+        "host": None if found.host is None else asdict(found.host),
+        "hosts": [asdict(one) for one in found.hosts],
+        "kept": [_kept(one) for one in learned.lessons],
         "notes": list(learned.notes),
+    }
+
+
+def _kept(one: Lesson) -> Document:
+    measurement = one.measurement
+    return {
+        "name": _name(one),
+        "measured_on": measurement.measured_on,
+        "command": list(measurement.command),
+        "gpu": _gpu(one),
+        "cpu": measurement.machine.cpu,
+        "batch_size": None if one.seen is None else one.seen.batch_size,
+        "step_s": None if measurement.step is None else measurement.step.mean_s,
+        "gpu_ratio": one.gpu_ratio,
+        "host_ratio": one.host_ratio,
+        "used_for": list(one.taught),
+        "step": one.step,
+        "left_out": one.left_out,
     }

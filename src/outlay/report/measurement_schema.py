@@ -20,6 +20,8 @@ from outlay.report.schema_parts import (
 )
 
 _FRACTION: Schema = {"type": "number", "minimum": 0}
+_LATER = ("is_compiled",)
+"""Keys that older measurements of the same schema do not have."""
 _NUMBERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
 
@@ -45,7 +47,8 @@ def one_of(literal: object, words: str) -> Schema:
 
 def measurement_schema() -> Schema:
     """`outlay probe --json`, the file that predict and plan take."""
-    return record(**_head(), **_steps(), **_seen(), **_worked_out())
+    whole = record(**_head(), **_steps(), **_seen(), **_worked_out())
+    return {**whole, "required": [key for key in whole["required"] if key not in _LATER]}
 
 
 def _head() -> dict[str, Schema]:
@@ -61,6 +64,10 @@ def _head() -> dict[str, Schema]:
         "machine": told(_machine(), "The machine it ran on."),
         "device": maybe("What the steps computed on; null where no step was seen.", devices),
         "versions": told(_NUMBERS, "Versions of python, torch, cuda and libraries, by name."),
+        "is_compiled": maybe(
+            "Whether torch.compile compiled any function; null (or no such key) where not told.",
+            FLAG,
+        ),
         "ranks": told(COUNT, "Processes that trained on this machine."),
         "world_size": told(COUNT, "Processes that trained on all machines."),
     }

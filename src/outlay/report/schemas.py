@@ -302,19 +302,37 @@ def _predict() -> Schema:
 
 def _calibrate() -> Schema:
     factor = record(
-        name=TEXT,
+        name={**TEXT, "description": "The GPU; of a host, its CPU."},
         measurements=COUNT,
-        mean_ratio=NUMBER,
-        factor=NUMBER,
+        mean_ratio={**NUMBER, "description": "Measured over predicted, a mean over steps."},
+        factor={**NUMBER, "description": "That drawn towards 1: what predictions are times."},
         error_before=NUMBER,
         error=NUMBER,
+        steps={**COUNT, "description": "Distinct steps among them; each has one vote."},
+        is_bounded={**FLAG, "description": "Whether it is held at 3 times the error before."},
+    )
+    kept = record(
+        name={**TEXT, "description": "What `--forget` takes."},
+        measured_on={**TEXT, "description": "The day, YYYY-MM-DD."},
+        command=TEXTS,
+        gpu=or_null(TEXT),
+        cpu=or_null(TEXT),
+        batch_size={**or_null(COUNT), "description": "Samples of a step on one GPU."},
+        step_s={**or_null(NUMBER), "description": "Mean step time, in seconds."},
+        gpu_ratio={**or_null(NUMBER), "description": "Time of its kernels over predicted."},
+        host_ratio={**or_null(NUMBER), "description": "A step that waits for its host, likewise."},
+        used_for=list_of({"enum": ["gpu", "host"]}),
+        step={**or_null(COUNT), "description": "Measurements of one step have the same number."},
+        left_out={**or_null(TEXT), "description": "Why it says nothing, or not of its GPU."},
     )
     return _document(
         folder=TEXT,
         measurements=COUNT,
-        removed=COUNT,
+        removed={**COUNT, "description": "Measurements that `--forget` removed."},
         gpus=list_of(factor),
-        host=or_null(factor),
+        host={**or_null(factor), "description": "What predictions use: the mean over `hosts`."},
+        hosts={**list_of(factor), "description": "By CPU."},
+        kept=list_of(kept),
         notes=TEXTS,
     )
 
