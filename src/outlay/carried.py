@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from outlay.errors import InputError
+from outlay.files import parsed_json, read_data
 from outlay.measurement import Measurement
-from outlay.measurement_file import is_measurement, measurement_from_json, read_measurement
+from outlay.measurement_file import (
+    is_measurement,
+    is_search,
+    measurement_from_json,
+    read_measurement,
+    search_given,
+)
 from outlay.predict.experience import (
     NO_EXPERIENCE,
     NOTHING_LEARNED,
@@ -20,8 +27,12 @@ from outlay.predict.experience import (
 )
 from outlay.predict.seen import experience_of, step_size
 from outlay.trace.bundled import find_profile
+from outlay.trace.store import MARK as PROFILE
+from outlay.trace.store import content_of
 from outlay.trace.trace import Profile
 from outlay.workload import Step
+
+_AGAIN = "Check the path and that the file is complete, or probe or trace the step again."
 
 
 def measurement_at(name: str) -> Measurement | None:
@@ -37,7 +48,7 @@ def measurement_at(name: str) -> Measurement | None:
 def _measurement_at(name: str, _changed_ns: int, _size_bytes: int) -> Measurement | None:
     """Read once while it stays the same: what is predicted from it is predicted once, too."""
     try:
-        content = json.loads(Path(name).read_bytes())
+        content = parsed_json(read_data(Path(name)))
     except ValueError:
         return None
     return measurement_from_json(content, source=name) if is_measurement(content) else None
@@ -47,6 +58,8 @@ def named_profile(name: str) -> Profile:
     """A bundled profile, a saved one, or the operations that a measurement recorded."""
     measurement = measurement_at(name)
     if measurement is None:
+        if Path(name).suffix == ".json":
+            _check_profile(name)
         return find_profile(name)
     if measurement.profile is None:
         raise InputError(
@@ -55,6 +68,24 @@ def named_profile(name: str) -> Profile:
             fix="Probe again with operations, or trace the step and give this as --measured.",
         )
     return measurement.profile
+
+
+def _check_profile(name: str) -> None:
+    """Raise where a JSON file is neither a profile nor a measurement, and say what it is."""
+    try:
+        content = content_of(Path(name))
+    except FileNotFoundError:
+        raise InputError(f"There is no profile or measurement {name}.", fix=_AGAIN) from None
+    except ValueError as error:
+        raise _neither(name, str(error)) from error
+    if is_search(content):
+        raise search_given(content, name)
+    if not isinstance(content, Mapping) or content.get("kind") != PROFILE:
+        raise _neither(name, "It is JSON, but no profile written by outlay, and no measurement.")
+
+
+def _neither(name: str, why: str) -> InputError:
+    return InputError(f"{name} cannot be read as a profile or a measurement.", why=why, fix=_AGAIN)
 
 
 def text_of_workload(

@@ -1,8 +1,9 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all, and reading JSON that may be anything."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from pathlib import Path
 
@@ -22,6 +23,39 @@ def check_folder(path: Path) -> None:
             f"{path} cannot be written: you may not write in {path.parent}.",
             fix="Choose another place.",
         )
+
+
+def read_data(path: Path) -> bytes:
+    """What is in a file; a ValueError says in plain words why it cannot be read.
+
+    A file that is not there is a FileNotFoundError.
+    """
+    if path.is_dir():
+        raise ValueError("It is a directory.")
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{error.strerror or error}.") from error
+
+
+def parsed_json(data: bytes) -> object:
+    """The JSON in a file's bytes; a ValueError says in plain words what is wrong with it."""
+    if not data.strip():
+        raise ValueError("It is empty.")
+    try:
+        content: object = json.loads(data)
+    except json.JSONDecodeError as error:
+        why = f"It is no complete JSON: {error.msg}, line {error.lineno}, column {error.colno}."
+        raise ValueError(why) from error
+    except UnicodeDecodeError as error:
+        raise ValueError("It is no text, so that it is no JSON.") from error
+    except RecursionError as error:
+        raise ValueError("It is JSON, but nested too deeply for anything outlay wrote.") from error
+    except ValueError as error:  # the only other one: Python reads no thousands of digits
+        raise ValueError("A number in it has thousands of digits.") from error
+    return content
 
 
 def write_whole(path: Path, data: bytes) -> None:

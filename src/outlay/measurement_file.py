@@ -13,23 +13,29 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError
-from outlay.files import write_whole
+from outlay.files import parsed_json, read_data, write_whole
 from outlay.measurement import Measurement
+from outlay.measurement_check import what_is_odd
+from outlay.trace.store import MARK as PROFILE
 from outlay.trace.store import profile_from_json, profile_to_json
+from outlay.trace.trace import Profile
 
 SCHEMA = 1
 MARK = "outlay measurement"
 _WORKED_OUT = ("batch_size", "samples_per_s", "usd")
+_OF_A_SEARCH = {"trials", "largest", "recommended", "fails_at"}
+"""Keys by which a file of `--find-batch` is known."""
+_EXACT = 2.0**53
+_SHOWN = 40
 
 
 def write_measurement(measurement: Measurement, path: Path | str) -> None:
@@ -64,15 +70,20 @@ def is_measurement(content: object) -> bool:
     return isinstance(content, Mapping) and content.get("kind") == MARK
 
 
+def is_search(content: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether parsed JSON is what `outlay probe --find-batch` writes."""
+    return isinstance(content, Mapping) and content.keys() >= _OF_A_SEARCH
+
+
 def read_measurement(path: Path | str) -> Measurement:
     """The measurement in a file."""
     try:
-        content = json.loads(Path(path).read_bytes())
+        content = parsed_json(read_data(Path(path)))
     except FileNotFoundError:
         raise InputError(
             f"There is no measurement {path}.", fix="Check the path, or probe again."
         ) from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise _unreadable(str(path), str(error)) from error
     return measurement_from_json(content, source=str(path))
 
@@ -80,32 +91,81 @@ def read_measurement(path: Path | str) -> Measurement:
 def measurement_from_json(content: object, *, source: str = "the given text") -> Measurement:
     """The measurement in parsed JSON; `source` names it in errors."""
     if not isinstance(content, Mapping) or not is_measurement(content):
-        raise _unreadable(source, "It is JSON, but no measurement written by outlay.")
+        raise _of_another_kind(content, source)
     if content.get("schema") != SCHEMA:
         raise InputError(
             f"{source} has schema {content.get('schema')!r}; this outlay reads {SCHEMA}.",
             fix="Use the outlay version that wrote it, or probe again.",
         )
     try:
-        measurement = _reader().validate_python({**content, "profile": None})
+        plain = json.dumps(_whole_numbers({**content, "profile": None}))
+        measurement = _reader().validate_json(plain, strict=True)  # "0.05" is no number
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise _unreadable(source, f"{place}: {first['msg']}.") from error
-    _check_figures(measurement, source)
+        raise _unreadable(source, _first_of(error)) from error
+    except RecursionError as error:
+        raise _unreadable(source, "A part of it is nested too deeply.") from error
+    odd = what_is_odd(measurement)
+    if odd is not None:
+        raise _unreadable(source, odd)
     profile = content.get("profile")
-    if profile is None:
-        return measurement
-    return replace(measurement, profile=profile_from_json(profile, source=f"{source}: profile"))
+    return (
+        measurement if profile is None else replace(measurement, profile=_profile(profile, source))
+    )
 
 
-def _check_figures(measurement: Measurement, source: str) -> None:
-    """Raise where a figure that others are divided by is no positive number."""
-    step = measurement.step
-    times_s = {} if step is None else {"step.mean_s": step.mean_s, "step.median_s": step.median_s}
-    for name, value in {**times_s, "samples_per_step": measurement.samples_per_step}.items():
-        if value is not None and not 0 < value < math.inf:
-            raise _unreadable(source, f"{name}: {value:g} is no positive number.")
+def _profile(content: object, source: str) -> Profile:
+    try:
+        return profile_from_json(content, source="Its key 'profile'")
+    except InputError as error:
+        raise _unreadable(source, f"{error.what} {error.why}".strip()) from error
+
+
+def _whole_numbers(part: Any) -> Any:
+    """Plain values with 100 for 100.0: JSON has one kind of number, and counts are whole."""
+    if isinstance(part, Mapping):
+        return {name: _whole_numbers(inner) for name, inner in part.items()}
+    if isinstance(part, list | tuple):
+        return [_whole_numbers(inner) for inner in part]
+    is_whole = isinstance(part, float) and part.is_integer() and abs(part) < _EXACT
+    return int(part) if is_whole else part
+
+
+def _first_of(error: ValidationError) -> str:
+    """The first thing that is wrong with a file, by its key and with its value."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if not key:  # the text as such: a part nested too deeply, half a character
+        return f"{first['msg']}."
+    if first["type"] == "missing":
+        return f"{key} is missing."
+    should = first["msg"].removeprefix("Input should be ")
+    return f"{key} is {_short(first['input'])}, and should be {should}."
+
+
+def _short(value: object) -> str:
+    """A value as JSON has it, cut off where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def search_given(content: Mapping[str, Any], source: str) -> InputError:
+    """The error for a file of `--find-batch` in the place of a measurement."""
+    size = content["recommended"] or content["largest"]
+    batch = f"batch {size}" if size else "a batch that fits"
+    return InputError(
+        f"{source} is what a search for the largest batch found, no measurement.",
+        why="`outlay probe --find-batch` runs each batch for a few steps only.",
+        fix=f"Probe the command at {batch}, without --find-batch, and give the JSON of that.",
+    )
+
+
+def _of_another_kind(content: object, source: str) -> InputError:
+    """What a file is that is no measurement, as far as outlay wrote it."""
+    if is_search(content):
+        return search_given(content, source)
+    if isinstance(content, Mapping) and content.get("kind") == PROFILE:
+        return _unreadable(source, "It is a profile (`outlay trace --save`): no time was measured.")
+    return _unreadable(source, "It is JSON, but no measurement written by outlay.")
 
 
 @cache

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError, OutlayError
-from outlay.files import write_whole
+from outlay.files import parsed_json, read_data, write_whole
 from outlay.measurement import Measurement
 from outlay.measurement_file import (
     measurement_from_json,
@@ -114,7 +114,7 @@ def own_calibration(warn: Warn) -> OwnCalibration:
     """What was learned from the user's own measurements; nothing where there is no such file."""
     path = calibration_file()
     try:
-        content = json.loads(path.read_bytes())
+        content = parsed_json(read_data(path))
         if not isinstance(content, Mapping) or content.get("kind") != _MARK:
             raise ValueError("it is JSON, but not what `outlay calibrate` writes")
         if content.get("schema") != SCHEMA:

@@ -113,3 +113,24 @@ def test_optimizers_of_another_model_are_doubted():
     assert "is it the same step?" in note
     same = replace(held, parameters=profile.trainable_parameters)
     assert experience_of([("m.json", replace(other, optimizers=(same,)))], profile).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ending": "failed", "status": 3}, "its command failed (status 3)"),
+        ({"ending": "killed", "status": -9}, "its command was killed (status -9)"),
+        ({"ran_out_of_memory": True}, "its GPU ran out of memory"),
+        ({"ran_out_of_memory": True, "step": None}, "its GPU ran out of memory"),
+    ],
+)
+def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
+    experience = experience_of([("m.json", a_measurement(**changes))], a_profile())
+    assert experience.notes[-1].startswith(f"m.json: {words}")
+    assert bool(experience.seen) == ("step" not in changes)
+
+
+@pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])
+def test_an_end_as_it_should_be_needs_no_word(ending):
+    experience = experience_of([("m.json", a_measurement(ending=ending))], a_profile())
+    assert experience.notes == ()

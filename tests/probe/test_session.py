@@ -185,6 +185,14 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         ({"price": 0.0}, "price=0.0"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"total_steps": 0}, "total_steps=0"),
+        ({"steps": "a"}, "steps='a' is no number"),
+        ({"seconds": "10"}, "seconds='10' is no number"),
+        ({"precision": "2 %"}, "precision='2 %' is no number"),
+        ({"price": [1]}, r"price=\[1\] is no number"),
+        ({"batch_size": "64"}, "batch_size='64' is no number"),
+        ({"total_steps": {}}, "total_steps={} is no number"),
+        ({"steps": True}, "steps=True is no number"),
+        ({"seconds": float("nan")}, "seconds=nan is not above zero"),
     ],
 )
 def test_limits_that_are_none(given, said):

@@ -353,6 +353,7 @@ def _experience(
 def _measurement(text: str, batch: int | None) -> Seen:
     """The measured step of `RTX 3090@64=0.101`."""
     from outlay.gpu_names import find_gpu
+    from outlay.measurement_check import SAMPLES, STEP_S
     from outlay.predict.experience import Seen
 
     where, _, seconds = text.rpartition("=")
@@ -362,7 +363,7 @@ def _measurement(text: str, batch: int | None) -> Seen:
         measured_s = float(seconds)
     except ValueError:
         measured_s = 0.0
-    if not name or not 0 < measured_s < math.inf or at == 0:
+    if not name or at == 0 or not measured_s > 0:
         raise InputError(
             f"--measured {text!r} is not a measured step.",
             why="It takes a file of `outlay probe` (.json), or a GPU, perhaps a batch size per "
@@ -373,6 +374,12 @@ def _measurement(text: str, batch: int | None) -> Seen:
         raise InputError(
             f"--measured {text!r} does not say at which batch size.",
             fix=f'Write for example --measured "{name}@64={seconds}".',
+        )
+    if not STEP_S.holds(measured_s) or not SAMPLES.holds(at):
+        raise InputError(
+            f"--measured {text!r} is not plausible.",
+            why=f"A step takes {STEP_S.words}; its samples are {SAMPLES.words}.",
+            fix='Write for example --measured "RTX 3090@64=0.101".',
         )
     return Seen(gpu=find_gpu(name).gpu, batch_size=at, step_s=measured_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -145,11 +146,27 @@ def limits_of(
     )
 
 
-def check_above_zero(**given: float | None) -> None:
+def check_above_zero(**given: object) -> None:
     """Raise where a value that was given is no amount."""
     for name, value in given.items():
-        if value is not None and not value > 0:
+        if value is None:
+            continue
+        amount = _number(value)
+        if amount is None:
+            raise InputError(
+                f"{name}={value!r} is no number.",
+                why=f"It is of type {type(value).__name__}.",
+                fix=f"Give {name} a number above zero, or leave it out.",
+            )
+        if not amount > 0:
             raise InputError(f"{name}={value!r} is not above zero.", fix=f"Give {name} a number.")
+
+
+def _number(value: object) -> float | None:
+    """A number of Python or numpy; None for anything else, and for True, which counts nothing."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return float(value)
 
 
 def _ending_of(error: BaseException | None) -> tuple[Ending, int]:

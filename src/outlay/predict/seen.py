@@ -46,7 +46,10 @@ def experience_of(
         _check_same_step(name, measurement, profile)
         seen, said = seen_in(measurement)
         found += [] if seen is None else [(name, seen)]
-        notes += [f"{name}: {note}" for note in (*said, *_other_parameters(measurement, profile))]
+        notes += [
+            f"{name}: {note}"
+            for note in (*said, *_troubles(measurement), *_other_parameters(measurement, profile))
+        ]
     found += given
     notes += _contradictions(found)
     return Experience(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
@@ -104,6 +107,21 @@ def _doubts(measurement: Measurement, seen: Seen) -> Iterable[str]:
         yield (
             "the time of its kernels was not measured, and something beside the GPU is in its step "
             "time: other GPUs are not corrected by it."
+        )
+
+
+def _troubles(measurement: Measurement) -> Iterable[str]:
+    """What went wrong while it was measured."""
+    if measurement.ending in ("failed", "killed"):
+        how = "failed" if measurement.ending == "failed" else "was killed"
+        yield (
+            f"its command {how} (status {measurement.status}): what was measured is of the time "
+            "before."
+        )
+    if measurement.ran_out_of_memory:
+        yield (
+            "its GPU ran out of memory while it was measured: its batch may not fit, and its step "
+            "time may hold steps that were tried again."
         )
 
 

@@ -145,7 +145,7 @@ def _samples_per_step(seen: StepsSeen, told: Told, batch_size: int | None) -> fl
     looked = told.facts.get("batch", {}).get("samples")
     if looked is None:
         looked = told.facts.get("operations", {}).get("rows")
-    return None if looked is None else float(looked) * passes
+    return float(looked) * passes if looked else None
 
 
 def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:
@@ -257,7 +257,7 @@ def _thinned(samples: Sequence[Sample], most: int) -> tuple[Sample, ...]:
 
 
 def _busy_s(told: Sequence[Told], seen: StepsSeen) -> float | None:
-    return of_a_step(told, seen, "busy_s")
+    return of_a_step(told, seen, "busy_s") or None  # a profile without kernels saw nothing
 
 
 def of_a_step(told: Sequence[Told], seen: StepsSeen, name: str) -> float | None:

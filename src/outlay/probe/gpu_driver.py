@@ -42,7 +42,7 @@ class GpuDevice:
             name=self.name,
             memory_bytes=self.memory_bytes,
             driver=self.driver,
-            power_limit_w=self.power_limit_w,
+            power_limit_w=self.power_limit_w or None,  # 0 where a driver does not say
             uuid=self.uuid,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from outlay.measurement import Ending, Holder, PauseKind, Verdict
+from outlay.measurement_check import PASSES, POWER_LIMIT_W, SAMPLES, STEP_S, Range
 from outlay.measurement_file import MARK, SCHEMA
 from outlay.probe.batches import Outcome
 from outlay.report.schema_parts import (
@@ -19,7 +20,7 @@ from outlay.report.schema_parts import (
     record,
 )
 
-_FRACTION: Schema = {"type": "number", "minimum": 0}
+_AMOUNT: Schema = {"type": "number", "minimum": 0}
 _LATER = ("is_compiled",)
 """Keys that older measurements of the same schema do not have."""
 _NUMBERS: Schema = {"type": "object", "additionalProperties": TEXT}
@@ -43,6 +44,12 @@ def maybe(words: str, inner: Schema = NUMBER) -> Schema:
 def one_of(literal: object, words: str) -> Schema:
     """One of some words."""
     return told({"enum": list(get_args(literal))}, words)
+
+
+def within(allowed: Range) -> Schema:
+    """A number in a range outside of which files are refused."""
+    ends = {"minimum": allowed.low, "exclusiveMinimum": allowed.above, "maximum": allowed.high}
+    return {**NUMBER, **{name: end for name, end in ends.items() if end is not None}}
 
 
 def measurement_schema() -> Schema:
@@ -76,16 +83,16 @@ def _head() -> dict[str, Schema]:
 def _machine() -> Schema:
     gpu = record(
         name=told(TEXT, "As the driver has it."),
-        memory_bytes=maybe("Its memory, in bytes."),
+        memory_bytes=maybe("Its memory, in bytes.", _AMOUNT),
         driver=maybe("Version of the driver.", TEXT),
-        power_limit_w=maybe("What it may draw, in watts."),
+        power_limit_w=maybe("What it may draw, in watts.", within(POWER_LIMIT_W)),
         uuid=maybe("The driver's own identifier.", TEXT),
     )
     return record(
         system=told(TEXT, "The operating system."),
         cpu=maybe("Name of the CPU.", TEXT),
         cpu_threads=maybe("Threads of all CPUs.", COUNT),
-        ram_bytes=maybe("Memory of the machine, in bytes."),
+        ram_bytes=maybe("Memory of the machine, in bytes.", _AMOUNT),
         gpus=told(list_of(gpu), "GPUs used, one for each process; empty for a run on the CPU."),
     )
 
@@ -95,8 +102,8 @@ def _steps() -> dict[str, Schema]:
         "step": maybe("Step time in the steady state, on the slowest process.", _step_time()),
         "steps_seen": told(COUNT, "Training steps in all, warm-up included."),
         "ran_out_of_memory": told(FLAG, "Whether torch could not get GPU memory once or more."),
-        "samples_per_step": maybe("Samples of one process in a training step."),
-        "passes_per_step": maybe("Batches that an optimizer step is made of."),
+        "samples_per_step": maybe("Samples of one process in a training step.", within(SAMPLES)),
+        "passes_per_step": maybe("Batches that an optimizer step is made of.", within(PASSES)),
         "optimizers": told(list_of(_optimizer()), "The script's optimizers, as first seen."),
         "start_up_s": maybe("From the start to the end of the first step, in seconds."),
         "warm_up_s": maybe("From there to the steady state, in seconds."),
@@ -113,13 +120,13 @@ def _steps() -> dict[str, Schema]:
 
 def _step_time() -> Schema:
     return record(
-        mean_s=number("Mean, in seconds."),
-        low_s=number("Lower end of the mean's 95 % confidence interval, in seconds."),
-        high_s=number("Upper end of it, in seconds."),
-        median_s=number("Half the steps were faster, in seconds."),
-        p10_s=number("A tenth was faster, in seconds."),
-        p90_s=number("A tenth was slower, in seconds."),
-        steps=told(COUNT, "Steps counted for the mean."),
+        mean_s=told(within(STEP_S), "Mean, in seconds."),
+        low_s=told(_AMOUNT, "Lower end of the mean's 95 % confidence interval, in seconds."),
+        high_s=told(_AMOUNT, "Upper end of it, in seconds."),
+        median_s=told(within(STEP_S), "Half the steps were faster, in seconds."),
+        p10_s=told(_AMOUNT, "A tenth was faster, in seconds."),
+        p90_s=told(_AMOUNT, "A tenth was slower, in seconds."),
+        steps=told({**COUNT, "minimum": 1}, "Steps counted for the mean."),
         warm_up_steps=told(COUNT, "Steps left out at the beginning."),
         is_steady=told(FLAG, "Whether a steady state was seen."),
         precision=number("Half the confidence interval over the mean, as a fraction."),
@@ -152,7 +159,10 @@ def _seen() -> dict[str, Schema]:
         "memory": told(_memory(), "Memory of the fullest GPU, and of the host."),
         "power": maybe("The GPUs together, in the steady state.", _power()),
         "gpu_fraction": maybe("Time in the steady state in which some kernel ran, 0 to 1."),
-        "busy_s": maybe("Kernels other than exchanges in a step, by a profile, in seconds."),
+        "busy_s": maybe(
+            "Kernels other than exchanges in a step, by a profile, in seconds.",
+            {**NUMBER, "exclusiveMinimum": 0},
+        ),
         "shares": told(_shares(), "Where the time of a step goes, as fractions that sum to 1."),
         "finding": maybe("What holds it back.", _finding()),
         "checks": told(list_of(_check()), "Is it training properly? One line a question."),
@@ -172,15 +182,15 @@ _PROFILE: Schema = {"type": "object", "properties": {"kind": TEXT}, "required": 
 
 def _memory() -> Schema:
     return record(
-        allocated_bytes=maybe("The most that tensors took at once, in bytes."),
-        reserved_bytes=maybe("The most that torch's allocator reserved, in bytes."),
-        used_bytes=maybe("The most in use by the driver's count, in bytes."),
-        limit_bytes=maybe("What the allocator may take, where it is limited, in bytes."),
-        available_bytes=maybe("What the allocator could have taken in all, in bytes."),
-        parameters_bytes=maybe("Parameters, in bytes."),
-        gradients_bytes=maybe("Gradients, in bytes."),
-        optimizer_bytes=maybe("State of the optimizers, in bytes."),
-        host_bytes=maybe("Resident memory of the command and all it started, in bytes."),
+        allocated_bytes=maybe("The most that tensors took at once, in bytes.", _AMOUNT),
+        reserved_bytes=maybe("The most that torch's allocator reserved, in bytes.", _AMOUNT),
+        used_bytes=maybe("The most in use by the driver's count, in bytes.", _AMOUNT),
+        limit_bytes=maybe("What the allocator may take, where it is limited, in bytes.", _AMOUNT),
+        available_bytes=maybe("What the allocator could have taken in all, in bytes.", _AMOUNT),
+        parameters_bytes=maybe("Parameters, in bytes.", _AMOUNT),
+        gradients_bytes=maybe("Gradients, in bytes.", _AMOUNT),
+        optimizer_bytes=maybe("State of the optimizers, in bytes.", _AMOUNT),
+        host_bytes=maybe("Resident memory of the command and all it started, in bytes.", _AMOUNT),
     )
 
 
@@ -194,10 +204,10 @@ def _power() -> Schema:
 
 def _shares() -> Schema:
     return record(
-        compute=maybe("Computing, as a fraction.", _FRACTION),
-        network=maybe("Exchange between GPUs that nothing hides, as a fraction.", _FRACTION),
-        input=maybe("Waiting for the next batch, as a fraction.", _FRACTION),
-        host=maybe("The GPU waits for Python, as a fraction.", _FRACTION),
+        compute=maybe("Computing, as a fraction.", _AMOUNT),
+        network=maybe("Exchange between GPUs that nothing hides, as a fraction.", _AMOUNT),
+        input=maybe("Waiting for the next batch, as a fraction.", _AMOUNT),
+        host=maybe("The GPU waits for Python, as a fraction.", _AMOUNT),
     )
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from outlay.errors import InputError
-from outlay.files import write_whole
+from outlay.files import parsed_json, read_data, write_whole
 from outlay.trace.trace import (
     Blocks,
     Held,
@@ -47,7 +48,7 @@ from outlay.trace.trace import (
 )
 
 SCHEMA = 1
-_MARK = "outlay profile"
+MARK = "outlay profile"
 _PLAIN_FIELDS = (
     "name",
     "description",
@@ -75,18 +76,18 @@ def write_profile(profile: Profile, path: Path | str) -> None:
 def read_profile(path: Path | str) -> Profile:
     """The profile in a file."""
     try:
-        return profile_from_json(_content(Path(path)), source=str(path))
+        return profile_from_json(content_of(Path(path)), source=str(path))
     except FileNotFoundError:
         raise InputError(
             f"There is no profile {path}.", fix="Check the path, or trace the step again."
         ) from None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except ValueError as error:
         raise _unreadable(str(path), str(error)) from error
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
     """The profile as plain JSON values."""
-    head = {"schema": SCHEMA, "kind": _MARK}
+    head = {"schema": SCHEMA, "kind": MARK}
     plain = {name: _value(getattr(profile, name)) for name in _PLAIN_FIELDS}
     return {
         **head,
@@ -102,7 +103,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
 
 def profile_from_json(content: object, *, source: str = "the given text") -> Profile:
     """The profile in parsed JSON; `source` names it in errors."""
-    if not isinstance(content, Mapping) or content.get("kind") != _MARK:
+    if not isinstance(content, Mapping) or content.get("kind") != MARK:
         raise _unreadable(source, "It is JSON, but no profile written by outlay.")
     if content.get("schema") != SCHEMA:
         raise InputError(
@@ -122,9 +123,21 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
             ops=tuple(map(_op_from_json, content["ops"])),
         )
         _check(profile)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(source, f"A part is missing or odd: {error!r}.") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _unreadable(source, _odd_part(error)) from error
     return profile
+
+
+def _odd_part(error: Exception) -> str:
+    """What is wrong with a profile's parts, in words that are not Python's."""
+    if isinstance(error, KeyError):
+        return f"A part is missing or odd: there is no {error}."
+    if isinstance(error, ValueError):
+        return f"A part is missing or odd: {error}."
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown:
+        return f"A part is missing or odd: {unknown[1]!r} is not known to this outlay."
+    return "A part is missing or odd: it is text or a number where something else should be."
 
 
 def _check(profile: Profile) -> None:
@@ -163,12 +176,15 @@ def _check_history(history: History) -> None:
         live.remove(made + event)
 
 
-def _content(path: Path) -> object:
-    data = path.read_bytes()
+def content_of(path: Path) -> object:
+    """The JSON in a file, gzipped or not; a ValueError says in plain words why there is none."""
+    data = read_data(path)
     if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    content: object = json.loads(data)
-    return content
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError("It is gzip, but cut off or damaged.") from error
+    return parsed_json(data)
 
 
 def _unreadable(source: str, why: str) -> InputError:

@@ -1,0 +1,58 @@
+"""What was told becomes a measurement, and what told nothing stays unknown."""
+
+from __future__ import annotations
+
+import pytest
+from tests.measured import STEP
+
+from outlay.measurement_file import measurement_from_json, measurement_to_json
+from outlay.probe.assemble import Circumstances, measurement_of
+from outlay.probe.course import Limits
+from outlay.probe.gpu_driver import GpuDevice
+from outlay.probe.listen import Told
+from outlay.probe.steps import StepsSeen
+
+
+class NoSampler:
+    """A machine that nothing was read from."""
+
+    samples = ()
+
+    def describe_gpus(self):
+        return ()
+
+    def energy_j(self, begin_s, end_s):
+        return None
+
+
+def measured(**facts):
+    told = [Told(facts=facts)]
+    seen = StepsSeen(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
+    circumstances = Circumstances(
+        command=("python", "train.py"),
+        ending="stopped",
+        status=0,
+        started_s=0.0,
+        elapsed_s=60.0,
+        limits=Limits(),
+    )
+    return measurement_of(seen, told, told, NoSampler(), circumstances)
+
+
+@pytest.mark.parametrize(("busy_s", "known_s"), [(0.0, None), (0.8, 0.2)])
+def test_a_profile_without_kernels_says_nothing_of_their_time(busy_s, known_s):
+    # 0.8 s of kernels in 4 steps are 0.2 s each
+    found = measured(kernels={"optimizer_steps": 4, "busy_s": busy_s, "exchange_s": 0.0})
+    assert found.busy_s == known_s
+    assert measurement_from_json(measurement_to_json(found)).busy_s == known_s
+
+
+def test_a_batch_without_rows_is_no_batch():
+    assert measured(batch={"samples": 0}).samples_per_step is None
+    assert measured(batch={"samples": 8}).samples_per_step == 8
+
+
+@pytest.mark.parametrize(("told_w", "known_w"), [(0.0, None), (None, None), (450.0, 450.0)])
+def test_a_power_limit_of_nothing_is_none(told_w, known_w):
+    device = GpuDevice(index=0, name="NVIDIA L4", power_limit_w=told_w)
+    assert device.seen.power_limit_w == known_w
