@@ -133,10 +133,18 @@ def test_disk(share, waiting, verdict):
 
 
 def test_a_straggler_is_named():
-    even = judged("ranks equally fast", rank_means_s=(0.1, 0.101))
+    even = judged("ranks equally busy", rank_work=(0.1, 0.101))
     assert even.verdict == "ok"
     # 120 / 100 - 1 = 20 %.
-    uneven = judged("ranks equally fast", rank_means_s=(0.1, 0.1, 0.12, None))
+    uneven = judged("ranks equally busy", rank_work=(0.1, 0.1, 0.12))
     assert uneven.verdict == "look"
-    assert "rank 2 is 20% behind" in uneven.why
-    assert judged("ranks equally fast", rank_means_s=(0.1, None)).verdict == "unknown"
+    assert "Rank 2 computes 20% more" in uneven.why
+    assert judged("ranks equally busy", rank_work=(0.1, None)).verdict == "unknown"
+
+
+def test_sleep_without_a_loader_is_not_put_down_to_data():
+    waiting = Shares(input=0.9)
+    assert judged("input keeps up", shares=waiting).verdict == "bad"
+    asleep = judged("input keeps up", shares=waiting, has_loader=False)
+    assert asleep.verdict == "look"
+    assert "asleep 90%" in asleep.why

@@ -147,6 +147,18 @@ def test_workers_are_advised_by_the_threads_there_are(workers, ranks, said):
     assert said in told(finding_of(seen))[1]
 
 
+@pytest.mark.parametrize(("used", "said"), [(0.3, "Try 32"), (0.95, "more workers will not help")])
+def test_workers_that_wait_for_something_else_than_a_thread_may_be_more(used, said):
+    seen = observed(
+        busy_s=0.1,
+        wait_s=0.3,
+        cpu_threads=16,
+        machine_cpu_fraction=used,
+        loader=LoaderSeen(num_workers=16),
+    )
+    assert said in told(finding_of(seen))[1]
+
+
 def test_a_busy_disk_comes_first():
     seen = observed(busy_s=0.1, wait_s=0.3, disk_fraction=0.95, loader=LoaderSeen(num_workers=8))
     assert finding_of(seen).cures[0].startswith("The disk is at its limit")

@@ -180,11 +180,30 @@ def test_the_slowest_rank_counts():
     fast, slow = table([0] * 100, noisy(100)), table([0] * 100, noisy(100, mean_s=0.12))
     seen = steps_of([fast, slow, StepTable()])
     assert seen.step.mean_s == pytest.approx(0.12, rel=0.01)
-    assert seen.rank_means_s == (
-        pytest.approx(0.1, rel=0.01),
-        pytest.approx(0.12, rel=0.01),
-        None,
+
+
+def test_what_each_rank_computes_is_told():
+    ranks = [table([0] * 100, noisy(100), cpu_s=cpu_s) for cpu_s in (0.02, 0.09)]
+    # CPU seconds in steps of 0.1 s.
+    assert steps_of(ranks).rank_cpus == (
+        pytest.approx(0.2, rel=0.02),
+        pytest.approx(0.9, rel=0.02),
     )
+
+
+@pytest.mark.parametrize(("order", "is_regular"), [("random", False), ("turns", True)])
+def test_optimizers_that_step_at_random_are_told(order, is_regular):
+    random = np.random.default_rng(0).integers(0, 2, 300)
+    taken = list(random) if order == "random" else [0, 1, 1] * 100
+    assert seen_of(taken, noisy(300)).is_regular == is_regular
+
+
+def test_a_batch_that_several_steps_cut_up():
+    # 640 samples are loaded before each tenth step of 64.
+    marks = {place: {"batches": 1, "samples": 640} for place in range(0, 200, 10)}
+    seen = seen_of([0] * 200, noisy(200), marks=marks, passes=1)
+    assert seen.samples_per_step == pytest.approx(64, rel=0.06)
+    assert seen.passes_per_step == 1
 
 
 def test_a_checkpoint_of_the_first_rank_is_one_for_those_that_wait():
@@ -193,7 +212,6 @@ def test_a_checkpoint_of_the_first_rank_is_one_for_those_that_wait():
     first = table([0] * 100, each_s, marks={50: {"saves": 1, "saved_s": 4.0}})
     second = table([0] * 100, each_s * 1.001)
     seen = steps_of([first, second])
-    assert seen.rank_means_s[1] == seen.step.mean_s
     assert [pause.kind for pause in seen.pauses] == ["checkpoint"]
 
 

@@ -102,3 +102,24 @@ def test_the_first_steps_are_told_at_once(watch, monkeypatch):
     monkeypatch.setattr(watch.channel, "flush", lambda: flushed.append(watch.steps))
     train(torch.nn.Linear(2, 1), *[torch.ones(3, 2)] * 6)
     assert flushed == [1, 2, 3]
+
+
+def test_optimizers_made_anew_for_every_task_are_one(watch):
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    outer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(optimizer):
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            step(inner)
+        del inner
+        step(outer)
+    met = [(one["number"], one["name"]) for (one,) in told(watch, "optimizer")]
+    assert met == [(0, "SGD"), (1, "Adam")]
+    assert [step[1] for step in told(watch, "s")] == [0, 0, 1] * 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,9 @@ from outlay.probe.system import machine_seen
 
 _TIMES_KEPT = 2000
 _SAMPLES_KEPT = 1000
+OWN_S = 20e-6
+"""What the agent takes of a step, about (tests/probe/test_agent_cost.py holds it below 60)."""
+_WORTH_SAYING = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,7 @@ def measurement_of(
     if not circumstances.limits.operations:
         why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)
-    notes = [*_notes(plain, told, everyone, circumstances), *why]
+    notes = [*_notes(plain, told, everyone, circumstances), *_doubts(plain, seen), *why]
     window = _window(seen, circumstances.started_s)
     steady = samples if window is None else _within(samples, window)
     verdict = judged(plain, seen, told, steady, of_a_step(told, seen, "exchange_s"))
@@ -310,6 +313,21 @@ def _notes(
         if "broken" in one.facts:
             notes.append(f"The agent stopped watching: {one.facts['broken']['error']}.")
     return list(dict.fromkeys(notes))
+
+
+def _doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
+    """What to know of the step time."""
+    if not seen.is_regular:
+        yield (
+            "Its optimizers step in no order that repeats: what counts as one training step is a"
+            " guess. --optimizer-steps 1 counts each of their steps."
+        )
+    step = measurement.step
+    if step is not None and step.mean_s * _WORTH_SAYING < OWN_S:
+        yield (
+            f"outlay itself takes some {OWN_S * 1e6:.0f} µs of a step, {OWN_S / step.mean_s:.0%} of"
+            " this one; they are in its time."
+        )
 
 
 def figures(measurement: Measurement, seen: StepsSeen) -> dict[str, float | str]:

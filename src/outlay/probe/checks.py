@@ -43,7 +43,11 @@ class Watched:
     memory: MemorySeen = field(default_factory=MemorySeen)
     gpu_memory_bytes: float | None = None
     ram_bytes: float | None = None
-    rank_means_s: Sequence[float | None] = ()
+    rank_work: Sequence[float | None] = ()
+    """What each rank computed, in any one unit: it is not in their step times, since they wait for
+    each other."""
+    has_loader: bool = True
+    """Whether waits were those of a DataLoader."""
 
 
 def checks_of(seen: Watched) -> tuple[Check, ...]:
@@ -59,7 +63,7 @@ def checks_of(seen: Watched) -> tuple[Check, ...]:
         ("host memory left", _host_memory, True),
         ("no swapping", _swap, True),
         ("disk keeps up", _disk, True),
-        ("ranks equally fast", _ranks, len(seen.rank_means_s) > 1),
+        ("ranks equally busy", _ranks, len(seen.rank_work) > 1),
     ]
     return tuple(_check(name, judge(seen)) for name, judge, applies in checks if applies)
 
@@ -136,6 +140,11 @@ def _input(seen: Watched) -> tuple[Verdict, str]:
     said = f"Steps wait for their batch {share:.0%} of the time"
     if share <= WAITING:
         return "ok", f"{said}."
+    if not seen.has_loader:
+        return "look", (
+            f"The process is asleep {share:.0%} of the time, and has no DataLoader: most likely it"
+            " waits for data, an environment or another process."
+        )
     return ("look" if share <= STARVING else "bad"), f"{said}: the data come too slowly."
 
 
@@ -215,18 +224,19 @@ def _disk(seen: Watched) -> tuple[Verdict, str]:
 
 
 def _ranks(seen: Watched) -> tuple[Verdict, str]:
-    means_s = [mean for mean in seen.rank_means_s if mean is not None]
-    if len(means_s) < 2:
-        return "unknown", "Steps of one rank alone were seen."
-    slowest, fastest = max(means_s), min(means_s)
-    behind = slowest / fastest - 1
-    said = (
-        f"The slowest of {len(means_s)} takes {_ms(slowest)} for a step, the fastest {_ms(fastest)}"
-    )
+    known = [work for work in seen.rank_work if work is not None]
+    if len(known) < len(seen.rank_work) or not all(known):
+        return "unknown", (
+            "Ranks wait for each other, so that their steps take the same time; what each of them"
+            " computes was not measured."
+        )
+    most, least = max(known), min(known)
+    behind = most / least - 1
+    rank = list(seen.rank_work).index(most)
+    said = f"Rank {rank} computes {behind:.0%} more of the time than the least busy"
     if behind <= STRAGGLER:
-        return "ok", f"{said}."
-    rank = list(seen.rank_means_s).index(slowest)
-    return "look", f"{said}: rank {rank} is {behind:.0%} behind. Look at its GPU and its data."
+        return "ok", f"All {len(known)} compute for about the same time."
+    return "look", f"{said}: the others wait for it. Look at its share of the data and its GPU."
 
 
 def _ms(seconds: float) -> str:

@@ -10,6 +10,8 @@ from outlay.probe.observed import LoaderSeen, Observed
 WORKERS = 8
 """DataLoader workers to try first, where there are as many threads."""
 HALF_EMPTY = 0.5
+IDLE_CPUS = 0.7
+"""Of a machine's threads with work: below, workers wait for something else than a thread."""
 
 
 def cures_for(holder: Holder, seen: Observed) -> tuple[str, ...]:
@@ -30,8 +32,8 @@ def _input(seen: Observed) -> list[str]:
     if seen.wait_s is None:
         return [*lines, _NO_LOADER, *_CHEAPER]
     if loader is None:
-        return [*lines, *_workers(LoaderSeen(), seen.threads), *_CHEAPER]
-    lines += _workers(loader, seen.threads)
+        return [*lines, *_workers(LoaderSeen(), seen), *_CHEAPER]
+    lines += _workers(loader, seen)
     if loader.pin_memory is False and seen.device in ("cuda", "rocm"):
         lines.append(_PIN)
     if loader.persistent_workers is False and loader.num_workers:
@@ -39,7 +41,8 @@ def _input(seen: Observed) -> list[str]:
     return [*lines, *_CHEAPER]
 
 
-def _workers(loader: LoaderSeen, threads: int | None) -> list[str]:
+def _workers(loader: LoaderSeen, seen: Observed) -> list[str]:
+    threads, used = seen.threads, seen.machine_cpu_fraction
     has = f"this machine has {threads} threads for it" if threads else "as many as it has threads"
     if loader.num_workers == 0:
         return [f"num_workers is 0: try {max(1, min(WORKERS, threads or 4))} ({has})."]
@@ -49,6 +52,10 @@ def _workers(loader: LoaderSeen, threads: int | None) -> list[str]:
         return [f"num_workers is {loader.num_workers}: try {2 * loader.num_workers} ({has})."]
     if loader.num_workers < threads:
         return [f"num_workers is {loader.num_workers}: try {threads} ({has})."]
+    if used is not None and used < IDLE_CPUS:
+        has_work = f"only {used:.0%} of the machine's threads have work"
+        waits = f"workers wait for a disk or a network. Try {2 * loader.num_workers}."
+        return [f"num_workers is {loader.num_workers}, but {has_work}: {waits}"]
     return [
         (
             f"num_workers is {loader.num_workers} and {has}: more workers will not help,"

@@ -22,6 +22,8 @@ _ALIKE = 0.97
 # Assumes: up to 3 % of cycles stray from a pattern (the end of an epoch, a skipped step).
 _TAIL = 64
 """Records at the end that are looked at at least, to find out who leads."""
+_FEW = 16
+"""Cycles from which on an order that does not repeat is none."""
 _RECENT = 4096
 """Cycles at the end in which a pattern is looked for."""
 
@@ -54,6 +56,8 @@ class Cycles:
     """Steps that a gradient scaler left out before a step of each optimizer."""
     period: int = 1
     """Cycles after which the pattern of optimizer steps and passes repeats."""
+    is_regular: bool = True
+    """Whether optimizers take their turns in an order that repeats."""
 
     def __len__(self) -> int:
         return len(self.end_s)
@@ -171,7 +175,10 @@ def _summed(table: StepTable, ends: Indices, defining: Flags) -> Cycles:
         new_epoch=total(table.column("new_epoch")) > 0,
         per_step=tuple((turns[count // 2 :].mean(axis=0) if count else turns.sum(axis=0)).tolist()),
         skipped=_skipped(table),
-        period=_period(np.column_stack([turns, passes / np.maximum(steps, 1)])) if count else 1,
+        period=(_period(np.column_stack([turns, passes / np.maximum(steps, 1)])) or 1)
+        if count
+        else 1,
+        is_regular=len(turns) < _FEW or _period(turns) is not None,
     )
 
 
@@ -224,11 +231,11 @@ def _skipped(table: StepTable) -> tuple[int, ...]:
     return tuple(int(n) for n in np.bincount(optimizer, weights=table.column("skipped")))
 
 
-def _period(patterns: Floats) -> int:
-    """The least number of cycles after which nearly all patterns repeat; 1 where none do."""
+def _period(patterns: Floats) -> int | None:
+    """The least number of cycles after which nearly all patterns repeat; None where none do."""
     recent = patterns[len(patterns) // 2 :][-_RECENT:]
     for period in range(1, min(LONGEST_PERIOD, len(recent) // 2) + 1):
         alike = (recent[period:] == recent[:-period]).all(axis=1)
         if alike.mean() >= _ALIKE:
             return period
-    return 1
+    return None

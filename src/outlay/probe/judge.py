@@ -38,7 +38,8 @@ def judged(
         memory=measurement.memory,
         gpu_memory_bytes=max((gpu.memory_bytes or 0.0 for gpu in gpus), default=0.0) or None,
         ram_bytes=measurement.machine.ram_bytes,
-        rank_means_s=seen.rank_means_s,
+        rank_work=_rank_work(measurement, seen, told),
+        has_loader=seen.wait_s is not None,
     )
     if not measurement.steps_seen:
         return measurement
@@ -68,10 +69,24 @@ def _observed(
         loader=_loader(told),
         read_bytes_per_s=_mean([sample.read_bytes_per_s for sample in samples]),
         disk_fraction=_mean([sample.disk_fraction for sample in samples]),
+        machine_cpu_fraction=_mean([sample.cpu_fraction for sample in samples]),
         memory_fraction=_memory_fraction(measurement),
         is_full_precision=_is_full_precision(measurement.profile),
         is_compiled=measurement.is_compiled,
         slowed_by=_slowed_by(samples),
+    )
+
+
+def _rank_work(
+    measurement: Measurement, seen: StepsSeen, told: Sequence[Told]
+) -> tuple[float | None, ...]:
+    """What each rank computed: its kernels by the profile, on a CPU its CPU time."""
+    if measurement.device == "cpu":
+        return seen.rank_cpus
+    kernels = [one.facts.get("kernels") for one in told]
+    return tuple(
+        one["busy_s"] / one["optimizer_steps"] if one and one["optimizer_steps"] else None
+        for one in kernels
     )
 
 

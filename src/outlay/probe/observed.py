@@ -39,6 +39,8 @@ class Observed:
     loader: LoaderSeen | None = None
     read_bytes_per_s: float | None = None
     disk_fraction: float | None = None
+    machine_cpu_fraction: float | None = None
+    """Of all threads of the machine, how many have work."""
     memory_fraction: float | None = None
     """Of the GPU's memory, the most that was reserved."""
     is_full_precision: bool | None = None

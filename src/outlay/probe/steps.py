@@ -39,8 +39,6 @@ class StepsSeen:
     step: StepTime | None = None
     """None where fewer than two ordinary intervals were seen."""
     steps_seen: int = 0
-    rank_means_s: tuple[float | None, ...] = ()
-    """The mean step of each process, in the order given."""
     per_step: tuple[float, ...] = ()
     """How often each optimizer steps in a training step, by its number."""
     skipped: tuple[int, ...] = ()
@@ -48,6 +46,10 @@ class StepsSeen:
     period: int = 1
     """Steps after which the pattern repeats, in optimizers or in time."""
     pattern: int = 1
+    is_regular: bool = True
+    """Whether several optimizers take their turns in an order that repeats."""
+    rank_cpus: tuple[float | None, ...] = ()
+    """CPU seconds of each process for each second of its steady state."""
     """Steps after which the order of optimizers and passes repeats."""
     batches: int = 0
     """Independent means that the confidence interval rests on."""
@@ -97,7 +99,7 @@ def steps_of(
     cycles = shared([cycles_of(table, optimizer_steps_per_step) for table in ranks])
     seen = [_rank_of(one) for one in cycles if len(one)]
     if not seen:
-        return StepsSeen(rank_means_s=(None,) * len(ranks))
+        return StepsSeen()
     slowest = max(seen, key=lambda rank: rank.step.mean_s if rank.step else 0.0)
     step = slowest.step
     if step is not None:
@@ -107,14 +109,9 @@ def steps_of(
     return replace(
         _alone(slowest, started_s),
         step=step,
-        rank_means_s=_means(cycles, seen),
+        rank_cpus=tuple(_cpus(rank.cycles, rank.steady) for rank in seen),
         wait_s=max(waits_s, default=None),
     )
-
-
-def _means(cycles: list[Cycles], seen: list[_Rank]) -> tuple[float | None, ...]:
-    means = iter([rank.step.mean_s if rank.step else None for rank in seen])
-    return tuple(next(means) if len(one) else None for one in cycles)
 
 
 def _rank_of(cycles: Cycles) -> _Rank:
@@ -171,6 +168,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         skipped=cycles.skipped,
         period=rank.period,
         pattern=cycles.period,
+        is_regular=cycles.is_regular,
         batches=rank.batches,
         earlier_precision=rank.earlier_precision,
         drift=rank.drift,

@@ -60,6 +60,8 @@ class Watch:
         self.loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._kinds: list[tuple[str, int]] = []
+        """Optimizers that were met, by their numbers: class and parameters."""
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
         self.graphs = Graphs(self)
@@ -129,6 +131,7 @@ class Watch:
         self.steps = self._pauses = 0
         self._gradless.forget()
         self.optimizers.clear()
+        self._kinds.clear()
         self._running.clear()
         if self._batch_hook is not None:
             self._batch_hook.remove()
@@ -335,17 +338,22 @@ class Watch:
             last_words(self)
 
     def _meet(self, optimizer: Any) -> int:
-        number = len(self.optimizers)
+        """Its number; that of one that is gone and was like it, where there is such.
+
+        Scripts that make an optimizer anew for every task (MAML) have few kinds of them.
+        """
+        kind = type(optimizer).__name__, sum(int(p.numel()) for p in _parameters(optimizer))
+        taken = set(self.optimizers.values())
+        gone = [n for n, known in enumerate(self._kinds) if known == kind and n not in taken]
+        if gone:
+            self.optimizers[optimizer] = gone[0]
+            return gone[0]
+        number = len(self._kinds)
+        self._kinds.append(kind)
         self.optimizers[optimizer] = number
-        parameters = _parameters(optimizer)
-        self.channel.tell_values(
-            "optimizer",
-            {
-                "number": number,
-                "name": type(optimizer).__name__,
-                "parameters": sum(int(p.numel()) for p in parameters),
-            },
-        )
+        name, parameters = kind
+        told = {"number": number, "name": name, "parameters": parameters}
+        self.channel.tell_values("optimizer", told)
         return number
 
     def tell_held(self) -> None:
