@@ -301,7 +301,14 @@ def _notes(
             "nothing was seen."
         )
     others = beside(told, everyone)
-    if others:
+    earlier = [one for one in others if all(one.is_before(now) for now in told)]
+    if earlier:
+        steps = " and ".join(f"{one.last_step:,}" for one in earlier)
+        notes.append(
+            f"Before it another process of the command trained ({steps} optimizer steps): the "
+            "figures are of the last alone."
+        )
+    elif others:
         steps = " and ".join(f"{one.last_step:,}" for one in others)
         notes.append(
             f"Another process of the command trained by itself ({steps} optimizer steps): the "

@@ -12,6 +12,8 @@ from outlay.probe.records import OptimizerStep
 from outlay.probe.table import StepTable
 
 LOSSES_KEPT = 2000
+_STAGE = 20
+"""Steps after which another process that began later is a stage of its own."""
 _TRAINS = 10
 """Optimizer steps from which on a process is more than a test of one."""
 _REPEATED = frozenset({"optimizer", "loader", "failed"})
@@ -69,6 +71,12 @@ class Told:
         if len(self.losses) > LOSSES_KEPT:
             del self.losses[1::2]
 
+    def is_before(self, other: Told) -> bool:
+        """Whether its steps were over before another's began."""
+        if not self.last_step or not other.last_step:
+            return False
+        return bool(self.table.column("host_s")[-1] < other.table.column("host_s")[0])
+
     @property
     def process(self) -> Mapping[str, Any]:
         """What the process said of itself at its first step; empty before."""
@@ -117,8 +125,13 @@ class Listener:
 
 
 def training_of(told: Iterable[Told]) -> list[Told]:
-    """The processes that train: those with many steps, of each rank the one with the most."""
+    """The processes that train: those with many steps, of each rank the one with the most.
+
+    Of stages that follow each other, the last: that is the one which goes on.
+    """
     stepping = [one for one in told if one.last_step]
+    later = [one for one in stepping if one.last_step >= _STAGE]
+    stepping = [one for one in stepping if not any(one.is_before(other) for other in later)]
     most = max((one.last_step for one in stepping), default=0)
     best: dict[int, Told] = {}
     for one in sorted(stepping, key=lambda one: -one.last_step):
