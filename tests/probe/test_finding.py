@@ -159,6 +159,17 @@ def test_workers_that_wait_for_something_else_than_a_thread_may_be_more(used, sa
     assert said in told(finding_of(seen))[1]
 
 
+def test_ranks_on_a_cpu_that_sleep_wait_for_each_other():
+    # 0.2 CPU seconds a second: of 400 ms, 80 are computing, 20 loading.
+    seen = observed(device="cpu", ranks=2, cpus=0.2, wait_s=0.02)
+    shares = shares_of(seen)
+    assert (shares.compute, shares.input) == (pytest.approx(0.2), pytest.approx(0.05))
+    assert shares.network == pytest.approx(0.75)
+    found = finding_of(seen)
+    assert found.holder == "network"
+    assert "asleep until the other ranks" in told(found)[0]
+
+
 def test_a_busy_disk_comes_first():
     seen = observed(busy_s=0.1, wait_s=0.3, disk_fraction=0.95, loader=LoaderSeen(num_workers=8))
     assert finding_of(seen).cures[0].startswith("The disk is at its limit")

@@ -10,6 +10,7 @@ BUSY = 0.8
 """A GPU that works for more of a step than this holds it, whatever else takes its part."""
 ASLEEP = 0.5
 """CPU seconds for each second of waiting, below which the process slept for most of it."""
+_EXCHANGED = "in exchanges that nothing hides"
 HEAVY_READING_BYTES_PER_S = 50e6
 # Assumes: what logging, checkpoints and other programs read stays below 50 MB/s.
 
@@ -47,7 +48,12 @@ def _on_the_cpu(seen: Observed) -> Shares:
         waited = 1 - seen.cpus  # a process cannot compute while it sleeps
     else:
         waited = 0.0
-    return Shares(compute=1 - waited, input=waited)
+    if seen.ranks == 1:
+        return Shares(compute=1 - waited, input=waited)
+    # Ranks that neither compute nor load sleep until the others have come as far.
+    is_asleep = seen.cpus is not None and seen.cpus < ASLEEP
+    together = max(1 - waited - (seen.cpus or 0.0), 0.0) if is_asleep else 0.0
+    return Shares(compute=1 - waited - together, input=waited, network=together)
 
 
 def _busy_s(seen: Observed) -> float | None:
@@ -98,7 +104,8 @@ def holder_of(seen: Observed, shares: Shares) -> Holder | None:
 def _evidence(seen: Observed, shares: Shares) -> list[str]:
     lines = [_work(seen, shares)]
     if shares.network:
-        lines.append(f"{_part(shares.network, seen)} went by in exchanges that nothing hides.")
+        how = "asleep until the other ranks had come as far" if seen.device == "cpu" else _EXCHANGED
+        lines.append(f"{_part(shares.network, seen)} went by {how}.")
     if shares.input:
         lines.append(f"{_part(shares.input, seen)} went by {_waiting(seen)}.")
     if shares.host:
