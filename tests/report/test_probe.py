@@ -207,7 +207,7 @@ def test_on_the_cpu_nothing_of_a_gpu_is_missed():
         ({}, "failed before its first step: its own output says why"),
         ({"steps_seen": 3}, "failed after so few steps"),
         ({"ending": "killed", "status": -9}, "where memory runs out: `dmesg` tells"),
-        ({"ending": "killed", "status": -15}, "The command was killed before its first step."),
+        ({"ending": "killed", "status": -15}, "It was killed before its first step."),
         ({"ending": "finished", "status": 0}, "without a step of a torch optimizer"),
         ({"ending": "finished", "status": 0, "steps_seen": 2}, "give it more work"),
         ({"ending": "stopped", "status": 0}, "--for 10m"),

@@ -12,7 +12,7 @@ from outlay.hardware import Gpu
 from outlay.measurement import GpuSeen, Measurement
 from outlay.predict.experience import NOTHING_LEARNED, Experience, OwnCalibration, Seen
 from outlay.predict.traced import trace_at
-from outlay.trace.trace import Precision, Profile, Trace
+from outlay.trace.trace import Profile, Trace
 
 _WITHIN_95 = 1.96
 """Half a confidence interval of 95 %, in standard errors."""
@@ -21,7 +21,7 @@ _SHIPPED = 0.97
 _SAME_STEP = 0.01
 """Parameters of the same step may differ by this: some count those that are frozen."""
 _SAME_WORK = 0.2
-"""Arithmetic of the same step may differ by this, and its share in a precision."""
+"""Arithmetic of the same step may differ by this, and its share done in some way."""
 _NO_SAMPLES = (
     "how many samples a step has was not seen, so that its time corrects nothing: probe again "
     "with --batch-size."
@@ -181,22 +181,24 @@ def _other_arithmetic(measurement: Measurement, profile: Profile) -> Iterable[st
             f"its step does {ratio:.2f} times the arithmetic of {profile.name} at batch {size:,}: "
             "is it the same step?"
         )
-    ours, theirs = _shares(seen), _shares(taken)
-    apart = {name: abs(ours.get(name, 0) - theirs.get(name, 0)) for name in (*ours, *theirs)}
-    name = max(apart, key=lambda one: (apart[one], ours.get(one, 0.0)))
-    if apart[name] > _SAME_WORK:
-        yield (
-            f"its step does {ours.get(name, 0):.2f} of its arithmetic in {name}, {profile.name} "
-            f"{theirs.get(name, 0):.2f}: is it the same step?"
-        )
+    theirs = _shares(taken)
+    for way, share in _shares(seen).items():
+        if share - theirs.get(way, 0.0) > _SAME_WORK:
+            yield (
+                f"its step does {share:.2f} of its arithmetic {way}, {profile.name} "
+                f"{theirs.get(way, 0.0):.2f}: is it the same step?"
+            )
 
 
-def _shares(trace: Trace) -> dict[Precision, float]:
-    """Of a step's arithmetic, by precision."""
-    shares: dict[Precision, float] = {}
+def _shares(trace: Trace) -> dict[str, float]:
+    """Of a step's arithmetic, that in each precision, and that of images in each order."""
+    shares: dict[str, float] = {}
     for op in trace.ops:
-        done = op.count * op.flops / trace.flops
-        shares[op.precision] = shares.get(op.precision, 0.0) + done
+        ways = [f"in {op.precision}"]
+        if op.kind == "conv":
+            ways.append("channels last" if op.layout == "channels_last" else "channels first")
+        for way in ways:
+            shares[way] = shares.get(way, 0.0) + op.count * op.flops / trace.flops
     return shares
 
 
