@@ -200,6 +200,7 @@ def test_the_real_program_prints_plain_text(program, files):
 def test_a_measurement_is_no_workload_file(outlay, files, tmp_path):
     files()
     write_measurement(a_measurement(), tmp_path / "probe.json")
-    ended = outlay("diff", "a.toml", "probe.json", code=2)
+    ended = outlay("diff", "a.toml", "probe.json")
+    assert ended.code == 2
     assert "probe.json is a measurement; diff compares workload files" in ended.err
     assert '[step] profile = "probe.json"' in ended.err

@@ -166,9 +166,9 @@ def evaluated(tmp_path, **changes):
 
 
 def test_an_evaluation_takes_what_was_measured_there_and_longer_on_a_slower_gpu(tmp_path):
-    workload = evaluated(tmp_path)
+    workload = evaluated(tmp_path, finding=Finding(holder="gpu", evidence=(), cures=()))
     only = ("RTX 4090", "T4")
-    offers = tuple(an_offer(provider=name, gpu=name, price=1.0) for name in only)
+    offers = tuple(an_offer(name, gpu=name) for name in only)
     plan = rank_offers(workload, offers)
     took = {one.offer.gpu: (one.run.evaluation_s, one.run.training_s) for one in plan.options}
     # 1,000 steps have ten evaluations of 3 s where it was measured.
