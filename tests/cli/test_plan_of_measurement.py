@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from tests.builders import an_offer
-from tests.measured import a_measurement
+from tests.measured import a_measurement, a_step
 
 from outlay.carried import text_of_workload
 from outlay.cli.main import cli
@@ -166,7 +166,13 @@ def evaluated(tmp_path, **changes):
 
 
 def test_an_evaluation_takes_what_was_measured_there_and_longer_on_a_slower_gpu(tmp_path):
-    workload = evaluated(tmp_path, finding=Finding(holder="gpu", evidence=(), cures=()))
+    busy = {
+        "step": a_step(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
+        "samples_per_step": 128.0,
+        "busy_s": 0.05,
+        "finding": Finding(holder="gpu", evidence=(), cures=()),
+    }
+    workload = evaluated(tmp_path, **busy)
     only = ("RTX 4090", "T4")
     offers = tuple(an_offer(name, gpu=name) for name in only)
     plan = rank_offers(workload, offers)

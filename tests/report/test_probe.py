@@ -201,6 +201,11 @@ def test_on_the_cpu_nothing_of_a_gpu_is_missed():
     assert "CPU use over 2:00 min: 90 % on average, 90 % at least" in said
 
 
+def test_a_cell_has_no_status():
+    cell = a_measurement(command=("%%probe",), ending="failed", status=1)
+    assert ended(cell) == "it failed"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -134,10 +134,15 @@ def ended(measurement: Measurement) -> str:
     return {
         "stopped": "outlay stopped it",
         "finished": "it ended by itself",
-        "failed": f"it failed with status {status}",
+        "failed": "it failed" if _is_cell(measurement) else f"it failed with status {status}",
         "killed": f"it was killed{_signal_words(status)}",
         "interrupted": "you stopped it",
     }[measurement.ending]
+
+
+def _is_cell(measurement: Measurement) -> bool:
+    """Whether it is of a notebook's cell, which has no status."""
+    return any(word.startswith("%") for word in measurement.command[:1])
 
 
 def _signal_words(status: int) -> str:
