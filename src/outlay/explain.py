@@ -109,6 +109,17 @@ def plan_assumptions(
     return (*said, *_of_money(workload), *profile.notes)
 
 
+def plan_cautions(seen: Sequence[Seen]) -> tuple[str, ...]:
+    """What to cure before the answer is acted on."""
+    if not any(one.holder == "input" for one in seen):
+        return ()
+    caution = (
+        "First cure the input, and probe again: it held the measured step back, and a faster one "
+        "changes this answer."
+    )
+    return (caution,)
+
+
 def _of_money(workload: Workload) -> list[str]:
     """Of exchange rates, and of how much one's own machine will be used."""
     said = []
@@ -139,8 +150,7 @@ def _unsaid(workload: Workload, seen: Sequence[Seen]) -> list[str]:
     if held:
         said.append(
             f"Its input held the measured step back, at {max(held):,.0f} samples/s to a GPU: no "
-            "offer is taken to load faster. A faster input would change the answer: cure that "
-            "first, and probe again."
+            "offer is taken to load faster."
         )
     elif workload.data.feed is None:
         said.append(

@@ -23,7 +23,7 @@ from itertools import islice, product
 
 from outlay.carried import as_measured, experience_for, named_profile
 from outlay.errors import InputError
-from outlay.explain import plan_assumptions
+from outlay.explain import plan_assumptions, plan_cautions
 from outlay.habits import habits_assumed
 from outlay.offers.agreed import with_known_places
 from outlay.offers.candidates import candidates
@@ -116,6 +116,7 @@ def _plan(
         chosen=choose(ranked),
         break_even=break_evens(ranked),
         assumptions=(*assumed, *experience.notes),
+        cautions=plan_cautions(experience.seen),
     )
 
 

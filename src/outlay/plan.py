@@ -41,6 +41,8 @@ class Plan:
     chosen: Option | None
     break_even: tuple[BreakEven, ...] = ()
     assumptions: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    """What to do before the choice is taken."""
 
     @property
     def frontier(self) -> tuple[Option, ...]:

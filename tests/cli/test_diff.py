@@ -6,7 +6,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from tests.measured import a_measurement
 
+from outlay.measurement_file import write_measurement
 from outlay.report import console
 
 BEFORE = """
@@ -193,3 +195,12 @@ def test_the_real_program_prints_plain_text(program, files):
     ended = program("diff", *files(CHEAPER))
     assert (ended.code, ended.err) == (0, "")
     assert "\x1b" not in ended.out
+
+
+def test_a_measurement_is_no_workload_file(outlay, files, tmp_path):
+    files()
+    write_measurement(a_measurement(), tmp_path / "probe.json")
+    ended = outlay("diff", "a.toml", "probe.json")
+    assert ended.code == 2
+    assert "probe.json is a measurement; diff compares workload files" in ended.err
+    assert '[step] profile = "probe.json"' in ended.err

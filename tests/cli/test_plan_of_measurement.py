@@ -6,13 +6,16 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from tests.measured import a_measurement
+from tests.builders import an_offer
+from tests.measured import a_measurement, a_step
 
 from outlay.carried import text_of_workload
 from outlay.cli.main import cli
+from outlay.cli.options import length_of
 from outlay.errors import InputError
 from outlay.measurement import Finding, Pause
 from outlay.measurement_file import write_measurement
+from outlay.pipeline import rank_offers
 from outlay.trace.bundled import find_profile
 from outlay.workload_file import parse_workload
 
@@ -44,7 +47,9 @@ def test_steps_and_their_batch_are_the_length(measured):
 def test_epochs_are_counted_by_their_steps(measured):
     each = json.loads(measured.read_text())["steps_per_epoch"]
     by_epochs = planned(measured, "--length", "2 epochs", "--max-options", "1", "--json")
-    by_steps = planned(measured, "--length", f"{2 * each:.0f}", "--max-options", "1", "--json")
+    by_steps = planned(
+        measured, "--length", f"{2 * each:.0f} steps", "--max-options", "1", "--json"
+    )
     assert by_epochs.output == by_steps.output
 
 
@@ -54,11 +59,16 @@ def test_what_was_measured_is_what_is_assumed(tmp_path):
     # 10 samples in a step of 0.5 s are 20 a second.
     starved = a_measurement(profile=find_profile("resnet50"), finding=held)
     write_measurement(starved, path)
-    done = planned(path, "--length", "1000", "--max-options", "1", "--json")
+    done = planned(path, "--length", "1000 steps", "--max-options", "1", "--json")
     assumed = " ".join(json.loads(done.output)["assumptions"])
     assert "Step times: measured on RTX 4090 at batch 10" in assumed
     assert "held the measured step back, at 20 samples/s" in assumed
     assert "input pipeline keeps up" not in assumed
+    assert "First cure the input" in assumed
+    page = planned(path, "--length", "1000 steps").output
+    # What to cure stands beside the answer, before what is assumed.
+    assert page.index("Take: ") < page.index("First cure the input") < page.index("Best 10")
+    assert "First cure the input" not in page[page.index("Assumed") :]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +77,15 @@ def test_what_was_measured_is_what_is_assumed(tmp_path):
         ((), "does not say how long the whole run is"),
         (("--length", "3 moons"), "no length of a run"),
         (("--length", "-3"), "no length of a run"),
+        (("--length", "0 steps"), "no length of a run"),
+        (("--length", "nan steps"), "no length of a run"),
+        (("--length", "100 months"), "no length of a run"),
+        (("--length", "90"), '--length "90 epochs" or --length "90 steps"'),
+        (("--length", "90k"), '--length "90k epochs" or --length "90k steps"'),
+        (("--length", "90 hours"), r"go into a workload file: \[length\]"),
+        (("--length", "1e6 samples"), r"go into a workload file: \[length\]"),
+        (("--length", "1e30 steps"), "'1e30 steps' is longer than any run"),
+        (("--length", "1e400 epochs"), "'1e400 epochs' is longer than any run"),
     ],
 )
 def test_a_length_is_needed(measured, arguments, words):
@@ -74,10 +93,29 @@ def test_a_length_is_needed(measured, arguments, words):
         CliRunner().invoke(cli, ["plan", str(measured), *arguments], catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("100k steps", {"total_steps": 100_000}),
+        ("1.5M steps", {"total_steps": 1_500_000}),
+        ("1000steps", {"total_steps": 1000}),
+        ("1e5 steps", {"total_steps": 100_000}),
+        ("1,000 Steps", {"total_steps": 1000}),
+        ("0.2 steps", {"total_steps": 1}),
+        ("1 step", {"total_steps": 1}),
+        ("90epochs", {"epochs": 90}),
+        ("2.5 epochs", {"epochs": 2.5}),
+        (None, {}),
+    ],
+)
+def test_a_length_may_be_written_in_many_ways(text, found):
+    assert length_of(text) == found
+
+
 def test_a_workload_file_says_its_length_itself(root):
     file = root / "examples" / "stylenat.toml"
     with pytest.raises(InputError, match="says itself how long"):
-        CliRunner().invoke(cli, ["plan", str(file), "--length", "9"], catch_exceptions=False)
+        CliRunner().invoke(cli, ["plan", str(file), "--length", "9 steps"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +126,7 @@ def test_a_workload_file_says_its_length_itself(root):
         ('{"kind": "outlay profile"}', "cannot be read as a measurement"),
     ],
 )
-@pytest.mark.parametrize("length", [(), ("--length", "9")])
+@pytest.mark.parametrize("length", [(), ("--length", "9 steps")])
 def test_what_is_no_measurement_is_no_workload_file_either(tmp_path, text, words, length):
     file = tmp_path / "probe.json"
     if text is not None:
@@ -110,6 +148,68 @@ def test_evaluations_and_checkpoints_go_on_as_they_were_seen(tmp_path):
     workload = parse_workload(text)
     assert workload.evaluation is not None
     assert workload.evaluation.every.steps == 100
-    assert workload.evaluation.time_s == 3
+    assert workload.evaluation.time_s is None
     assert workload.checkpoint.interval is not None
     assert workload.checkpoint.interval.steps == 200
+
+
+def evaluated(tmp_path, **changes):
+    """What a measurement with an evaluation of 3 s each 100 steps becomes."""
+    pauses = (Pause(kind="evaluation", times=4, total_s=12.0),)
+    seen = a_measurement(
+        **{"profile": find_profile("resnet50"), "steps_seen": 400, "pauses": pauses, **changes}
+    )
+    write_measurement(seen, tmp_path / "probe.json")
+    text = text_of_workload(tmp_path / "probe.json", total_steps=1_000)
+    assert text is not None
+    return parse_workload(text)
+
+
+def test_an_evaluation_takes_what_was_measured_there_and_longer_on_a_slower_gpu(tmp_path):
+    busy = {
+        "step": a_step(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
+        "samples_per_step": 128.0,
+        "busy_s": 0.05,
+        "finding": Finding(holder="gpu", evidence=(), cures=()),
+    }
+    workload = evaluated(tmp_path, **busy)
+    only = ("RTX 4090", "T4")
+    offers = tuple(an_offer(name, gpu=name) for name in only)
+    plan = rank_offers(workload, offers)
+    took = {one.offer.gpu: (one.run.evaluation_s, one.run.training_s) for one in plan.options}
+    # 1,000 steps have ten evaluations of 3 s where it was measured.
+    assert took["RTX 4090"][0] == pytest.approx(30, rel=0.01)
+    longer, slower = (took["T4"][part] / took["RTX 4090"][part] for part in (0, 1))
+    # A T4 trains several times as long; an evaluation's share of that is about the same.
+    assert slower > 2
+    assert longer == pytest.approx(slower, rel=0.3)
+
+
+@pytest.mark.parametrize("changes", [{"samples_per_step": None}, {"step": None}])
+def test_an_evaluation_whose_samples_cannot_be_told_keeps_its_time(tmp_path, changes):
+    workload = evaluated(tmp_path, **changes)
+    assert workload.evaluation is not None
+    assert (workload.evaluation.samples, workload.evaluation.time_s) == (None, 3)
+
+
+def test_of_a_step_without_operations_a_third_goes_forward(tmp_path):
+    workload = evaluated(tmp_path, profile=None)
+    assert workload.evaluation is not None
+    # 10 samples go forward in a third of 0.5 s: in 3 s, 3 / (0.5 / 3) x 10 = 180.
+    assert workload.evaluation.samples == 180
+
+
+def test_where_evaluations_and_checkpoints_come_from_is_said(tmp_path):
+    pauses = (
+        Pause(kind="evaluation", times=4, total_s=12.0),
+        Pause(kind="checkpoint", times=2, total_s=1.0),
+    )
+    seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
+    write_measurement(seen, tmp_path / "probe.json")
+    done = planned(
+        tmp_path / "probe.json", "--length", "1000 steps", "--max-options", "1", "--json"
+    )
+    assumed = json.loads(done.output)["assumptions"]
+    said = "every 100 steps, 3 s each on the measured RTX 4090, as the probe saw them."
+    assert f"Evaluations: {said}" in assumed
+    assert "Checkpoints: every 200 steps, as the probe saw them." in assumed

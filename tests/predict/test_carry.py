@@ -148,7 +148,7 @@ def test_several_gpus_are_corrected_by_their_kernels():
     # one GPU of it is carried over
     alone = step_on(CARD, seen)
     assert alone.device_time_s == pytest.approx(0.16)
-    assert alone.time_from == "carried over from Card"
+    assert alone.time_from == "carried over from 4x Card"
     # without the kernels' time nothing is said but that they took no longer
     assert corrected(a_seen(0.3, gpus=4, holder="gpu")).error is None
 
@@ -158,9 +158,26 @@ def test_a_power_limit_counts():
     seen = a_seen(0.16, holder="gpu", power_limit_w=150)
     assert corrected(seen).device == pytest.approx(1.0)
     # the card without a limit is another step; with it, the measured one
+    assert step_on(CARD, seen).time_from == "carried over from Card at 150 W"
     assert step_on(CARD, seen).step_time_s.likely == pytest.approx(0.08)
     limited = step_on(CARD, seen, power_limit_w=150)
     assert (limited.step_time_s.likely, limited.time_from) == (0.16, "measured")
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "words"),
+    [
+        ({}, {"gpus": 8}, "one Card"),
+        ({}, {"power_limit_w": 150}, "Card at 300 W"),  # as it was shipped
+        ({"batch_size": 8}, {"gpus": 8}, "batch 8 on one Card"),
+        ({"gpus": 8, "nodes": 2, "busy_s": 0.1}, {}, "2 machines of 8x Card"),
+        ({"gpus": 8}, {"gpu": OTHER}, "Card"),
+    ],
+)
+def test_what_was_different_is_named(there, here, words):
+    seen = a_seen(0.16, **{"holder": "gpu", "busy_s": 0.1, **there})
+    found = corrected(seen, **{"gpu": CARD, **here})
+    assert found.time_from == f"carried over from {words}"
 
 
 def test_in_another_precision_it_is_carried_over():
@@ -169,7 +186,7 @@ def test_in_another_precision_it_is_carried_over():
     step = predict_step(a_profile(), where, 4, CALIBRATION, "fp32", conditions=conditions)
     # 0.8 s in fp32, twice as long as predicted
     assert step.step_time_s.likely == pytest.approx(1.6)
-    assert step.time_from != "measured"
+    assert step.time_from == "carried over from Card in another precision or share"
 
 
 # --- several ---

@@ -134,3 +134,40 @@ def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
 def test_an_end_as_it_should_be_needs_no_word(ending):
     experience = experience_of([("m.json", a_measurement(ending=ending))], a_profile())
     assert experience.notes == ()
+
+
+def doubts(measured, profile, **changes):
+    seen = replace(a_measurement(samples=4, profile=measured), **changes)
+    return experience_of([("m.json", seen)], profile).notes
+
+
+def test_another_amount_of_arithmetic_is_doubted():
+    # a quarter more operations, and a tenth more
+    ours = a_profile()
+    more, alike = (
+        replace(ours, ops=(*ours.ops, *(replace(op, count=op.count * share) for op in ours.ops)))
+        for share in (0.25, 0.1)
+    )
+    (note,) = doubts(more, ours)
+    assert note.startswith(f"m.json: its step does 1.25 times the arithmetic of {ours.name} ")
+    assert doubts(alike, ours) == ()
+    assert doubts(ours, ours) == ()
+
+
+def test_another_precision_or_order_is_doubted():
+    ours = a_profile()
+    (kind,) = {op.precision for op in ours.ops if op.flops}
+    other = "fp32" if kind != "fp32" else "bf16"
+    in_other = replace(ours, ops=tuple(replace(op, precision=other) for op in ours.ops))
+    (note,) = doubts(in_other, ours)
+    assert f"does 1.00 of its arithmetic in {other}, {ours.name} 0.00: is it the same" in note
+    first = replace(ours, ops=tuple(replace(op, kind="conv", layout="plain") for op in ours.ops))
+    last = replace(first, ops=tuple(replace(op, layout="channels_last") for op in first.ops))
+    (note,) = doubts(last, first)
+    assert f"1.00 of its arithmetic channels last, {ours.name} 0.00" in note
+
+
+def test_compiled_code_is_said_to_be_such():
+    (note,) = doubts(None, a_profile(), is_compiled=True, optimizers=())
+    assert "it ran compiled code" in note
+    assert doubts(None, a_profile(), is_compiled=False, optimizers=()) == ()

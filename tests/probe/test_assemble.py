@@ -25,9 +25,11 @@ class NoSampler:
         return None
 
 
-def measured(**facts):
+def measured(batch_size=None, loader_s=None, **facts):
     told = [Told(facts=facts)]
-    seen = StepsSeen(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
+    seen = StepsSeen(
+        step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,), samples_per_step=loader_s
+    )
     circumstances = Circumstances(
         command=("python", "train.py"),
         ending="stopped",
@@ -35,6 +37,7 @@ def measured(**facts):
         started_s=0.0,
         elapsed_s=60.0,
         limits=Limits(),
+        batch_size=batch_size,
     )
     return measurement_of(seen, told, told, NoSampler(), circumstances)
 
@@ -56,3 +59,18 @@ def test_a_batch_without_rows_is_no_batch():
 def test_a_power_limit_of_nothing_is_none(told_w, known_w):
     device = GpuDevice(index=0, name="NVIDIA L4", power_limit_w=told_w)
     assert device.seen.power_limit_w == known_w
+
+
+def test_a_given_batch_size_that_is_not_the_one_seen_is_said():
+    def said(found):
+        return [note for note in found.notes if "batch size" in note]
+
+    other = measured(batch_size=7, loader_s=32.0)
+    assert other.samples_per_step == 7
+    assert said(other) == [
+        "The given batch size of 7 is what is counted; its DataLoader has 32 samples a pass."
+    ]
+    assert "a module's input has 8 samples" in said(measured(7, batch={"samples": 8}))[0]
+    # 31.5 in the mean: a batch at the end of an epoch was cut short
+    assert said(measured(batch_size=32, loader_s=31.5)) == []
+    assert said(measured(batch_size=7)) == said(measured(loader_s=32.0)) == []

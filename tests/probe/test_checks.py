@@ -54,6 +54,7 @@ def test_gpu_busy(share, verdict):
     ("losses", "verdict", "said"),
     [
         ([(1, 2.5), (2, 2.25), (3, 2.0)], "ok", "2.5 to 2"),
+        ([(1, 2.5)], "ok", "The one loss looked at is finite: 2.5."),
         ([(1, 2.5), (2, None), (3, 2.0)], "look", "1 of 3"),
         ([(1, 2.5), (20, None), (30, float("nan"))], "bad", "since step 20"),
         ([(step, 0.693) for step in range(10)], "bad", "exactly 0.693"),

@@ -250,7 +250,24 @@ def test_under_outlay_probe_a_block_stands_aside(tmp_path, capfd, monkeypatch):
     assert "went on" in said.out
     assert "This process is probed as a whole" in said.out
     assert "outlay: This process is probed as a whole" in said.err
+    assert f"outlay: {saved} is not written. This process is probed" in said.err
+    assert "No training step" not in said.out
     assert not saved.exists()
+
+
+def test_the_documented_block_runs_under_outlay_probe(tmp_path, capfd, monkeypatch):
+    from outlay.probe.course import Limits
+    from outlay.probe.run import Asking, probe
+
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
+    monkeypatch.chdir(tmp_path)
+    train = "import training\ntrain = lambda: training.train(30)\n"
+    (tmp_path / "inside.py").write_text(train + documented("outlay.probing"))
+    limits = Limits(to_end=True, operations=False)
+    found = probe(Asking(command=(sys.executable, "inside.py"), limits=limits))
+    assert (found.status, found.ending, found.steps_seen) == (0, "finished", 30)
+    assert not (tmp_path / "probe.json").exists()
+    assert capfd.readouterr().out.count("probed as a whole") == 1
 
 
 RANK = """

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.measured import a_measurement, without_steps
 from tests.probe.apart import QUIET, told_by
 
+from outlay.probe.agent import ending
+from outlay.probe.agent.ending import FIGURES, LAST_FIGURES, log_at_exit
 from outlay.probe.assemble import figures
 from outlay.probe.course import Limits
 from outlay.probe.run import Asking, probe
@@ -94,3 +98,106 @@ def test_a_probed_command_logs_before_it_is_stopped(tmp_path, monkeypatch):
         assert logged.keys() >= ALWAYS_KNOWN
         assert logged["outlay/step_s"] == pytest.approx(found.step.mean_s)
     assert told["tags"] == {"outlay/held_back_by": told["wandb"]["outlay/held_back_by"]}
+
+
+OPEN = """
+import atexit, json, sys
+import mlflow, wandb
+
+mlflow.set_tracking_uri("file:mlruns")
+run = wandb.init(project="probe", settings=wandb.Settings(console="off"))
+mine = mlflow.start_run()
+
+
+def tell():
+    data = mlflow.get_run(mine.info.run_id).data
+    told = {"wandb": {name: run.summary[name] for name in run.summary.keys()}}
+    told["mlflow"] = data.metrics
+    with open(sys.argv[1], "w") as file:
+        json.dump(told, file)
+
+
+atexit.register(tell)  # before the first step: it runs after the agent's
+import training
+
+training.train(int(sys.argv[2]), pause_s=0.002)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("steps", "limits"),
+    [
+        (60, Limits(steps=1000)),  # ends before it has what was asked for
+        (1500, Limits(steps=60, to_end=True, operations=False)),
+    ],
+)
+def test_a_command_that_ends_by_itself_logs_to_runs_still_open(
+    tmp_path, monkeypatch, steps, limits
+):
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(OPEN)
+    command = (sys.executable, "script.py", "told.json", str(steps))
+    found = probe(Asking(command=command, limits=limits))
+    assert (found.ending, found.status) == ("finished", 0)
+    told = json.loads((tmp_path / "told.json").read_text())
+    for logged in (told["wandb"], told["mlflow"]):
+        assert logged.keys() >= ALWAYS_KNOWN
+        assert logged["outlay/step_s"] == pytest.approx(found.step.mean_s)
+
+
+class Telling:
+    """A channel to an outlay that may answer with figures."""
+
+    def __init__(self, folder, answer=None):
+        self.folder, self.answer, self.told, self.is_gone = str(folder), answer, [], False
+
+    def tell_values(self, kind, values):
+        self.told.append(kind)
+
+    def flush(self):
+        if self.answer is not None:
+            (Path(self.folder) / LAST_FIGURES).write_text(json.dumps(self.answer))
+
+    def is_deserted(self):
+        return self.is_gone
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A tracker with a run, whose summary is a dict."""
+    run = SimpleNamespace(summary={})
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(active_run=lambda: None))
+    return run
+
+
+def test_figures_that_come_at_the_end_are_logged(tmp_path, wandb):
+    channel = Telling(tmp_path, {"outlay/step_s": 0.5})
+    log_at_exit(channel)
+    assert (channel.told, wandb.summary) == (["awaits"], {"outlay/step_s": 0.5})
+
+
+def test_figures_are_waited_for_only_where_a_run_is_open(tmp_path, wandb, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=None))
+    channel = Telling(tmp_path)
+    log_at_exit(channel)
+    assert channel.told == []
+
+
+def test_without_an_answer_the_earlier_figures_are_logged(tmp_path, wandb, monkeypatch):
+    monkeypatch.setattr(ending, "AWAITED_S", 0.1)
+    (tmp_path / FIGURES).write_text('{"outlay/step_s": 0.25}')
+    log_at_exit(Telling(tmp_path))
+    assert wandb.summary == {"outlay/step_s": 0.25}
+
+
+def test_where_outlay_is_gone_nothing_is_waited_for(tmp_path, wandb, monkeypatch):
+    monkeypatch.setattr(ending, "AWAITED_S", 3600.0)
+    channel = Telling(tmp_path)
+    channel.is_gone = True
+    log_at_exit(channel)
+    assert wandb.summary == {}

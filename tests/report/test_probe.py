@@ -201,13 +201,18 @@ def test_on_the_cpu_nothing_of_a_gpu_is_missed():
     assert "CPU use over 2:00 min: 90 % on average, 90 % at least" in said
 
 
+def test_a_cell_has_no_status():
+    cell = a_measurement(command=("%%probe",), ending="failed", status=1)
+    assert ended(cell) == "it failed"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({}, "failed before its first step: its own output says why"),
         ({"steps_seen": 3}, "failed after so few steps"),
         ({"ending": "killed", "status": -9}, "where memory runs out: `dmesg` tells"),
-        ({"ending": "killed", "status": -15}, "The command was killed before its first step."),
+        ({"ending": "killed", "status": -15}, "It was killed before its first step."),
         ({"ending": "finished", "status": 0}, "without a step of a torch optimizer"),
         ({"ending": "finished", "status": 0, "steps_seen": 2}, "give it more work"),
         ({"ending": "stopped", "status": 0}, "--for 10m"),

@@ -36,6 +36,7 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     tables, plans, profile = [], [], cache(profile_for)
     learned = own_calibration()
     for path in (first, second):
+        _check_is_workload(path)
         written = read_text(path, KIND)
         table = parse_table(written, str(path))
         workload = workload_of(table, written, str(path), path.parent)
@@ -51,3 +52,15 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     else:
         print_difference(Page(), names, found)
     return 0 if found.after is not None else 3
+
+
+def _check_is_workload(path: Path) -> None:
+    """Raise where a measurement is given in the place of a workload file."""
+    from outlay.carried import measurement_at
+    from outlay.errors import InputError
+
+    if measurement_at(str(path)) is not None:
+        raise InputError(
+            f"{path} is a measurement; diff compares workload files.",
+            fix=f'Write one that names it, with [step] profile = "{path}", and compare that.',
+        )

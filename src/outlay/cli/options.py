@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_BATCH = 1_000_000
+_LENGTH = re.compile(
+    r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?)(?:([km])(?= |$))? *([a-z]*)", re.IGNORECASE
+)
+"""A number, thousands or millions, and a unit."""
+_THOUSANDS = {"": 1, "k": 1_000, "m": 1_000_000}
+_LONGEST = {"step": 10**12, "epoch": 10**6}
+_IN_A_FILE = ("sample", "token", "image", "second", "sec", "minute", "min", "hour", "h", "day", "d")
+"""Units of a length that need a workload file."""
 
 
 def json_option(command: F) -> F:
@@ -80,18 +88,31 @@ def length_of(text: str | None) -> dict[str, Any]:
     """A length as `total_steps` or `epochs`; nothing where none is given."""
     if text is None:
         return {}
-    number, _, unit = text.strip().replace(",", "").partition(" ")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    name = unit.strip().removesuffix("s") or "step"
-    if not 0 < value < math.inf or name not in ("step", "epoch"):
+    found = _LENGTH.fullmatch(text.strip().replace(",", ""))
+    number, thousands, unit = found.groups("") if found else ("0", "", "")
+    value, name = float(number) * _THOUSANDS[thousands.lower()], unit.lower().removesuffix("s")
+    if not value or (name and name not in _LONGEST):
+        raise InputError(f"--length {text!r} is no length of a run.", fix=_length_fix(name))
+    if not name:
         raise InputError(
-            f"--length {text!r} is no length of a run.",
-            fix='Write for example --length "90 epochs" or --length "100000 steps".',
+            f"--length {text!r} has no unit: are these epochs or steps?",
+            fix=f'Write --length "{text.strip()} epochs" or --length "{text.strip()} steps".',
+        )
+    if value > _LONGEST[name]:
+        raise InputError(
+            f"--length {text!r} is longer than any run: at most {_LONGEST[name]:,} {name}s.",
+            fix=_length_fix(name),
         )
     return {"total_steps": max(round(value), 1)} if name == "step" else {"epochs": value}
+
+
+def _length_fix(unit: str) -> str:
+    if unit in _IN_A_FILE:
+        return (
+            "Give epochs or steps; samples or a time go into a workload file: [length] with "
+            'samples = 1000000 or time = "90h", and [step] with profile = "probe.json".'
+        )
+    return 'Write for example --length "90 epochs" or --length "100000 steps".'
 
 
 def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:

@@ -83,7 +83,9 @@ def command(
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if vary is not None:
         return _vary(file, vary, measured, length, as_json=as_json)
-    from outlay.carried import experience_for
+    from dataclasses import replace
+
+    from outlay.carried import experience_for, pauses_said
     from outlay.pipeline import plan_workload, profile_for
     from outlay.workload_file import parse_workload
 
@@ -92,6 +94,7 @@ def command(
     experience = experience_for(workload.step, profile, own_calibration(), measured)
     tell("Predicting and pricing every offer ...")
     plan = plan_workload(workload, profile, today=today(), experience=experience)
+    plan = replace(plan, assumptions=(*plan.assumptions, *pauses_said(file)))
     asked = None if explain is None else _asked(plan, explain)
     if as_json:
         from outlay.report.json import plan_document

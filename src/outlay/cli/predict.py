@@ -335,7 +335,9 @@ def _time_note(step: StepPrediction) -> list[str]:
 
     if step.time_from == PREDICTED:
         return []
-    return [f"{step.placement.gpu.name}: step time {step.time_from}."]
+    gpus = step.placement.site.total
+    several = f"{gpus}x " if gpus > 1 else ""
+    return [f"{several}{step.placement.gpu.name}: step time {step.time_from}."]
 
 
 def _experience(

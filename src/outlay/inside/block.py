@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from numbers import Real
 from pathlib import Path
@@ -12,7 +13,7 @@ from outlay.errors import InputError
 from outlay.measurement import Ending, Measurement
 from outlay.measurement_file import write_measurement
 from outlay.probe.course import Limits
-from outlay.probe.session import Session
+from outlay.probe.session import PROBED_BY, Session
 from outlay.report.console import Page
 from outlay.report.probe import print_probe
 
@@ -68,16 +69,21 @@ class Probing:
 
     def report(self) -> None:
         """Print it: the answer, what holds it back, the figures, the checklist."""
+        if self._session.is_probed:
+            Page().print(PROBED_BY)
+            return
         print_probe(Page(), self.measurement, saved_as=self._saved_as, saved_by=self._saved_by)
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, for `outlay predict` and `outlay plan`.
 
-        Where `outlay probe` measures the whole process, nothing is written: its own JSON has it.
+        Where `outlay probe` measures the whole process, it says so and writes nothing.
         """
-        if not self._session.is_probed:
-            write_measurement(self.measurement, path)
-            self._saved_as = str(path)
+        if self._session.is_probed:
+            sys.stderr.write(f"outlay: {path} is not written. {PROBED_BY}\n")
+            return
+        write_measurement(self.measurement, path)
+        self._saved_as = str(path)
 
     def _leave(self) -> None:
         """Leave the block from within the optimizer's step; only its own thread can."""

@@ -307,9 +307,24 @@ def _time_from(seen: Sequence[Seen], carried: _Carried, asked: Asked) -> str:
 
 
 def _source(seen: Seen, asked: Asked) -> str:
-    if seen.gpu.name == asked.gpu.name and seen.batch_size != asked.batch_size:
-        return f"batch {seen.batch_size} on {seen.gpu.name}"
-    return seen.gpu.name
+    """The measured GPU; of the very one that is asked for, what was different there."""
+    name = seen.gpu.name
+    if name != asked.gpu.name:
+        return name
+    batch = f"batch {seen.batch_size} on " if seen.batch_size != asked.batch_size else ""
+    is_elsewhere = (seen.gpus, seen.nodes) != (asked.gpus, asked.nodes)
+    other_limit = seen.power_limit_w != asked.power_limit_w
+    limit = f" at {seen.power_limit_w or seen.gpu.tdp_w:.0f} W" if other_limit else ""
+    if not (batch or is_elsewhere or limit):
+        return f"{name} in another precision or share"
+    return f"{batch}{_counted(seen) if is_elsewhere else name}{limit}"
+
+
+def _counted(seen: Seen) -> str:
+    """`one H200`, `8x H200`, `2 machines of 8x H200`."""
+    several = seen.gpus * seen.nodes > 1
+    each = f"{seen.gpus}x {seen.gpu.name}" if several else f"one {seen.gpu.name}"
+    return f"{seen.nodes} machines of {each}" if seen.nodes > 1 else each
 
 
 def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu
 from outlay.measurement import GpuSeen, Measurement
 from outlay.predict.experience import NOTHING_LEARNED, Experience, OwnCalibration, Seen
-from outlay.trace.trace import Profile
+from outlay.predict.traced import trace_at
+from outlay.trace.trace import Profile, Trace
 
 _WITHIN_95 = 1.96
 """Half a confidence interval of 95 %, in standard errors."""
@@ -19,6 +20,8 @@ _SHIPPED = 0.97
 """A limit from this share of the shipped one on is none."""
 _SAME_STEP = 0.01
 """Parameters of the same step may differ by this: some count those that are frozen."""
+_SAME_WORK = 0.2
+"""Arithmetic of the same step may differ by this, and its share done in some way."""
 _NO_SAMPLES = (
     "how many samples a step has was not seen, so that its time corrects nothing: probe again "
     "with --batch-size."
@@ -48,7 +51,12 @@ def experience_of(
         found += [] if seen is None else [(name, seen)]
         notes += [
             f"{name}: {note}"
-            for note in (*said, *_troubles(measurement), *_other_parameters(measurement, profile))
+            for note in (
+                *said,
+                *_troubles(measurement),
+                *_other_parameters(measurement, profile),
+                *_other_arithmetic(measurement, profile),
+            )
         ]
     found += given
     notes += _contradictions(found)
@@ -118,6 +126,12 @@ def _troubles(measurement: Measurement) -> Iterable[str]:
             f"its command {how} (status {measurement.status}): what was measured is of the time "
             "before."
         )
+    if measurement.is_compiled:
+        yield (
+            "it ran compiled code, while operations and the host's time are predicted as those of "
+            "uncompiled code: what compiling saves is in its own step time alone, and elsewhere as "
+            "far as that is carried over."
+        )
     if measurement.ran_out_of_memory:
         yield (
             "its GPU ran out of memory while it was measured: its batch may not fit, and its step "
@@ -151,6 +165,41 @@ def _other_parameters(measurement: Measurement, profile: Profile) -> Iterable[st
             f"its optimizers hold {held:,} parameters, {profile.name} trains "
             f"{profile.trainable_parameters:,}: is it the same step?"
         )
+
+
+def _other_arithmetic(measurement: Measurement, profile: Profile) -> Iterable[str]:
+    """Doubt where the operations it recorded are others than those that are predicted."""
+    if measurement.profile is None or measurement.profile is profile:
+        return
+    size = step_size(measurement)
+    seen, taken = trace_at(measurement.profile, size), trace_at(profile, size)
+    if not seen.flops or not taken.flops:
+        return
+    ratio = seen.flops / taken.flops
+    if max(ratio, 1 / ratio) > 1 + _SAME_WORK:
+        yield (
+            f"its step does {ratio:.2f} times the arithmetic of {profile.name} at batch {size:,}: "
+            "is it the same step?"
+        )
+    theirs = _shares(taken)
+    for way, share in _shares(seen).items():
+        if share - theirs.get(way, 0.0) > _SAME_WORK:
+            yield (
+                f"its step does {share:.2f} of its arithmetic {way}, {profile.name} "
+                f"{theirs.get(way, 0.0):.2f}: is it the same step?"
+            )
+
+
+def _shares(trace: Trace) -> dict[str, float]:
+    """Of a step's arithmetic, that in each precision, and that of images in each order."""
+    shares: dict[str, float] = {}
+    for op in trace.ops:
+        ways = [f"in {op.precision}"]
+        if op.kind == "conv":
+            ways.append("channels last" if op.layout == "channels_last" else "channels first")
+        for way in ways:
+            shares[way] = shares.get(way, 0.0) + op.count * op.flops / trace.flops
+    return shares
 
 
 def _is_same(parameters: float, profile: Profile) -> bool:

@@ -43,6 +43,8 @@ from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Kind, Precision, Profile, Trace
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
+FORWARD_FRACTION = 1 / 3
+# Assumes: backward costs twice what forward does.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ class StepPrediction:
     """What its arithmetic would take at the GPU's peaks."""
     parameters: int
     gradient_bytes: float
-    forward_fraction: float = 1 / 3
+    forward_fraction: float = FORWARD_FRACTION
     """Share of its time that goes forward: what a sample costs that is only evaluated."""
     memory: MemoryNeed
     notes: tuple[str, ...] = ()
@@ -252,7 +254,7 @@ def time_from(correction: Correction, arrival: Estimate) -> str:
 def forward_fraction(device: DeviceTime) -> float:
     """The share of a device's time that goes forward; a third where nobody told phases apart."""
     forward_s = device.by_phase_s.get("forward", 0.0)
-    return forward_s / device.total_s if forward_s and device.total_s else 1 / 3
+    return forward_s / device.total_s if forward_s and device.total_s else FORWARD_FRACTION
 
 
 def scales(

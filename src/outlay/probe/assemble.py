@@ -33,6 +33,8 @@ _SAMPLES_KEPT = 1000
 OWN_S = 20e-6
 """What the agent takes of a step, about (tests/probe/test_agent_cost.py holds it below 60)."""
 _WORTH_SAYING = 0.01
+_SAME_BATCH = 0.05
+"""Batches that are cut short at the end of an epoch make so much of a difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,12 @@ def measurement_of(
     if not circumstances.limits.operations:
         why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)
-    notes = [*_notes(plain, told, everyone, circumstances), *_doubts(plain, seen), *why]
+    notes = [
+        *_notes(plain, told, everyone, circumstances),
+        *_doubts(plain, seen),
+        *_other_batch(seen, first, circumstances.batch_size),
+        *why,
+    ]
     window = _window(seen, circumstances.started_s)
     steady = samples if window is None else _within(samples, window)
     verdict = judged(plain, seen, told, steady, of_a_step(told, seen, "exchange_s"))
@@ -335,6 +342,22 @@ def _doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
             f"outlay itself takes some {OWN_S * 1e6:.0f} µs of a step, {OWN_S / step.mean_s:.0%} of"
             " this one; they are in its time."
         )
+
+
+def _other_batch(seen: StepsSeen, told: Told, batch_size: int | None) -> list[str]:
+    """Say so where a batch size that was given is another than the one that was seen."""
+    looked = _samples_per_step(seen, told, None)
+    if batch_size is None or looked is None:
+        return []
+    a_pass = looked / (seen.passes_per_step or 1.0)
+    if abs(a_pass - batch_size) <= _SAME_BATCH * a_pass:
+        return []
+    teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
+    note = (
+        f"The given batch size of {batch_size:,} is what is counted; {teller} has {a_pass:,.4g} "
+        "samples a pass."
+    )
+    return [note]
 
 
 def figures(measurement: Measurement, seen: StepsSeen) -> dict[str, float | str]:

@@ -104,6 +104,8 @@ def _loss(seen: Watched) -> tuple[Verdict, str]:
             f"The loss is exactly {values[0]:.6g} in all {len(values)} steps looked at: nothing is"
             " learned. Are the optimizer's parameters the model's, and do gradients reach them?"
         )
+    if len(values) == 1:
+        return "ok", f"The one loss looked at is finite: {values[0]:.4g}."
     return (
         "ok",
         f"All {len(values)} losses looked at are finite: {values[0]:.4g} to {values[-1]:.4g}.",

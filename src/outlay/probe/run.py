@@ -20,7 +20,7 @@ from outlay.errors import OutlayError
 from outlay.files import write_whole
 from outlay.measurement import Ending, Measurement
 from outlay.probe.agent.channel import Asked
-from outlay.probe.agent.ending import FIGURES
+from outlay.probe.agent.ending import FIGURES, LAST_FIGURES
 from outlay.probe.assemble import (
     Circumstances,
     figures,
@@ -116,6 +116,7 @@ class _Probe:
         self._timed: StepsSeen | None = None
         """What was seen when the timing was over: what comes after is slower."""
         self._asked: Asked | None = None
+        self._offered_last = False
         self._offered = (False, False)
         """Whether figures for trackers were written, and whether with a profile."""
         self._signals: list[int] = []
@@ -256,16 +257,24 @@ class _Probe:
         self._leaving_s = now_s
 
     def _offer_figures(self, command: Command, sampler: Sampler, now_s: float) -> None:
-        """What the processes may log to a tracker when they stop: after the timing, and again
-        once a profile says more of what holds them back.
+        """What the processes may log to a tracker when they stop: after the timing, again once a
+        profile says more of what holds them back, and when one that ends by itself asks for it.
         """
+        asked = any("awaits" in told.facts for told in self._listener.everyone)
+        if asked and not self._offered_last:
+            self._offered_last = True
+            self._write_figures(LAST_FIGURES, command, sampler, now_s)
         profiled = any("kernels" in told.facts for told in self._listener.training)
         if self._timed is None or self._offered == (True, profiled):
             return
         self._offered = (True, profiled)
+        self._write_figures(FIGURES, command, sampler, now_s)
+
+    def _write_figures(self, name: str, command: Command, sampler: Sampler, now_s: float) -> None:
         found = self._measurement(command, sampler, now_s - command.started_s)
         with contextlib.suppress(OutlayError):
-            write_whole(self._folder / FIGURES, json.dumps(figures(found, self._timed)).encode())
+            known = figures(found, self._timed or self._seen)
+            write_whole(self._folder / name, json.dumps(known).encode())
 
     def _state(self, sampler: Sampler, elapsed_s: float) -> LiveState:
         seen, limits, latest = self._seen, self._asking.limits, sampler.latest()

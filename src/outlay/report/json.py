@@ -60,7 +60,7 @@ def plan_document(
         "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
         "explained": None if asked is None else _explained_document(plan, asked),
         "trial": _trial_document(trial(plan)),
-        "assumptions": list(plan.assumptions),
+        "assumptions": [*plan.cautions, *plan.assumptions],
     }
 
 

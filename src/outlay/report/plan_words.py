@@ -22,12 +22,14 @@ from outlay.workload import Workload
 
 
 def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
-    """What to take, what it may cost, and what else to think of: three lines to act on."""
+    """What to take, what it may cost, and what else to think of: lines to act on."""
     if plan.chosen is None or plan.chosen.cost is None:
         yield _no_answer(plan)
         return
     yield _take(plan, plan.chosen, workload)
     yield _risk(plan.chosen, workload)
+    for caution in plan.cautions:
+        yield Text(caution, style="yellow")
     yield Text(_instead(plan, plan.chosen))
 
 

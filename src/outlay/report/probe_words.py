@@ -134,10 +134,15 @@ def ended(measurement: Measurement) -> str:
     return {
         "stopped": "outlay stopped it",
         "finished": "it ended by itself",
-        "failed": f"it failed with status {status}",
+        "failed": "it failed" if _is_cell(measurement) else f"it failed with status {status}",
         "killed": f"it was killed{_signal_words(status)}",
         "interrupted": "you stopped it",
     }[measurement.ending]
+
+
+def _is_cell(measurement: Measurement) -> bool:
+    """Whether it is of a notebook's cell, which has no status."""
+    return any(word.startswith("%") for word in measurement.command[:1])
 
 
 def _signal_words(status: int) -> str:
@@ -183,17 +188,17 @@ def _unseen(measurement: Measurement) -> Iterator[str]:
 def _why_no_step_time(measurement: Measurement) -> str:
     first = "before its first step" if not measurement.steps_seen else "after so few steps"
     if measurement.ending == "failed":
-        return f"The command failed {first}: its own output says why."
+        return f"It failed {first}: its own output says why."
     if measurement.ending == "killed":
         memory = " The system does that where memory runs out: `dmesg` tells."
-        return f"The command was killed {first}.{memory * (measurement.status in _SIGKILL)}"
+        return f"It was killed {first}.{memory * (measurement.status in _SIGKILL)}"
     if measurement.ending == "finished" and not measurement.steps_seen:
         return (
             "It ended without a step of a torch optimizer. Probe what trains: behind the -- the "
             "command that does (what it starts is watched as well), in a block the loop itself."
         )
     if measurement.ending == "finished":
-        return "The command ended after so few steps: give it more work, and probe again."
+        return "It ended after so few steps: give it more work, and probe again."
     return f"It was stopped {first}: give it longer, with --for 10m or --steps 200."
 
 

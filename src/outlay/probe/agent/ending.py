@@ -10,12 +10,18 @@ import contextlib
 import json
 import os
 import sys
+import time
 from typing import Any
 
 from .channel import complain
 
 _ASKED_AT_MOST = 5
+_LOOK_S = 0.05
 FIGURES = "figures.json"
+LAST_FIGURES = "last_figures.json"
+"""Those of a script that ends by itself, which asks for them."""
+AWAITED_S = 2.0
+"""How long it waits for them at most, where it has a run to log them to."""
 _VERSIONS = (
     "torchvision",
     "torchaudio",
@@ -92,14 +98,50 @@ def versions() -> dict[str, str]:
     return found
 
 
-def log_figures(folder: str) -> None:
-    """Give the figures to Weights & Biases and MLflow, where the script has a run of theirs."""
+def log_figures(folder: str, name: str = FIGURES) -> bool:
+    """Give the figures to Weights & Biases and MLflow, where the script has a run of theirs.
+
+    False where there are none yet.
+    """
     try:
-        with open(os.path.join(folder, FIGURES), "rb") as file:  # noqa: PTH118, PTH123
+        with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123
             figures = json.load(file)
     except (OSError, ValueError):
-        return
+        return False
     log_to_trackers(figures)
+    return True
+
+
+def log_at_exit(channel: Any) -> None:
+    """Ask for the figures of a script that ends by itself, and log them when they are there."""
+    if not _has_run():
+        return
+    channel.tell_values("awaits", {"figures": True})
+    channel.flush()
+    until_s = time.perf_counter() + AWAITED_S
+    while not log_figures(channel.folder, LAST_FIGURES):
+        if time.perf_counter() > until_s or channel.is_deserted():
+            log_figures(channel.folder)
+            return
+        time.sleep(_LOOK_S)
+
+
+def _has_run() -> bool:
+    """Whether a tracker has a run that is open in this process."""
+    try:
+        return _wandb_run() is not None or _mlflow_run() is not None
+    except Exception as error:
+        complain(error)
+        return False
+
+
+def _wandb_run() -> Any:
+    return getattr(sys.modules.get("wandb"), "run", None)
+
+
+def _mlflow_run() -> Any:
+    mlflow: Any = sys.modules.get("mlflow")
+    return None if mlflow is None else mlflow.active_run()
 
 
 def log_to_trackers(figures: dict[str, Any]) -> None:
@@ -116,16 +158,15 @@ def log_to_trackers(figures: dict[str, Any]) -> None:
 
 
 def _log_to_wandb(figures: dict[str, Any]) -> None:
-    wandb = sys.modules.get("wandb")
-    run = getattr(wandb, "run", None)
+    run = _wandb_run()
     if run is not None:
         run.summary.update(figures)
 
 
 def _log_to_mlflow(figures: dict[str, Any]) -> None:
-    mlflow: Any = sys.modules.get("mlflow")
-    if mlflow is None or mlflow.active_run() is None:
+    if _mlflow_run() is None:
         return
+    mlflow: Any = sys.modules["mlflow"]
     words = {name: value for name, value in figures.items() if isinstance(value, str)}
     numbers = {name: value for name, value in figures.items() if name not in words}
     if numbers:

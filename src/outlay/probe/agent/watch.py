@@ -331,11 +331,14 @@ class Watch:
         self.channel.tell_values("process", {**process_values(self.torch), **found})
 
     def _at_exit(self) -> None:
-        """Tell the rest, where the script ends by itself."""
-        from .ending import last_words
+        """Tell the rest, where the script ends by itself, and log to trackers what came of it."""
+        from .ending import last_words, log_at_exit
 
-        if os.getpid() == self._pid and self.steps:
-            last_words(self)
+        if os.getpid() != self._pid or not self.steps:
+            return
+        last_words(self)
+        if self._leaving is None:  # else they were logged when it was stopped
+            log_at_exit(self.channel)
 
     def _meet(self, optimizer: Any) -> int:
         """Its number; that of one that is gone and was like it, where there is such.
