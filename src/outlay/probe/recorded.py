@@ -31,7 +31,21 @@ def profile_from(
 def _why_not(measurement: Measurement, told: Sequence[Told]) -> list[str]:
     if not told or measurement.step is None or any(one.lists.get("failed") for one in told):
         return []
-    return ["The operations of a step were not recorded: the command ended before."]
+    return [f"The operations of a step were not recorded: {_before(measurement)}"]
+
+
+def _before(measurement: Measurement) -> str:
+    """What came before the step to record, and what helps."""
+    if measurement.ending == "interrupted":
+        return "you stopped the command before."
+    if measurement.ending != "stopped":
+        return "the command ended before."
+    if measurement.stopped_for == "cost":
+        return "the money for the probe was spent before. Give a larger --max-cost."
+    return (
+        "the step to record had not come, or was over before the command heard of it, when outlay "
+        "stopped it: its steps are long, or come in bursts. Probe it for longer, with --for 10m."
+    )
 
 
 def recorded_step(measurement: Measurement, told: Told) -> RecordedStep:
