@@ -25,13 +25,14 @@ class NoSampler:
         return None
 
 
-def measured(**facts):
+def measured(ending="stopped", stopped_for=None, **facts):
     told = [Told(facts=facts)]
     seen = StepsSeen(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
     circumstances = Circumstances(
         command=("python", "train.py"),
-        ending="stopped",
+        ending=ending,
         status=0,
+        stopped_for=stopped_for,
         started_s=0.0,
         elapsed_s=60.0,
         limits=Limits(),
@@ -56,3 +57,27 @@ def test_a_batch_without_rows_is_no_batch():
 def test_a_power_limit_of_nothing_is_none(told_w, known_w):
     device = GpuDevice(index=0, name="NVIDIA L4", power_limit_w=told_w)
     assert device.seen.power_limit_w == known_w
+
+
+@pytest.mark.parametrize(
+    ("ending", "limit", "words"),
+    [
+        ("stopped", "time", "its steps are long, or come in bursts"),
+        ("stopped", "cost", "Give a larger --max-cost"),
+        ("finished", "time", "the command ended before"),
+        ("interrupted", None, "you stopped the command before"),
+    ],
+)
+def test_why_no_operations_were_recorded(ending, limit, words):
+    found = measured(ending, limit)
+    (note,) = (note for note in found.notes if note.startswith("The operations of a step"))
+    assert words in note
+    assert ("ended before" in note) is (ending == "finished")
+
+
+def test_the_limit_is_told_only_where_it_ended_the_command():
+    assert measured("stopped", "cost").stopped_for == "cost"
+    assert measured("stopped").stopped_for is None
+    assert measured("finished", "precision").stopped_for is None
+    again = measurement_from_json(measurement_to_json(measured("stopped", "time")))
+    assert again.stopped_for == "time"

@@ -57,6 +57,8 @@ class BatchSearch:
     @property
     def fails_otherwise_at(self) -> int | None:
         """The smallest above the largest that failed, but not for want of memory."""
+        if self.is_interrupted:  # what was not run to its end did not fail
+            return None
         failed = (trial.batch_size for trial in self.trials if trial.outcome == "failed")
         return min((size for size in failed if size > (self.largest or 0)), default=None)
 

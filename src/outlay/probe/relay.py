@@ -29,6 +29,7 @@ IND, NEL, RI, RIS and DECSTBM, and xterm's alternate screens."""
 _HALF = re.compile(rb"\x1b(?:\[[0-?]*)?$")
 """A sequence whose end is still to come."""
 _READ_BYTES = 65_536
+_USUAL_WIDTH = 80
 
 
 class Relay:
@@ -182,8 +183,8 @@ def _leave_line_ends(slave: int) -> None:
 
 
 def width_of_terminal() -> int:
-    """Columns of the terminal that our line is written to."""
+    """Columns of the terminal that our line is written to; some do not say, and some say none."""
     try:
-        return os.get_terminal_size(2).columns
+        return os.get_terminal_size(2).columns or _USUAL_WIDTH
     except OSError:
-        return 80
+        return _USUAL_WIDTH
