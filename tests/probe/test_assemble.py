@@ -62,7 +62,7 @@ def test_a_power_limit_of_nothing_is_none(told_w, known_w):
 @pytest.mark.parametrize(
     ("ending", "limit", "words"),
     [
-        ("stopped", "time", "its steps are long, or come in bursts"),
+        ("stopped", "time", "--optimizer-steps 32"),
         ("stopped", "cost", "Give a larger --max-cost"),
         ("finished", "time", "the command ended before"),
         ("interrupted", None, "you stopped the command before"),

@@ -326,6 +326,8 @@ def test_what_cannot_be_carried_is_not_said_to_be():
     said = next_step(a_measurement(profile=None), "probe.json")
     assert "outlay plan" not in said
     assert "--measured probe.json" in said
+    assert "longer" not in said  # outlay stopped it: its note says what helps
+    assert "longer" in next_step(a_measurement(profile=None, ending="finished"), "probe.json")
 
 
 def test_epochs_are_offered_as_a_length_where_they_are_known():

@@ -42,9 +42,10 @@ def _before(measurement: Measurement) -> str:
         return "the command ended before."
     if measurement.stopped_for == "cost":
         return "the money for the probe was spent before. Give a larger --max-cost."
+    # What is told and asked takes its time, while a burst is over: a longer probe does not help.
     return (
-        "the step to record had not come, or was over before the command heard of it, when outlay "
-        "stopped it: its steps are long, or come in bursts. Probe it for longer, with --for 10m."
+        "the step to record was over before the command heard of it, or never came. Where steps "
+        "come in bursts (updates after a rollout), say how many one has: --optimizer-steps 32."
     )
 
 

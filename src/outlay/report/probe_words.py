@@ -300,8 +300,9 @@ def next_step(
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
     kept = "" if saved_as else f"Keep it with {saved_by}. "
     if measurement.profile is None:  # predict and plan would have nothing to carry
+        longer = "" if measurement.ending == "stopped" else "probe a longer run, or "
         return (
-            f"{kept}It has no operations of a step to carry to other GPUs: probe a longer run, or "
+            f"{kept}It has no operations of a step to carry to other GPUs: {longer}"
             f"trace the step: outlay predict train.py:training_step --measured {name} "
             '--gpu "RTX 4090".'
         )
