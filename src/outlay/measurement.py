@@ -20,6 +20,8 @@ Ending = Literal[
     "killed",  # by a signal that was not outlay's
     "interrupted",  # by the user, at outlay's own terminal
 ]
+StoppedFor = Literal["steps", "time", "precision", "cost"]
+"""Which limit was reached."""
 Holder = Literal["gpu", "input", "host", "network", "cpu"]
 """What a step waits for most; `cpu` where it computes on the CPU."""
 Verdict = Literal["ok", "look", "bad", "unknown"]
@@ -201,6 +203,8 @@ class Measurement:
     """What the steps computed on; None where no step was seen."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """python, torch, cuda, and the libraries the script had imported."""
+    stopped_for: StoppedFor | None = None
+    """The limit at which outlay stopped it; None where it ended otherwise, or was not told."""
     is_compiled: bool | None = None
     """Whether torch compiled any of its functions; None where that was not told."""
     ranks: int = 0

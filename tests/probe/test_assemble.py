@@ -25,15 +25,16 @@ class NoSampler:
         return None
 
 
-def measured(batch_size=None, loader_s=None, **facts):
+def measured(ending="stopped", stopped_for=None, *, batch_size=None, loader_s=None, **facts):
     told = [Told(facts=facts)]
     seen = StepsSeen(
         step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,), samples_per_step=loader_s
     )
     circumstances = Circumstances(
         command=("python", "train.py"),
-        ending="stopped",
+        ending=ending,
         status=0,
+        stopped_for=stopped_for,
         started_s=0.0,
         elapsed_s=60.0,
         limits=Limits(),
@@ -70,7 +71,31 @@ def test_a_given_batch_size_that_is_not_the_one_seen_is_said():
     assert said(other) == [
         "The given batch size of 7 is what is counted; its DataLoader has 32 samples a pass."
     ]
-    assert "a module's input has 8 samples" in said(measured(7, batch={"samples": 8}))[0]
+    assert "a module's input has 8 samples" in said(measured(batch_size=7, batch={"samples": 8}))[0]
     # 31.5 in the mean: a batch at the end of an epoch was cut short
     assert said(measured(batch_size=32, loader_s=31.5)) == []
     assert said(measured(batch_size=7)) == said(measured(loader_s=32.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "limit", "words"),
+    [
+        ("stopped", "time", "--optimizer-steps 32"),
+        ("stopped", "cost", "Give a larger --max-cost"),
+        ("finished", "time", "the command ended before"),
+        ("interrupted", None, "you stopped the command before"),
+    ],
+)
+def test_why_no_operations_were_recorded(ending, limit, words):
+    found = measured(ending, limit)
+    (note,) = (note for note in found.notes if note.startswith("The operations of a step"))
+    assert words in note
+    assert ("ended before" in note) is (ending == "finished")
+
+
+def test_the_limit_is_told_only_where_it_ended_the_command():
+    assert measured("stopped", "cost").stopped_for == "cost"
+    assert measured("stopped").stopped_for is None
+    assert measured("finished", "precision").stopped_for is None
+    again = measurement_from_json(measurement_to_json(measured("stopped", "time")))
+    assert again.stopped_for == "time"

@@ -165,6 +165,28 @@ def test_signals_to_outlay_are_passed_on(tmp_path, training, number):
 
 @needs_torch
 @linux
+def test_a_script_that_makes_something_else_of_the_signal_and_is_stopped_later(tmp_path):
+    """It was outlay that ended it, not the user."""
+    script = tmp_path / "shrugs.py"
+    script.write_text(
+        "import signal, sys, runpy\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('caught', flush=True))\n"
+        f"sys.argv = ['faulty.py', 'clock.json', 'goes on']; sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "runpy.run_path(sys.path[0] + '/faulty.py', run_name='__main__')\n"
+    )
+    options = ("--json", "probe.json", "--for", "3s", "--no-operations")
+    process = start(tmp_path, *options, "--", PYTHON, script)
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    probed = ended(process, tmp_path, 60)
+    seen = probed.measurement
+    assert probed.out == "caught\n"
+    assert (probed.code, seen.ending, seen.stopped_for) == (0, "stopped", "time")
+
+
+@needs_torch
+@linux
 def test_a_script_that_is_terminated_from_outside(tmp_path, training):
     process, pid = training
     os.kill(pid, signal.SIGTERM)
@@ -212,6 +234,50 @@ def test_what_cannot_be_started(tmp_path, command, words):
     assert not (tmp_path / "probe.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (("python train.py --epochs 3",), "outlay probe -- python train.py --epochs 3"),
+        (("train.py", "--name", "a b"), "outlay probe -- python train.py --name 'a b'"),
+        (("./train.py",), "outlay probe -- python ./train.py"),
+        (("./train.sh", "-x"), "outlay probe -- bash ./train.sh -x"),
+        (("it's",), "for example: outlay probe -- python train.py"),
+    ],
+)
+def test_what_was_probably_meant(tmp_path, command, meant):
+    for name in ("train.py", "train.sh"):
+        (tmp_path / name).write_text("")
+    probed = ended(start(tmp_path, "--", *command), tmp_path)
+    assert probed.code == 2
+    assert probed.err.endswith(f"{meant}\n")
+
+
+# Standard error
+
+
+@linux
+@pytest.mark.parametrize("closed", ["2>&-", "2>&- >&-", "2>&- <&-"])
+def test_without_standard_error(tmp_path, closed):
+    """Ours is lost, the script runs to its end, and its status is passed on."""
+    script = "import sys; sys.stderr.write('x'); open('done', 'w').close(); sys.exit(3)"
+    command = [PYTHON, "-m", "outlay", "probe", "--json", "probe.json", "--", PYTHON, "-c", script]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        cwd=tmp_path,
+        env=environment(OUTLAY_DATA=str(tmp_path / "own")),
+        check=False,
+    )
+    assert done.returncode == 3
+    assert (tmp_path / "done").read_bytes() == b""  # nothing else got its number
+    assert read_measurement(tmp_path / "probe.json").status == 3
+
+
+def test_the_report_begins_a_line_of_its_own(tmp_path):
+    script = "import sys; sys.stderr.write('no end of line')"
+    probed = probe(tmp_path, "--", PYTHON, "-c", script)
+    assert probed.err.startswith("no end of line\nNo training step seen")
+
+
 @pytest.mark.parametrize("option", ["-I", "-S", "-E"])
 def test_where_the_agent_is_not_loaded(tmp_path, option):
     script = "import sys; print(sorted(name for name in sys.modules if 'outlay' in name))"
@@ -236,6 +302,37 @@ def test_a_file_that_cannot_be_written_in_the_end(tmp_path, place, why):
     saved = tmp_path / "own" / "measurements" / "outlay-probe.json"
     assert str(saved) in "".join(probed.err.split("\n"))
     assert read_measurement(saved).ending == "finished"
+
+
+@needs_torch
+@linux
+def test_the_report_names_the_file_that_was_written(tmp_path):
+    command = (PYTHON, SCRIPTS / "faulty.py", "clock.json", "exits")
+    probed = ended(start(tmp_path, "--json", "/dev/full", *PLAINLY, "--", *command), tmp_path)
+    said = "".join(probed.err.split())
+    saved = tmp_path / "own" / "measurements" / "outlay-probe.json"
+    assert f"--measured{saved}" in said
+    assert "--measured/dev/full" not in said
+
+
+@needs_torch
+@linux
+def test_a_copy_that_cannot_be_kept(tmp_path):
+    own = tmp_path / "file"
+    own.write_text("no folder")
+    command = (PYTHON, SCRIPTS / "faulty.py", "clock.json", "exits")
+    process = subprocess.run(
+        [*map(str, (PYTHON, "-m", "outlay", "probe", *PLAINLY, "--", *command))],
+        cwd=tmp_path,
+        env=environment(OUTLAY_DATA=str(own)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 7
+    (line,) = (line for line in process.stderr.splitlines() if line.startswith("outlay: "))
+    assert line.startswith("outlay: No copy of the measurement was kept to learn from: ")
+    assert str(own) in line
 
 
 def test_no_room_in_the_folder_for_temporary_files(tmp_path):

@@ -143,6 +143,19 @@ def test_a_search_that_the_user_stops_ran_out_of_no_memory(monkeypatch: pytest.M
     assert found.is_interrupted
 
 
+def test_a_larger_size_that_fails_otherwise_is_no_limit_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = {"ending": "failed", "status": 1, "steps_seen": 0, "step": None}
+    room = MemorySeen(available_bytes=24e9)
+    found = searched(
+        monkeypatch, lambda size: at(size, memory=room, **(failed if size > 8 else {}))
+    )
+    assert (found.largest, found.fails_at) == (8, None)
+    assert found.fails_otherwise_at == found.trials[-1].batch_size
+    assert "No larger size was seen to fail." not in found.notes
+
+
 def test_all_is_recommended_where_nothing_ran_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -98,6 +98,7 @@ WRONG = [
     ("--target", "step.py:step"),
     ("--json", "missing/probe.json"),
     ("--json", "."),
+    ("--json", "-"),
     ("--plot", "missing/plot.html"),
     ("--plot", "plot.doc"),
     ("--stepps", "5"),

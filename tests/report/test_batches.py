@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -54,6 +55,19 @@ def test_where_none_ran_out_of_memory_larger_ones_may_fit():
         "None ran out of memory: larger ones may fit as well.",
         "It took 1 trial in 30 s.",
     ]
+
+
+def test_a_larger_one_that_failed_otherwise_is_not_said_to_fit():
+    failed = Trial(batch_size=1024, outcome="failed", why="ValueError: too large", elapsed_s=9.0)
+    lower = Trial(batch_size=4, outcome="failed", why="ValueError: too small", elapsed_s=9.0)
+    search = BatchSearch(trials=(a_trial(512, 100.0, 1.0), lower, failed), largest=512)
+    assert answer(search)[1] == (
+        "None ran out of memory, but batch 1,024 failed for another reason: whether larger ones "
+        "fit is not known."
+    )
+    small = BatchSearch(trials=(a_trial(512, 100.0, 1.0), lower), largest=512)
+    assert replace(search, is_interrupted=True).fails_otherwise_at is None
+    assert answer(small)[1].endswith("larger ones may fit as well.")
 
 
 def test_where_none_ran_it_says_why():

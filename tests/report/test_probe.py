@@ -89,6 +89,62 @@ def test_endings(ending, status, words):
     assert ended(a_measurement(ending=ending, status=status)) == words
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("steps", "at the number of steps asked for"),
+        ("time", "when its time was up"),
+        ("precision", "once its step time was known well enough"),
+        ("cost", "when the money for it (--max-cost) was spent"),
+    ],
+)
+def test_the_limit_that_ended_it_is_named(limit, words):
+    assert ran(a_measurement(stopped_for=limit)).endswith(f"; outlay stopped it {words}.")
+
+
+def test_what_money_ended_is_not_told_to_take_longer():
+    (said,) = why_incomplete(
+        without_steps(ending="stopped", status=0, stopped_for="cost", price_usd_per_hour=100.0)
+    )
+    assert said == (
+        "outlay stopped it before its first step, when the money for it (--max-cost) was spent: "
+        "at $100.00 an hour it needs a larger --max-cost."
+    )
+    swings = a_measurement(step=a_step(is_steady=False), stopped_for="cost")
+    assert "Probe longer (a larger --max-cost)" in why_incomplete(swings)[0]
+
+
+def test_what_the_user_ended_before_its_first_step():
+    (said,) = why_incomplete(without_steps(ending="interrupted", status=130))
+    assert said == "You stopped it before its first step: give it longer."
+
+
+def test_counts_a_step_have_three_figures():
+    uneven = a_measurement(
+        samples_per_step=30.0,
+        passes_per_step=3.00092,
+        optimizers=(
+            OptimizerSeen(name="Adam", parameters=900, per_step=2.93638),
+            OptimizerSeen(name="SGD", parameters=900, per_step=0.0198437),
+        ),
+    )
+    hows = [how for _, _, how in figures(uneven)]
+    assert "900 parameters, 2.94 a step" in hows
+    assert "900 parameters, 0.0198 a step" in hows
+    assert "samples of a pass, 3 passes a step" in hows
+    assert "passes" not in rows(a_measurement(passes_per_step=1.0004))["batch"][1]
+
+
+def test_steps_of_microseconds():
+    tiny = a_step(
+        mean_s=20.4e-6, low_s=20.1e-6, high_s=20.7e-6, median_s=2e-5, p10_s=9e-6, p90_s=3e-5
+    )
+    seen = rows(a_measurement(step=tiny, busy_s=None))
+    assert seen["step, mean"] == ("20.4 µs", "20.1 µs to 20.7 µs at 95 % confidence")
+    assert seen["step, median"] == ("20.0 µs", "a tenth under 9.00 µs, a tenth over 30.0 µs")
+    assert answer(a_measurement(step=tiny)).startswith("20.4 µs a step")
+
+
 def test_figures_by_hand():
     seen = rows(a_measurement())
     assert seen["step, median"] == ("0.495 s", "a tenth under 0.480 s, a tenth over 0.530 s")
@@ -163,11 +219,16 @@ def test_total_steps_given_count_more_than_those_seen():
 
 
 def test_unknown_length_is_told_by_the_thousand():
-    said = to_finish(a_measurement(total_steps=None), None)
-    # 1000 x 0.5 s = 500 s, $0.0833 at $0.60 an hour
-    assert said == [
+    (said,) = to_finish(a_measurement(total_steps=None), None)
+    # 1000 x 0.5 s = 500 s, $0.0833 at $0.60 an hour; 8 s of pauses in 200 steps are 40 s in 1000
+    assert said == (
+        "Every 1,000 steps: 8 min, $0.083, pauses apart; 9 min, $0.090 with pauses as often as "
+        "they came here; how many there are was not seen."
+    )
+    (said,) = to_finish(a_measurement(total_steps=None, pauses=()), None)
+    assert said == (
         "Every 1,000 steps: 8 min, $0.083, pauses apart; how many there are was not seen."
-    ]
+    )
 
 
 def test_no_price_no_cost():
@@ -270,6 +331,8 @@ def test_what_cannot_be_carried_is_not_said_to_be():
     said = next_step(a_measurement(profile=None), "probe.json")
     assert "outlay plan" not in said
     assert "--measured probe.json" in said
+    assert "longer" not in said  # outlay stopped it: its note says what helps
+    assert "longer" in next_step(a_measurement(profile=None, ending="finished"), "probe.json")
 
 
 def test_epochs_are_offered_as_a_length_where_they_are_known():

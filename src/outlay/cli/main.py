@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -94,8 +93,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit with the documented code."""
-    if sys.stdout is None:  # closed by the caller (`outlay ... >&-`)
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    _open_what_is_closed()
     try:
         status = cli.main(prog_name="outlay", standalone_mode=False)
     except OutlayError as error:
@@ -122,6 +120,22 @@ def main() -> NoReturn:
         )
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_what_is_closed() -> None:
+    """Give what the caller closed (`outlay ... 2>&-`) an end that takes everything.
+
+    Its number as well: the next file that is opened would get it, and others' output with it.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        os.set_inheritable(number, True)
+        setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
 
 
 def _complain(what: str, why: str = "", fix: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlay.cli.find_batch import find
-from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell
+from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell, warn
 from outlay.cli.probe_limits import limits_of
 from outlay.errors import InputError, OutlayError
 
@@ -146,10 +146,13 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
     found = probe(asking, live)
     if asking.epochs is not None and found.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
-    trouble = _written(found, json_path, plot_path)
+    saved_as, trouble = _written(found, json_path, plot_path)
+    page = Page(to_stderr=True)
+    if not page.is_terminal:
+        page.print()  # the command's own last line there may have no end
+    print_probe(page, found, saved_as=saved_as)
     if keep and found.step is not None:
         _keep(found)
-    print_probe(Page(to_stderr=True), found, saved_as=json_path)
     if trouble is not None:
         raise trouble
     return found.status
@@ -157,27 +160,27 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
 
 def _written(
     found: Measurement, json_path: str | None, plot_path: str | None
-) -> OutlayError | None:
-    """What went wrong when writing; the measurement itself is saved elsewhere then."""
+) -> tuple[str | None, OutlayError | None]:
+    """Where the measurement is, elsewhere if need be, and what went wrong when writing."""
     from outlay.measurement_file import write_measurement
     from outlay.report.probe_plot import write_probe_plot
 
-    trouble: OutlayError | None = None
+    saved_as, trouble = json_path, None
     if json_path is not None:
         try:
             write_measurement(found, json_path)
         except OutlayError as error:
-            trouble = _saved_elsewhere(found, error)
+            saved_as, trouble = _saved_elsewhere(found, error)
     if plot_path is not None:
         try:
             write_probe_plot(Path(plot_path), found)
         except OutlayError as error:
             trouble = trouble or error
-    return trouble
+    return saved_as, trouble
 
 
-def _saved_elsewhere(found: Measurement, error: OutlayError) -> OutlayError:
-    """The error, with where the measurement went instead."""
+def _saved_elsewhere(found: Measurement, error: OutlayError) -> tuple[str | None, OutlayError]:
+    """Where the measurement went instead, and the error that says so."""
     import tempfile
 
     from outlay.measurement_file import write_measurement
@@ -188,8 +191,10 @@ def _saved_elsewhere(found: Measurement, error: OutlayError) -> OutlayError:
         with contextlib.suppress(OutlayError, OSError):
             folder.mkdir(parents=True, exist_ok=True)
             write_measurement(found, path)
-            return OutlayError(error.what, why=f"The measurement was saved as {path} instead.")
-    return OutlayError(error.what, why="It could not be saved elsewhere either.", fix=error.fix)
+            why = f"The measurement was saved as {path} instead."
+            return str(path), OutlayError(error.what, why=why)
+    why = "It could not be saved elsewhere either."
+    return None, OutlayError(error.what, why=why, fix=error.fix)
 
 
 def _keep(found: Measurement) -> None:
@@ -198,8 +203,13 @@ def _keep(found: Measurement) -> None:
 
     gpu = found.machine.gpus[0].name if found.machine.gpus else "cpu"
     name = "".join(c if c.isalnum() else "-" for c in f"{found.measured_on} {gpu}")
-    with contextlib.suppress(OutlayError, OSError):
+    try:
         keep_measurement(found, name)
+    except OutlayError as error:
+        warn(f"No copy of the measurement was kept to learn from: {error.what}")
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        warn(f"No copy of the measurement was kept to learn from: {error.strerror}{where}.")
 
 
 def _check_path(path: Path, *, is_plot: bool) -> None:
@@ -209,6 +219,12 @@ def _check_path(path: Path, *, is_plot: bool) -> None:
     if is_plot:
         check_plot_path(path)
     else:
+        if str(path) == "-":
+            raise InputError(
+                "--json - would mix the measurement with the command's own output.",
+                why="What the command prints goes to standard output, as without outlay.",
+                fix="Name a file, for example --json probe.json.",
+            )
         check_folder(path)
         if path.is_dir():
             raise InputError(f"{path} is a folder.", fix="Name a file, for example probe.json.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from outlay.measurement import (
     OptimizerSeen,
     PowerSeen,
     Sample,
+    StoppedFor,
 )
 from outlay.probe.course import Limits
 from outlay.probe.cycles import cycles_of
@@ -49,6 +50,7 @@ class Circumstances:
     """On the machine's clock."""
     limits: Limits
     stopped_for: str | None = None
+    """The limit that ended the timing."""
     batch_size: int | None = None
     optimizer_steps: int | None = None
     """In one training step, as the user says."""
@@ -76,6 +78,7 @@ def measurement_of(
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         ending=circumstances.ending,
         status=circumstances.status,
+        stopped_for=_stopped_for(circumstances),
         machine=machine_seen(gpus),
         device=first.process.get("device"),
         versions=_versions(first),
@@ -120,6 +123,14 @@ def measurement_of(
 
 
 # Parts
+
+
+def _stopped_for(circumstances: Circumstances) -> StoppedFor | None:
+    """The limit, where it ended the command and not only the timing."""
+    reasons: tuple[StoppedFor, ...] = get_args(StoppedFor)
+    if circumstances.ending != "stopped":
+        return None
+    return next((reason for reason in reasons if reason == circumstances.stopped_for), None)
 
 
 def _gpus(told: Sequence[Told], sampler: Sampler) -> tuple[GpuSeen, ...]:

@@ -55,6 +55,14 @@ class BatchSearch:
         return knee_of(self.trials)
 
     @property
+    def fails_otherwise_at(self) -> int | None:
+        """The smallest above the largest that failed, but not for want of memory."""
+        if self.is_interrupted:  # what was not run to its end did not fail
+            return None
+        failed = (trial.batch_size for trial in self.trials if trial.outcome == "failed")
+        return min((size for size in failed if size > (self.largest or 0)), default=None)
+
+    @property
     def elapsed_s(self) -> float:
         """What all trials took together."""
         return sum(trial.elapsed_s for trial in self.trials)

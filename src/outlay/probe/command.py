@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -147,13 +148,28 @@ def _adopt_orphans() -> None:
 
 
 def _not_started(command: Sequence[str], error: OSError) -> InputError:
-    name = command[0]
+    name, fix = command[0], f"Write {_meant(command)}"
     if isinstance(error, FileNotFoundError) and shutil.which(name) is None:
-        return InputError(
-            f"There is no command {name!r}.",
-            fix="Write what you would type to train, for example: outlay probe -- python train.py",
-        )
-    return InputError(
-        f"{name!r} cannot be started: {error.strerror}.",
-        fix="Write what you would type to train, for example: outlay probe -- python train.py",
-    )
+        return InputError(f"There is no command {name!r}.", fix=fix)
+    return InputError(f"{name!r} cannot be started: {error.strerror}.", fix=fix)
+
+
+def _meant(command: Sequence[str]) -> str:
+    """What was probably meant, as it is typed; an example where there is no telling."""
+    name, *more = command
+    words = _words(name)
+    if len(words) > 1 and not Path(name).exists():
+        return f"it without quotes around the whole: outlay probe -- {shlex.join([*words, *more])}"
+    if Path(name).is_file() and Path(name).suffix == ".py":
+        return f"what runs it before it: outlay probe -- {shlex.join(['python', *command])}"
+    if Path(name).is_file() and Path(name).suffix == ".sh":
+        return f"what runs it before it: outlay probe -- {shlex.join(['bash', *command])}"
+    return "what you would type to train, for example: outlay probe -- python train.py"
+
+
+def _words(text: str) -> list[str]:
+    """As a shell would split it; one word where it would not."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return [text]

@@ -316,7 +316,8 @@ def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> Batc
     low, _ = bracket(trials)
     full = [one.batch_size for one in trials if one.outcome == "out of memory"]
     high = min((size for size in full if size > low), default=0)
-    if low and not high and known.limit_bytes is not None:
+    larger_failed = any(one.outcome == "failed" and one.batch_size > low for one in trials)
+    if low and not high and not larger_failed and known.limit_bytes is not None:
         notes = [*notes, "No larger size was seen to fail."]
     return BatchSearch(
         trials=tuple(trials),

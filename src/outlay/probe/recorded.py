@@ -31,7 +31,22 @@ def profile_from(
 def _why_not(measurement: Measurement, told: Sequence[Told]) -> list[str]:
     if not told or measurement.step is None or any(one.lists.get("failed") for one in told):
         return []
-    return ["The operations of a step were not recorded: the command ended before."]
+    return [f"The operations of a step were not recorded: {_before(measurement)}"]
+
+
+def _before(measurement: Measurement) -> str:
+    """What came before the step to record, and what helps."""
+    if measurement.ending == "interrupted":
+        return "you stopped the command before."
+    if measurement.ending != "stopped":
+        return "the command ended before."
+    if measurement.stopped_for == "cost":
+        return "the money for the probe was spent before. Give a larger --max-cost."
+    # What is told and asked takes its time, while a burst is over: a longer probe does not help.
+    return (
+        "the step to record was over before the command heard of it, or never came. Where steps "
+        "come in bursts (updates after a rollout), say how many one has: --optimizer-steps 32."
+    )
 
 
 def recorded_step(measurement: Measurement, told: Told) -> RecordedStep:

@@ -309,8 +309,9 @@ class _Probe:
         status = 1 if status is None else status
         told = self._listener.training
         stopped = any("stopping" in one.facts for one in self._listener.everyone)
-        # Ended by our signal, or with whatever status it has for being asked to leave.
-        if self._interrupted is None and (stopped or command.signalled):
+        # Ended by our signal, or with whatever status it has for being asked to leave; also where
+        # it made something else of the user's signal and trained on.
+        if stopped or (self._interrupted is None and command.signalled):
             stopped, status = True, 0
         circumstances = Circumstances(
             command=self._asking.command,
@@ -331,10 +332,10 @@ class _Probe:
         )
 
     def _ending(self, command: Command, status: int, *, stopped: bool) -> Ending:
-        if self._interrupted is not None:
-            return "interrupted"
         if stopped:
             return "stopped"
+        if self._interrupted is not None:
+            return "interrupted"
         # A shell in between says 128 and the signal's number; what is above is a status like -1.
         if command.killed_by() is not None or 128 < status <= 128 + _HIGHEST_SIGNAL:
             return "killed"

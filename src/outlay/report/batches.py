@@ -66,7 +66,13 @@ def _take(search: BatchSearch) -> str:
 
 def _limits(search: BatchSearch) -> Iterator[str]:
     limit = "" if search.limit_bytes is None else f" (it may take {gib(search.limit_bytes)})"
-    if search.fails_at is None:
+    failed = search.fails_otherwise_at
+    if search.fails_at is None and failed is not None:
+        yield (
+            f"None ran out of memory{limit}, but batch {count(failed)} failed for another reason: "
+            "whether larger ones fit is not known."
+        )
+    elif search.fails_at is None:
         yield f"None ran out of memory{limit}: larger ones may fit as well."
     else:
         yield f"Batch {count(search.fails_at)} runs out of memory{limit}."

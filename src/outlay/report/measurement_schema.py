@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from outlay.measurement import Ending, Holder, PauseKind, Verdict
+from outlay.measurement import Ending, Holder, PauseKind, StoppedFor, Verdict
 from outlay.measurement_check import PASSES, POWER_LIMIT_W, SAMPLES, STEP_S, Range
 from outlay.measurement_file import MARK, SCHEMA
 from outlay.probe.batches import Outcome
@@ -21,7 +21,7 @@ from outlay.report.schema_parts import (
 )
 
 _AMOUNT: Schema = {"type": "number", "minimum": 0}
-_LATER = ("is_compiled",)
+_LATER = ("is_compiled", "stopped_for")
 """Keys that older measurements of the same schema do not have."""
 _NUMBERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
@@ -71,6 +71,10 @@ def _head() -> dict[str, Schema]:
         "machine": told(_machine(), "The machine it ran on."),
         "device": maybe("What the steps computed on; null where no step was seen.", devices),
         "versions": told(_NUMBERS, "Versions of python, torch, cuda and libraries, by name."),
+        "stopped_for": maybe(
+            "The limit at which outlay stopped it; null (or no such key) where it ended otherwise.",
+            {"enum": list(get_args(StoppedFor))},
+        ),
         "is_compiled": maybe(
             "Whether torch.compile compiled any function; null (or no such key) where not told.",
             FLAG,

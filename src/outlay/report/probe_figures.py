@@ -11,6 +11,7 @@ from outlay.report.text import (
     counted,
     duration,
     energy,
+    figure,
     gib,
     magnitude,
     percent,
@@ -86,7 +87,8 @@ def _optimizer(optimizer: OptimizerSeen) -> Row:
         if optimizer.skipped
         else ""
     )
-    how = f"{magnitude(optimizer.parameters)} parameters, {optimizer.per_step:g} a step{skipped}"
+    often = f"{figure(optimizer.per_step)} a step{skipped}"
+    how = f"{magnitude(optimizer.parameters)} parameters, {often}"
     return "optimizer", optimizer.name, how
 
 
@@ -94,7 +96,8 @@ def _work(measurement: Measurement) -> Iterator[Row]:
     if measurement.batch_size is not None:
         passes = measurement.passes_per_step or 1
         ranks = max(measurement.world_size, 1)
-        times = f", {passes:g} passes a step" if passes > 1 else ""
+        shown = figure(passes)
+        times = f", {shown} passes a step" if shown != "1" else ""
         split = f", on {ranks} processes" if ranks > 1 else ""
         yield "batch", count(measurement.batch_size), f"samples of a pass{times}{split}"
     if measurement.steps_per_epoch is not None:

@@ -20,20 +20,26 @@ from outlay.report.text import (
     usd,
     usd_range,
 )
-from outlay.units import GIB
+from outlay.units import GIB, HOUR_S
 
 COMMAND_SHOWN = 60
 _ROUND_STEPS = 1000
 _SIGKILL = (-9, 137)
 """As Python and as a shell tell of it."""
 _UNSTEADY = (
-    "Step times still drift or swing: the mean is of what there is. Probe longer (--for 10m), "
+    "Step times still drift or swing: the mean is of what there is. Probe longer ({}), "
     "or trust the range first."
 )
 _UNSTEADY_TO_THE_END = (
     "It ended before its step times were steady: the mean is of what there is. Give it more work, "
     "or trust the range first."
 )
+_AT_LIMIT = {
+    "steps": "at the number of steps asked for",
+    "time": "when its time was up",
+    "precision": "once its step time was known well enough",
+    "cost": "when the money for it (--max-cost) was spent",
+}
 HELD_BY = {
     "gpu": "the GPU itself",
     "input": "the input (steps wait for data)",
@@ -130,9 +136,9 @@ def _place(measurement: Measurement) -> str:
 
 def ended(measurement: Measurement) -> str:
     """How the command ended, as a clause."""
-    status = measurement.status
+    status, limit = measurement.status, measurement.stopped_for
     return {
-        "stopped": "outlay stopped it",
+        "stopped": "outlay stopped it" + (f" {_AT_LIMIT[limit]}" if limit else ""),
         "finished": "it ended by itself",
         "failed": "it failed" if _is_cell(measurement) else f"it failed with status {status}",
         "killed": f"it was killed{_signal_words(status)}",
@@ -163,12 +169,19 @@ def why_incomplete(measurement: Measurement) -> list[str]:
     if measurement.ending in ("failed", "killed"):
         said.append(f"The figures are of what ran until then: {ended(measurement)}.")
     if not step.is_steady:
-        said.append(_UNSTEADY_TO_THE_END if measurement.ending == "finished" else _UNSTEADY)
+        said.append(_unsteady(measurement))
     unseen = list(_unseen(measurement))
     if unseen:
         why = " The notes say why." if measurement.notes else ""
         said.append(f"Not seen: {', '.join(unseen)}.{why}")
     return said
+
+
+def _unsteady(measurement: Measurement) -> str:
+    if measurement.ending == "finished":
+        return _UNSTEADY_TO_THE_END
+    more = "a larger --max-cost" if measurement.stopped_for == "cost" else "--for 10m"
+    return _UNSTEADY.format(more)
 
 
 def _unseen(measurement: Measurement) -> Iterator[str]:
@@ -199,7 +212,19 @@ def _why_no_step_time(measurement: Measurement) -> str:
         )
     if measurement.ending == "finished":
         return "It ended after so few steps: give it more work, and probe again."
-    return f"It was stopped {first}: give it longer, with --for 10m or --steps 200."
+    if measurement.ending == "interrupted":
+        return f"You stopped it {first}: give it longer."
+    return f"outlay stopped it {first}, {_why_so_soon(measurement)}"
+
+
+def _why_so_soon(measurement: Measurement) -> str:
+    """Which limit was too tight, and what to give instead."""
+    limit = measurement.stopped_for
+    if limit == "cost":
+        price = usd(measurement.price_usd_per_hour)
+        return f"{_AT_LIMIT[limit]}: at {price} an hour it needs a larger --max-cost."
+    when = f"{_AT_LIMIT[limit]}: " if limit else ""
+    return f"{when}give it longer, with --for 10m or --steps 200."
 
 
 def holds_back(finding: Finding) -> str:
@@ -214,7 +239,7 @@ def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
     if whole is None:
         return []
     if steps is None:
-        every = f"Every {count(_ROUND_STEPS)} steps: {_every(measurement)}"
+        every = f"Every {count(_ROUND_STEPS)} steps: {_every(measurement, whole)}"
         if measurement.ending != "finished":
             return [f"{every}; how many there are was not seen."]
         # How many it made in all is not known: steps are counted until the timing ends.
@@ -227,14 +252,21 @@ def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
     return [f"{words} {_pauses_words(measurement, whole)}"]
 
 
-def _every(measurement: Measurement) -> str:
-    """A thousand steps in the steady state, pauses apart."""
+def _every(measurement: Measurement, whole: Finish) -> str:
+    """A thousand steps in the steady state: without the pauses, and with those that were seen."""
     step = measurement.step
     assert step is not None
-    time_s = _ROUND_STEPS * step.mean_s
-    price = measurement.price_usd_per_hour
-    cost = "" if price is None else f", {usd(price * time_s / 3600)}"
-    return f"{duration(time_s)}{cost}, pauses apart"
+    time_s, price = _ROUND_STEPS * step.mean_s, measurement.price_usd_per_hour
+    alone = _priced(time_s, price)
+    among = _priced(time_s + whole.pauses_s.likely, price)
+    if among == alone:
+        return f"{alone}, pauses apart"
+    return f"{alone}, pauses apart; {among} with pauses as often as they came here"
+
+
+def _priced(time_s: float, usd_per_hour: float | None) -> str:
+    cost = "" if usd_per_hour is None else f", {usd(usd_per_hour * time_s / HOUR_S)}"
+    return f"{duration(time_s)}{cost}"
 
 
 def _ranged(likely: str, between: str) -> str:
@@ -273,8 +305,9 @@ def next_step(
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
     kept = "" if saved_as else f"Keep it with {saved_by}. "
     if measurement.profile is None:  # predict and plan would have nothing to carry
+        longer = "" if measurement.ending == "stopped" else "probe a longer run, or "
         return (
-            f"{kept}It has no operations of a step to carry to other GPUs: probe a longer run, or "
+            f"{kept}It has no operations of a step to carry to other GPUs: {longer}"
             f"trace the step: outlay predict train.py:training_step --measured {name} "
             '--gpu "RTX 4090".'
         )

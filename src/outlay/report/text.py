@@ -50,7 +50,9 @@ def duration(seconds: float | None) -> str:
 
 
 def step_time(seconds: float) -> str:
-    """`0.384 s`, `12.4 s` or `83.1 ms`: three figures."""
+    """`0.384 s`, `12.4 s`, `83.1 ms` or `20.4 µs`: three figures."""
+    if 0 < seconds < 0.9995e-4:
+        return f"{_three_figures(seconds * 1e6)} µs"
     if seconds < 0.1:
         return f"{_three_figures(seconds * 1000)} ms"
     return f"{seconds:.3f} s" if seconds < 0.9995 else f"{_three_figures(seconds)} s"
@@ -106,6 +108,11 @@ def energy(amount_j: float) -> str:
 def rate(per_second: float) -> str:
     """`1,240`, `66.7` or `0.38`: three figures, without a unit."""
     return _three_figures(per_second)
+
+
+def figure(amount: float) -> str:
+    """`3`, `2.94`, `0.0198` or `1,240`: at most three figures, none for their own sake."""
+    return f"{amount:.3g}" if amount < 999.5 else f"{amount:,.0f}"
 
 
 def magnitude(amount: float) -> str:
