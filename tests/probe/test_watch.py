@@ -7,7 +7,7 @@ import json
 import pytest
 
 from outlay.probe.agent import watch as agent
-from outlay.probe.agent.channel import Channel
+from outlay.probe.agent.channel import Asked, Channel
 
 pytestmark = pytest.mark.torch
 
@@ -123,3 +123,25 @@ def test_optimizers_made_anew_for_every_task_are_one(watch):
     met = [(one["number"], one["name"]) for (one,) in told(watch, "optimizer")]
     assert met == [(0, "SGD"), (1, "Adam")]
     assert [step[1] for step in told(watch, "s")] == [0, 0, 1] * 4
+
+
+@pytest.mark.parametrize(("asked_at", "recorded"), [(2, 5), (7, 8)])
+def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
+    """Steps in bursts: outlay asks for the fourth when the seventh has been made."""
+    import torch
+
+    left = []
+    watch.on_stop = lambda: left.append(watch.steps)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(1, 12):
+        if step == asked_at:
+            asked = Asked(profile_from=4, profile_until=4, record_from=4, record_until=5, stop_at=5)
+            watch.channel.asked = asked
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        if left:
+            break
+    (operations,) = told(watch, "operations")
+    assert operations[0]["optimizer_steps"] == 1
+    assert left == [recorded]

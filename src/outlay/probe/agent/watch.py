@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .allocations import STEPS, Allocations
-from .channel import Channel, complain
+from .channel import Asked, Channel, complain
 from .device import Device
 from .gradless import Gradless
 from .graphs import Graphs
@@ -77,6 +77,9 @@ class Watch:
         self._cpu_read_s = 0.0
         self._looked_s = 0.0
         self._pauses = 0
+        self._is_alone = False
+        self._late: int | None = None
+        """How many steps later than asked we do what we are asked for."""
         self._loss: Any = None
         self._wants_loss = True
         self.patches = Patches()
@@ -137,6 +140,7 @@ class Watch:
             self._batch_hook.remove()
         self._batch_hook = self._phases = self._leaving = self.recorder = None
         self.has_said_last = False
+        self._late = None
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
@@ -292,7 +296,7 @@ class Watch:
         return self._cpu_s - before_s
 
     def _obey(self) -> bool:
-        asked = self.channel.reads()
+        asked = self._in_time(self.channel.reads())
         if asked.profile_from or asked.record_from:
             if self._phases is None:
                 from .phases import Phases
@@ -300,6 +304,18 @@ class Watch:
                 self._phases = Phases(self)
             self._phases.at(self.steps, asked)
         return bool(asked.stop_at and self.steps >= asked.stop_at) or self.channel.is_deserted()
+
+    def _in_time(self, asked: Asked) -> Asked:
+        """What is asked for, later where its first step is past when we hear of it.
+
+        Steps that come in bursts, with long pauses between, are told only when the next one is
+        made. Several processes must do it at the same step, and do without.
+        """
+        if not asked.profile_from:
+            return asked
+        if self._late is None:
+            self._late = max(self.steps - asked.profile_from, 0) if self._is_alone else 0
+        return Asked(*(step + self._late if step else 0 for step in asked))
 
     def _leave(self) -> None:
         if self.on_stop is not None:
@@ -328,7 +344,9 @@ class Watch:
         if self.channel.is_shared:
             atexit.register(self._at_exit)
         found = self.device.introduced(_first_parameter(optimizer))
-        self.channel.tell_values("process", {**process_values(self.torch), **found})
+        values = process_values(self.torch)
+        self._is_alone = values["world_size"] == 1
+        self.channel.tell_values("process", {**values, **found})
 
     def _at_exit(self) -> None:
         """Tell the rest, where the script ends by itself, and log to trackers what came of it."""
