@@ -61,6 +61,27 @@ def width(one):
     return one["step_time_s"]["high"] / one["step_time_s"]["low"]
 
 
+# --- the page of one that was saved ---
+
+
+def test_a_saved_measurement_is_shown_again(outlay, measured, tmp_path):
+    path = measured()
+    ended = outlay("probe", "--show", path, "--plot", tmp_path / "probe.html")
+    assert (ended.code, ended.err) == (0, "")
+    assert "0.111 s a step" in ended.out
+    assert "<svg" in (tmp_path / "probe.html").read_text()
+
+
+@pytest.mark.parametrize("arguments", [("none.json",), ("m.json", "--", "python", "train.py")])
+def test_what_cannot_be_shown_is_said(outlay, measured, tmp_path, monkeypatch, arguments):
+    measured()
+    monkeypatch.chdir(tmp_path)
+    ended = outlay("probe", "--show", *arguments)
+    assert ended.code == 2
+    assert arguments[0] in ended.err
+    assert "Traceback" not in ended.err
+
+
 # --- predict ---
 
 

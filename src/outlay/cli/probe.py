@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not keep the measurement in your own data folder (for `outlay calibrate`).",
 )
+@click.option("--show", metavar="FILE", help="The page of a measurement that was saved, no probe.")
 def command(
     command: tuple[str, ...],
     steps: int | None,
@@ -93,6 +94,7 @@ def command(
     json_path: str | None,
     plot_path: str | None,
     no_keep: bool,
+    show: str | None,
 ) -> int:
     """Really train for a while: step time, memory, power, what holds it back.
 
@@ -105,6 +107,7 @@ def command(
       outlay probe --json probe.json -- python train.py --epochs 90
       outlay probe --for 5m --price 1.10 --max-cost 0.50 -- torchrun --nproc-per-node 4 train.py
       outlay probe --find-batch batch -- python train.py --batch-size {batch}
+      outlay probe --show probe.json --plot probe.html
       outlay predict probe.json --gpu "RTX 4090,H100"
 
     Exits with the command's own status (0 where outlay stopped it). Its output goes where it
@@ -112,6 +115,8 @@ def command(
     """
     from outlay.probe.run import Asking
 
+    if show is not None:
+        return _show(show, plot_path, command)
     if not command:
         raise InputError(
             "There is no command to probe.",
@@ -135,6 +140,26 @@ def command(
         if given is not None:
             raise InputError(f"{option} is for --find-batch.", fix="Give --find-batch ARG, too.")
     return _probe(asking, json_path, plot_path, keep=not no_keep)
+
+
+def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
+    """The page of a saved measurement, and its picture."""
+    from outlay.measurement_file import read_measurement
+    from outlay.report.console import Page
+    from outlay.report.probe import print_probe
+    from outlay.report.probe_plot import write_probe_plot
+
+    if command:
+        raise InputError(
+            f"--show {path} runs no command, but {command[0]!r} is given.",
+            fix="Leave one of the two out.",
+        )
+    found = read_measurement(path)
+    if plot_path is not None:
+        _check_path(Path(plot_path), is_plot=True)
+        write_probe_plot(Path(plot_path), found)
+    print_probe(Page(), found, saved_as=path)
+    return 0
 
 
 def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep: bool) -> int:
