@@ -139,3 +139,31 @@ def end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def at_a_terminal(folder: Path, *command: object, size: tuple[int, int] | None = None) -> str:
+    """Everything that a terminal of so many rows and columns gets of a command that ends well."""
+    import pty  # there is none on Windows
+
+    master, slave = pty.openpty()
+    if size is not None:
+        rows, columns = map(str, size)
+        subprocess.run(["stty", "rows", rows, "cols", columns], stdin=slave, check=True)
+    process = subprocess.Popen(
+        list(map(str, command)),
+        cwd=folder,
+        env=environment(OUTLAY_DATA=str(folder / "own"), TERM="xterm"),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    said = b""
+    with os.fdopen(master, "rb", buffering=0) as terminal:
+        while True:
+            try:
+                said += terminal.read(65536)
+            except OSError:  # all have let go of it
+                break
+    assert process.wait() == 0
+    return said.decode()

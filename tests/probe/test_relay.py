@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
 import sys
 
 import pytest
-from tests.probe.probed import OUTLAY, PYTHON, environment
+from tests.probe.probed import OUTLAY, PYTHON, at_a_terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 OURS = "no step yet"
@@ -16,30 +13,11 @@ OURS = "no step yet"
 BAR = "w('one bar 1 %'); sleep(1.5); w('\\rone bar 2 %'); sleep(1.2); "
 
 
-def at_a_terminal(folder, script):
-    """Everything that a terminal gets when a script is probed at it."""
-    master, slave = pty.openpty()
-    begin = (
-        "import sys, time; sleep = time.sleep\ndef w(x): sys.stderr.write(x); sys.stderr.flush()"
-    )
-    process = subprocess.Popen(
-        [*OUTLAY, "--", PYTHON, "-c", f"{begin}\n{script}"],
-        cwd=folder,
-        env=environment(OUTLAY_DATA=str(folder / "own"), TERM="xterm"),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    said = b""
-    with os.fdopen(master, "rb", buffering=0) as terminal:
-        while True:
-            try:
-                said += terminal.read(65536)
-            except OSError:  # all have let go of it
-                break
-    assert process.wait() == 0
-    return said.decode()
+BEGIN = "import sys, time; sleep = time.sleep\ndef w(x): sys.stderr.write(x); sys.stderr.flush()"
+
+
+def probed_at_a_terminal(folder, script):
+    return at_a_terminal(folder, *OUTLAY, "--", PYTHON, "-c", f"{BEGIN}\n{script}")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +25,7 @@ def at_a_terminal(folder, script):
     ["\\n\\rsecond bar\\x1b[A", "\\x1bM", "\\x1b[3;1H", "\\x1b[?1049h"],
 )
 def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path, moves):
-    said = at_a_terminal(tmp_path, f"{BAR}w('<{moves}>'); sleep(1.5); w('last\\n')")
+    said = probed_at_a_terminal(tmp_path, f"{BAR}w('<{moves}>'); sleep(1.5); w('last\\n')")
     before, _, after = said.partition("<")
     assert OURS in before
     # Ours is taken away first, from the row below the bar.
@@ -57,7 +35,8 @@ def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path, moves):
 
 
 def test_a_sequence_that_comes_in_two_parts(tmp_path):
-    said = at_a_terminal(tmp_path, f"{BAR}w('<\\x1b['); sleep(1.5); w('A>'); sleep(1.2); w('\\n')")
+    script = f"{BAR}w('<\\x1b['); sleep(1.5); w('A>'); sleep(1.2); w('\\n')"
+    said = probed_at_a_terminal(tmp_path, script)
     before, _, after = said.partition("<")
     assert OURS in before
     assert after.startswith("\x1b[")
@@ -67,19 +46,19 @@ def test_a_sequence_that_comes_in_two_parts(tmp_path):
 
 def test_bars_and_lines_and_colours_have_it_below_them(tmp_path):
     script = f"{BAR}w('\\x1b[32mgreen\\x1b[0m\\x1b[K'); sleep(1.5); print('a line'); sleep(1.5)"
-    said = at_a_terminal(tmp_path, script)
+    said = probed_at_a_terminal(tmp_path, script)
     for part in ("one bar 2 %", "green", "a line"):
         assert OURS in said.split(part)[1]
 
 
 def test_output_and_errors_keep_their_order(tmp_path):
     script = "for i in range(300): print(f'<o{i}>', flush=True); w(f'<e{i}>')"
-    said = at_a_terminal(tmp_path, script)
+    said = probed_at_a_terminal(tmp_path, script)
     parts = [part.split(">")[0] for part in said.split("<")[1:]]
     assert parts == [f"{end}{i}" for i in range(300) for end in "oe"]
 
 
 def test_the_report_begins_a_line_also_after_a_short_command(tmp_path):
-    said = at_a_terminal(tmp_path, "w('no end of line')")
+    said = probed_at_a_terminal(tmp_path, "w('no end of line')")
     before, _, _ = said.partition("\x1b[1mNo training step seen")
     assert before.partition("no end of line")[2].endswith("\r\n")

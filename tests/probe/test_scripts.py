@@ -9,20 +9,19 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import pty
 import subprocess
 import sys
 
 import pytest
 from tests.probe.probed import (
+    OUTLAY,
     PYTHON,
     SCRIPTS,
     Probed,
+    at_a_terminal,
     environment,
-    is_alive,
     probe,
     probe_script,
-    wait_for,
 )
 from tests.probe.scripts.own_clock import STEP_S
 
@@ -262,30 +261,12 @@ def test_surroundings_are_left_as_they_are(folder):
 @pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 def test_at_a_terminal(folder):
     """The script has a terminal as ever, a line of ours stands below, the report comes last."""
-    master, slave = pty.openpty()
-    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=slave, check=True)
-    command = [
-        *(PYTHON, "-m", "outlay", "probe", "--steps", "60", "--no-operations", "--price", "3.60"),
-        *("--json", "probe.json", "--", PYTHON, str(SCRIPTS / "terminal.py"), "clock.json"),
-    ]
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment(OUTLAY_DATA=str(folder / "own"), TERM="xterm"),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
+    text = at_a_terminal(
+        folder,
+        *(*OUTLAY, "--steps", 60, "--no-operations", "--price", 3.60, "--json", "probe.json"),
+        *("--", PYTHON, SCRIPTS / "terminal.py", "clock.json"),
+        size=(30, 100),
     )
-    os.close(slave)
-    said = b""
-    with os.fdopen(master, "rb", buffering=0) as terminal:
-        while True:
-            try:
-                said += terminal.read(65536)
-            except OSError:  # all have let go of it
-                break
-    assert process.wait() == 0
-    text = said.decode()
     assert "terminals True True 100 30" in text
     assert "10 steps |####    |" in text
     # Ours is written on the row below the bar, and the cursor goes back into the bar.
@@ -295,4 +276,3 @@ def test_at_a_terminal(folder):
     lines = text.split("outlay stopped it")
     assert len(lines) == 2
     assert "step" in lines[1]
-    wait_for(lambda: not is_alive(process.pid))
