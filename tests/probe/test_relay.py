@@ -7,6 +7,8 @@ import sys
 import pytest
 from tests.probe.probed import OUTLAY, PYTHON, at_a_terminal
 
+from outlay.probe.relay import _WANDERS
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 OURS = "no step yet"
 """What our line says of a command that does not train."""
@@ -20,11 +22,17 @@ def probed_at_a_terminal(folder, script):
     return at_a_terminal(folder, *OUTLAY, "--", PYTHON, "-c", f"{BEGIN}\n{script}")
 
 
-@pytest.mark.parametrize(
-    "moves",
-    ["\\n\\rsecond bar\\x1b[A", "\\x1bM", "\\x1b[3;1H", "\\x1b[?1049h"],
-)
-def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path, moves):
+MOVES = ["\x1b[A", "\x1b[2A", "\x1bM", "\x1b[3;1H", "\x1b[?1049h", "\x1b7", "\x1b[2;20r"]
+STAYS = ["\r 40 %", "\x1b[K", "\x1b[31mred\x1b[0m", "a line\n", "\x1b[2D", "\x1b[?25l"]
+
+
+def test_what_goes_to_other_rows():
+    assert all(_WANDERS.search(text.encode()) for text in MOVES)
+    assert not any(_WANDERS.search(text.encode()) for text in STAYS)
+
+
+def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path):
+    moves = "\\n\\rsecond bar\\x1b[A"
     said = probed_at_a_terminal(tmp_path, f"{BAR}w('<{moves}>'); sleep(1.5); w('last\\n')")
     before, _, after = said.partition("<")
     assert OURS in before

@@ -189,7 +189,7 @@ def test_steps_that_a_gradient_scaler_leaves_out(folder):
     assert matrix_flops(seen.profile, 24) == {"forward": each, "backward": each}
 
 
-@pytest.mark.parametrize("how", ["eval", "train", "copy", "inference"])
+@pytest.mark.parametrize("how", ["eval", "copy"])
 def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     options = ("--steps", 62, "--no-operations")
     probed = probe_script(folder, "evaluate.py", "spent.json", how, options=options)

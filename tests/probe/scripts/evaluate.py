@@ -29,9 +29,7 @@ evaluated = copy.deepcopy(model).eval() if how == "copy" else model
 def evaluate():
     if how == "eval":
         model.eval()
-    elif how == "train":
-        model.train(False)
-    with torch.inference_mode() if how == "inference" else torch.no_grad():
+    with torch.no_grad():
         for (inputs,) in check:
             own_clock.work(2)
             evaluated(inputs)
