@@ -162,7 +162,7 @@ def forget_measurements(names: Sequence[str]) -> list[Path]:
         raise InputError(
             f"No measurement is kept as {unknown[0]!r}.",
             why=f"There {_are(sorted(kept))} in {measurements_folder()}.",
-            fix=f"Give one of these, or `{ALL}`.",
+            fix=f"Give one of these, or `{ALL}`." if kept else "There is nothing to forget.",
         )
     gone = [kept[name] for name in sorted(wanted)]
     for path in gone:

@@ -145,3 +145,26 @@ def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
     (operations,) = told(watch, "operations")
     assert operations[0]["optimizer_steps"] == 1
     assert left == [recorded]
+
+
+def test_whole_graphs_count_as_compiled_and_are_left_alone(watch):
+    import torch
+
+    from outlay.probe.agent.ending import compiled_frames
+
+    torch._dynamo.utils.counters.clear()
+    model = torch.nn.Linear(2, 1)
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(lambda batch: model(batch).sum(), backend=backend, fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        compiled(torch.ones(3, 2)).backward()
+        optimizer.step()
+    assert compiled_frames() >= 1
+    assert len(graphs) == 1
+    assert told(watch, "batch") == []

@@ -80,10 +80,11 @@ def last_words(watch: Any) -> None:
 
 
 def compiled_frames() -> int:
-    """Functions of the script that torch has compiled."""
+    """Functions of the script that torch has compiled; with `fullgraph` it counts graphs alone."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
-    frames = getattr(dynamo, "counters", {}).get("frames", {}) if dynamo is not None else {}
-    return int(frames.get("ok", 0))
+    counters = getattr(dynamo, "counters", {})
+    frames = int(counters.get("frames", {}).get("ok", 0))
+    return frames or int(counters.get("stats", {}).get("unique_graphs", 0))
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,6 @@ import atexit
 import functools
 import importlib
 import os
-import sys
 import threading
 import time
 import weakref
@@ -405,9 +404,9 @@ class Watch:
 
     def _may_hook_modules(self) -> bool:
         """Not where a DataLoader tells, and not where modules were compiled."""
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        compiled = dynamo is not None and bool(getattr(dynamo, "counters", {}).get("frames"))
-        return not self.since.batches and not compiled
+        from .ending import compiled_frames
+
+        return not self.since.batches and not compiled_frames()
 
     def _see_input(self, module: Any, inputs: Any) -> None:
         torch = self.torch
