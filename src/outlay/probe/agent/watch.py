@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .allocations import STEPS, Allocations
+from .batch import BATCH_LOOKED_FOR, BatchLook
 from .channel import Asked, Channel, complain
 from .device import Device
 from .gradless import Gradless
@@ -36,8 +37,6 @@ _MOSTLY = 0.5
 _SELDOM = 8
 """Evaluations and checkpoints after more than one in so many steps are part of the training: a
 generator in evaluation mode while its critic learns."""
-_BATCH_LOOKED_FOR = 4
-"""Steps in which modules are asked for the batch size, where no DataLoader tells it."""
 _TOLD_AT_ONCE = 3
 """Steps that are told at once: a process that dies in its fourth has been seen to train."""
 _HELD_AT = 3
@@ -82,7 +81,7 @@ class Watch:
         self._loss: Any = None
         self._wants_loss = True
         self.patches = Patches()
-        self._batch_hook: Any = None
+        self._batch = BatchLook(self)
         self.recorder: Any = None
         """Records operations just now, if any does."""
         self._phases: Any = None
@@ -135,9 +134,8 @@ class Watch:
         self.optimizers.clear()
         self._kinds.clear()
         self._running.clear()
-        if self._batch_hook is not None:
-            self._batch_hook.remove()
-        self._batch_hook = self._phases = self._leaving = self.recorder = None
+        self._batch.forget()
+        self._phases = self._leaving = self.recorder = None
         self.has_said_last = False
         self._late = None
 
@@ -146,8 +144,7 @@ class Watch:
         self.is_off = True
         if self._phases is not None:
             self._phases.abandon()
-        if self._batch_hook is not None:
-            self._batch_hook.remove()
+        self._batch.forget()
         self.patches.undo()
 
     def _time_saves(self, name: str, owner: Any) -> None:
@@ -274,9 +271,9 @@ class Watch:
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
-            self._look_for_batch()
-        elif self.steps <= _BATCH_LOOKED_FOR:
-            self._look_for_batch()
+            self._batch.look()
+        elif self.steps <= BATCH_LOOKED_FOR:
+            self._batch.look()
         if self.steps == _HELD_AT:
             self.tell_held()
         if self.steps == STEPS:
@@ -390,38 +387,6 @@ class Watch:
             self.device.keep_value(self.steps, self._loss)
             self._loss = None
         self._wants_loss = True
-
-    # The batch size, where no DataLoader tells it
-
-    def _look_for_batch(self) -> None:
-        """Ask the next module that gets a tensor; now and then again, since batches may grow."""
-        register = self.torch.nn.modules.module.register_module_forward_pre_hook
-        if self._batch_hook is not None:
-            self._batch_hook.remove()
-            self._batch_hook = None
-        if self.steps != _BATCH_LOOKED_FOR and self._may_hook_modules():
-            self._batch_hook = register(self._see_input)
-
-    def _may_hook_modules(self) -> bool:
-        """Not where a DataLoader tells, and not where modules were compiled."""
-        from .ending import compiled_frames
-
-        return not self.since.batches and not compiled_frames()
-
-    def _see_input(self, module: Any, inputs: Any) -> None:
-        torch = self.torch
-        first = inputs[0] if inputs else None
-        if isinstance(first, torch.Tensor) and first.dim() and torch.is_grad_enabled():
-            self._batch_hook.remove()
-            self._batch_hook = None
-            samples = int(first.shape[1 if self._is_sequence_first(module, first) else 0])
-            self.channel.tell_values("batch", {"samples": samples, "module": type(module).__name__})
-
-    def _is_sequence_first(self, module: Any, first: Any) -> bool:
-        """Whether a recurrent network within takes time steps first, and samples second."""
-        recurrent = self.torch.nn.RNNBase
-        within = (one for one in module.modules() if isinstance(one, recurrent))
-        return first.dim() == 3 and any(not one.batch_first for one in within)
 
 
 def _parameters(optimizer: Any) -> list[Any]:
