@@ -59,6 +59,11 @@ def test_gpu_busy(share, verdict):
         ([(1, 2.5), (20, None), (30, float("nan"))], "bad", "since step 20"),
         ([(step, 0.693) for step in range(10)], "bad", "exactly 0.693"),
         ([(step, 0.693) for step in range(9)], "ok", "finite"),
+        ([(1, 2.5), (2, 40.0), (3, 6e22)], "look", "from 2.5 to 6e+22"),
+        ([(1, 0.1), (2, -300.0), (3, -2e4)], "look", "lower the learning rate"),
+        # Up and down again, or from next to nothing (a critic's), is no divergence.
+        ([(1, 2.5), (2, 6e9), (3, 2.0)], "ok", "2.5 to 2"),
+        ([(1, 1e-6), (2, 3.0), (3, 8.0)], "ok", "1e-06 to 8"),
     ],
 )
 def test_loss(losses, verdict, said):

@@ -57,6 +57,38 @@ def test_two_critics_and_an_actor_every_other_time():
     assert found.per_step == pytest.approx((1, 1, 0.5), abs=0.02)
 
 
+def passes(text):
+    """One optimizer's steps: a pass before each x, none before each dot."""
+    marks = {place: {"passes": 1} for place, letter in enumerate(text) if letter == "x"}
+    return cycles("A" * len(text), marks=marks)
+
+
+def test_updates_with_no_pass_between_are_one_step():
+    found = passes("x.." * 20)
+    assert len(found) == 19  # the last is not over before the next begins
+    assert found.per_step == (3.0,)
+    assert found.passes.tolist() == [1.0] * 19
+    assert found.length_s[1:] == pytest.approx([0.3] * 18)
+    # As long as only one has begun, nothing is known of it.
+    assert len(passes("x..")) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("." * 40, id="gradients by other ways"),
+        pytest.param("xxx" + "." * 40, id="as it warms up, then a graph is replayed"),
+        pytest.param("x...x.x......x..x" * 4, id="now and then"),
+        pytest.param(("x" + "." * 99) * 5, id="a penalty every 100 steps"),
+        pytest.param("x.x.x.x.x.x." + "." * 30, id="no more"),
+    ],
+)
+def test_where_passes_are_not_seen_every_update_is_a_step(text):
+    found = passes(text)
+    assert len(found) == len(text)
+    assert found.per_step == (1.0,)
+
+
 def test_an_occasional_optimizer_defines_no_cycles():
     # One in 40 is less often than one in 32: 40 steps of A are 40 training steps.
     found = cycles(("A" * 40 + "X") * 10)

@@ -142,6 +142,40 @@ def test_without_a_loader_the_batch_is_what_a_module_gets(folder):
     assert (folder / "own-sitecustomize").read_text() == "ran ran "  # outlay's Python, and its
 
 
+def test_updates_within_a_backward_pass_are_one_step(folder):
+    probed = probe_script(folder, "within.py", options=STEPS)
+    stopped(probed)
+    timed(probed)
+    seen = probed.measurement
+    (optimizer,) = seen.optimizers
+    assert (optimizer.name, optimizer.parameters, optimizer.per_step) == (
+        "SGD",
+        2 * (32 * 32 + 32),
+        1,
+    )
+    # Backward within backward, by which layers compute again, is no pass of its own.
+    assert (seen.passes_per_step, seen.batch_size, seen.samples_per_step) == (1, 12, 12)
+    forward = 2 * 2 * 12 * 32 * 32
+    assert matrix_flops(seen.profile, 12) == {
+        "forward": forward,
+        "recompute": forward,
+        "backward": 2 * forward,
+    }
+    assert not seen.notes
+
+
+def test_updates_of_one_group_after_the_other_are_one_step(folder):
+    """As ZeRO makes them."""
+    probed = probe_script(folder, "in_groups.py", options=STEPS)
+    stopped(probed)
+    timed(probed)
+    (optimizer,) = probed.measurement.optimizers
+    both = 32 * 16 + 16 + 16 * 4 + 4
+    assert (optimizer.name, optimizer.parameters, optimizer.per_step) == ("Adam", both, 2)
+    assert (probed.measurement.passes_per_step, probed.measurement.samples_per_step) == (1, 12)
+    assert matrix_flops(probed.measurement.profile, 12)["forward"] == 2 * 12 * (32 * 16 + 16 * 4)
+
+
 def test_a_gan(folder):
     probed = probe_script(folder, "gan.py", options=PLAINLY)
     stopped(probed)

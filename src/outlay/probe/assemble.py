@@ -170,7 +170,8 @@ def _samples_per_step(seen: StepsSeen, told: Told, batch_size: int | None) -> fl
 
 
 def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:
-    met = sorted(told.lists.get("optimizer", []), key=lambda one: int(one["number"]))
+    last_told = {int(one["number"]): one for one in told.lists.get("optimizer", [])}
+    met = [last_told[number] for number in sorted(last_told)]
     return tuple(
         OptimizerSeen(
             name=one["name"],

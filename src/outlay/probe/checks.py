@@ -27,6 +27,8 @@ SPREAD = 0.5
 """Of the median, between the 10th and 90th percentile of steps."""
 STUCK = 10
 """Losses that are all exactly equal, from which it is no chance."""
+DIVERGED = 1000.0
+# Assumes: what learns does not end at a thousand times its first losses, and 1.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,12 @@ def _loss(seen: Watched) -> tuple[Verdict, str]:
         return "bad", (
             f"The loss is exactly {values[0]:.6g} in all {len(values)} steps looked at: nothing is"
             " learned. Are the optimizer's parameters the model's, and do gradients reach them?"
+        )
+    beginning = [abs(value) for value in values[: len(values) // 4 + 1]]
+    if abs(values[-1]) > DIVERGED * max(1.0, *beginning):
+        return "look", (
+            f"The loss grew from {values[0]:.4g} to {values[-1]:.4g}, which is finite but hardly"
+            " learns: lower the learning rate, warm it up, or clip gradients."
         )
     if len(values) == 1:
         return "ok", f"The one loss looked at is finite: {values[0]:.4g}."

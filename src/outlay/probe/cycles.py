@@ -3,7 +3,9 @@
 A script with one optimizer makes a training step of each of its steps. With several (a GAN) a
 training step is a cycle: it ends when its leader steps again after another has stepped, so that
 D G D G are two cycles, D D D D D G is one, and D D G G is one like D G (a penalty now and then).
-An optimizer that steps more seldom than one in 32 of the most frequent one leads no cycle.
+An optimizer that steps more seldom than one in 32 of the most frequent one leads no cycle. Where
+one optimizer steps again with no backward pass in between, it updates the rest of its parameters
+(group by group, as ZeRO does) and the step goes on.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ SELDOM = 32
 """An optimizer that steps less often than one in so many defines no cycles."""
 LONGEST_PERIOD = 32
 """Cycles after which a pattern of optimizer steps and passes is looked for to repeat."""
+MOST_UPDATES = 64
+"""Of one optimizer in one step: groups of parameters, one for each layer with a rate of its own."""
 _ALIKE = 0.97
 # Assumes: up to 3 % of cycles stray from a pattern (the end of an epoch, a skipped step).
 _TAIL = 64
@@ -69,7 +73,7 @@ def cycles_of(table: StepTable, optimizer_steps_per_step: int | None = None) -> 
     optimizer = table.column("optimizer")[:known].astype(np.int64)
     if optimizer_steps_per_step is None:
         leads = _defining(optimizer)
-        ends = _ends(optimizer, leads, table.column("batches")[:known])
+        ends = _ends(table, optimizer, leads)
     else:
         leads = np.ones(known, bool)
         ends = np.arange(optimizer_steps_per_step - 1, known, optimizer_steps_per_step)
@@ -119,16 +123,31 @@ def _tail(values: Indices) -> Indices:
     return values[max(0, min(len(values) // 2, len(values) - _TAIL)) :]
 
 
-def _ends(optimizer: Indices, defining: Flags, batches: Floats) -> Indices:
+def _ends(table: StepTable, optimizer: Indices, defining: Flags) -> Indices:
     """The last record of every cycle that is over."""
     place = np.flatnonzero(defining)
     order = optimizer[place]
     if len(order) == 0 or (order == order[0]).all():
-        return place
+        return _last_of_each(table, place)
     starts_run = np.concatenate([[True], order[1:] != order[:-1]])
-    leader = _leader(order, starts_run, batches[place])
+    leader = _leader(order, starts_run, table.column("batches")[place])
     starts = np.flatnonzero(starts_run & (order == leader))
     return place[starts[starts > 0] - 1]
+
+
+def _last_of_each(table: StepTable, place: Indices) -> Indices:
+    """The last update of every step of one optimizer, which may make several, always as many."""
+    happened = sum(table.column(name)[place] for name in ("passes", "batches", "skipped"))
+    begins = np.flatnonzero(happened)
+    if len(begins) < 2:
+        return place
+    sizes = _tail(np.diff(begins))
+    usual = int(np.median(sizes))
+    goes_on = len(place) - begins[-1] <= usual
+    # Else gradients come by other ways than `backward`, now and then or always: each is a step.
+    if 1 < usual <= MOST_UPDATES and goes_on and (sizes == usual).mean() >= _ALIKE:
+        return place[begins[1:] - 1]
+    return place
 
 
 def _leader(order: Indices, starts_run: Flags, batches: Floats) -> int:

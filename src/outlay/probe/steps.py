@@ -46,11 +46,11 @@ class StepsSeen:
     period: int = 1
     """Steps after which the pattern repeats, in optimizers or in time."""
     pattern: int = 1
+    """Steps after which the order of optimizers and passes repeats."""
     is_regular: bool = True
     """Whether several optimizers take their turns in an order that repeats."""
     rank_cpus: tuple[float | None, ...] = ()
     """CPU seconds of each process for each second of its steady state."""
-    """Steps after which the order of optimizers and passes repeats."""
     batches: int = 0
     """Independent means that the confidence interval rests on."""
     earlier_precision: float | None = None

@@ -7,7 +7,9 @@ script may run in another Python than outlay. In a probed command it is loaded u
 
     imports     does something right after a module was imported
     channel     what is told to outlay (a file of lines), and what outlay asks for (a few numbers)
-    watch       the optimizers of a process: each step, and what happened since the last one
+    watch       the steps of a process, and what happened since the last one
+    optimizers  which there are, and what they hold
+    backward    backward passes, their losses, and updates made within them
     patching    functions replaced by ones that count, and put back
     loaders     batches, and how long they were waited for
     allocations what the allocator was asked for, where that is wanted

@@ -71,7 +71,7 @@ def last_words(watch: Any) -> None:
     try:
         watch.device.finish()
         watch.device.look()
-        watch.tell_held()
+        watch.optimizers.tell_held()
         watch.channel.tell_values("versions", dict(versions()))
         watch.channel.tell_values("compiled", {"frames": compiled_frames()})
         watch.channel.flush()

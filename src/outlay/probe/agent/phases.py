@@ -205,22 +205,3 @@ def outlay_module(name: str) -> Any:
         sys.modules["outlay"] = module
         spec.loader.exec_module(module)
     return importlib.import_module("outlay." + name)
-
-
-def held_bytes(watch: Any) -> dict[str, int | None]:
-    """What parameters, their gradients and the optimizers' states take."""
-    torch, states = watch.torch, 0
-    seen: dict[int, Any] = {}
-    for optimizer in list(watch.optimizers):
-        for group in optimizer.param_groups:
-            seen.update((id(p), p) for p in group["params"])
-        for state in optimizer.state.values():
-            values = state.values() if hasattr(state, "values") else ()
-            states += sum([_bytes_of(v) for v in values if isinstance(v, torch.Tensor)])
-    parameters = sum(_bytes_of(p) for p in seen.values())
-    gradients = sum(_bytes_of(p) for p in seen.values() if p.requires_grad)
-    return {"parameters": parameters, "gradients": gradients, "states": states}
-
-
-def _bytes_of(tensor: Any) -> int:
-    return int(tensor.numel()) * int(tensor.element_size())

@@ -1,7 +1,7 @@
 """The optimizers of a training process: each of their steps, and what happened since the last one.
 
 Everything that changes torch is here and in `loaders`: a hook after every optimizer step, and thin
-wrappers around `backward`, `GradScaler.step`, `Module.train` and `torch.save` that count. One step
+wrappers around `GradScaler.step`, `Module.train` and `torch.save` that count. One step
 costs some 15 microseconds.
 """
 
@@ -13,11 +13,11 @@ import importlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from .allocations import STEPS, Allocations
+from .backward import Backward
 from .batch import BATCH_LOOKED_FOR, BatchLook
 from .channel import Asked, Channel, complain
 from .device import Device
@@ -25,6 +25,7 @@ from .gradless import Gradless
 from .graphs import Graphs
 from .introduction import process_values
 from .loaders import begins_epoch, count_batches
+from .optimizers import Optimizers, parameters_of
 from .patching import Patches
 from .since import Since
 
@@ -57,9 +58,8 @@ class Watch:
         """The one that made the last step."""
         self.loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
-        self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._kinds: list[tuple[str, int]] = []
-        """Optimizers that were met, by their numbers: class and parameters."""
+        self.optimizers = Optimizers(self)
+        self._backward = Backward(self)
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
         self.graphs = Graphs(self)
@@ -78,8 +78,6 @@ class Watch:
         self._is_alone = False
         self._late: int | None = None
         """How many steps later than asked we do what we are asked for."""
-        self._loss: Any = None
-        self._wants_loss = True
         self.patches = Patches()
         self._batch = BatchLook(self)
         self.recorder: Any = None
@@ -107,7 +105,7 @@ class Watch:
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
         count_batches(self)
-        self.patches.wrap(torch.autograd, "backward", self._counted_backward)
+        self._backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
         self._count_evaluations(torch.nn.Module)
@@ -131,8 +129,8 @@ class Watch:
         self.since.clear()
         self.steps = self._pauses = 0
         self._gradless.forget()
-        self.optimizers.clear()
-        self._kinds.clear()
+        self.optimizers.forget()
+        self._backward.forget()
         self._running.clear()
         self._batch.forget()
         self._phases = self._leaving = self.recorder = None
@@ -158,18 +156,6 @@ class Watch:
                     hooks[key] = dynamo.disable(hook)
 
     # What is counted
-
-    def _counted_backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        self.since.passes += 1
-        if self._wants_loss:
-            self._keep_loss(tensors)
-        return original(tensors, *args, **kwargs)
-
-    def _keep_loss(self, tensors: Any) -> None:
-        first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-        if isinstance(first, self.torch.Tensor) and first.numel() == 1:
-            self._loss = first.detach()
-            self._wants_loss = False
 
     def _counted_scaler(
         self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
@@ -235,31 +221,31 @@ class Watch:
         if self.recorder is not None:
             self.recorder.after_update()
         # An optimizer within another is no step of its own; one that is captured runs later.
-        if not (self._running or self.is_off or self.graphs.captures(optimizer)):
+        if self._running or self.is_off or self.graphs.captures(optimizer):
+            return
+        if not self._backward.holds(optimizer):
             self.step_ended(optimizer)
 
-    def step_ended(self, optimizer: Any) -> None:
-        """Tell of a step; leave, where it is time to."""
+    def step_ended(self, *optimizers: Any) -> None:
+        """Tell of a step, by one optimizer or several at once; leave, where it is time to."""
         if self.is_off:
             return
         leave = False
         try:
-            leave = self.note_step(optimizer)
+            leave = self._note_step(optimizers)
         except Exception as error:
             self._give_up(error)
         if leave:
             self._leave()
 
-    def note_step(self, optimizer: Any) -> bool:
+    def _note_step(self, optimizers: tuple[Any, ...]) -> bool:
         """Tell of a step that has just returned; True when it is time to stop."""
         now_s = time.perf_counter()
         self.steps += 1
         self.thread = threading.get_ident()
         if self.steps == 1:
-            self._introduce(optimizer)
-        number = self.optimizers.get(optimizer)
-        if number is None:
-            number = self._meet(optimizer)
+            self._introduce(optimizers[0])
+        number = self.optimizers.number(optimizers)
         self.since.new_epoch = begins_epoch(self)
         passed_s, self._ended_s = now_s - self._ended_s, now_s
         if self.since.gradless_s > _MOSTLY * (passed_s - self.since.saved_s):
@@ -275,7 +261,7 @@ class Watch:
         elif self.steps <= BATCH_LOOKED_FOR:
             self._batch.look()
         if self.steps == _HELD_AT:
-            self.tell_held()
+            self.optimizers.tell_held()
         if self.steps == STEPS:
             self._allocations.tell(self.device.index)
         if self.steps <= _TOLD_AT_ONCE:
@@ -339,7 +325,7 @@ class Watch:
         self._cpu_s, self._cpu_read_s = time.process_time(), time.perf_counter()
         if self.channel.is_shared:
             atexit.register(self._at_exit)
-        found = self.device.introduced(_first_parameter(optimizer))
+        found = self.device.introduced(next(iter(parameters_of(optimizer)), None))
         values = process_values(self.torch)
         self._is_alone = values["world_size"] == 1
         self.channel.tell_values("process", {**values, **found})
@@ -354,44 +340,9 @@ class Watch:
         if self._leaving is None:  # else they were logged when it was stopped
             log_at_exit(self.channel)
 
-    def _meet(self, optimizer: Any) -> int:
-        """Its number; that of one that is gone and was like it, where there is such.
-
-        Scripts that make an optimizer anew for every task (MAML) have few kinds of them.
-        """
-        kind = type(optimizer).__name__, sum(int(p.numel()) for p in _parameters(optimizer))
-        taken = set(self.optimizers.values())
-        gone = [n for n, known in enumerate(self._kinds) if known == kind and n not in taken]
-        if gone:
-            self.optimizers[optimizer] = gone[0]
-            return gone[0]
-        number = len(self._kinds)
-        self._kinds.append(kind)
-        self.optimizers[optimizer] = number
-        name, parameters = kind
-        told = {"number": number, "name": name, "parameters": parameters}
-        self.channel.tell_values("optimizer", told)
-        return number
-
-    def tell_held(self) -> None:
-        """Tell what parameters, gradients and states take, while there are optimizers."""
-        from .phases import held_bytes
-
-        if len(self.optimizers):
-            self.channel.tell_values("held", dict(held_bytes(self)))
-
     def _look(self) -> None:
         """Memory, and the loss of a while ago."""
         self.device.look()
-        if self._loss is not None:
-            self.device.keep_value(self.steps, self._loss)
-            self._loss = None
-        self._wants_loss = True
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _first_parameter(optimizer: Any) -> Any:
-    return next(iter(_parameters(optimizer)), None)
+        loss = self._backward.loss()
+        if loss is not None:
+            self.device.keep_value(self.steps, loss)
