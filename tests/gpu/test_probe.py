@@ -34,6 +34,9 @@ COMMANDS = {
     "compiled": (*PYTHON, "compiled.py"),
     "scaler": (*PYTHON, "scaler.py"),
     "graphed": (*PYTHON, "graphed.py"),
+    "within": (*PYTHON, "within.py"),
+    "sharded": ("torchrun", "--nproc-per-node", "1", "sharded.py"),
+    "reduced": (*PYTHON, "reduced.py"),
 }
 """Scripts that the GPU limits: a host that is the limit varies by itself from run to run."""
 PRECISION = 0.02
