@@ -176,6 +176,30 @@ def test_updates_of_one_group_after_the_other_are_one_step(folder):
     assert matrix_flops(probed.measurement.profile, 12)["forward"] == 2 * 12 * (32 * 16 + 16 * 4)
 
 
+def test_without_an_optimizer_each_backward_pass_is_a_step(folder):
+    probed = probe_script(folder, "by_hand.py", options=STEPS)
+    assert probed.code == 0
+    timed(probed)
+    seen = probed.measurement
+    (optimizer,) = seen.optimizers
+    trained = 32 * 16 + 16 * 4 + 4  # a bias is frozen
+    assert (optimizer.name, optimizer.parameters, optimizer.per_step) == ("Unseen", trained, 1)
+    assert (seen.passes_per_step, seen.batch_size, seen.samples_per_step) == (1, 12, 12)
+    assert matrix_flops(seen.profile, 12)["forward"] == 2 * 12 * (32 * 16 + 16 * 4)
+    (note,) = seen.notes
+    assert "each backward pass counts as a training step" in note
+
+
+def test_an_optimizer_that_steps_late_counts_all_the_same(folder):
+    """Gradients of 80 passes are accumulated: the first 64 look as if there were none."""
+    probed = probe_script(folder, "by_hand.py", 80, options=("--steps", 120, "--no-operations"))
+    timed(probed)
+    seen = probed.measurement
+    assert [(one.name, one.per_step) for one in seen.optimizers] == [("SGD", 1)]
+    assert (seen.passes_per_step, seen.samples_per_step) == (80, 80 * 12)
+    assert not any("backward pass" in note for note in seen.notes)
+
+
 def test_a_gan(folder):
     probed = probe_script(folder, "gan.py", options=PLAINLY)
     stopped(probed)

@@ -19,6 +19,7 @@ from outlay.measurement import (
     Sample,
     StoppedFor,
 )
+from outlay.probe.agent.backward import PASSES_ALONE, Unseen
 from outlay.probe.course import Limits
 from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
@@ -180,6 +181,7 @@ def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:
             skipped=skipped,
         )
         for one, often, skipped in zip(met, seen.per_step, seen.skipped, strict=False)
+        if often or one["name"] != Unseen.__name__
     )
 
 
@@ -312,7 +314,7 @@ def _notes(
     elif not told:
         notes.append(
             "torch was imported, but no optimizer made a step. One that is no "
-            "torch.optim.Optimizer is not seen."
+            f"torch.optim.Optimizer is not seen, but after {PASSES_ALONE} backward passes."
         )
     if measurement.world_size > measurement.ranks > 0:
         notes.append(
@@ -343,6 +345,12 @@ def _notes(
 
 def _doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
     """What to know of the step time."""
+    if any(one.name == Unseen.__name__ for one in measurement.optimizers):
+        yield (
+            "No optimizer of torch's made a step: each backward pass counts as a training step"
+            " (--optimizer-steps 4 makes one of four). The start-up has"
+            f" {PASSES_ALONE - 1} of them in it."
+        )
     if not seen.is_regular:
         yield (
             "Its optimizers step in no order that repeats: what counts as one training step is a"

@@ -2,11 +2,30 @@
 
 Some scripts update each parameter as soon as its gradient is there, by an optimizer of its own in
 a hook: all that happens within one backward pass is one step, made when the pass has returned.
+Others have no optimizer of torch's (updates by hand, fastai's own): there each pass is a step.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
+
+PASSES_ALONE = 64
+"""So many without a step of an optimizer: there is none. Gradients of fewer may be accumulated."""
+
+
+class Unseen:
+    """Stands for an optimizer that is none of torch's, by the parameters that get gradients."""
+
+    def __init__(self, tensors: Any) -> None:
+        self.state: dict[Any, Any] = {}
+        self._parameters = [weakref.ref(one) for one in _leaves(tensors)]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """As optimizers have them."""
+        alive = [reference() for reference in self._parameters]
+        return [{"params": [one for one in alive if one is not None]}]
 
 
 class Backward:
@@ -19,6 +38,10 @@ class Backward:
         """Optimizers that stepped within the pass that runs."""
         self._loss: Any = None
         self._wants_loss = True
+        self._has_optimizer = False
+        self._alone = 0
+        """Passes before any optimizer made a step."""
+        self._unseen: Unseen | None = None
 
     def install(self) -> None:
         """Begin to count."""
@@ -28,8 +51,10 @@ class Backward:
 
     def forget(self) -> None:
         """Begin anew, in a process that was just forked."""
-        self._runs = 0
+        self._runs = self._alone = 0
+        self._has_optimizer = False
         self._updated.clear()
+        self._unseen = None
 
     def loss(self) -> Any:
         """The loss of a while ago, as a tensor, if there was one; look out for the next."""
@@ -38,6 +63,7 @@ class Backward:
 
     def holds(self, optimizer: Any) -> bool:
         """Whether a step that has just returned belongs to a pass; it is told at its end."""
+        self._has_optimizer, self._unseen = True, None
         if not self._runs or self._graph_task() == -1:
             return False
         self._updated.append(optimizer)
@@ -49,6 +75,8 @@ class Backward:
         self._watch.since.passes += 1
         if self._wants_loss:
             self._keep_loss(tensors)
+        if not self._has_optimizer:
+            self._count_alone(tensors)
         self._runs += 1
         try:
             result = original(tensors, *args, **kwargs)
@@ -60,10 +88,32 @@ class Backward:
         if self._updated:
             updated, self._updated = tuple(self._updated), []
             self._watch.step_ended(*updated)
+        elif self._unseen is not None:
+            self._watch.step_ended(self._unseen)
         return result
+
+    def _count_alone(self, tensors: Any) -> None:
+        self._alone += 1
+        if self._alone == PASSES_ALONE:
+            self._unseen = Unseen(tensors)
 
     def _keep_loss(self, tensors: Any) -> None:
         first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
         if isinstance(first, self._watch.torch.Tensor) and first.numel() == 1:
             self._loss = first.detach()
             self._wants_loss = False
+
+
+def _leaves(tensors: Any) -> list[Any]:
+    """Tensors that a pass leaves gradients in."""
+    given = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+    nodes = [one.grad_fn for one in given if getattr(one, "grad_fn", None) is not None]
+    seen, leaves = set(nodes), []
+    while nodes:
+        node = nodes.pop()
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        new = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= new
+        nodes += new
+    return leaves
