@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -19,12 +19,13 @@ from outlay.measurement import (
     Sample,
     StoppedFor,
 )
-from outlay.probe.agent.backward import PASSES_ALONE, Unseen
+from outlay.probe.agent.backward import Unseen
 from outlay.probe.course import Limits
 from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.judge import judged
-from outlay.probe.listen import Told, beside
+from outlay.probe.listen import Told
+from outlay.probe.notes import doubts, not_seen, other_batch
 from outlay.probe.recorded import profile_from
 from outlay.probe.sampler import Sampler
 from outlay.probe.steps import StepsSeen
@@ -32,11 +33,6 @@ from outlay.probe.system import machine_seen
 
 _TIMES_KEPT = 2000
 _SAMPLES_KEPT = 1000
-OWN_S = 20e-6
-"""What the agent takes of a step, about (tests/probe/test_agent_cost.py holds it below 60)."""
-_WORTH_SAYING = 0.01
-_SAME_BATCH = 0.05
-"""Batches that are cut short at the end of an epoch make so much of a difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +108,9 @@ def measurement_of(
         why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)
     notes = [
-        *_notes(plain, told, everyone, circumstances),
-        *_doubts(plain, seen),
-        *_other_batch(seen, first, circumstances.batch_size),
+        *not_seen(plain, told, everyone, circumstances.driver),
+        *doubts(plain, seen),
+        *other_batch(circumstances.batch_size, seen, _samples_per_step(seen, first, None)),
         *why,
     ]
     window = _window(seen, circumstances.started_s)
@@ -290,94 +286,6 @@ def of_a_step(told: Sequence[Told], seen: StepsSeen, name: str) -> float | None:
     found = [one.facts["kernels"] for one in told if "kernels" in one.facts]
     whole = [one for one in found if one["optimizer_steps"] >= round(seen.pattern * each)]
     return _most(one[name] / one["optimizer_steps"] * each for one in whole)
-
-
-# Words
-
-
-def _notes(
-    measurement: Measurement,
-    told: Sequence[Told],
-    everyone: Sequence[Told],
-    circumstances: Circumstances,
-) -> list[str]:
-    notes = []
-    driver = circumstances.driver
-    if isinstance(driver, NoDriver) and measurement.device != "cpu":
-        notes.append(str(driver))
-    if not everyone:
-        notes.append(
-            "No Python of the command imported torch where outlay could see it: another "
-            "interpreter option (-I, -E, -S), a PYTHONPATH of its own without what outlay put "
-            "there, a container or another machine hides it."
-        )
-    elif not told:
-        notes.append(
-            "torch was imported, but no optimizer made a step. One that is no "
-            f"torch.optim.Optimizer is not seen, but after {PASSES_ALONE} backward passes."
-        )
-    if measurement.world_size > measurement.ranks > 0:
-        notes.append(
-            f"{measurement.ranks} of {measurement.world_size} ranks were watched; of the others "
-            "nothing was seen."
-        )
-    others = beside(told, everyone)
-    earlier = [one for one in others if all(one.is_before(now) for now in told)]
-    if earlier:
-        steps = " and ".join(f"{one.last_step:,}" for one in earlier)
-        notes.append(
-            f"Before it another process of the command trained ({steps} optimizer steps): the "
-            "figures are of the last alone."
-        )
-    elif others:
-        steps = " and ".join(f"{one.last_step:,}" for one in others)
-        notes.append(
-            f"Another process of the command trained by itself ({steps} optimizer steps): the "
-            "figures are of one of them alone, and slower by what they share."
-        )
-    for one in told:
-        failed = one.lists.get("failed", [])
-        notes += [f"The {part['phase']} of a step failed: {part['why']}." for part in failed]
-        if "broken" in one.facts:
-            notes.append(f"The agent stopped watching: {one.facts['broken']['error']}.")
-    return list(dict.fromkeys(notes))
-
-
-def _doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
-    """What to know of the step time."""
-    if any(one.name == Unseen.__name__ for one in measurement.optimizers):
-        yield (
-            "No optimizer of torch's made a step: each backward pass counts as a training step"
-            " (--optimizer-steps 4 makes one of four). The start-up has"
-            f" {PASSES_ALONE - 1} of them in it."
-        )
-    if not seen.is_regular:
-        yield (
-            "Its optimizers step in no order that repeats: what counts as one training step is a"
-            " guess. --optimizer-steps 1 counts each of their steps."
-        )
-    step = measurement.step
-    if step is not None and step.mean_s * _WORTH_SAYING < OWN_S:
-        yield (
-            f"outlay itself takes some {OWN_S * 1e6:.0f} µs of a step, {OWN_S / step.mean_s:.0%} of"
-            " this one; they are in its time."
-        )
-
-
-def _other_batch(seen: StepsSeen, told: Told, batch_size: int | None) -> list[str]:
-    """Say so where a batch size that was given is another than the one that was seen."""
-    looked = _samples_per_step(seen, told, None)
-    if batch_size is None or looked is None:
-        return []
-    a_pass = looked / (seen.passes_per_step or 1.0)
-    if abs(a_pass - batch_size) <= _SAME_BATCH * a_pass:
-        return []
-    teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
-    note = (
-        f"The given batch size of {batch_size:,} is what is counted; {teller} has {a_pass:,.4g} "
-        "samples a pass."
-    )
-    return [note]
 
 
 def figures(measurement: Measurement, seen: StepsSeen) -> dict[str, float | str]:
