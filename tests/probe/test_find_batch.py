@@ -15,9 +15,11 @@ from outlay.measurement import MachineSeen, Measurement, MemorySeen
 from outlay.probe import find_batch as find_batch_module
 from outlay.probe.batches import BatchSearch
 from outlay.probe.course import Limits
-from outlay.probe.find_batch import Slot, find_batch, trial_of
+from outlay.probe.find_batch import find_batch
 from outlay.probe.hunt import Known
 from outlay.probe.run import Asking
+from outlay.probe.slot import Slot
+from outlay.probe.trial import trial_of
 
 SCRIPT = SCRIPTS / "runs_out.py"
 

@@ -1,96 +1,34 @@
 """The largest batch for real: trials in fresh processes, each a short probe.
 
-The command says where its batch size goes: `{batch}` anywhere in it, or an option that it already
-has. A trial fits if it makes a few steps; out of memory is recognised by torch's own alarm, by the
-driver's and libraries' words in the output, and by the death the kernel gives.
+A trial fits if it makes a few steps. `slot` says where in the command the batch size goes, `trial`
+what came of a run, `hunt` what to try next.
 """
 
 from __future__ import annotations
 
-import re
-import signal
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from outlay.errors import InputError
 from outlay.measurement import Measurement
 from outlay.probe.agent.allocations import WANTED
-from outlay.probe.batches import BatchSearch, Outcome, Trial
+from outlay.probe.batches import BatchSearch, Trial
 from outlay.probe.course import Limits
 from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
 from outlay.probe.listen import Told
 from outlay.probe.played import Events, simulated_largest
 from outlay.probe.run import Asking, Show, probe_and_hear
+from outlay.probe.slot import Slot
+from outlay.probe.trial import trial_of
 from outlay.units import HOUR_S
 
 TRIAL_STEPS = 20
 TRIAL_S = 15.0
-LEAST_STEPS = 3
 MARGIN = 0.03
 """Of the limit, left free at the recommended size: longer runs meet longer samples."""
 START = 8
 _LAST_WORDS_BYTES = 65_536
-_OUT_OF_MEMORY = re.compile(
-    rb"out of memory|OutOfMemoryError|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED"
-    rb"|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|RESOURCE_EXHAUSTED|DefaultCPUAllocator"
-    rb"|can't allocate memory|MemoryError|bad_alloc|NCCL.*memory",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """Where in a command its batch size goes."""
-
-    command: tuple[str, ...]
-    argument: str
-
-    def filled(self, batch_size: int) -> tuple[str, ...]:
-        """The command at a batch size."""
-        mark, text = self._mark, str(batch_size)
-        if any(mark in part for part in self.command):
-            return tuple(part.replace(mark, text) for part in self.command)
-        parts = list(self.command)
-        place, joined = self._place()
-        if joined:
-            parts[place] = f"{self.argument}={text}"
-        else:
-            parts[place + 1] = text
-        return tuple(parts)
-
-    @property
-    def present(self) -> int | None:
-        """The size that the command has now."""
-        if any(self._mark in part for part in self.command):
-            return None
-        place, joined = self._place()
-        text = self.command[place].partition("=")[2] if joined else self.command[place + 1]
-        return int(text) if text.isdecimal() and int(text) > 0 else None
-
-    @property
-    def _mark(self) -> str:
-        return "{" + self.argument.strip("{}") + "}"
-
-    def _place(self) -> tuple[int, bool]:
-        for place, part in enumerate(self.command):
-            if part.startswith(f"{self.argument}="):
-                return place, True
-            if part == self.argument and place + 1 < len(self.command):
-                return place, False
-        raise InputError(
-            f"The command has neither {self._mark} nor {self.argument}.",
-            why="outlay must know where the batch size goes.",
-            fix="Write for example: outlay probe --find-batch batch -- "
-            "python train.py --batch-size {batch}",
-        )
-
-    def check(self) -> None:
-        """Raise where the command has no place for a batch size."""
-        self.filled(1)
-
-
 Tell = Callable[[str], None]
 
 
@@ -233,68 +171,6 @@ def _allocations(trial: Trial, told: Sequence[Told]) -> dict[int, Events]:
     """What the first rank of a trial that fits asked its allocator for."""
     found = [one.facts["allocations"]["events"] for one in told if "allocations" in one.facts]
     return {trial.batch_size: found[0]} if found and trial.outcome == "fits" else {}
-
-
-def trial_of(batch_size: int, measurement: Measurement, words: bytes) -> Trial:
-    """What one run says about its batch size."""
-    outcome, why = _outcome(batch_size, measurement, words)
-    step = measurement.step
-    return Trial(
-        batch_size=batch_size,
-        outcome=outcome,
-        why=why,
-        peak_allocated_bytes=measurement.memory.allocated_bytes,
-        peak_reserved_bytes=measurement.memory.reserved_bytes,
-        step_mean_s=step.mean_s if step and outcome == "fits" else None,
-        samples_per_s=_samples_per_s(batch_size, measurement) if outcome == "fits" else None,
-        elapsed_s=measurement.elapsed_s,
-    )
-
-
-def _samples_per_s(batch_size: int, measurement: Measurement) -> float | None:
-    """Of all ranks; by the batch size asked for where the script does not show its own."""
-    if measurement.samples_per_s is not None:
-        return measurement.samples_per_s
-    if measurement.step is None:
-        return None
-    return batch_size * max(measurement.world_size, 1) / measurement.step.mean_s
-
-
-def _outcome(batch_size: int, measurement: Measurement, words: bytes) -> tuple[Outcome, str]:
-    """Whether it fits. An alarm alone does not say it does not: cuDNN asks for much, and does with
-    less; but a script that steps on with a smaller batch than it was given was helped by itself."""
-    alarm, seen = measurement.ran_out_of_memory, measurement.batch_size
-    # What outlay stops makes one step more than those it had told of.
-    least = 1 if measurement.ending == "stopped" else LEAST_STEPS
-    stepped = measurement.steps_seen >= least
-    if measurement.ending == "interrupted":
-        return "failed", "you stopped it"
-    if measurement.ending in ("stopped", "finished") and stepped:
-        if alarm and seen is not None and seen < batch_size:
-            return "out of memory", f"the script went on with a batch of {seen}"
-        return "fits", ""
-    if alarm:
-        return "out of memory", "torch could not get the memory it asked for"
-    found = [match.start() for match in _OUT_OF_MEMORY.finditer(words)]
-    if found:
-        return "out of memory", _line_around(words, found[-1])
-    if measurement.status == 128 + signal.SIGKILL:
-        return "out of memory", "it was killed, as the system does when its memory runs out"
-    if measurement.ending == "finished":
-        return "failed", (
-            f"it ended by itself after {measurement.steps_seen} steps; a trial needs {LEAST_STEPS}"
-        )
-    if measurement.ending == "stopped":
-        return "failed", "its time or money was spent before its first step"
-    last = words.decode(errors="replace").strip().splitlines()
-    return "failed", f"status {measurement.status}: {last[-1] if last else 'it said nothing'}"
-
-
-def _line_around(words: bytes, place: int) -> str:
-    start = words.rfind(b"\n", 0, place) + 1
-    end = words.find(b"\n", place)
-    line = words[start : end if end >= 0 else None]
-    return line.decode(errors="replace").strip()[:300]
 
 
 def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Known:
