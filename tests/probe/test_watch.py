@@ -168,3 +168,28 @@ def test_whole_graphs_count_as_compiled_and_are_left_alone(watch):
     assert compiled_frames() >= 1
     assert len(graphs) == 1
     assert told(watch, "batch") == []
+
+
+def test_nothing_of_ours_is_compiled(watch):
+    import torch
+
+    def graphs():
+        """Compile a whole step, and count what was compiled for it."""
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        @torch.compile(backend="eager")
+        def step(batch):
+            model(batch).sum().backward()
+
+        for _ in range(3):
+            step(torch.ones(3, 2))
+            optimizer.step()
+        return dict(torch._dynamo.utils.counters["stats"])
+
+    seen = graphs()
+    assert watch.steps == 3
+    watch.uninstall()
+    assert graphs() == seen

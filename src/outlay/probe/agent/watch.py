@@ -154,6 +154,8 @@ class Watch:
             for key, hook in list(hooks.items()):
                 if getattr(hook, "__self__", None) is self:
                     hooks[key] = dynamo.disable(hook)
+        # Our wrappers run as written: else they would be compiled along, once they are called.
+        importlib.import_module("torch._dynamo.trace_rules").add(__package__)
 
     # What is counted
 
