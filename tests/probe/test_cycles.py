@@ -57,9 +57,35 @@ def test_two_critics_and_an_actor_every_other_time():
     assert found.per_step == pytest.approx((1, 1, 0.5), abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("order", "per_step", "stage_from"),
+    [
+        pytest.param("A" * 30 + "B" * 30 + "C" * 12, (0, 0, 1), 60, id="folds"),
+        pytest.param("A" * 30 + "B" * 3, (0, 1), 30, id="a stage that has just begun"),
+        # 40 of each in the end: two whole turns.
+        pytest.param(("A" * 20 + "B" * 20) * 2, (0.5, 0.5), 0, id="by turns"),
+    ],
+)
+def test_optimizers_that_step_many_times_in_a_row_make_a_step_each(order, per_step, stage_from):
+    found = cycles(order)
+    assert len(found) == len(order)
+    assert found.are_blocks
+    assert found.is_regular
+    assert found.per_step == pytest.approx(per_step)
+    assert found.stage_from == stage_from
+    assert found.length_s[1:] == pytest.approx([0.1] * (len(order) - 1))
+
+
+def test_a_critic_that_trains_ahead_is_no_stage():
+    found = cycles("D" * 25 + "G" + "DG" * 30)
+    assert not found.are_blocks
+    assert found.per_step == pytest.approx((1, 1))
+
+
 def passes(text):
-    """One optimizer's steps: a pass before each x, none before each dot."""
-    marks = {place: {"passes": 1} for place, letter in enumerate(text) if letter == "x"}
+    """One optimizer's steps: a pass before each x, a batch before each b, none before each dot."""
+    told = {"x": {"passes": 1}, "b": {"batches": 1}, ".": {}}
+    marks = {place: told[letter] for place, letter in enumerate(text)}
     return cycles("A" * len(text), marks=marks)
 
 
@@ -77,6 +103,7 @@ def test_updates_with_no_pass_between_are_one_step():
     "text",
     [
         pytest.param("." * 40, id="gradients by other ways"),
+        pytest.param("b...b..." * 6, id="the same, several for a batch of a loader"),
         pytest.param("xxx" + "." * 40, id="as it warms up, then a graph is replayed"),
         pytest.param("x...x.x......x..x" * 4, id="now and then"),
         pytest.param(("x" + "." * 99) * 5, id="a penalty every 100 steps"),

@@ -200,6 +200,17 @@ def test_an_optimizer_that_steps_late_counts_all_the_same(folder):
     assert not any("backward pass" in note for note in seen.notes)
 
 
+def test_models_that_are_trained_one_after_the_other(folder):
+    """Folds of a cross-validation, say: each step of each counts."""
+    probed = probe_script(folder, "stages.py", 30, options=("--steps", 75))
+    stopped(probed)
+    timed(probed)
+    assert probed.measurement.samples_per_step == 12
+    assert [one.per_step for one in probed.measurement.optimizers][-1] == 1
+    (note,) = probed.measurement.notes
+    assert "each of their steps counts as a training step" in note
+
+
 def test_a_gan(folder):
     probed = probe_script(folder, "gan.py", options=PLAINLY)
     stopped(probed)

@@ -80,9 +80,13 @@ class Course:
         self.ahead_s = ahead_s
         """How far ahead what is asked for lies, where the caller knows how soon it is heard."""
         self._before: StepsSeen | None = None
+        self._stepped_s: float | None = None
+        """When an optimizer was first seen to step, whether or not that made a training step."""
 
     def go_on(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> Asked:
         """What to ask for, given the steps seen and the newest optimizer step of each process."""
+        if self._stepped_s is None and any(last_steps):
+            self._stepped_s = elapsed_s if seen.start_up_s is None else seen.start_up_s
         if self.limits.is_spent(elapsed_s):
             self.stopped_for = "cost"
             self._stop_soon(seen, last_steps)
@@ -105,9 +109,9 @@ class Course:
     def _reason(self, seen: StepsSeen, elapsed_s: float) -> str | None:
         """Why the timing is done, or None."""
         limits = self.limits
-        if not seen.steps_seen and limits.duration_s is not None:
+        if self._stepped_s is None and limits.duration_s is not None:
             return "time" if elapsed_s >= limits.duration_s + LONGEST_S else None
-        trained_s = elapsed_s - seen.start_up_s if seen.start_up_s is not None else 0.0
+        trained_s = 0.0 if self._stepped_s is None else elapsed_s - self._stepped_s
         if limits.steps is not None and seen.steps_seen >= limits.steps:
             return "steps"
         wanted = limits.wanted_precision

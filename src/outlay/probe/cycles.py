@@ -4,8 +4,9 @@ A script with one optimizer makes a training step of each of its steps. With sev
 training step is a cycle: it ends when its leader steps again after another has stepped, so that
 D G D G are two cycles, D D D D D G is one, and D D G G is one like D G (a penalty now and then).
 An optimizer that steps more seldom than one in 32 of the most frequent one leads no cycle. Where
-one optimizer steps again with no backward pass in between, it updates the rest of its parameters
-(group by group, as ZeRO does) and the step goes on.
+each steps many times in a row (folds and stages one after the other, or blocks by turns), every
+step of theirs is a training step. Where one optimizer steps again with no backward pass in between,
+it updates the rest of its parameters (group by group, as ZeRO does) and the step goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ LONGEST_PERIOD = 32
 """Cycles after which a pattern of optimizer steps and passes is looked for to repeat."""
 MOST_UPDATES = 64
 """Of one optimizer in one step: groups of parameters, one for each layer with a rate of its own."""
+IN_A_ROW = 8
+"""Steps of each optimizer, more than which in a row are no cycle with the others."""
 _ALIKE = 0.97
 # Assumes: up to 3 % of cycles stray from a pattern (the end of an epoch, a skipped step).
 _TAIL = 64
@@ -62,6 +65,10 @@ class Cycles:
     """Cycles after which the pattern of optimizer steps and passes repeats."""
     is_regular: bool = True
     """Whether optimizers take their turns in an order that repeats."""
+    are_blocks: bool = False
+    """Whether each optimizer steps many times in a row, and each of its steps is one of these."""
+    stage_from: int = 0
+    """The first of the last stage, where optimizers follow each other and none comes back."""
 
     def __len__(self) -> int:
         return len(self.end_s)
@@ -74,6 +81,8 @@ def cycles_of(table: StepTable, optimizer_steps_per_step: int | None = None) -> 
     if optimizer_steps_per_step is None:
         leads = _defining(optimizer)
         ends = _ends(table, optimizer, leads)
+        if _are_blocks(optimizer[leads]):
+            return _in_blocks(_summed(table, ends, leads), optimizer[ends])
     else:
         leads = np.ones(known, bool)
         ends = np.arange(optimizer_steps_per_step - 1, known, optimizer_steps_per_step)
@@ -129,16 +138,46 @@ def _ends(table: StepTable, optimizer: Indices, defining: Flags) -> Indices:
     order = optimizer[place]
     if len(order) == 0 or (order == order[0]).all():
         return _last_of_each(table, place)
-    starts_run = np.concatenate([[True], order[1:] != order[:-1]])
+    if _are_blocks(order):
+        return place
+    starts_run = _starts_run(order)
     leader = _leader(order, starts_run, table.column("batches")[place])
     starts = np.flatnonzero(starts_run & (order == leader))
     return place[starts[starts > 0] - 1]
 
 
+def _starts_run(order: Indices) -> Flags:
+    """Which records begin a run of one optimizer."""
+    return np.concatenate([[True], order[1:] != order[:-1]])[: len(order)]
+
+
+def _are_blocks(order: Indices) -> bool:
+    """Whether several optimizers step many times in a row each; the run that goes on is left out.
+
+    A first phase of one alone (a critic that trains ahead) is one run among its later ones.
+    """
+    starts = np.flatnonzero(_starts_run(order))
+    lengths, whose = np.diff(starts), order[starts[:-1]]
+    return len(lengths) > 0 and all(
+        np.median(lengths[whose == one]) > IN_A_ROW for one in np.unique(whose)
+    )
+
+
+def _in_blocks(cycles: Cycles, order: Indices) -> Cycles:
+    """Steps of optimizers that follow each other, each for a while."""
+    starts = np.flatnonzero(_starts_run(order))
+    has_returned = len(np.unique(order)) < len(starts)
+    stage_from = 0 if has_returned else int(starts[-1])
+    each = np.bincount(order[stage_from:], minlength=len(cycles.per_step))
+    per_step = tuple((each / each.sum()).tolist())
+    return replace(
+        cycles, are_blocks=True, is_regular=True, stage_from=stage_from, per_step=per_step
+    )
+
+
 def _last_of_each(table: StepTable, place: Indices) -> Indices:
     """The last update of every step of one optimizer, which may make several, always as many."""
-    happened = sum(table.column(name)[place] for name in ("passes", "batches", "skipped"))
-    begins = np.flatnonzero(happened)
+    begins = np.flatnonzero(table.column("passes")[place] + table.column("skipped")[place])
     if len(begins) < 2:
         return place
     sizes = _tail(np.diff(begins))

@@ -47,6 +47,9 @@ class Told:
                 steps.append(_step(values))
             elif kind == "g":
                 times.append((values[1], values[2]))
+            elif kind == "anew":  # what were taken for steps before are none
+                self.table = StepTable()
+                steps.clear()
             else:
                 self._hear_one(kind, values)
         self.table.extend(steps)

@@ -83,6 +83,11 @@ def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
             "Its optimizers step in no order that repeats: what counts as one training step is a"
             " guess. --optimizer-steps 1 counts each of their steps."
         )
+    if seen.are_blocks:
+        yield (
+            "Its optimizers step many times in a row, one after the other: each of their steps"
+            " counts as a training step. --optimizer-steps 60 makes one of sixty."
+        )
     step = measurement.step
     if step is not None and step.mean_s * _WORTH_SAYING < OWN_S:
         yield (

@@ -49,6 +49,8 @@ class StepsSeen:
     """Steps after which the order of optimizers and passes repeats."""
     is_regular: bool = True
     """Whether several optimizers take their turns in an order that repeats."""
+    are_blocks: bool = False
+    """Whether they step many times in a row each, so that each of their steps counts."""
     rank_cpus: tuple[float | None, ...] = ()
     """CPU seconds of each process for each second of its steady state."""
     batches: int = 0
@@ -116,7 +118,7 @@ def steps_of(
 
 def _rank_of(cycles: Cycles) -> _Rank:
     told = told_apart(cycles)
-    plain = np.flatnonzero(told.is_ordinary)
+    plain = _of_last_stage(np.flatnonzero(told.is_ordinary), cycles)
     dropped, settled = warm_up_of(cycles.length_s[plain])
     kept = plain[dropped:]
     stalled = are_stalls(cycles.length_s[kept])
@@ -138,6 +140,12 @@ def _rank_of(cycles: Cycles) -> _Rank:
         step=_step_time(mean, values_s, int(cycles.steps[: steady[0]].sum()), is_steady),
         earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
     )
+
+
+def _of_last_stage(plain: Indices, cycles: Cycles) -> Indices:
+    """Those of the stage that goes on, once it has steps enough to tell."""
+    last = plain[plain >= cycles.stage_from]
+    return last if len(last) >= STEPS_ENOUGH else plain
 
 
 def _step_time(mean: Mean, values_s: Floats, warm_up_steps: int, is_steady: bool) -> StepTime:
@@ -169,6 +177,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         period=rank.period,
         pattern=cycles.period,
         is_regular=cycles.is_regular,
+        are_blocks=cycles.are_blocks,
         batches=rank.batches,
         earlier_precision=rank.earlier_precision,
         drift=rank.drift,

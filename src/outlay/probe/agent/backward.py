@@ -63,7 +63,10 @@ class Backward:
 
     def holds(self, optimizer: Any) -> bool:
         """Whether a step that has just returned belongs to a pass; it is told at its end."""
-        self._has_optimizer, self._unseen = True, None
+        if self._unseen is not None:
+            self._unseen = None
+            self._watch.channel.tell_values("anew", {})
+        self._has_optimizer = True
         if not self._runs or self._graph_task() == -1:
             return False
         self._updated.append(optimizer)
