@@ -195,3 +195,15 @@ def test_a_hot_gpu_is_said_to_be_one():
 
 def test_coarse_samples_are_called_so():
     assert "driver's samples" in told(finding_of(observed(gpu_fraction=0.9)))[0]
+
+
+def test_who_waits_for_a_cpu_is_not_asleep():
+    """A process that gets a third of a CPU because others take the rest works all the time."""
+    crowded = {"cpus": 0.33, "queued_fraction": 0.6}
+    on_cpu = finding_of(observed(device="cpu", **crowded))
+    assert on_cpu.holder == "cpu"
+    assert "60% of the time it waited for a CPU" in told(on_cpu)[0]
+    assert finding_of(observed(busy_s=0.08, **crowded)).holder == "host"
+    asleep = finding_of(observed(device="cpu", cpus=0.33, queued_fraction=0.05))
+    assert asleep.holder == "input"
+    assert "waited for a CPU" not in told(asleep)[0]

@@ -193,3 +193,16 @@ def test_nothing_of_ours_is_compiled(watch):
     assert watch.steps == 3
     watch.uninstall()
     assert graphs() == seen
+
+
+def test_waiting_for_a_cpu_is_told(watch, monkeypatch):
+    """Told by the kernel in nanoseconds: 300 of the 1000 ms between two looks."""
+    from outlay.probe.agent import cpu_queue as queue
+
+    told = {}
+    monkeypatch.setattr(watch.channel, "tell_values", lambda _, values: told.update(values))
+    for queued_s, now_s in ((2.0, 50.0), (2.3, 51.0)):
+        monkeypatch.setattr(queue, "_queued_s", lambda queued_s=queued_s: queued_s)
+        monkeypatch.setattr(queue.time, "perf_counter", lambda now_s=now_s: now_s)
+        watch._queue.look()
+    assert told["fraction"] == pytest.approx(0.3)

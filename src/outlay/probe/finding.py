@@ -10,6 +10,8 @@ BUSY = 0.8
 """A GPU that works for more of a step than this holds it, whatever else takes its part."""
 ASLEEP = 0.5
 """CPU seconds for each second of waiting, below which the process slept for most of it."""
+CROWDED = 0.2
+"""Of the time, waiting for a CPU, from where that is worth a line."""
 _EXCHANGED = "in exchanges that nothing hides"
 HEAVY_READING_BYTES_PER_S = 50e6
 # Assumes: what logging, checkpoints and other programs read stays below 50 MB/s.
@@ -44,15 +46,14 @@ def shares_of(seen: Observed) -> Shares:
 def _on_the_cpu(seen: Observed) -> Shares:
     if seen.wait_s is not None:
         waited = min(seen.wait_s / seen.step_s, 1.0)
-    elif seen.cpus is not None and seen.cpus < ASLEEP:
-        waited = 1 - seen.cpus  # a process cannot compute while it sleeps
+    elif _sleeps(seen):
+        waited = 1 - _awake(seen)  # a process cannot compute while it sleeps
     else:
         waited = 0.0
     if seen.ranks == 1:
         return Shares(compute=1 - waited, input=waited)
     # Ranks that neither compute nor load sleep until the others have come as far.
-    is_asleep = seen.cpus is not None and seen.cpus < ASLEEP
-    together = max(1 - waited - (seen.cpus or 0.0), 0.0) if is_asleep else 0.0
+    together = max(1 - waited - _awake(seen), 0.0) if _sleeps(seen) else 0.0
     return Shares(compute=1 - waited - together, input=waited, network=together)
 
 
@@ -64,7 +65,16 @@ def _busy_s(seen: Observed) -> float | None:
 
 def _slept(seen: Observed, rest_s: float) -> bool:
     """Whether even all CPU time of a step would fill less than half of what is left of it."""
-    return seen.cpus is not None and seen.cpus * seen.step_s < ASLEEP * rest_s
+    return seen.cpus is not None and _awake(seen) * seen.step_s < ASLEEP * rest_s
+
+
+def _sleeps(seen: Observed) -> bool:
+    return seen.cpus is not None and _awake(seen) < ASLEEP
+
+
+def _awake(seen: Observed) -> float:
+    """Seconds in which the process computed, or would have if others had left it a CPU."""
+    return (seen.cpus or 0.0) + seen.queued_fraction
 
 
 def _reads_by_itself(seen: Observed) -> bool:
@@ -110,7 +120,7 @@ def _evidence(seen: Observed, shares: Shares) -> list[str]:
         lines.append(f"{_part(shares.input, seen)} went by {_waiting(seen)}.")
     if shares.host:
         lines.append(f"{_part(shares.host, seen)} the GPU waited for the host.")
-    return [*lines, *_sleep(seen, shares), *_slowed(seen)]
+    return [*lines, *_sleep(seen, shares), *_crowd(seen), *_slowed(seen)]
 
 
 def _waiting(seen: Observed) -> str:
@@ -141,6 +151,13 @@ def _sleep(seen: Observed, shares: Shares) -> list[str]:
     return [
         f"{said}. It waits for something that is neither input nor work: another process, a lock?"
     ]
+
+
+def _crowd(seen: Observed) -> list[str]:
+    if seen.queued_fraction < CROWDED:
+        return []
+    said = f"{seen.queued_fraction:.0%} of the time it waited for a CPU that other programs used"
+    return [f"{said}: it would be faster alone."]
 
 
 def _slowed(seen: Observed) -> list[str]:

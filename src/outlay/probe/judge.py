@@ -64,6 +64,7 @@ def _observed(
         gpu_fraction=measurement.gpu_fraction,
         wait_s=seen.wait_s,
         cpus=seen.cpus,
+        queued_fraction=max((_queued(one) for one in told), default=0.0),
         ranks=max(measurement.ranks, 1),
         cpu_threads=measurement.machine.cpu_threads,
         loader=_loader(told),
@@ -75,6 +76,10 @@ def _observed(
         is_compiled=measurement.is_compiled,
         slowed_by=_slowed_by(samples),
     )
+
+
+def _queued(told: Told) -> float:
+    return float(told.facts.get("queue", {}).get("fraction", 0.0))
 
 
 def _rank_work(

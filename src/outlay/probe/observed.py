@@ -34,6 +34,8 @@ class Observed:
     """Waiting for DataLoaders; None where there are none."""
     cpus: float | None = None
     """CPU seconds of the process for each second."""
+    queued_fraction: float = 0.0
+    """Of the time, for which the thread that trains waited for a CPU that others used."""
     ranks: int = 1
     cpu_threads: int | None = None
     loader: LoaderSeen | None = None

@@ -14,6 +14,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
     loaders     batches, and how long they were waited for
     allocations what the allocator was asked for, where that is wanted
     device      the GPU's own clock, its memory
+    cpu_queue   waiting for a CPU that others use
     phases      a profile of a few steps, and the operations of one
     ending      what is left to tell, and the way out
 """

@@ -20,6 +20,7 @@ from .allocations import STEPS, Allocations
 from .backward import Backward
 from .batch import BATCH_LOOKED_FOR, BatchLook
 from .channel import Asked, Channel, complain
+from .cpu_queue import CpuQueue
 from .device import Device
 from .gradless import Gradless
 from .graphs import Graphs
@@ -80,6 +81,7 @@ class Watch:
         """How many steps later than asked we do what we are asked for."""
         self.patches = Patches()
         self._batch = BatchLook(self)
+        self._queue = CpuQueue(self)
         self.recorder: Any = None
         """Records operations just now, if any does."""
         self._phases: Any = None
@@ -345,6 +347,7 @@ class Watch:
     def _look(self) -> None:
         """Memory, and the loss of a while ago."""
         self.device.look()
+        self._queue.look()
         loss = self._backward.loss()
         if loss is not None:
             self.device.keep_value(self.steps, loss)
