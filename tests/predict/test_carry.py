@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -192,13 +193,65 @@ def test_in_another_precision_it_is_carried_over():
 # --- several ---
 
 
-def test_of_one_gpu_the_nearest_batch_counts():
+def test_of_one_gpu_the_nearer_batch_counts_more():
     near, far = a_seen(0.32, batch_size=8, holder="gpu"), a_seen(0.02, batch_size=1, holder="gpu")
-    # 0.32 over 0.16 at 8 samples; 0.02 over 0.02 at one
+    # 0.32 over 0.16 at 8 samples; 0.02 over 0.02 at one: weights by the squares of log 8/6 and
+    # log 6, and of log 1.1 beside both
+    same, one, other = (math.log(apart) ** 2 for apart in (1.1, 8 / 6, 6))
+    share = (same + other) / (2 * same + one + other)
     found = corrected(near, far, gpu=CARD, batch_size=6)
-    assert found.device == pytest.approx(2.0)
+    assert share > 0.95
+    assert found.device == pytest.approx(2.0 * share + 1.0 * (1 - share))
     assert found.time_from == "carried over from batch 8 on Card"
-    assert corrected(near, far, gpu=CARD, batch_size=2).device == pytest.approx(1.0)
+    # at a measured batch the measured step alone counts
+    assert corrected(near, far, gpu=CARD, batch_size=8).device == pytest.approx(2.0)
+
+
+def test_between_two_batches_nothing_jumps():
+    small, large = a_seen(0.32, batch_size=16, holder="gpu"), a_seen(10.24, batch_size=256)
+    # 1 and 2 times what is predicted (20 ms a sample); 64 is in the middle: 3/2
+    found = [corrected(small, large, gpu=CARD, batch_size=size) for size in (63, 64, 65)]
+    below, middle, above = (one.device for one in found)
+    assert middle == pytest.approx(1.5)
+    assert 1.45 < below < middle < above < 1.55
+    assert found[1].time_from == "carried over from batch 16 on Card and batch 256 on Card"
+    # log(3/2) below and log(4/3) above
+    scatter = math.sqrt((math.log(1.5) ** 2 + math.log(2 / 1.5) ** 2) / 2)
+    assert found[1].error == pytest.approx(scatter)
+
+
+CONTRADICTING = (a_seen(0.08, holder="gpu"), a_seen(0.16, holder="gpu"))
+
+
+@pytest.mark.parametrize("gpu", [CARD, OTHER])
+@pytest.mark.parametrize("batch_size", [4, 8])
+def test_no_order_of_measurements_matters(gpu, batch_size):
+    seen = (*CONTRADICTING, a_seen(0.5, batch_size=16, holder="gpu", busy_s=0.4))
+    first, *others = (
+        step_on(gpu, *order, batch_size=batch_size) for order in itertools.permutations(seen)
+    )
+    assert all(one == first for one in others)
+
+
+def test_the_device_and_the_step_agree_where_measurements_do_not():
+    step = step_on(CARD, *CONTRADICTING)
+    assert (step.step_time_s.likely, step.device_time_s) == pytest.approx((0.12, 0.12))
+    # 80 ms of kernels in 100, and 160 without a pause: 120 and 10 in the mean
+    paused = step_on(CARD, a_seen(0.1, holder="gpu", busy_s=0.08), CONTRADICTING[1])
+    assert (paused.step_time_s.likely, paused.device_time_s) == pytest.approx((0.13, 0.13))
+
+
+def test_what_contradicts_itself_is_known_less_on_every_gpu():
+    # 1 and 2 times what is predicted, 3/2 in the mean: log(3/2) below and log(4/3) above
+    scatter = math.sqrt((math.log(1.5) ** 2 + math.log(2 / 1.5) ** 2) / 2)
+    agreeing = a_seen(0.12, holder="gpu")
+    for gpu, batch_size in ((CARD, 8), (OTHER, 4), (OTHER, 8)):
+        apart = corrected(*CONTRADICTING, gpu=gpu, batch_size=batch_size)
+        once = corrected(agreeing, gpu=gpu, batch_size=batch_size)
+        twice = corrected(agreeing, agreeing, gpu=gpu, batch_size=batch_size)
+        assert apart.error > 1.2 * once.error
+        assert twice.error == pytest.approx(once.error)
+    assert corrected(*CONTRADICTING, gpu=CARD, batch_size=8).error == pytest.approx(scatter)
 
 
 def test_the_further_its_batch_the_less_it_says():

@@ -147,7 +147,7 @@ def _contradictions(found: Sequence[tuple[str, Seen]]) -> Iterable[str]:
             yield (
                 f"{first} and {second} contradict each other: {1e3 * one.step_s:.4g} ms and "
                 f"{1e3 * other.step_s:.4g} ms a step on {one.gpu.name} at batch {one.batch_size}. "
-                "Leave out the one that is not of this step."
+                "Both count, and ranges have both: leave out the one that is not of this step."
             )
 
 
