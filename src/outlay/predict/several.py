@@ -8,6 +8,7 @@ from outlay.predict.carry import correction_at
 from outlay.predict.compute import device_time
 from outlay.predict.holding import relief_bytes
 from outlay.predict.links import CASES, Case, Fabric, fabric_of
+from outlay.predict.machine import ideal_time_s
 from outlay.predict.memory import COARSE, LARGEST_BATCH, MemoryNeed, table_need
 from outlay.predict.phases import cut, phases_of
 from outlay.predict.spread import Spent, load_of, spent, width_of
@@ -22,7 +23,6 @@ from outlay.predict.step import (
     device_range,
     forward_fraction,
     host_range,
-    ideal_time_s,
     measured_time_s,
     scales,
     time_from,
@@ -97,10 +97,7 @@ def spread_step(
         if likely.exchange_s > max(likely.computing_s, input_s)
         else bound_of(device, device_s, host_s, input_s),
         flops=micro_batches * trace.flops / stages,
-        ideal_s=micro_batches
-        * ideal_time_s(trace, placement.gpu, machine)
-        / stages
-        / placement.gpu_share,
+        ideal_s=micro_batches * ideal_time_s(trace, placement.gpu) / stages / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load.gradient_bytes,
         forward_fraction=forward_fraction(device),

@@ -28,7 +28,7 @@ from outlay.predict.experience import (
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.links import UNKNOWN_WIRING, Wiring
-from outlay.predict.machine import Machine, speed_at
+from outlay.predict.machine import ideal_time_s, speed_at
 from outlay.predict.memory import (
     COARSE,
     MemoryNeed,
@@ -40,7 +40,7 @@ from outlay.predict.memory import (
 from outlay.predict.spread import Site, load_of
 from outlay.predict.strategy import ALONE, Strategy
 from outlay.predict.traced import machine_at, trace_at
-from outlay.trace.trace import Kind, Precision, Profile, Trace
+from outlay.trace.trace import Kind, Precision, Profile
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
 FORWARD_FRACTION = 1 / 3
@@ -212,7 +212,7 @@ def predict_step(
         exchange_s=Estimate.exactly(0.0),
         bound=bound_of(device, device_s, host_s, input_s),
         flops=trace.flops,
-        ideal_s=ideal_time_s(trace, placement.gpu, machine) / placement.gpu_share,
+        ideal_s=ideal_time_s(trace, placement.gpu) / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load_of(profile, shown).gradient_bytes,
         forward_fraction=forward_fraction(device),
@@ -304,16 +304,6 @@ def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float)
     if host_s > device_s:
         return "host"
     return "arithmetic" if device.arithmetic_s > device.total_s / 2 else "memory"
-
-
-def ideal_time_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
-    """The time of its FLOPs at the dense peaks of the arithmetic it runs in."""
-    flops: dict[str, float] = {}
-    for op in trace.ops:
-        if op.flops:
-            kind = machine.arithmetic(op.precision)
-            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
-    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
 
 
 def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
