@@ -347,6 +347,33 @@ def test_an_input_that_is_said_to_be_slower_holds_the_measured_step_back():
     assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
 
 
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_given_host_that_is_slower_holds_the_measured_step_back(gpus):
+    seen = a_seen(0.2, holder="gpu", busy_s=0.16, gpus=gpus)
+
+    def step_with(host, *measured):
+        conditions = Conditions(host=host, experience=Experience(seen=measured))
+        where = Placement(gpu=CARD, gpus=gpus)
+        if gpus == 1:
+            return predict_step(a_profile(), where, 4, CALIBRATION, conditions=conditions)
+        way = Strategy(data=gpus)
+        return spread_step(a_profile(), where, way, 4, CALIBRATION, conditions=conditions)
+
+    # 10 ms on the host: a second at a hundredth of the speed
+    step = step_with(Host(speed=0.01, measured=True), seen)
+    assert step.host_time_s == pytest.approx(1.0)
+    assert step.step_time_s.likely == pytest.approx(1.0)
+    assert (step.bound, step.time_from) == ("host", "measured, but for the host")
+    # one that is fast enough, or that nobody spoke of, leaves it as it is
+    for host in (Host(speed=0.1, measured=True), Host()):
+        step = step_with(host, seen)
+        assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
+    # where the step waited for its host, that was measured
+    waiting = a_seen(0.2, holder="host", busy_s=0.05, gpus=gpus)
+    step = step_with(Host(speed=0.01, measured=True), waiting)
+    assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
+
+
 def ends(estimate):
     return estimate.low, estimate.high
 

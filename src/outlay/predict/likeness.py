@@ -24,9 +24,7 @@ _SAME_WORK = 0.2
 _SPARED = 4.0
 """Of a dense peak: convolutions in plain fp32 can be done with so much less arithmetic than counted
 (Winograd's transforms), nothing with less still."""
-_GIVE_THE_SAME = (
-    "Give measurements of the step that is predicted, or predict the measurement itself."
-)
+_GIVE_THE_SAME = "Give measurements of the step that is predicted"
 
 
 def other_parameters(measurement: Measurement, profile: Profile) -> Iterable[str]:
@@ -97,13 +95,13 @@ def check_same_step(name: str, measurement: Measurement, profile: Profile) -> No
         raise InputError(
             f"{name} is of another step: it has {other.parameters:,} parameters, {profile.name} "
             f"has {profile.parameters:,}.",
-            fix=_GIVE_THE_SAME,
+            fix=f"{_GIVE_THE_SAME}, or predict the measurement itself.",
         )
     if held is not None and not _is_same(held, profile, _CLEARLY):
         raise InputError(
             f"{name} is of another step: its optimizers hold {held:,} parameters, {profile.name} "
             f"trains {profile.trainable_parameters:,}.",
-            fix=_GIVE_THE_SAME,
+            fix=f"{_GIVE_THE_SAME}.",
         )
 
 
@@ -127,7 +125,7 @@ def too_fast(name: str, seen: Seen, profile: Profile, *, is_own: bool = False) -
             f"{name} cannot be this step: {what}.",
             why="It is another step, batch or precision than the one that is predicted, or its "
             "time is not in seconds.",
-            fix=_GIVE_THE_SAME,
+            fix=f"{_GIVE_THE_SAME}: the seconds of one step, at its batch on one GPU.",
         )
     note = (
         f"{what}, which cannot be: the step, its batch or its precision is another than the one "

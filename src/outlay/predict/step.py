@@ -18,7 +18,6 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.carry import Asked, correction_at
 from outlay.predict.compute import DeviceTime, device_time
 from outlay.predict.experience import (
-    MEASURED,
     NO_EXPERIENCE,
     PREDICTED,
     Correction,
@@ -29,6 +28,12 @@ from outlay.predict.experience import (
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.links import UNKNOWN_WIRING, Wiring
 from outlay.predict.machine import ideal_time_s, speed_at
+from outlay.predict.measured_step import (
+    given_host,
+    measured_time_s,
+    slowest_of,
+    time_from,
+)
 from outlay.predict.memory import (
     COARSE,
     MemoryNeed,
@@ -190,6 +195,8 @@ def predict_step(
     host_s = host_time_s(trace, calibration, conditions.host) * host_scale
     arrival = arrival_s(shown, 1, conditions, correction)
     input_s = arrival.likely
+    host = host_range(host_s, conditions, correction, calibration)
+    given = given_host(host, conditions.host, correction)
     memory = memory_need(profile, shown, room, calibration)
     is_seen = correction.measured_s is not None and placement.memory_cap_bytes is None
     if is_seen and batch_size is not None:
@@ -198,13 +205,13 @@ def predict_step(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=measured_time_s(correction, arrival)
-        or _step_time_s(
+        step_time_s=measured_time_s(correction, arrival, given)
+        or slowest_of(
             device_range(device_s, device, placement, conditions, correction, calibration),
-            host_range(host_s, conditions, correction, calibration),
+            host,
             arrival,
         ),
-        time_from=time_from(correction, arrival),
+        time_from=time_from(correction, arrival, given),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
@@ -234,21 +241,6 @@ def asked_on(
         as_measured=as_traced and placement.gpu_share == 1,
         host=conditions.host,
     )
-
-
-def measured_time_s(correction: Correction, arrival: Estimate) -> Estimate | None:
-    """The step as it was measured, unless its input is said to take longer than it took."""
-    measured_s = correction.measured_s
-    if measured_s is None or arrival.low <= measured_s.likely:
-        return measured_s
-    return Estimate.exactly(arrival.low)
-
-
-def time_from(correction: Correction, arrival: Estimate) -> str:
-    """Where the time of a step is from."""
-    measured_s = correction.measured_s
-    is_held_back = measured_s is not None and arrival.low > measured_s.likely
-    return f"{MEASURED}, but for the input" if is_held_back else correction.time_from
 
 
 def forward_fraction(device: DeviceTime) -> float:
@@ -318,15 +310,6 @@ def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
 
 
 # Ranges
-
-
-def _step_time_s(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
-    """The slowest of device, host and input."""
-    return Estimate(
-        low=max(device.low, host.low, arrival.low),
-        likely=max(device.likely, host.likely, arrival.likely),
-        high=max(device.high, host.high, arrival.high),
-    )
 
 
 def device_range(
