@@ -336,6 +336,22 @@ def test_a_cap_that_was_not_there_when_it_was_measured_counts():
     assert not step_on(CARD, seen, memory_cap_bytes=1e6).fits
 
 
+@pytest.mark.parametrize("batch_size", [None, 4, 999, 1000])
+def test_the_largest_batch_is_at_least_the_largest_that_ran(batch_size):
+    # half a gigabyte a sample: a thousand are not taken to fit
+    assert step_on(CARD, batch_size=None).max_batch_size < 999
+    seen = a_seen(50, batch_size=1000, holder="gpu")
+    step = step_on(CARD, seen, batch_size=batch_size)
+    assert (step.max_batch_size, step.fits) == (1000, True)
+    assert step.batch_size == (batch_size or 1000)
+    assert not step_on(CARD, seen, batch_size=1001).fits
+    # on another GPU, on several, and where it ran out of memory, nothing was seen to fit
+    alone = step_on(CARD, batch_size=batch_size)
+    for other in ({"gpu": OTHER}, {"gpus": 2, "busy_s": 1.0}, {"fits": False}):
+        none = step_on(CARD, a_seen(50, batch_size=1000, **other), batch_size=batch_size)
+        assert (none.max_batch_size, none.fits) == (alone.max_batch_size, alone.fits)
+
+
 def test_an_input_that_is_said_to_be_slower_holds_the_measured_step_back():
     seen = a_seen(0.2, holder="gpu")
     slow = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=10.0)

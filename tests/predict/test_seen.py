@@ -176,6 +176,7 @@ def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
     experience = experience_of([("m.json", a_measurement(**changes))], a_profile())
     assert experience.notes[-1].startswith(f"m.json: {words}")
     assert bool(experience.seen) == ("step" not in changes)
+    assert all(one.fits != ("ran_out_of_memory" in changes) for one in experience.seen)
 
 
 @pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])

@@ -86,6 +86,7 @@ def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
         gpus=max(measurement.ranks, 1),
         nodes=math.ceil(max(measurement.world_size, 1) / max(measurement.ranks, 1)),
         power_limit_w=_limit_w(gpus[0], gpu),
+        fits=not measurement.ran_out_of_memory,
     )
     return seen, tuple(_doubts(measurement, seen))
 

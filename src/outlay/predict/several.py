@@ -177,8 +177,10 @@ def largest_spread(
         return spread_memory(profile, size, strategy, placement, calibration).fits
 
     low, high = 0, 1
-    while high <= LARGEST_BATCH and fits(high):
-        low, high = high, 2 * high
+    while fits(high):
+        if high == LARGEST_BATCH:
+            return high
+        low, high = high, min(2 * high, LARGEST_BATCH)
     while high - low > max(low // COARSE, 1):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

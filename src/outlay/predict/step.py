@@ -178,6 +178,8 @@ def predict_step(
     room = placement.room
     if largest is None:
         largest = largest_batch(profile, room, calibration, COARSE)
+    ran = _largest_that_ran(placement, conditions, as_traced=precision is None)
+    largest = max(largest, ran)
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
     trace = trace_at(profile, shown, precision)
@@ -198,9 +200,8 @@ def predict_step(
     host = host_range(host_s, conditions, correction, calibration)
     given = given_host(host, conditions.host, correction)
     memory = memory_need(profile, shown, room, calibration)
-    is_seen = correction.measured_s is not None and placement.memory_cap_bytes is None
-    if is_seen and batch_size is not None:
-        memory, largest = replace(memory, fits=True), max(largest, batch)
+    if shown <= ran:
+        memory = replace(memory, fits=True)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
@@ -226,6 +227,13 @@ def predict_step(
         memory=memory,
         notes=correction.notes,
     )
+
+
+def _largest_that_ran(placement: Placement, conditions: Conditions, *, as_traced: bool) -> int:
+    """The largest batch that was measured as it is asked for, with all of the GPU's memory."""
+    if not as_traced or placement.gpu_share != 1 or placement.memory_cap_bytes is not None:
+        return 0
+    return conditions.experience.largest_batch_on(placement.gpu)
 
 
 def asked_on(
