@@ -62,7 +62,7 @@ def test_its_batch_is_taken_where_nothing_else_is_said(measured):
 
 def test_experience_is_of_the_target_and_of_further_files(measured):
     own, more = measured(), measured("more.json", gpu="NVIDIA H200")
-    step = Step(profile=own, measured=(measured("third.json", gpu="Tesla T4"),))
+    step = Step(profile=own, measured=(measured("third.json", mean_s=2.0, gpu="Tesla T4"),))
     found = experience_for(step, named_profile(own), more=[more])
     assert [one.gpu.name for one in found.seen] == ["RTX 3090", "T4", "H200"]
 

@@ -14,7 +14,14 @@ from outlay.gpu_names import GpuMatch, find_gpu
 from outlay.hardware import Gpu
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.predict.calibration import Calibration
-from outlay.predict.memory import LARGEST_BATCH, MemoryNeed, Room, largest_batch, memory_need
+from outlay.predict.memory import (
+    LARGEST_BATCH,
+    MemoryNeed,
+    Room,
+    largest_batch,
+    memory_need,
+    search_note,
+)
 from outlay.predict.step import Placement
 from outlay.trace import simulate
 from outlay.trace.trace import History, Profile
@@ -177,7 +184,7 @@ def memory_on_gpus(
                 max_batch_size=largest[placement],
                 is_verified=largest[placement] > 0,
                 memory=replace(need, fits=True) if 0 < size <= largest[placement] else need,
-                notes=(note,) if note else (),
+                notes=(*((note,) if note else ()), *search_note(largest[placement])),
             )
         )
     return found

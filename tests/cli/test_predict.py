@@ -252,6 +252,17 @@ def test_saved_profile_counts_what_it_says(predicted, tmp_path):
     assert one["step_time_s"]["likely"] >= max(one["device_time_s"], one["host_time_s"])
 
 
+def test_the_end_of_the_search_is_not_taken_for_the_memory_s(predicted, tmp_path):
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps({**TINY, "memory": {"1": MEMORY, "2": MEMORY}}))
+    found = predicted("--gpu", "T4,T4:2", "--batch-size", 10, target=path)
+    # samples take no memory: the search ends at 2^20 on one GPU as on two
+    assert [one["max_batch_size"] for one in found] == [1_048_576] * 2
+    assert all(any("No batch beyond 1,048,576" in note for note in one["notes"]) for one in found)
+    (bounded,) = predicted("--gpu", "T4", "--batch-size", 10)
+    assert not any("No batch beyond" in note for note in bounded["notes"])
+
+
 def test_table_has_a_row_for_each_gpu_and_the_notes(outlay):
     ended = outlay("predict", "resnet50", "--gpu", "T4,A100-80GB", "--batch-size", 64)
     assert ended.code == 0

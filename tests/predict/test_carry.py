@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -192,13 +193,65 @@ def test_in_another_precision_it_is_carried_over():
 # --- several ---
 
 
-def test_of_one_gpu_the_nearest_batch_counts():
+def test_of_one_gpu_the_nearer_batch_counts_more():
     near, far = a_seen(0.32, batch_size=8, holder="gpu"), a_seen(0.02, batch_size=1, holder="gpu")
-    # 0.32 over 0.16 at 8 samples; 0.02 over 0.02 at one
+    # 0.32 over 0.16 at 8 samples; 0.02 over 0.02 at one: weights by the squares of log 8/6 and
+    # log 6, and of log 1.1 beside both
+    same, one, other = (math.log(apart) ** 2 for apart in (1.1, 8 / 6, 6))
+    share = (same + other) / (2 * same + one + other)
     found = corrected(near, far, gpu=CARD, batch_size=6)
-    assert found.device == pytest.approx(2.0)
+    assert share > 0.95
+    assert found.device == pytest.approx(2.0 * share + 1.0 * (1 - share))
     assert found.time_from == "carried over from batch 8 on Card"
-    assert corrected(near, far, gpu=CARD, batch_size=2).device == pytest.approx(1.0)
+    # at a measured batch the measured step alone counts
+    assert corrected(near, far, gpu=CARD, batch_size=8).device == pytest.approx(2.0)
+
+
+def test_between_two_batches_nothing_jumps():
+    small, large = a_seen(0.32, batch_size=16, holder="gpu"), a_seen(10.24, batch_size=256)
+    # 1 and 2 times what is predicted (20 ms a sample); 64 is in the middle: 3/2
+    found = [corrected(small, large, gpu=CARD, batch_size=size) for size in (63, 64, 65)]
+    below, middle, above = (one.device for one in found)
+    assert middle == pytest.approx(1.5)
+    assert 1.45 < below < middle < above < 1.55
+    assert found[1].time_from == "carried over from batch 16 on Card and batch 256 on Card"
+    # log(3/2) below and log(4/3) above
+    scatter = math.sqrt((math.log(1.5) ** 2 + math.log(2 / 1.5) ** 2) / 2)
+    assert found[1].error == pytest.approx(scatter)
+
+
+CONTRADICTING = (a_seen(0.08, holder="gpu"), a_seen(0.16, holder="gpu"))
+
+
+@pytest.mark.parametrize("gpu", [CARD, OTHER])
+@pytest.mark.parametrize("batch_size", [4, 8])
+def test_no_order_of_measurements_matters(gpu, batch_size):
+    seen = (*CONTRADICTING, a_seen(0.5, batch_size=16, holder="gpu", busy_s=0.4))
+    first, *others = (
+        step_on(gpu, *order, batch_size=batch_size) for order in itertools.permutations(seen)
+    )
+    assert all(one == first for one in others)
+
+
+def test_the_device_and_the_step_agree_where_measurements_do_not():
+    step = step_on(CARD, *CONTRADICTING)
+    assert (step.step_time_s.likely, step.device_time_s) == pytest.approx((0.12, 0.12))
+    # 80 ms of kernels in 100, and 160 without a pause: 120 and 10 in the mean
+    paused = step_on(CARD, a_seen(0.1, holder="gpu", busy_s=0.08), CONTRADICTING[1])
+    assert (paused.step_time_s.likely, paused.device_time_s) == pytest.approx((0.13, 0.13))
+
+
+def test_what_contradicts_itself_is_known_less_on_every_gpu():
+    # 1 and 2 times what is predicted, 3/2 in the mean: log(3/2) below and log(4/3) above
+    scatter = math.sqrt((math.log(1.5) ** 2 + math.log(2 / 1.5) ** 2) / 2)
+    agreeing = a_seen(0.12, holder="gpu")
+    for gpu, batch_size in ((CARD, 8), (OTHER, 4), (OTHER, 8)):
+        apart = corrected(*CONTRADICTING, gpu=gpu, batch_size=batch_size)
+        once = corrected(agreeing, gpu=gpu, batch_size=batch_size)
+        twice = corrected(agreeing, agreeing, gpu=gpu, batch_size=batch_size)
+        assert apart.error > 1.2 * once.error
+        assert twice.error == pytest.approx(once.error)
+    assert corrected(*CONTRADICTING, gpu=CARD, batch_size=8).error == pytest.approx(scatter)
 
 
 def test_the_further_its_batch_the_less_it_says():
@@ -283,6 +336,22 @@ def test_a_cap_that_was_not_there_when_it_was_measured_counts():
     assert not step_on(CARD, seen, memory_cap_bytes=1e6).fits
 
 
+@pytest.mark.parametrize("batch_size", [None, 4, 999, 1000])
+def test_the_largest_batch_is_at_least_the_largest_that_ran(batch_size):
+    # half a gigabyte a sample: a thousand are not taken to fit
+    assert step_on(CARD, batch_size=None).max_batch_size < 999
+    seen = a_seen(50, batch_size=1000, holder="gpu")
+    step = step_on(CARD, seen, batch_size=batch_size)
+    assert (step.max_batch_size, step.fits) == (1000, True)
+    assert step.batch_size == (batch_size or 1000)
+    assert not step_on(CARD, seen, batch_size=1001).fits
+    # on another GPU, on several, and where it ran out of memory, nothing was seen to fit
+    alone = step_on(CARD, batch_size=batch_size)
+    for other in ({"gpu": OTHER}, {"gpus": 2, "busy_s": 1.0}, {"fits": False}):
+        none = step_on(CARD, a_seen(50, batch_size=1000, **other), batch_size=batch_size)
+        assert (none.max_batch_size, none.fits) == (alone.max_batch_size, alone.fits)
+
+
 def test_an_input_that_is_said_to_be_slower_holds_the_measured_step_back():
     seen = a_seen(0.2, holder="gpu")
     slow = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=10.0)
@@ -291,6 +360,33 @@ def test_an_input_that_is_said_to_be_slower_holds_the_measured_step_back():
     assert (step.bound, step.time_from) == ("input", "measured, but for the input")
     fast = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=1000.0)
     step = predict_step(a_profile(), Placement(gpu=CARD), 4, CALIBRATION, conditions=fast)
+    assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_given_host_that_is_slower_holds_the_measured_step_back(gpus):
+    seen = a_seen(0.2, holder="gpu", busy_s=0.16, gpus=gpus)
+
+    def step_with(host, *measured):
+        conditions = Conditions(host=host, experience=Experience(seen=measured))
+        where = Placement(gpu=CARD, gpus=gpus)
+        if gpus == 1:
+            return predict_step(a_profile(), where, 4, CALIBRATION, conditions=conditions)
+        way = Strategy(data=gpus)
+        return spread_step(a_profile(), where, way, 4, CALIBRATION, conditions=conditions)
+
+    # 10 ms on the host: a second at a hundredth of the speed
+    step = step_with(Host(speed=0.01, measured=True), seen)
+    assert step.host_time_s == pytest.approx(1.0)
+    assert step.step_time_s.likely == pytest.approx(1.0)
+    assert (step.bound, step.time_from) == ("host", "measured, but for the host")
+    # one that is fast enough, or that nobody spoke of, leaves it as it is
+    for host in (Host(speed=0.1, measured=True), Host()):
+        step = step_with(host, seen)
+        assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
+    # where the step waited for its host, that was measured
+    waiting = a_seen(0.2, holder="host", busy_s=0.05, gpus=gpus)
+    step = step_with(Host(speed=0.01, measured=True), waiting)
     assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
 
 

@@ -96,10 +96,32 @@ def test_repeats_and_batch_sizes_of_one_step_are_one_vote():
     assert {one.step for one in found.lessons} == {1}
 
 
-def test_one_vote_is_the_mean_of_its_repeats():
-    # log 1.1 and log 1.3: the mean is that of sqrt(1.43)
+def test_one_vote_is_the_median_of_its_repeats():
+    # of log 1.1 and log 1.3 that of sqrt(1.43)
     (gpu,) = learned(at(1.1), at(1.3)).calibration.gpus
     assert gpu.mean_ratio == pytest.approx(math.sqrt(1.43))
+    (gpu,) = learned(at(1.0), at(1.05), at(1.5)).calibration.gpus
+    assert gpu.mean_ratio == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize("spoiled", [3.0, 1.8])
+def test_a_spoiled_repeat_is_left_out_alone(spoiled):
+    # explained are 3 times hypot(0.16, the step's own error): up to some 1.7
+    error = math.hypot(0.16, step_error(device(PROFILE), calibration()))
+    assert math.exp(3 * error) < 1.8
+    good = (at(0.99), at(1.01))
+    found = learned(*good, at(spoiled))
+    assert [one.taught for one in found.lessons] == [("gpu",), ("gpu",), ()]
+    (note,) = found.notes
+    assert note.startswith(f"c.json: it took {spoiled:.2f} of what is predicted")
+    assert found.calibration == learned(*good).calibration
+
+
+def test_a_spoiled_repeat_of_a_host_is_left_out_alone():
+    found = learned(waiting(1.1), waiting(20.0))
+    (host,) = found.calibration.hosts
+    assert (host.measurements, host.mean_ratio) == (1, pytest.approx(1.1))
+    assert [one.taught for one in found.lessons] == [("host",), ()]
 
 
 def test_steps_that_differ_are_votes_of_their_own():

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.builders import a_measurement, a_profile
+from tests.builders import a_measurement
+from tests.builders import a_profile as heavy_profile
 
 from outlay.errors import InputError
+from outlay.gpu_names import find_gpu
 from outlay.measurement import MachineSeen, OptimizerSeen
 from outlay.predict.seen import experience_of, seen_in, step_size
 from outlay.units import GIB
+
+
+def a_profile(**changes):
+    """Light enough for 64 samples in the 0.2 s of `a_measurement` on an RTX 3090."""
+    return heavy_profile(**{"flops_per_sample": 1e10, **changes})
 
 
 @pytest.mark.parametrize(
@@ -105,14 +112,55 @@ def test_measurements_that_contradict_each_other_are_named():
     assert experience_of(again, a_profile()).notes == ()
 
 
+def holding(parameters):
+    """A measurement without operations, whose optimizer holds so many parameters."""
+    held = OptimizerSeen(name="Adam", parameters=round(parameters), per_step=1.0)
+    return a_measurement(optimizers=(held,))
+
+
 def test_optimizers_of_another_model_are_doubted():
     profile = a_profile()
-    held = OptimizerSeen(name="Adam", parameters=3 * profile.parameters + 1000, per_step=1.0)
-    other = a_measurement(optimizers=(held,))
-    (note,) = experience_of([("m.json", other)], profile).notes
+    # a tenth more: perhaps not all were seen when one of them was counted
+    (note,) = experience_of([("m.json", holding(1.1 * profile.parameters))], profile).notes
     assert "is it the same step?" in note
-    same = replace(held, parameters=profile.trainable_parameters)
-    assert experience_of([("m.json", replace(other, optimizers=(same,)))], profile).notes == ()
+    same = holding(profile.trainable_parameters)
+    assert experience_of([("m.json", same)], profile).notes == ()
+
+
+@pytest.mark.parametrize("times", [0.1, 0.7, 1.3, 3])
+def test_optimizers_of_clearly_another_model_are_refused(times):
+    profile = a_profile()
+    other = holding(times * profile.parameters)
+    with pytest.raises(InputError, match="m.json is of another step: its optimizers hold"):
+        experience_of([("m.json", other)], profile)
+    # of several processes each may hold a part
+    spread = replace(other, ranks=2, world_size=2, busy_s=0.1)
+    assert experience_of([("m.json", spread)], profile).notes == ()
+
+
+# An RTX 3090 does 71 TFLOP/s in fp16 at most; 64 samples of 1e12 FLOPs take 0.9 s at that.
+IDEAL_S = 64e12 / find_gpu("RTX 3090").gpu.peak("fp16")
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
+    def experience(step_s, profile=None, **changes):
+        measurement = a_measurement(step_s, profile=profile, **changes)
+        if by_hand and profile is None:
+            return experience_of([], predicted, given=[("m.json", seen_in(measurement)[0])])
+        return experience_of([("m.json", measurement)], predicted)
+
+    predicted = heavy_profile(flops_per_sample=1e12)
+    assert experience(1.01 * IDEAL_S).notes == ()
+    (note,) = experience(IDEAL_S / 2).notes
+    assert note.startswith("m.json: ")
+    assert "would be 200% of the dense peak of RTX 3090, which cannot be" in note
+    with pytest.raises(InputError, match="m.json cannot be this step: .* would be 500%"):
+        experience(IDEAL_S / 5)
+    # several GPUs may share the arithmetic of a sample
+    assert experience(IDEAL_S / 5, ranks=8, world_size=8, busy_s=0.01).notes == ()
+    # its own operations are taken as they are
+    assert "cannot be" in experience(IDEAL_S / 5, profile=predicted).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +176,7 @@ def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
     experience = experience_of([("m.json", a_measurement(**changes))], a_profile())
     assert experience.notes[-1].startswith(f"m.json: {words}")
     assert bool(experience.seen) == ("step" not in changes)
+    assert all(one.fits != ("ran_out_of_memory" in changes) for one in experience.seen)
 
 
 @pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])

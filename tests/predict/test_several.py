@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile
 
+from outlay.predict.memory import LARGEST_BATCH
 from outlay.predict.several import largest_spread, spread_memory, spread_step
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
@@ -62,6 +63,13 @@ def test_the_largest_batch_by_a_strategy_fits_and_the_next_does_not():
     for size, fits in ((largest, True), (largest + max(largest // 8, 1) + 1, False)):
         need = spread_memory(a_profile(), size, strategy, placement, a_calibration())
         assert need.fits is fits
+
+
+def test_the_search_ends_where_it_does_on_one_gpu():
+    # samples take no memory
+    profile, strategy = a_profile(bytes_per_sample=0.0), Strategy(data=2)
+    placement = Placement(gpu=a_gpu(), gpus=2)
+    assert largest_spread(profile, strategy, placement, a_calibration()) == LARGEST_BATCH
 
 
 def test_too_few_threads_slow_the_host():

@@ -15,6 +15,7 @@ from outlay.gpu_names import find_gpu
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.offer import Offer
 from outlay.placing import calibration
+from outlay.predict.memory import LARGEST_BATCH
 from outlay.predict.step import Placement, predict_step
 from outlay.report.console import Page
 from outlay.report.plan_table import print_plan
@@ -211,6 +212,16 @@ def test_predictions_table_says_what_does_not_fit():
     lines = shown(predictions_table([step], 200))
     assert column(lines, "FITS") == ["no"]
     assert column(lines, "BATCH")[0].startswith("100000")
+
+
+def test_predictions_table_says_where_the_search_ended_before_the_memory():
+    step = predict_step(
+        find_profile("resnet50"), Placement(gpu=find_gpu("T4").gpu), 1, calibration()
+    )
+    ends = [replace(step, max_batch_size=size) for size in (LARGEST_BATCH - 1, LARGEST_BATCH)]
+    lines = shown(predictions_table(ends, 200))
+    # 2^20 and one less
+    assert column(lines, "MAX BATCH") == ["1048575", "1048576+"]
 
 
 def test_profiles_table_has_the_parameters():

@@ -149,6 +149,7 @@ def command(
     from outlay.predict.host import Host
     from outlay.predict.links import Wiring
     from outlay.predict.machine import checked_limit_w
+    from outlay.predict.memory import search_note
     from outlay.predict.step import Conditions, Placement
     from outlay.predict.strategy import wanted_of
     from outlay.units import MIB
@@ -218,6 +219,7 @@ def command(
             *(match.note for match in matches if match.note),
             *_batch_note(predicted, global_batch),
             *_time_note(predicted),
+            *search_note(predicted.max_batch_size),
             *said,
             *experience.notes,
             *profile.notes,

@@ -5,7 +5,7 @@ kept as factors: of the device by the time its kernels ran (or by the step where
 back), of the host where that did. On another GPU the same factors hold as far as ratios between
 GPUs are known, and count as much as that is better than the prediction alone: an RTX 3090 says
 little of an H100, which is known better than it. What several measurements share does not average
-out.
+out. Those on one GPU are pooled first (`predict.pooling`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.predict.compute import DeviceTime, device_time
+from outlay.predict.compute import DeviceTime
 from outlay.predict.experience import (
     MEASURED,
     PREDICTED,
@@ -31,17 +30,13 @@ from outlay.predict.experience import (
     Seen,
     around,
 )
-from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
-from outlay.predict.joining import Errors, Joined, step_error
-from outlay.predict.machine import speed_at
-from outlay.predict.remember import Same
-from outlay.predict.traced import machine_at, trace_at
+from outlay.predict.host import REFERENCE_HOST, Host
+from outlay.predict.joining import Errors, Joined
+from outlay.predict.pooling import Pooled, own_variance, pooled_by_gpu
+from outlay.predict.told import Told, told_by
 from outlay.trace.trace import Profile
 
-_LEAST = 1e-9
 _WORTH_SAYING = math.log(1.1)
-_FAR = math.log(4)
-"""Batch sizes this far apart, or further, say equally little of each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,80 +88,6 @@ def correction_at(
     )
 
 
-# What one measurement tells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Measured over predicted, of the device and of the host, and which of them was really seen."""
-
-    device: float
-    device_known: bool
-    busy_s: float
-    """What kernels took, or at most the whole step."""
-    idle_s: float
-    """What a step takes beside its kernels, where the GPU held it back."""
-    host: float
-    host_known: bool
-    input_samples_per_s: float | None
-
-
-def told_by(
-    profile: Profile,
-    seen: Seen,
-    own: OwnCalibration,
-    calibration: Calibration,
-    host: Host = REFERENCE_HOST,
-) -> Told:
-    """What one measurement tells; asked again for another GPU, the same."""
-    return _told_once(Same(profile), seen, Same(own), Same(calibration), host)
-
-
-@lru_cache(maxsize=4096)
-def _told_once(
-    profile: Same[Profile],
-    seen: Seen,
-    learned: Same[OwnCalibration],
-    numbers: Same[Calibration],
-    host: Host,
-) -> Told:
-    """What did not hold the step back cannot have taken longer than it, and is held to that."""
-    own, calibration = learned.value, numbers.value
-    device_s = _device_s(profile.value, seen, own, calibration)
-    trace = trace_at(profile.value, seen.batch_size)
-    host_s = host_time_s(trace, calibration, host) * (own.host.factor if own.host else 1.0)
-    holder = seen.holder or ("host" if host_s > device_s else "gpu")
-    busy_s = None if seen.busy_s is None else min(seen.busy_s, seen.step_s)
-    of_gpu = holder == "gpu" and seen.gpus * seen.nodes == 1
-    if busy_s is None and of_gpu:
-        busy_s = seen.step_s
-    within = min(seen.step_s / device_s, 1.0)
-    of_host = holder == "host"
-    return Told(
-        device=within if busy_s is None else busy_s / device_s,
-        device_known=busy_s is not None,
-        busy_s=seen.step_s if busy_s is None else busy_s,
-        idle_s=seen.step_s - busy_s if of_gpu and busy_s is not None else 0.0,
-        host=seen.step_s / host_s if of_host else min(seen.step_s / host_s, 1.0),
-        host_known=of_host,
-        input_samples_per_s=seen.batch_size / seen.step_s if holder == "input" else None,
-    )
-
-
-def _device_s(profile: Profile, seen: Seen, own: OwnCalibration, calibration: Calibration) -> float:
-    """The device's time as predicted where it was measured."""
-    trace = trace_at(profile, seen.batch_size)
-    time_s = device_time(trace, machine_at(seen.gpu, calibration), calibration).total_s
-    learned = own.of(seen.gpu)
-    return time_s * (learned.factor if learned else 1.0) / _power_speed(seen, calibration)
-
-
-def _power_speed(seen: Seen, calibration: Calibration) -> float:
-    if seen.power_limit_w is None:
-        return 1.0
-    return speed_at(seen.power_limit_w / seen.gpu.tdp_w, calibration)
-
-
 # Several measurements
 
 
@@ -186,65 +107,36 @@ def _carried(
     own: OwnCalibration,
     calibration: Calibration,
 ) -> _Carried:
-    """The device's factor on a GPU, from measurements on it or else on others."""
-    known = _nearest([pair for pair in told if pair[1].device_known], asked.batch_size)
-    here = [pair for pair in known if pair[0].gpu.name == asked.gpu.name]
-    used = here or known
+    """The device's factor on a GPU, from measurements on it or else on others.
+
+    Where the very step was measured, from those of it alone, as its time is.
+    """
+    known = [pair for pair in told if pair[1].device_known]
+    itself = [pair for pair in known if _is_asked(pair[0], asked)]
+    here = itself or [pair for pair in known if pair[0].gpu.name == asked.gpu.name]
+    used = pooled_by_gpu(here or known, asked.batch_size, device, calibration)
     if not used:
         bound = min((one.device for _, one in told), default=1.0)
         return _Carried(device=bound)
-    noise = [_noise(one, asked, device, calibration) for one, _ in used]
-    logs = np.log([one.device for _, one in used])
-    if here:
-        joined = Joined(shares=np.ones(1), log=float(logs[0]), error=noise[0])
-    else:
-        errors = Errors(device=device, own=own, calibration=calibration)
-        joined = errors.joined([one.gpu for one, _ in used], logs, noise, asked.gpu)
+    joined = _joined(used, asked, Errors(device=device, own=own, calibration=calibration))
     learned = own.of(asked.gpu)
     device_s = device.total_s * (learned.factor if learned else 1.0) * math.exp(joined.log)
     return _Carried(
         device=math.exp(joined.log),
-        idle_s=float(joined.shares @ np.array([_left_idle_s(one, device_s) for _, one in used])),
+        idle_s=float(joined.shares @ np.array([one.left_idle_s(device_s) for one in used])),
         error=joined.error,
-        sources=tuple(one for one, _ in used),
+        sources=tuple(seen for one in used for seen in one.seen),
         notes=_slow_notes(used, joined),
     )
 
 
-def _left_idle_s(told: Told, device_s: float) -> float:
-    """What is left of pauses: kernels that take longer fill them, since the host goes on."""
-    return max(told.idle_s - max(device_s - told.busy_s, 0.0), 0.0)
-
-
-def _nearest(told: Sequence[tuple[Seen, Told]], batch_size: int) -> list[tuple[Seen, Told]]:
-    """Of each GPU the measurement whose batch is nearest."""
-    best: dict[str, tuple[Seen, Told]] = {}
-    for pair in told:
-        name = pair[0].gpu.name
-        if name not in best or _apart(pair[0], batch_size) < _apart(best[name][0], batch_size):
-            best[name] = pair
-    return list(best.values())
-
-
-def _apart(seen: Seen, batch_size: int) -> float:
-    return abs(math.log(max(batch_size, 1) / seen.batch_size))
-
-
-def _noise(seen: Seen, asked: Asked, device: DeviceTime, calibration: Calibration) -> float:
-    """What a measurement itself may be off by: how steps repeat, its limit, another batch."""
-    lost = 1 - _power_speed(seen, calibration)
-    return math.hypot(
-        calibration.number("error_of_repeats"),
-        seen.error,
-        calibration.number("batch_kept") * _distance(seen, asked) * step_error(device, calibration),
-        calibration.number("power_loss_error") * lost,
-        _LEAST,
-    )
-
-
-def _distance(seen: Seen, asked: Asked) -> float:
-    """How far another batch size is, from 0 to 1."""
-    return min(_apart(seen, asked.batch_size) / _FAR, 1.0)
+def _joined(used: Sequence[Pooled], asked: Asked, errors: Errors) -> Joined:
+    first = used[0]
+    if first.gpu.name == asked.gpu.name:
+        return Joined(shares=np.ones(1), log=math.log(first.device), error=first.noise)
+    logs = np.log([one.device for one in used])
+    noise = [one.noise for one in used]
+    return errors.joined([one.gpu for one in used], logs, noise, asked.gpu)
 
 
 def _host_factor(told: Sequence[tuple[Seen, Told]], asked: Asked) -> float:
@@ -274,7 +166,7 @@ def _measured(seen: Sequence[Seen], asked: Asked, calibration: Calibration) -> E
         return None
     repeats = calibration.number("error_of_repeats")
     each = [around(one.step_s, math.hypot(repeats, one.error)) for one in same]
-    weights = [1 / (repeats**2 + one.error**2 + _LEAST) for one in same]
+    weights = [1 / own_variance(one, calibration) for one in same]
     return Estimate(
         low=min(one.low for one in each),
         likely=statistics.fmean([one.step_s for one in same], weights)
@@ -302,7 +194,7 @@ def _time_from(seen: Sequence[Seen], carried: _Carried, asked: Asked) -> str:
         return MEASURED
     if not carried.sources:
         return PREDICTED
-    names = [_source(one, asked) for one in carried.sources]
+    names = dict.fromkeys(_source(one, asked) for one in carried.sources)
     return f"carried over from {' and '.join(names)}"
 
 
@@ -335,12 +227,13 @@ def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:
     return (f"With your own {learned.measurements} measurement{several} on {learned.name}.",)
 
 
-def _slow_notes(used: Sequence[tuple[Seen, Told]], joined: Joined) -> tuple[str, ...]:
+def _slow_notes(used: Sequence[Pooled], joined: Joined) -> tuple[str, ...]:
     if joined.unexplained < _WORTH_SAYING:
         return ()
-    seen, told = max(used, key=lambda pair: pair[1].device)
+    slowest = max(used, key=lambda one: one.device)
     note = (
-        f"The measured step took {told.device:.1f} times what is predicted on {seen.gpu.name}: "
+        f"The measured step took {slowest.device:.1f} times what is predicted on "
+        f"{slowest.gpu.name}: "
         "work that every GPU has, or a library's bad choice there alone; the range has both."
     )
     return (note,)

@@ -35,6 +35,8 @@ class Seen:
     nodes: int = 1
     power_limit_w: float | None = None
     """Where the GPU was held to less than it was shipped with."""
+    fits: bool = True
+    """Whether it ran without running out of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,17 @@ class Experience:
     own: OwnCalibration = NOTHING_LEARNED
     notes: tuple[str, ...] = ()
     """What of the measurements could not be used, and why."""
+
+    def largest_batch_on(self, gpu: Gpu) -> int:
+        """The largest batch that was seen to fit on one such GPU; 0 where none was."""
+        return max(
+            (
+                one.batch_size
+                for one in self.seen
+                if one.fits and one.gpu.name == gpu.name and one.gpus * one.nodes == 1
+            ),
+            default=0,
+        )
 
 
 NO_EXPERIENCE = Experience()

@@ -1,13 +1,15 @@
 """What a user's own measurements say of their GPUs and hosts, whatever they trained.
 
 Each measurement is a lesson (`predict.lesson`): measured over predicted of the GPU's own time, or
-of the host's, or a reason why it says nothing of them. Lessons of one step (repeats, other batch
-sizes) make one vote, and the votes of a GPU or of a CPU make its factor (`predict.own_factor`).
+of the host's, or a reason why it says nothing of them; one that no error explains is left out.
+Lessons of one step (repeats, other batch sizes) make one vote, and the votes of a GPU or of a CPU
+make its factor (`predict.own_factor`).
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -64,24 +66,27 @@ def learned_from(
 def _factors(
     lessons: Sequence[Lesson], subject: Subject, calibration: Calibration
 ) -> tuple[list[Lesson], tuple[OwnFactor, ...]]:
-    """A factor for each GPU or CPU by name, and the lessons without those that are too far off."""
+    """A factor for each GPU or CPU by name, and the lessons without those that are too far off.
+
+    Each is tested by itself, so that one spoiled repeat neither bends nor silences the others.
+    """
+    kept = [_if_explained(one, subject, calibration) for one in lessons]
     votes: dict[str, list[Vote]] = {}
     priors: dict[str, float] = {}
-    too_far: dict[tuple[str, int | None], str] = {}
-    for (name, step), same in _by_step(lessons, subject).items():
-        vote = _vote(same, subject, calibration)
+    for (name, _), same in _by_step(kept, subject).items():
+        votes.setdefault(name, []).append(_vote(same, subject, calibration))
         priors[name] = _prior(same[0], subject, calibration)
-        if is_explained(vote, priors[name]):
-            votes.setdefault(name, []).append(vote)
-        else:
-            too_far[name, step] = _too_far(vote, subject, priors[name])
-    kept = [
-        one.without(subject, too_far[_place(one, subject)])
-        if subject in one.taught and _place(one, subject) in too_far
-        else one
-        for one in lessons
-    ]
     return kept, tuple(own_factor(name, votes[name], priors[name]) for name in sorted(votes))
+
+
+def _if_explained(lesson: Lesson, subject: Subject, calibration: Calibration) -> Lesson:
+    """The lesson; without what it teaches of the subject where no error explains that."""
+    if subject not in lesson.taught:
+        return lesson
+    vote, prior = _vote([lesson], subject, calibration), _prior(lesson, subject, calibration)
+    if is_explained(vote, prior):
+        return lesson
+    return lesson.without(subject, _too_far(vote, subject, prior))
 
 
 def _by_step(
@@ -100,14 +105,14 @@ def _place(lesson: Lesson, subject: Subject) -> tuple[str, int | None]:
 
 
 def _vote(same: Sequence[Lesson], subject: Subject, calibration: Calibration) -> Vote:
-    """The vote of one step: the mean of what was measured of it."""
+    """The vote of one step: the median of what was measured of it."""
     of_gpu = subject == "gpu"
     first, seen = same[0], seen_of(same[0])
     ratios = [one.gpu_ratio if of_gpu else one.host_ratio for one in same]
     logs = [math.log(ratio) for ratio in ratios if ratio is not None]
     noise = [_noise(seen_of(one), calibration) ** 2 for one in same]
     return Vote(
-        log=sum(logs) / len(logs),
+        log=statistics.median(logs),
         base=calibration.number("error_base")
         if of_gpu
         else _log_spread(calibration, "host_range_measured"),

@@ -8,10 +8,10 @@ from typing import Literal
 
 from outlay.measurement import Holder, Measurement
 from outlay.predict.calibration import Calibration
-from outlay.predict.carry import Told, told_by
 from outlay.predict.compute import DeviceTime, device_time
 from outlay.predict.experience import NOTHING_LEARNED, Seen
 from outlay.predict.seen import seen_in
+from outlay.predict.told import Told, told_by
 from outlay.predict.traced import machine_at, trace_at
 from outlay.trace.trace import Profile
 

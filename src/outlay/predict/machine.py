@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from outlay.errors import InputError
 from outlay.hardware import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.trace.trace import Precision
+from outlay.trace.trace import Precision, Trace
 
 REFERENCE_CACHE_BYTES = 4 * 2**20
 """L2 where the facts table has none: that of the smallest board that torch runs on."""
@@ -59,9 +59,22 @@ class Machine:
 
     def arithmetic(self, precision: Precision) -> str:
         """What it computes with: `tensor` types where it has them, otherwise fp32."""
-        if precision in ("int", "fp32"):
-            return "fp32"
-        return precision if precision in self.rates else "fp32"
+        return _arithmetic(precision, self.rates)
+
+
+def _arithmetic(precision: Precision, kinds: Container[str]) -> str:
+    return precision if precision not in ("int", "fp32") and precision in kinds else "fp32"
+
+
+def ideal_time_s(trace: Trace, gpu: Gpu) -> float:
+    """The time of a step's FLOPs at the dense peaks of the arithmetic it runs in."""
+    kinds = dict(_peaks(gpu))
+    flops: dict[str, float] = {}
+    for op in trace.ops:
+        if op.flops:
+            kind = _arithmetic(op.precision, kinds)
+            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
+    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
 
 
 def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:

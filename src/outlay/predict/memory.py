@@ -286,3 +286,10 @@ def _boundary(fits: Callable[[int], bool], low: int, high: int, fineness: int | 
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def search_note(largest: int) -> tuple[str, ...]:
+    """A word where the largest batch is the end of the search and not of the memory."""
+    if largest < LARGEST_BATCH:
+        return ()
+    return (f"No batch beyond {LARGEST_BATCH:,} per GPU is tried: larger ones may fit as well.",)

@@ -30,7 +30,7 @@ BOUND = 3.0
 class Vote:
     """Measured over predicted of one distinct step, and how far such a step is expected to be off.
 
-    In logarithms; repeats and other batch sizes of the step are in its mean.
+    In logarithms; of repeats and other batch sizes of the step it is the median.
     """
 
     log: float

@@ -6,22 +6,18 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from outlay.errors import InputError, NotKnown
+from outlay.errors import NotKnown
 from outlay.gpu_names import find_gpu
 from outlay.hardware import Gpu
 from outlay.measurement import GpuSeen, Measurement
 from outlay.predict.experience import NOTHING_LEARNED, Experience, OwnCalibration, Seen
-from outlay.predict.traced import trace_at
-from outlay.trace.trace import Profile, Trace
+from outlay.predict.likeness import check_same_step, other_arithmetic, other_parameters, too_fast
+from outlay.trace.trace import Profile
 
 _WITHIN_95 = 1.96
 """Half a confidence interval of 95 %, in standard errors."""
 _SHIPPED = 0.97
 """A limit from this share of the shipped one on is none."""
-_SAME_STEP = 0.01
-"""Parameters of the same step may differ by this: some count those that are frozen."""
-_SAME_WORK = 0.2
-"""Arithmetic of the same step may differ by this, and its share done in some way."""
 _NO_SAMPLES = (
     "how many samples a step has was not seen, so that its time corrects nothing: probe again "
     "with --batch-size."
@@ -46,19 +42,23 @@ def experience_of(
     found: list[tuple[str, Seen]] = []
     notes: list[str] = []
     for name, measurement in measurements:
-        _check_same_step(name, measurement, profile)
+        check_same_step(name, measurement, profile)
         seen, said = seen_in(measurement)
         found += [] if seen is None else [(name, seen)]
+        own_step = measurement.profile is profile
         notes += [
             f"{name}: {note}"
             for note in (
                 *said,
                 *_troubles(measurement),
-                *_other_parameters(measurement, profile),
-                *_other_arithmetic(measurement, profile),
+                *other_parameters(measurement, profile),
+                *other_arithmetic(measurement, profile, step_size(measurement)),
+                *(too_fast(name, seen, profile, is_own=own_step) if seen is not None else ()),
             )
         ]
-    found += given
+    for name, seen in given:
+        notes += [f"{name}: {note}" for note in too_fast(name, seen, profile)]
+        found.append((name, seen))
     notes += _contradictions(found)
     return Experience(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
 
@@ -86,6 +86,7 @@ def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
         gpus=max(measurement.ranks, 1),
         nodes=math.ceil(max(measurement.world_size, 1) / max(measurement.ranks, 1)),
         power_limit_w=_limit_w(gpus[0], gpu),
+        fits=not measurement.ran_out_of_memory,
     )
     return seen, tuple(_doubts(measurement, seen))
 
@@ -147,75 +148,9 @@ def _contradictions(found: Sequence[tuple[str, Seen]]) -> Iterable[str]:
             yield (
                 f"{first} and {second} contradict each other: {1e3 * one.step_s:.4g} ms and "
                 f"{1e3 * other.step_s:.4g} ms a step on {one.gpu.name} at batch {one.batch_size}. "
-                "Leave out the one that is not of this step."
+                "Both count, and ranges have both: leave out the one that is not of this step."
             )
 
 
 def _place(seen: Seen) -> tuple[str, int, int, int, float | None]:
     return seen.gpu.name, seen.batch_size, seen.gpus, seen.nodes, seen.power_limit_w
-
-
-def _other_parameters(measurement: Measurement, profile: Profile) -> Iterable[str]:
-    """Doubt where only the optimizers tell what was measured, and they hold something else."""
-    held = sum(one.parameters for one in measurement.optimizers)
-    if measurement.profile is not None or measurement.world_size > 1 or not held:
-        return
-    if not _is_same(held, profile):
-        yield (
-            f"its optimizers hold {held:,} parameters, {profile.name} trains "
-            f"{profile.trainable_parameters:,}: is it the same step?"
-        )
-
-
-def _other_arithmetic(measurement: Measurement, profile: Profile) -> Iterable[str]:
-    """Doubt where the operations it recorded are others than those that are predicted."""
-    if measurement.profile is None or measurement.profile is profile:
-        return
-    size = step_size(measurement)
-    seen, taken = trace_at(measurement.profile, size), trace_at(profile, size)
-    if not seen.flops or not taken.flops:
-        return
-    ratio = seen.flops / taken.flops
-    if max(ratio, 1 / ratio) > 1 + _SAME_WORK:
-        yield (
-            f"its step does {ratio:.2f} times the arithmetic of {profile.name} at batch {size:,}: "
-            "is it the same step?"
-        )
-    theirs = _shares(taken)
-    for way, share in _shares(seen).items():
-        if share - theirs.get(way, 0.0) > _SAME_WORK:
-            yield (
-                f"its step does {share:.2f} of its arithmetic {way}, {profile.name} "
-                f"{theirs.get(way, 0.0):.2f}: is it the same step?"
-            )
-
-
-def _shares(trace: Trace) -> dict[str, float]:
-    """Of a step's arithmetic, that in each precision, and that of images in each order."""
-    shares: dict[str, float] = {}
-    for op in trace.ops:
-        ways = [f"in {op.precision}"]
-        if op.kind == "conv":
-            ways.append("channels last" if op.layout == "channels_last" else "channels first")
-        for way in ways:
-            shares[way] = shares.get(way, 0.0) + op.count * op.flops / trace.flops
-    return shares
-
-
-def _is_same(parameters: float, profile: Profile) -> bool:
-    known = (profile.parameters, profile.trainable_parameters)
-    return any(abs(parameters - one) <= _SAME_STEP * max(one, 1) for one in known)
-
-
-def _check_same_step(name: str, measurement: Measurement, profile: Profile) -> None:
-    """Raise where a measurement is of a step with other parameters."""
-    other = measurement.profile
-    if other is None or other is profile:
-        return
-    if _is_same(other.parameters, profile):
-        return
-    raise InputError(
-        f"{name} is of another step: it has {other.parameters:,} parameters, {profile.name} has "
-        f"{profile.parameters:,}.",
-        fix="Give measurements of the step that is predicted, or predict the measurement itself.",
-    )

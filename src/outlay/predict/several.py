@@ -8,6 +8,8 @@ from outlay.predict.carry import correction_at
 from outlay.predict.compute import device_time
 from outlay.predict.holding import relief_bytes
 from outlay.predict.links import CASES, Case, Fabric, fabric_of
+from outlay.predict.machine import ideal_time_s
+from outlay.predict.measured_step import given_host, measured_time_s, time_from
 from outlay.predict.memory import COARSE, LARGEST_BATCH, MemoryNeed, table_need
 from outlay.predict.phases import cut, phases_of
 from outlay.predict.spread import Spent, load_of, spent, width_of
@@ -22,10 +24,7 @@ from outlay.predict.step import (
     device_range,
     forward_fraction,
     host_range,
-    ideal_time_s,
-    measured_time_s,
     scales,
-    time_from,
 )
 from outlay.predict.strategy import Strategy
 from outlay.predict.traced import machine_at, trace_at
@@ -75,15 +74,16 @@ def spread_step(
         scaled = phases.scaled(_of(errors["device"], case), _of(errors["host"], case))
         taken[case] = spent(scaled, load, strategy, site, fabric, case, micro_batches, calibration)
     likely = taken["likely"]
+    given = given_host(errors["host"].scaled(host_s), conditions.host, correction)
     return StepPrediction(
         placement=placement,
         strategy=strategy,
         micro_batches=micro_batches,
         batch_size=batch_size,
         max_batch_size=largest,
-        step_time_s=measured_time_s(correction, arrival)
+        step_time_s=measured_time_s(correction, arrival, given)
         or _ordered(*(max(taken[case].total_s, _of(arrival, case)) for case in CASES)),
-        time_from=time_from(correction, arrival),
+        time_from=time_from(correction, arrival, given),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={
@@ -97,10 +97,7 @@ def spread_step(
         if likely.exchange_s > max(likely.computing_s, input_s)
         else bound_of(device, device_s, host_s, input_s),
         flops=micro_batches * trace.flops / stages,
-        ideal_s=micro_batches
-        * ideal_time_s(trace, placement.gpu, machine)
-        / stages
-        / placement.gpu_share,
+        ideal_s=micro_batches * ideal_time_s(trace, placement.gpu) / stages / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load.gradient_bytes,
         forward_fraction=forward_fraction(device),
@@ -180,8 +177,10 @@ def largest_spread(
         return spread_memory(profile, size, strategy, placement, calibration).fits
 
     low, high = 0, 1
-    while high <= LARGEST_BATCH and fits(high):
-        low, high = high, 2 * high
+    while fits(high):
+        if high == LARGEST_BATCH:
+            return high
+        low, high = high, min(2 * high, LARGEST_BATCH)
     while high - low > max(low // COARSE, 1):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -18,7 +18,6 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.carry import Asked, correction_at
 from outlay.predict.compute import DeviceTime, device_time
 from outlay.predict.experience import (
-    MEASURED,
     NO_EXPERIENCE,
     PREDICTED,
     Correction,
@@ -28,7 +27,13 @@ from outlay.predict.experience import (
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.links import UNKNOWN_WIRING, Wiring
-from outlay.predict.machine import Machine, speed_at
+from outlay.predict.machine import ideal_time_s, speed_at
+from outlay.predict.measured_step import (
+    given_host,
+    measured_time_s,
+    slowest_of,
+    time_from,
+)
 from outlay.predict.memory import (
     COARSE,
     MemoryNeed,
@@ -40,7 +45,7 @@ from outlay.predict.memory import (
 from outlay.predict.spread import Site, load_of
 from outlay.predict.strategy import ALONE, Strategy
 from outlay.predict.traced import machine_at, trace_at
-from outlay.trace.trace import Kind, Precision, Profile, Trace
+from outlay.trace.trace import Kind, Precision, Profile
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
 FORWARD_FRACTION = 1 / 3
@@ -173,6 +178,8 @@ def predict_step(
     room = placement.room
     if largest is None:
         largest = largest_batch(profile, room, calibration, COARSE)
+    ran = _largest_that_ran(placement, conditions, as_traced=precision is None)
+    largest = max(largest, ran)
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
     trace = trace_at(profile, shown, precision)
@@ -190,21 +197,22 @@ def predict_step(
     host_s = host_time_s(trace, calibration, conditions.host) * host_scale
     arrival = arrival_s(shown, 1, conditions, correction)
     input_s = arrival.likely
+    host = host_range(host_s, conditions, correction, calibration)
+    given = given_host(host, conditions.host, correction)
     memory = memory_need(profile, shown, room, calibration)
-    is_seen = correction.measured_s is not None and placement.memory_cap_bytes is None
-    if is_seen and batch_size is not None:
-        memory, largest = replace(memory, fits=True), max(largest, batch)
+    if shown <= ran:
+        memory = replace(memory, fits=True)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=measured_time_s(correction, arrival)
-        or _step_time_s(
+        step_time_s=measured_time_s(correction, arrival, given)
+        or slowest_of(
             device_range(device_s, device, placement, conditions, correction, calibration),
-            host_range(host_s, conditions, correction, calibration),
+            host,
             arrival,
         ),
-        time_from=time_from(correction, arrival),
+        time_from=time_from(correction, arrival, given),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
@@ -212,13 +220,20 @@ def predict_step(
         exchange_s=Estimate.exactly(0.0),
         bound=bound_of(device, device_s, host_s, input_s),
         flops=trace.flops,
-        ideal_s=ideal_time_s(trace, placement.gpu, machine) / placement.gpu_share,
+        ideal_s=ideal_time_s(trace, placement.gpu) / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load_of(profile, shown).gradient_bytes,
         forward_fraction=forward_fraction(device),
         memory=memory,
         notes=correction.notes,
     )
+
+
+def _largest_that_ran(placement: Placement, conditions: Conditions, *, as_traced: bool) -> int:
+    """The largest batch that was measured as it is asked for, with all of the GPU's memory."""
+    if not as_traced or placement.gpu_share != 1 or placement.memory_cap_bytes is not None:
+        return 0
+    return conditions.experience.largest_batch_on(placement.gpu)
 
 
 def asked_on(
@@ -234,21 +249,6 @@ def asked_on(
         as_measured=as_traced and placement.gpu_share == 1,
         host=conditions.host,
     )
-
-
-def measured_time_s(correction: Correction, arrival: Estimate) -> Estimate | None:
-    """The step as it was measured, unless its input is said to take longer than it took."""
-    measured_s = correction.measured_s
-    if measured_s is None or arrival.low <= measured_s.likely:
-        return measured_s
-    return Estimate.exactly(arrival.low)
-
-
-def time_from(correction: Correction, arrival: Estimate) -> str:
-    """Where the time of a step is from."""
-    measured_s = correction.measured_s
-    is_held_back = measured_s is not None and arrival.low > measured_s.likely
-    return f"{MEASURED}, but for the input" if is_held_back else correction.time_from
 
 
 def forward_fraction(device: DeviceTime) -> float:
@@ -306,16 +306,6 @@ def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float)
     return "arithmetic" if device.arithmetic_s > device.total_s / 2 else "memory"
 
 
-def ideal_time_s(trace: Trace, gpu: Gpu, machine: Machine) -> float:
-    """The time of its FLOPs at the dense peaks of the arithmetic it runs in."""
-    flops: dict[str, float] = {}
-    for op in trace.ops:
-        if op.flops:
-            kind = machine.arithmetic(op.precision)
-            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
-    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
-
-
 def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
     """The step where the GPU's form is open: the slowest's (first) figures, a range over all."""
     first, *others = steps
@@ -328,15 +318,6 @@ def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
 
 
 # Ranges
-
-
-def _step_time_s(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
-    """The slowest of device, host and input."""
-    return Estimate(
-        low=max(device.low, host.low, arrival.low),
-        likely=max(device.likely, host.likely, arrival.likely),
-        high=max(device.high, host.high, arrival.high),
-    )
 
 
 def device_range(

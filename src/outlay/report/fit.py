@@ -9,9 +9,10 @@ from rich.table import Table
 
 from outlay.fit_advice import PLACE_OF, advice_for
 from outlay.fitting import Fit
+from outlay.predict.step import StepPrediction
 from outlay.report.console import Page, muted, table
 from outlay.report.json import SCHEMA, Document, estimate_document
-from outlay.report.text import duration, gib, usd
+from outlay.report.text import duration, gib, or_more, usd
 from outlay.ways import Way
 
 _SHOWN = 12
@@ -54,14 +55,12 @@ def answer(target: str, found: Fit) -> list[str]:
     gpu, alone = found.gpu.name, found.unchanged.step
     size = f" at batch {found.batch_size}" if found.batch_size else ""
     if alone.fits:
-        said = [
-            f"{target} fits on {gpu} as it is{size}: its largest batch is {alone.max_batch_size}."
-        ]
+        said = [f"{target} fits on {gpu} as it is{size}: its largest batch is {_largest(alone)}."]
     else:
         said = [
             f"{target} does not fit on {gpu}{size}: it would reserve "
             f"{gib(alone.memory.reserved_bytes.likely)} of {gib(alone.memory.available_bytes)}"
-            + (f" (its largest batch is {alone.max_batch_size})." if alone.max_batch_size else ".")
+            + (f" (its largest batch is {_largest(alone)})." if alone.max_batch_size else ".")
         ]
     best = next((way for way in found.ways if way.step.fits and way.kinds), None)
     if best is None:
@@ -97,13 +96,17 @@ def _verdict(best: Way | None, bigger: Way) -> list[str]:
     return [f"The bigger GPU is cheaper by {usd(mine - theirs)} a million samples."]
 
 
+def _largest(step: StepPrediction) -> str:
+    return f"{step.max_batch_size}{or_more(step.max_batch_size)}"
+
+
 def _table(ways: Sequence[Way], width: int) -> Table:
     rows = [
         (
             way.name,
             "yes" if way.step.fits else "no",
             _batch(way),
-            str(way.step.max_batch_size),
+            _largest(way.step),
             gib(way.step.memory.reserved_bytes.likely) if way.step.batch_size else "-",
             "-" if way.saved_bytes is None else gib(way.saved_bytes),
             duration(way.step.step_time_s.likely) if way.step.batch_size else "-",

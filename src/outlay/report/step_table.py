@@ -10,7 +10,7 @@ from rich.text import Text
 
 from outlay.batch import REFERENCE_GPU, reference_gpu
 from outlay.report.console import Page, muted, table
-from outlay.report.text import count, counted, flops, share, size
+from outlay.report.text import count, counted, flops, or_more, share, size
 from outlay.trace.trace import Memory
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def print_gpus(out: Page, found: Sequence[GpuMemory]) -> None:
             size(one.memory.context_bytes),
             size(one.memory.available_bytes),
             "yes" if one.fits else "no",
-            count(one.max_batch_size),
+            f"{count(one.max_batch_size)}{or_more(one.max_batch_size)}",
         )
         for one in found
     ]

@@ -10,7 +10,7 @@ from outlay.hardware import Gpu
 from outlay.offers.offer import Offer
 from outlay.predict.step import StepPrediction
 from outlay.report.console import table
-from outlay.report.text import count, duration, gib, machine, tera, usd
+from outlay.report.text import count, duration, gib, machine, or_more, tera, usd
 from outlay.trace.trace import Kind, Profile
 from outlay.units import GIB
 
@@ -115,7 +115,7 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
             _where(one),
             one.strategy.name,
             _batch(one),
-            str(one.max_batch_size),
+            f"{one.max_batch_size}{or_more(one.max_batch_size)}",
             duration(one.step_time_s.likely),
             f"{duration(one.step_time_s.low)} - {duration(one.step_time_s.high)}",
             f"{one.samples_per_s:,.1f}" if one.batch_size else "-",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outlay.estimate import Estimate
 from outlay.offers.offer import Offer
+from outlay.predict.memory import LARGEST_BATCH
 from outlay.units import DAY_S, GIB, HOUR_S, KIB, KWH_J, MIB, MINUTE_S
 
 UNKNOWN = "unknown"
@@ -150,6 +151,11 @@ def share(part: float, whole: float) -> str:
 def count(amount: float | None) -> str:
     """A whole number with separators, or unknown."""
     return UNKNOWN if amount is None else f"{amount:,.0f}"
+
+
+def or_more(batch_size: int) -> str:
+    """`+` behind a largest batch where the search ended before the memory did."""
+    return "+" if batch_size >= LARGEST_BATCH else ""
 
 
 def counted(amount: int, noun: str) -> str:
