@@ -310,6 +310,8 @@ def test_durations_and_amounts_may_be_ranges():
         ("1000 steps", Every(steps=1000)),
         ("10_000 iterations", Every(steps=10_000)),
         ("Step", Every(steps=1)),
+        ("51_200 samples", Every(samples=51_200)),
+        ("2000000000000 samples", Every(samples=2e12)),
         ("30m", Every(time_s=1800)),
     ],
 )

@@ -114,10 +114,17 @@ def text_of_workload(
         )
     lines = [f"name = {json.dumps(path.name)}", "[step]", f"profile = {json.dumps(str(path))}"]
     lines += ["[length]", f"iterations = {steps}"]
-    if measurement.samples_per_step is not None:
-        samples = measurement.samples_per_step * max(measurement.world_size, 1)
-        lines.append(f"global_batch_size = {max(round(samples), 1)}")
+    batch = _global_batch_size(measurement)
+    if batch is not None:
+        lines.append(f"global_batch_size = {batch}")
     return "\n".join([*lines, *_pauses(measurement)]) + "\n"
+
+
+def _global_batch_size(measurement: Measurement) -> int | None:
+    """Samples of one measured step, on all GPUs of all machines."""
+    if measurement.samples_per_step is None:
+        return None
+    return max(round(measurement.samples_per_step * max(measurement.world_size, 1)), 1)
 
 
 def _pauses(measurement: Measurement) -> Iterator[str]:
@@ -130,11 +137,17 @@ def _pauses(measurement: Measurement) -> Iterator[str]:
             each_s = pause.total_s / pause.times
             samples = _samples_in(measurement, each_s)
             yield "[evaluation]"
-            yield f'every = "{every} steps"'
+            yield f'every = "{_counted(measurement, every)}"'
             yield f'time = "{each_s:.3f}s"' if samples is None else f"samples = {samples}"
         else:
             yield "[checkpoint]"
-            yield f'interval = "{every} steps"'
+            yield f'interval = "{_counted(measurement, every)}"'
+
+
+def _counted(measurement: Measurement, steps: int) -> str:
+    """An interval in samples, as often on any number of GPUs; in steps where nothing told them."""
+    batch = _global_batch_size(measurement)
+    return f"{steps} steps" if batch is None else f"{steps * batch} samples"
 
 
 def _often(measurement: Measurement) -> Iterator[tuple[Pause, int]]:
@@ -178,7 +191,11 @@ def _pauses_said(measurement: Measurement) -> Iterator[str]:
         often = f"every {every:,} steps" if every > 1 else "every step"
         if pause.kind == "evaluation":
             each_s = pause.total_s / pause.times
-            there = "" if _samples_in(measurement, each_s) else ", and as long on every other"
+            there = (
+                ", shared by all GPUs of a run"
+                if _samples_in(measurement, each_s)
+                else ", and as long on every other"
+            )
             yield (
                 f"Evaluations: {often}, {each_s:.2g} s each {place}{there}, as the probe saw them."
             )

@@ -53,11 +53,14 @@ class Length:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every:
-    """An interval: a time, or so many epochs or steps."""
+    """An interval: a time, or so many epochs, steps or samples."""
 
     time_s: float | None = None
     epochs: float | None = None
     steps: float | None = None
+    """Of the batch that the length's steps are of, where it says; else of each machine's own."""
+    samples: float | None = None
+    """Trained on by all GPUs together: as many intervals in a run everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,21 +10,19 @@ from tests.builders import HABITS, a_step, a_workload, span
 
 from outlay.chance import LIKELY, Draws
 from outlay.errors import InputError
-from outlay.predict.run import (
-    NeverEnds,
-    Pace,
-    every_s,
-    pace_of,
-    run_of,
-    steps,
-)
+from outlay.predict.run import NeverEnds, run_of
+from outlay.predict.work import Pace, every_s, pace_of, steps
 from outlay.units import DAY_S, HOUR_S, MONTH_S
 from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Usage
 
 
 def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s=0.01):
     return Pace(
-        training_s=training_s, epoch_s=epoch_s, step_s=step_s, sample_forward_s=sample_forward_s
+        training_s=training_s,
+        epoch_s=epoch_s,
+        step_s=step_s,
+        sample_s=step_s / 20,  # steps of 20 samples
+        sample_forward_s=sample_forward_s,
     )
 
 
@@ -253,6 +251,8 @@ def test_a_stated_preparation_includes_fetching_from_outside():
         (Evaluation(every=Every(epochs=2), samples=300), 2 * 3),
         # steps of 0.5 s: one each 4000 s
         (Evaluation(every=Every(steps=8000), samples=300), 2 * 3),
+        # samples of 0.025 s: one each 4000 s
+        (Evaluation(every=Every(samples=160_000), samples=300), 2 * 3),
         (Evaluation(every=Every(epochs=1), time_s=60.0), 5 * 60),
         (Evaluation(every=Every(time_s=1800.0), time_s=60.0), 5 * 60),
         (Evaluation(every=Every(time_s=20_000.0), time_s=60.0), 0),
@@ -281,6 +281,42 @@ def test_checkpoints_each_epoch():
     # 5 epochs of 2000 s, 50 s each
     checkpoint = Checkpoint(size_bytes=5e9, interval=Every(epochs=1))
     assert a_run_of(checkpoint=checkpoint).checkpoint_s == pytest.approx(250)
+
+
+@pytest.mark.parametrize("interval", [Every(epochs=1), Every(steps=4000), Every(samples=80_000)])
+def test_evaluations_make_no_more_checkpoints_where_those_are_counted_in_steps(interval):
+    checkpoint = Checkpoint(size_bytes=5e9, interval=interval)
+    evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
+    run = a_run_of(checkpoint=checkpoint, evaluation=evaluation)
+    # 10,000 s hold 5 of 2000 s, 50 s each, whatever lies between them
+    assert run.checkpoint_s == pytest.approx(250)
+    # but from one to the next it is 2000 s and an evaluation
+    assert run.checkpoint_interval_s == pytest.approx(2200)
+
+
+@pytest.mark.parametrize("every", [Every(steps=200), Every(samples=25_600)])
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_length_in_steps_of_a_batch_has_as_many_intervals_on_any_number_of_gpus(every, gpus):
+    workload = a_workload(
+        length=Length(iterations=1000, global_batch_size=128),
+        evaluation=Evaluation(every=every, samples=1280),
+        checkpoint=Checkpoint(size_bytes=5e9, interval=every),
+    )
+    step = a_step(batch_size=128, gpus=gpus, step_time_s=span(1, 1, 1))
+    run = run_of(workload, pace_of(workload, step), HABITS)
+    # 1000 / 200 = 5 evaluations of 10 batches, a third of 1 s each, shared by the GPUs
+    assert run.evaluation_s == pytest.approx(5 * 10 / 3 / gpus)
+    assert run.checkpoint_s == pytest.approx(5 * 50)
+
+
+def test_steps_of_an_interval_are_each_machines_own_where_the_length_is_no_number_of_steps():
+    workload = a_workload(
+        length=Length(samples=128_000), evaluation=Evaluation(every=Every(steps=50), time_s=1.0)
+    )
+    # 1000 steps of 128 are 20 times 50, 125 of 1024 twice
+    for gpus, times in ((1, 20), (8, 2)):
+        step = a_step(batch_size=128, gpus=gpus)
+        assert run_of(workload, pace_of(workload, step), HABITS).evaluation_s == times
 
 
 def test_evaluation_time_is_saved_too():
