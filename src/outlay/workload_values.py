@@ -151,13 +151,18 @@ Amounts = Annotated[
     BeforeValidator(_as_amounts, json_schema_input_type=float | str),
     Field(description='An amount, or a range of them in quotes such as "1000..1500".'),
 ]
+Times = Annotated[
+    Uncertain,
+    BeforeValidator(_as_amounts, json_schema_input_type=float | str),
+    Field(description='How often in each such interval: 1, or a range such as "0.5..1.5".'),
+]
 Rates = Annotated[Amounts, AfterValidator(_above_zero)]
 Shares = Annotated[Amounts, AfterValidator(_at_most_one)]
 Interval = Annotated[
     Every,
     BeforeValidator(_as_every, json_schema_input_type=str),
     Field(
-        description='"epoch", "5 epochs", "1000 steps", "64_000 samples", or a duration such as "30m".'
+        description='"epoch", "5 epochs", "1000 steps", "64_000 samples", or a duration ("30m").'
     ),
 ]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]

@@ -13,7 +13,7 @@ from outlay.errors import InputError
 from outlay.predict.run import NeverEnds, run_of
 from outlay.predict.work import Pace, every_s, pace_of, steps
 from outlay.units import DAY_S, HOUR_S, MONTH_S
-from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Usage
+from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Pause, Usage
 
 
 def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s=0.01):
@@ -324,6 +324,68 @@ def test_evaluation_time_is_saved_too():
     evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
     # (10,000 + 5 x 200) / 1000 = 11 of 50 s
     assert a_run_of(checkpoint=checkpoint, evaluation=evaluation).checkpoint_s == pytest.approx(550)
+
+
+def test_a_checkpoint_takes_the_stated_time():
+    interval = Every(epochs=1)
+    # 5 epochs of 30 s, whatever the size
+    for size_bytes in (None, 5e9):
+        checkpoint = Checkpoint(size_bytes=size_bytes, interval=interval, time_s=30.0)
+        assert a_run_of(checkpoint=checkpoint).checkpoint_s == pytest.approx(150)
+
+
+def test_a_stated_time_of_a_checkpoint_is_as_uncertain_as_disks_are():
+    habits = replace(HABITS, checkpoint_bytes_per_s=span(50e6, 100e6, 400e6))
+    checkpoint = Checkpoint(interval=Every(epochs=1), time_s=30.0)
+    drawn = a_run_of(habits=habits, luck=Draws(), checkpoint=checkpoint).checkpoint_s
+    # 5 of 30 s: on a disk four times as fast a quarter of it, on one half as fast twice that
+    assert np.percentile(drawn, [10, 90]) == pytest.approx([37.5, 300], rel=0.02)
+
+
+def test_other_pauses_are_a_part_of_their_own():
+    pauses = (
+        Pause(name="new epochs", every=Every(epochs=1), time_s=span(10, 20, 30)),
+        Pause(name="stalls", every=Every(steps=1000), time_s=1.0),
+    )
+    run = a_run_of(pauses=pauses)
+    # 5 epochs of 20 s; 20,000 steps have 20 stalls of 1 s
+    assert run.pauses_s == pytest.approx(120)
+    assert run.busy_s == pytest.approx(10_350 + 120)
+    assert dict(run.held_s)["pauses"] == run.pauses_s
+    # a month of sessions has them all in each
+    monthly = a_run_of(pauses=pauses, usage=Usage(sessions_per_month=10))
+    assert monthly.pauses_s == pytest.approx(1200)
+
+
+def test_pauses_are_done_again_after_an_interruption():
+    # 9,500 s of training and of pauses: as much as of training alone
+    pause = Pause(name="stalls", every=Every(time_s=950.0), time_s=950.0)
+    paused = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, pauses=(pause,))
+    plain = a_run_of(19_000.0, RATE, checkpoint=EVERY_950_S)
+    assert paused.lost_s == pytest.approx(plain.lost_s)
+
+
+@pytest.mark.parametrize("part", ["evaluation_s", "checkpoint_s", "pauses_s"])
+def test_how_often_may_be_a_range(part):
+    often = {"every": Every(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
+    saved = {"interval": Every(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
+    said = {
+        "evaluation_s": {"evaluation": Evaluation(**often)},
+        "checkpoint_s": {"checkpoint": Checkpoint(**saved)},
+        "pauses_s": {"pauses": (Pause(name="stalls", **often),)},
+    }[part]
+    habits = replace(HABITS, checkpoint_bytes_per_s=100e6)
+    # 5 epochs, 40 s each; half as often to half as often again
+    assert getattr(a_run_of(habits=habits, **said), part) == pytest.approx(200)
+    drawn = getattr(a_run_of(habits=habits, luck=Draws(), **said), part)
+    assert np.percentile(drawn, [10, 90]) == pytest.approx([100, 300], rel=0.02)
+
+
+def test_what_may_never_come_leaves_no_nonsense():
+    checkpoint = Checkpoint(interval=Every(epochs=1), time_s=40.0, times=span(0, 1, 2))
+    run = a_run_of(rate=RATE, luck=Draws(), checkpoint=checkpoint)
+    assert np.isfinite(run.busy_s).all()
+    assert np.min(run.checkpoint_s) == pytest.approx(0, abs=0.01)
 
 
 # --- interruptions ---

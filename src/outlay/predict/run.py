@@ -36,6 +36,7 @@ PARTS = {
     "compute": "training_s",
     "evaluation": "evaluation_s",
     "checkpoints": "checkpoint_s",
+    "pauses": "pauses_s",
     "spot repetition": "lost_s",
     "spot restarts": "restart_s",
     "idle": "idle_s",
@@ -62,6 +63,8 @@ class Run:
     evaluation_s: Number = 0.0
     checkpoint_s: Number = 0.0
     """Writing checkpoints."""
+    pauses_s: Number = 0.0
+    """Other time between steps: new epochs, stalls."""
     lost_s: Number = 0.0
     """Work lost to interruptions and done again."""
     restart_s: Number = 0.0
@@ -130,6 +133,7 @@ def run_of(
         training_s=work.training_s,
         evaluation_s=work.evaluation_s,
         checkpoint_s=work.checkpoint_s,
+        pauses_s=work.pauses_s,
         lost_s=spot.lost_s,
         restart_s=spot.restart_s,
         idle_s=idle_s * sessions,

@@ -11,7 +11,10 @@ from outlay.chance import LIKELY, Luck, Number, Uncertain
 from outlay.errors import InputError
 from outlay.predict.spot import optimal_interval_s
 from outlay.predict.step import StepPrediction
-from outlay.workload import Every, Workload
+from outlay.workload import Checkpoint, Every, Pause, Workload
+
+_SELDOM = 1e-6
+"""Of an interval: what may never come still has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +89,9 @@ class Work:
 
     training_s: Number
     evaluation_s: Number
+    pauses_s: Number
     interval_s: Number
-    """From one checkpoint to the next, evaluations in between included."""
+    """From one checkpoint to the next, evaluations and pauses in between included."""
     write_s: Number
     rate_per_s: Number
     """Of interruptions."""
@@ -95,7 +99,7 @@ class Work:
     @property
     def useful_s(self) -> Number:
         """All but writing checkpoints."""
-        return self.training_s + self.evaluation_s
+        return self.training_s + self.evaluation_s + self.pauses_s
 
     @property
     def checkpoint_s(self) -> Number:
@@ -111,20 +115,23 @@ class Work:
 def work_of(workload: Workload, pace: Pace, habits: Habits, rate: Number, luck: Luck) -> Work:
     """The work of a run, or of a month of sessions, with interruptions at a rate."""
     runs = workload.usage.sessions_per_month or 1.0
-    evaluation_s = _evaluation_s(workload, pace)
-    stretched = (pace.training_s + evaluation_s) / pace.training_s
-    size_bytes = workload.checkpoint.size_bytes or 0.0
-    write_s = size_bytes / luck.of("checkpoint writing", habits.checkpoint_bytes_per_s)
+    evaluation_s = _evaluation_s(workload, pace, luck)
+    pauses_s = sum((_pause_s(pause, pace, luck) for pause in workload.pauses), 0.0)
+    stretched = (pace.training_s + evaluation_s + pauses_s) / pace.training_s
+    write_s = _write_s(workload.checkpoint, habits, luck)
+    often = luck.of("checkpoints, how often", workload.checkpoint.times)
     return Work(
         training_s=pace.training_s * runs,
         evaluation_s=evaluation_s * runs,
-        interval_s=_interval_s(workload, pace, stretched, habits, write_s, rate),
+        pauses_s=pauses_s * runs,
+        interval_s=_interval_s(workload, pace, stretched, habits, write_s, rate)
+        / np.maximum(often, _SELDOM),
         write_s=write_s,
         rate_per_s=rate,
     )
 
 
-def _evaluation_s(workload: Workload, pace: Pace) -> Number:
+def _evaluation_s(workload: Workload, pace: Pace, luck: Luck) -> Number:
     """Evaluations of one run or session: how many, times how long each takes."""
     evaluation = workload.evaluation
     if evaluation is None:
@@ -132,7 +139,24 @@ def _evaluation_s(workload: Workload, pace: Pace) -> Number:
     each_s: Number = (evaluation.samples or 0.0) * pace.sample_forward_s
     if evaluation.time_s is not None:
         each_s = evaluation.time_s
-    return _times(evaluation.every, pace) * each_s
+    often = luck.of("evaluation, how often", evaluation.times)
+    return _times(evaluation.every, pace) * often * each_s
+
+
+def _pause_s(pause: Pause, pace: Pace, luck: Luck) -> Number:
+    """All pauses of one kind in one run or session."""
+    often = luck.of(f"{pause.name}, how often", pause.times)
+    each_s = luck.of(f"{pause.name}, how long", pause.time_s)
+    return _times(pause.every, pace) * often * each_s
+
+
+def _write_s(checkpoint: Checkpoint, habits: Habits, luck: Luck) -> Number:
+    """Writing one checkpoint: its size by a disk's speed, or the time it took on a usual disk."""
+    speed = luck.of("checkpoint writing", habits.checkpoint_bytes_per_s)
+    if checkpoint.time_s is None:
+        return (checkpoint.size_bytes or 0.0) / speed
+    usual = LIKELY.of("checkpoint writing", habits.checkpoint_bytes_per_s)
+    return checkpoint.time_s * (usual / speed)
 
 
 def _times(every: Every, pace: Pace) -> Number:
