@@ -16,9 +16,10 @@ from outlay.option import Option
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
-from outlay.predict.run import Habits, Run
+from outlay.predict.run import Run
 from outlay.predict.step import Placement, StepPrediction
 from outlay.predict.strategy import Strategy
+from outlay.predict.work import Habits
 from outlay.trace.trace import Blocks, Memory, Op, Profile, ProfileOp, Structure
 from outlay.units import GB, GIB, MIB
 from outlay.workload import Length, Limits, Step, Workload

@@ -19,6 +19,7 @@ from outlay.workload import (
     Length,
     Limits,
     OwnTime,
+    Pause,
     Preferences,
     Stored,
     Usage,
@@ -42,6 +43,37 @@ def refusal(text):
 
 
 # --- what a file says ---
+
+
+def test_pauses_and_how_often_they_come():
+    workload = parse_workload(
+        SMALL
+        + """
+[evaluation]
+every = "64_000 samples"
+time = "5m"
+times = "0.5..1.5"
+[checkpoint]
+interval = "1000 steps"
+time = "30s"
+times = 2
+[[pause]]
+name = "new epochs"
+every = "250 steps"
+time = "5s..15s"
+"""
+    )
+    assert workload.evaluation == Evaluation(
+        every=Every(samples=64_000), time_s=300, times=span(0.5, 1, 1.5)
+    )
+    assert workload.checkpoint == Checkpoint(interval=Every(steps=1000), time_s=30, times=2)
+    time_s = span(5, 10, 15)
+    assert workload.pauses == (Pause(name="new epochs", every=Every(steps=250), time_s=time_s),)
+
+
+def test_pauses_by_the_epoch_need_its_samples():
+    with pytest.raises(InputError, match="pause.every in epochs needs data.samples"):
+        parse_workload(SMALL + '[[pause]]\nevery = "epoch"\ntime = "5s"\n')
 
 
 def test_the_smallest_file():
@@ -310,6 +342,8 @@ def test_durations_and_amounts_may_be_ranges():
         ("1000 steps", Every(steps=1000)),
         ("10_000 iterations", Every(steps=10_000)),
         ("Step", Every(steps=1)),
+        ("51_200 samples", Every(samples=51_200)),
+        ("2000000000000 samples", Every(samples=2e12)),
         ("30m", Every(time_s=1800)),
     ],
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from outlay.carried_pauses import global_batch_size, pause_lines, pause_words
 from outlay.errors import InputError
 from outlay.files import parsed_json, read_data
-from outlay.measurement import Measurement, Pause
+from outlay.measurement import Measurement
 from outlay.measurement_file import (
     is_measurement,
     is_search,
@@ -18,8 +19,6 @@ from outlay.measurement_file import (
     read_measurement,
     search_given,
 )
-from outlay.placing import calibration
-from outlay.predict.compute import device_time
 from outlay.predict.experience import (
     NO_EXPERIENCE,
     NOTHING_LEARNED,
@@ -27,9 +26,7 @@ from outlay.predict.experience import (
     OwnCalibration,
     Seen,
 )
-from outlay.predict.seen import experience_of, seen_in, step_size
-from outlay.predict.step import FORWARD_FRACTION, forward_fraction
-from outlay.predict.traced import machine_at, trace_at
+from outlay.predict.seen import experience_of, step_size
 from outlay.trace.bundled import find_profile
 from outlay.trace.store import MARK as PROFILE
 from outlay.trace.store import content_of
@@ -114,76 +111,16 @@ def text_of_workload(
         )
     lines = [f"name = {json.dumps(path.name)}", "[step]", f"profile = {json.dumps(str(path))}"]
     lines += ["[length]", f"iterations = {steps}"]
-    if measurement.samples_per_step is not None:
-        samples = measurement.samples_per_step * max(measurement.world_size, 1)
-        lines.append(f"global_batch_size = {max(round(samples), 1)}")
-    return "\n".join([*lines, *_pauses(measurement)]) + "\n"
-
-
-def _pauses(measurement: Measurement) -> Iterator[str]:
-    """Evaluations as often and as long as the probe saw them, checkpoints as often.
-
-    What writing a checkpoint takes is another machine's disk elsewhere.
-    """
-    for pause, every in _often(measurement):
-        if pause.kind == "evaluation":
-            each_s = pause.total_s / pause.times
-            samples = _samples_in(measurement, each_s)
-            yield "[evaluation]"
-            yield f'every = "{every} steps"'
-            yield f'time = "{each_s:.3f}s"' if samples is None else f"samples = {samples}"
-        else:
-            yield "[checkpoint]"
-            yield f'interval = "{every} steps"'
-
-
-def _often(measurement: Measurement) -> Iterator[tuple[Pause, int]]:
-    """The pauses of a run, and every how many steps each came."""
-    for pause in measurement.pauses:
-        if pause.times and pause.kind in ("evaluation", "checkpoint"):
-            yield pause, max(round(measurement.steps_seen / pause.times), 1)
-
-
-def _samples_in(measurement: Measurement, time_s: float) -> int | None:
-    """Samples that go forward in such a time as a plan counts it, so that a slower GPU takes
-    longer; None where no step tells.
-    """
-    step, samples = measurement.step, measurement.samples_per_step
-    if step is None or samples is None:
-        return None
-    sample_s = step.mean_s / (samples * max(measurement.world_size, 1))
-    return max(round(time_s / (sample_s * _forward_share(measurement))), 1)
-
-
-def _forward_share(measurement: Measurement) -> float:
-    """Of a step's time, as the plan has it on the measured GPU."""
-    seen, _ = seen_in(measurement)
-    if seen is None or measurement.profile is None:
-        return FORWARD_FRACTION
-    numbers = calibration()
-    trace = trace_at(measurement.profile, seen.batch_size)
-    return forward_fraction(device_time(trace, machine_at(seen.gpu, numbers), numbers))
+    batch = global_batch_size(measurement)
+    if batch is not None:
+        lines.append(f"global_batch_size = {batch}")
+    return "\n".join([*lines, *pause_lines(measurement)]) + "\n"
 
 
 def pauses_said(path: Path) -> tuple[str, ...]:
     """What a plan of a measurement takes over from it beside the step, in words."""
     measurement = measurement_at(str(path))
-    return () if measurement is None else tuple(_pauses_said(measurement))
-
-
-def _pauses_said(measurement: Measurement) -> Iterator[str]:
-    seen, _ = seen_in(measurement)
-    place = "where it was measured" if seen is None else f"on the measured {seen.gpu.name}"
-    for pause, every in _often(measurement):
-        often = f"every {every:,} steps" if every > 1 else "every step"
-        if pause.kind == "evaluation":
-            each_s = pause.total_s / pause.times
-            there = "" if _samples_in(measurement, each_s) else ", and as long on every other"
-            yield (
-                f"Evaluations: {often}, {each_s:.2g} s each {place}{there}, as the probe saw them."
-            )
-        else:
-            yield f"Checkpoints: {often}, as the probe saw them."
+    return () if measurement is None else tuple(pause_words(measurement))
 
 
 def as_measured(step: Step) -> Step:

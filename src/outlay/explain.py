@@ -14,9 +14,9 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
 from outlay.predict.experience import PREDICTED, Seen
 from outlay.predict.remember import Same
-from outlay.predict.run import Habits
 from outlay.predict.search import unlike_note
 from outlay.predict.step import StepPrediction
+from outlay.predict.work import Habits
 from outlay.trace.trace import Profile
 from outlay.workload import Workload
 

@@ -9,7 +9,7 @@ from functools import cache
 from outlay.facts import assumed, assumed_range
 from outlay.offers.offer import Offer
 from outlay.offers.terms import Terms
-from outlay.predict.run import Habits
+from outlay.predict.work import Habits
 
 
 def habits_of(terms: Callable[[str], Terms]) -> Callable[[Offer], Habits]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from outlay.estimate import Estimate
 from outlay.trace.trace import Profile
 
 Ending = Literal[
@@ -85,6 +86,9 @@ class Pause:
     spans: tuple[tuple[float, float], ...] = ()
     """When, for pictures: seconds after the start at which one began, and its seconds; some of
     them where there are many."""
+    every_steps: float | None = None
+    """Steps from one to the next, on average, where two or more of those that come regularly were
+    seen: their number alone says less, as a probe ends at any moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +269,24 @@ class Measurement:
         if self.step is None or self.samples_per_step is None:
             return None
         return self.samples_per_step * max(self.world_size, 1) / self.step.mean_s
+
+    def pauses_per_step(self, pause: Pause) -> Estimate:
+        """How often pauses of one kind come, for each step.
+
+        By the steps between them; new epochs, by the steps that one has; else by their number: seen
+        n times in N steps, they come n - 1 to n + 1 times in so many.
+        """
+        every = pause.every_steps
+        if every is None and pause.kind == "epoch start":
+            every = self.steps_per_epoch
+        if every:
+            return Estimate.exactly(1 / every)
+        seen = max(self.steps_seen, 1)
+        return Estimate(
+            low=max(pause.times - 1, 0) / seen,
+            likely=pause.times / seen,
+            high=(pause.times + 1) / seen if pause.times else 0.0,
+        )
 
     @property
     def usd(self) -> float | None:

@@ -15,7 +15,14 @@ from outlay.predict.step import StepPrediction
 from outlay.units import HOUR_S
 from outlay.workload import Limits, Preferences
 
-TRAINING_LINES = ("compute", "evaluation", "checkpoints", "spot repetition", "spot restarts")
+TRAINING_LINES = (
+    "compute",
+    "evaluation",
+    "checkpoints",
+    "pauses",
+    "spot repetition",
+    "spot restarts",
+)
 """The lines of a bill that grow with the training itself."""
 FIRST = 25
 """Options by rank whose bills are drawn in full number; of the others a fifth is drawn."""

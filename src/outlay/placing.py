@@ -22,10 +22,10 @@ from outlay.predict.experience import NO_EXPERIENCE, Experience
 from outlay.predict.links import Wiring, Within
 from outlay.predict.machine import checked_limit_w
 from outlay.predict.remember import Same
-from outlay.predict.run import steps
 from outlay.predict.search import Question, best_step, on_unlike
 from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
 from outlay.predict.strategy import Wanted, wanted_of
+from outlay.predict.work import steps
 from outlay.trace.trace import Precision, Profile
 from outlay.workload import Workload
 

@@ -28,8 +28,9 @@ from outlay.option import TRAINING_LINES, Option, Outcome
 from outlay.placing import steps_on
 from outlay.plan import Total
 from outlay.predict.experience import NO_EXPERIENCE, Experience
-from outlay.predict.run import Habits, NeverEnds, Run, pace_of, run_of, steps
+from outlay.predict.run import NeverEnds, Run, run_of
 from outlay.predict.step import StepPrediction
+from outlay.predict.work import Habits, pace_of, steps
 from outlay.trace.trace import Profile
 from outlay.units import GIB
 from outlay.workload import WITH_THE_RUN, Workload

@@ -53,11 +53,14 @@ class Length:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every:
-    """An interval: a time, or so many epochs or steps."""
+    """An interval: a time, or so many epochs, steps or samples."""
 
     time_s: float | None = None
     epochs: float | None = None
     steps: float | None = None
+    """Of the batch that the length's steps are of, where it says; else of each machine's own."""
+    samples: float | None = None
+    """Trained on by all GPUs together: as many intervals in a run everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,19 @@ class Evaluation:
     every: Every
     samples: float | None = None
     time_s: float | None = None
+    times: Uncertain = 1.0
+    """How often in each such interval, where that is not known for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Other time between steps, now and then: new epochs, stalls."""
+
+    name: str
+    every: Every
+    time_s: Uncertain
+    times: Uncertain = 1.0
+    """How often in each such interval, where that is not known for certain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +143,10 @@ class Checkpoint:
     size_bytes: float | None = None
     interval: Every | None = None
     """None: the interval that costs least (Young 1974, Daly 2006)."""
+    time_s: float | None = None
+    """What writing one took somewhere; other disks differ from that as from the usual one."""
+    times: Uncertain = 1.0
+    """How often in each such interval, where that is not known for certain."""
     kept: int = 1
     on_notice: bool = False
     """Whether the script saves itself when it is told that its machine will be taken away."""
@@ -295,6 +315,7 @@ class Workload:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     usage: Usage = field(default_factory=Usage)
     evaluation: Evaluation | None = None
+    pauses: tuple[Pause, ...] = ()
     limits: Limits = field(default_factory=Limits)
     prefer: Preferences = field(default_factory=Preferences)
     own_time: OwnTime | None = None

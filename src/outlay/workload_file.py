@@ -20,6 +20,7 @@ from outlay.workload import (
     Length,
     Limits,
     OwnTime,
+    Pause,
     Preferences,
     Quote,
     Selection,
@@ -92,10 +93,16 @@ def _workload(file: WorkloadFile, folder: Path | None) -> Workload:
         checkpoint=Checkpoint(
             size_bytes=file.checkpoint.size,
             interval=file.checkpoint.interval,
+            time_s=file.checkpoint.time,
+            times=file.checkpoint.times,
             kept=file.checkpoint.kept,
             on_notice=file.checkpoint.on_notice,
         ),
         evaluation=_evaluation(file.evaluation),
+        pauses=tuple(
+            Pause(name=one.name, every=one.every, time_s=one.time, times=one.times)
+            for one in file.pause
+        ),
         usage=Usage(
             sessions_per_month=file.usage.sessions_per_month,
             hours_per_day=file.usage.hours_per_day,
@@ -147,7 +154,9 @@ def _scaled(amount: Uncertain | None, factor: float) -> Uncertain | None:
 def _evaluation(table: EvaluationTable | None) -> Evaluation | None:
     if table is None:
         return None
-    return Evaluation(every=table.every, samples=table.samples, time_s=table.time)
+    return Evaluation(
+        every=table.every, samples=table.samples, time_s=table.time, times=table.times
+    )
 
 
 def _preferences(table: PreferTable, usd: float) -> Preferences:

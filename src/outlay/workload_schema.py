@@ -24,6 +24,7 @@ from outlay.workload_values import (
     Rates,
     Shares,
     Size,
+    Times,
     likely_of,
 )
 
@@ -158,6 +159,10 @@ class CheckpointTable(_Table):
 
     size: Size | None = None
     interval: Interval | None = None
+    time: Duration | None = Field(
+        None, description="What writing one took somewhere, instead of by its size."
+    )
+    times: Times = 1.0
     kept: Count = 1
     on_notice: bool = Field(
         False, description="Whether the script saves when told that its machine will be taken."
@@ -170,12 +175,22 @@ class EvaluationTable(_Table):
     every: Interval
     samples: Amount | None = None
     time: Duration | None = None
+    times: Times = 1.0
 
     @model_validator(mode="after")
     def _one_amount(self) -> Self:
         if (self.samples is None) == (self.time is None):
             raise ValueError("give exactly one of samples and time")
         return self
+
+
+class PauseTable(_Table):
+    """Other time between steps, now and then: starts of epochs, stalls."""
+
+    name: Name = "pauses"
+    every: Interval
+    time: Durations
+    times: Times = 1.0
 
 
 class UsageTable(_Table):
@@ -393,6 +408,7 @@ class WorkloadFile(_Table):
     data: DataTable = DataTable()
     checkpoint: CheckpointTable = CheckpointTable()
     evaluation: EvaluationTable | None = None
+    pause: tuple[PauseTable, ...] = ()
     usage: UsageTable = UsageTable()
     limits: LimitsTable = LimitsTable()
     prefer: PreferTable = PreferTable()
@@ -411,6 +427,7 @@ class WorkloadFile(_Table):
         for name, every in (
             ("checkpoint.interval", self.checkpoint.interval),
             ("evaluation.every", self.evaluation and self.evaluation.every),
+            *(("pause.every", pause.every) for pause in self.pause),
         ):
             if every and every.epochs is not None and self.data.samples is None:
                 raise ValueError(f"{name} in epochs needs data.samples")

@@ -16,6 +16,7 @@ from outlay.units import YEAR_S, duration_s, size_bytes
 from outlay.workload import Every
 
 _LONGEST_S = 100 * YEAR_S
+_MOST_COUNTED = 1e15
 LARGEST_BYTES = 10**18
 
 
@@ -78,9 +79,13 @@ def _as_amounts(value: object) -> Uncertain:
 
 def _as_amount(value: object) -> float:
     try:
-        return _from_zero(float(str(value).replace("_", "").replace(",", "")))
+        return _from_zero(_number(str(value)))
     except ValueError:
         raise ValueError(f"{value!r} is not an amount from 0 to 1e9") from None
+
+
+def _number(text: str) -> float:
+    return float(text.replace("_", "").replace(",", ""))
 
 
 def _above_zero(value: Uncertain) -> Uncertain:
@@ -101,20 +106,21 @@ def _from_zero(amount: float) -> float:
     return amount
 
 
-_EVERY = re.compile(r"(?:every )?(?:([0-9][0-9_,.]*) ?)?(epoch|step|iteration)s?")
+_EVERY = re.compile(r"(?:every )?(?:([0-9][0-9_,.]*) ?)?(epoch|step|iteration|sample)s?")
+_COUNTED = {"epoch": "epochs", "step": "steps", "iteration": "steps", "sample": "samples"}
 
 
 def _as_every(value: object) -> Every:
-    """`epoch`, `5 epochs`, `1000 steps`, or a duration."""
+    """`epoch`, `5 epochs`, `1000 steps`, `64_000 samples`, or a duration."""
     if not isinstance(value, str):
         raise ValueError('an interval is "epoch", "1000 steps" or a duration such as "30m"')
     match = _EVERY.fullmatch(value.strip().lower())
     if match is None:
         return Every(time_s=_as_duration(value))
-    count = _as_amount(match[1] or 1)
-    if count <= 0:
-        raise ValueError("an interval must be above zero")
-    return Every(epochs=count) if match[2] == "epoch" else Every(steps=count)
+    count = _number(match[1] or "1")
+    if not 0 < count <= _MOST_COUNTED:
+        raise ValueError("an interval must be above zero, and a count that a run can reach")
+    return Every(**{_COUNTED[match[2]]: count})
 
 
 def _as_date(value: object) -> str:
@@ -145,12 +151,19 @@ Amounts = Annotated[
     BeforeValidator(_as_amounts, json_schema_input_type=float | str),
     Field(description='An amount, or a range of them in quotes such as "1000..1500".'),
 ]
+Times = Annotated[
+    Uncertain,
+    BeforeValidator(_as_amounts, json_schema_input_type=float | str),
+    Field(description='How often in each such interval: 1, or a range such as "0.5..1.5".'),
+]
 Rates = Annotated[Amounts, AfterValidator(_above_zero)]
 Shares = Annotated[Amounts, AfterValidator(_at_most_one)]
 Interval = Annotated[
     Every,
     BeforeValidator(_as_every, json_schema_input_type=str),
-    Field(description='"epoch", "5 epochs", "1000 steps", or a duration such as "30m".'),
+    Field(
+        description='"epoch", "5 epochs", "1000 steps", "64_000 samples", or a duration ("30m").'
+    ),
 ]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
 Money = Annotated[float, Field(strict=True, gt=0, le=1e9)]

@@ -17,6 +17,7 @@ from outlay.measurement import Finding, Pause
 from outlay.measurement_file import write_measurement
 from outlay.pipeline import rank_offers
 from outlay.trace.bundled import find_profile
+from outlay.workload import Every
 from outlay.workload_file import parse_workload
 
 
@@ -147,10 +148,10 @@ def test_evaluations_and_checkpoints_go_on_as_they_were_seen(tmp_path):
     assert text is not None
     workload = parse_workload(text)
     assert workload.evaluation is not None
-    assert workload.evaluation.every.steps == 100
+    # Of 10 samples each, so that there are as many on any number of GPUs.
+    assert workload.evaluation.every == Every(samples=1000)
     assert workload.evaluation.time_s is None
-    assert workload.checkpoint.interval is not None
-    assert workload.checkpoint.interval.steps == 200
+    assert workload.checkpoint.interval == Every(samples=2000)
 
 
 def evaluated(tmp_path, **changes):
@@ -185,6 +186,20 @@ def test_an_evaluation_takes_what_was_measured_there_and_longer_on_a_slower_gpu(
     assert longer == pytest.approx(slower, rel=0.3)
 
 
+@pytest.mark.parametrize("measured_on", [1, 8])
+def test_a_run_has_as_many_evaluations_on_any_number_of_gpus(tmp_path, measured_on):
+    # Of one profile on 1 or 8 GPUs: 3 s each 100 steps, ten of them in 1,000 steps.
+    world = {"ranks": measured_on, "world_size": measured_on, "samples_per_step": 128.0}
+    workload = evaluated(tmp_path, **world)
+    offers = tuple(an_offer(f"{gpus}x", gpu="RTX 4090", gpus=gpus) for gpus in (1, 8))
+    plan = rank_offers(workload, offers)
+    took = {one.offer.gpus: (one.run.evaluation_s, one.run.training_s) for one in plan.options}
+    fewer, shorter = (took[8][part] / took[1][part] for part in (0, 1))
+    # As many samples are evaluated: with eight GPUs as much sooner as they are trained on.
+    assert fewer == pytest.approx(shorter, rel=0.01)
+    assert fewer > 1 / 10  # an eighth and what exchanging costs; not an eighth as often besides
+
+
 @pytest.mark.parametrize("changes", [{"samples_per_step": None}, {"step": None}])
 def test_an_evaluation_whose_samples_cannot_be_told_keeps_its_time(tmp_path, changes):
     workload = evaluated(tmp_path, **changes)
@@ -201,7 +216,7 @@ def test_of_a_step_without_operations_a_third_goes_forward(tmp_path):
 
 def test_where_evaluations_and_checkpoints_come_from_is_said(tmp_path):
     pauses = (
-        Pause(kind="evaluation", times=4, total_s=12.0),
+        Pause(kind="evaluation", times=4, total_s=12.0, every_steps=90.0),
         Pause(kind="checkpoint", times=2, total_s=1.0),
     )
     seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
@@ -209,7 +224,6 @@ def test_where_evaluations_and_checkpoints_come_from_is_said(tmp_path):
     done = planned(
         tmp_path / "probe.json", "--length", "1000 steps", "--max-options", "1", "--json"
     )
-    assumed = json.loads(done.output)["assumptions"]
-    said = "every 100 steps, 3 s each on the measured RTX 4090, as the probe saw them."
-    assert f"Evaluations: {said}" in assumed
-    assert "Checkpoints: every 200 steps, as the probe saw them." in assumed
+    assumed = " ".join(json.loads(done.output)["assumptions"])
+    assert "Evaluations: every 90 steps, 3 s each on the measured RTX 4090" in assumed
+    assert "Checkpoints: about every 200 steps (2 seen in 400" in assumed

@@ -21,7 +21,8 @@ from tests.builders import (
 from outlay.chance import LIKELY, Draws
 from outlay.cost.bill import billed_s, committed_s, cost_of
 from outlay.offers.offer import Commitment, Owned
-from outlay.predict.run import pace_of, run_of
+from outlay.predict.run import run_of
+from outlay.predict.work import pace_of
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
 from outlay.workload import (
     Checkpoint,
@@ -106,8 +107,7 @@ def test_every_line_of_a_whole_run():
         "warm-up": 0.05,  # 50 s
         "compute": 36,  # 360,000 / 10 = 36,000 steps of 1 s
         "evaluation": 0.18,  # 3 of 1800 samples, each a third of 0.1 s: 180 s
-        # each 9,000 s of the 36,180: 4.02 of 90 s
-        "checkpoints": 0.3618,
+        "checkpoints": 0.36,  # 4 epochs: 4 of 90 s
         "idle": 1.80,  # 1800 s
         "transfer": 3.24,  # 36 GB x $0.09
     }

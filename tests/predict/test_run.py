@@ -10,21 +10,19 @@ from tests.builders import HABITS, a_step, a_workload, span
 
 from outlay.chance import LIKELY, Draws
 from outlay.errors import InputError
-from outlay.predict.run import (
-    NeverEnds,
-    Pace,
-    every_s,
-    pace_of,
-    run_of,
-    steps,
-)
+from outlay.predict.run import NeverEnds, run_of
+from outlay.predict.work import Pace, every_s, pace_of, steps
 from outlay.units import DAY_S, HOUR_S, MONTH_S
-from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Usage
+from outlay.workload import Checkpoint, Dataset, Evaluation, Every, Length, Pause, Usage
 
 
 def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s=0.01):
     return Pace(
-        training_s=training_s, epoch_s=epoch_s, step_s=step_s, sample_forward_s=sample_forward_s
+        training_s=training_s,
+        epoch_s=epoch_s,
+        step_s=step_s,
+        sample_s=step_s / 20,  # steps of 20 samples
+        sample_forward_s=sample_forward_s,
     )
 
 
@@ -253,6 +251,8 @@ def test_a_stated_preparation_includes_fetching_from_outside():
         (Evaluation(every=Every(epochs=2), samples=300), 2 * 3),
         # steps of 0.5 s: one each 4000 s
         (Evaluation(every=Every(steps=8000), samples=300), 2 * 3),
+        # samples of 0.025 s: one each 4000 s
+        (Evaluation(every=Every(samples=160_000), samples=300), 2 * 3),
         (Evaluation(every=Every(epochs=1), time_s=60.0), 5 * 60),
         (Evaluation(every=Every(time_s=1800.0), time_s=60.0), 5 * 60),
         (Evaluation(every=Every(time_s=20_000.0), time_s=60.0), 0),
@@ -283,11 +283,109 @@ def test_checkpoints_each_epoch():
     assert a_run_of(checkpoint=checkpoint).checkpoint_s == pytest.approx(250)
 
 
+@pytest.mark.parametrize("interval", [Every(epochs=1), Every(steps=4000), Every(samples=80_000)])
+def test_evaluations_make_no_more_checkpoints_where_those_are_counted_in_steps(interval):
+    checkpoint = Checkpoint(size_bytes=5e9, interval=interval)
+    evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
+    run = a_run_of(checkpoint=checkpoint, evaluation=evaluation)
+    # 10,000 s hold 5 of 2000 s, 50 s each, whatever lies between them
+    assert run.checkpoint_s == pytest.approx(250)
+    # but from one to the next it is 2000 s and an evaluation
+    assert run.checkpoint_interval_s == pytest.approx(2200)
+
+
+@pytest.mark.parametrize("every", [Every(steps=200), Every(samples=25_600)])
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_length_in_steps_of_a_batch_has_as_many_intervals_on_any_number_of_gpus(every, gpus):
+    workload = a_workload(
+        length=Length(iterations=1000, global_batch_size=128),
+        evaluation=Evaluation(every=every, samples=1280),
+        checkpoint=Checkpoint(size_bytes=5e9, interval=every),
+    )
+    step = a_step(batch_size=128, gpus=gpus, step_time_s=span(1, 1, 1))
+    run = run_of(workload, pace_of(workload, step), HABITS)
+    # 1000 / 200 = 5 evaluations of 10 batches, a third of 1 s each, shared by the GPUs
+    assert run.evaluation_s == pytest.approx(5 * 10 / 3 / gpus)
+    assert run.checkpoint_s == pytest.approx(5 * 50)
+
+
+def test_steps_of_an_interval_are_each_machines_own_where_the_length_is_no_number_of_steps():
+    workload = a_workload(
+        length=Length(samples=128_000), evaluation=Evaluation(every=Every(steps=50), time_s=1.0)
+    )
+    # 1000 steps of 128 are 20 times 50, 125 of 1024 twice
+    for gpus, times in ((1, 20), (8, 2)):
+        step = a_step(batch_size=128, gpus=gpus)
+        assert run_of(workload, pace_of(workload, step), HABITS).evaluation_s == times
+
+
 def test_evaluation_time_is_saved_too():
     checkpoint = Checkpoint(size_bytes=5e9, interval=Every(time_s=1000.0))
     evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
     # (10,000 + 5 x 200) / 1000 = 11 of 50 s
     assert a_run_of(checkpoint=checkpoint, evaluation=evaluation).checkpoint_s == pytest.approx(550)
+
+
+def test_a_checkpoint_takes_the_stated_time():
+    interval = Every(epochs=1)
+    # 5 epochs of 30 s, whatever the size
+    for size_bytes in (None, 5e9):
+        checkpoint = Checkpoint(size_bytes=size_bytes, interval=interval, time_s=30.0)
+        assert a_run_of(checkpoint=checkpoint).checkpoint_s == pytest.approx(150)
+
+
+def test_a_stated_time_of_a_checkpoint_is_as_uncertain_as_disks_are():
+    habits = replace(HABITS, checkpoint_bytes_per_s=span(50e6, 100e6, 400e6))
+    checkpoint = Checkpoint(interval=Every(epochs=1), time_s=30.0)
+    drawn = a_run_of(habits=habits, luck=Draws(), checkpoint=checkpoint).checkpoint_s
+    # 5 of 30 s: on a disk four times as fast a quarter of it, on one half as fast twice that
+    assert np.percentile(drawn, [10, 90]) == pytest.approx([37.5, 300], rel=0.02)
+
+
+def test_other_pauses_are_a_part_of_their_own():
+    pauses = (
+        Pause(name="new epochs", every=Every(epochs=1), time_s=span(10, 20, 30)),
+        Pause(name="stalls", every=Every(steps=1000), time_s=1.0),
+    )
+    run = a_run_of(pauses=pauses)
+    # 5 epochs of 20 s; 20,000 steps have 20 stalls of 1 s
+    assert run.pauses_s == pytest.approx(120)
+    assert run.busy_s == pytest.approx(10_350 + 120)
+    assert dict(run.held_s)["pauses"] == run.pauses_s
+    # a month of sessions has them all in each
+    monthly = a_run_of(pauses=pauses, usage=Usage(sessions_per_month=10))
+    assert monthly.pauses_s == pytest.approx(1200)
+
+
+def test_pauses_are_done_again_after_an_interruption():
+    # 9,500 s of training and of pauses: as much as of training alone
+    pause = Pause(name="stalls", every=Every(time_s=950.0), time_s=950.0)
+    paused = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, pauses=(pause,))
+    plain = a_run_of(19_000.0, RATE, checkpoint=EVERY_950_S)
+    assert paused.lost_s == pytest.approx(plain.lost_s)
+
+
+@pytest.mark.parametrize("part", ["evaluation_s", "checkpoint_s", "pauses_s"])
+def test_how_often_may_be_a_range(part):
+    often = {"every": Every(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
+    saved = {"interval": Every(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
+    said = {
+        "evaluation_s": {"evaluation": Evaluation(**often)},
+        "checkpoint_s": {"checkpoint": Checkpoint(**saved)},
+        "pauses_s": {"pauses": (Pause(name="stalls", **often),)},
+    }[part]
+    habits = replace(HABITS, checkpoint_bytes_per_s=100e6)
+    # 5 epochs, 40 s each; half as often to half as often again
+    assert getattr(a_run_of(habits=habits, **said), part) == pytest.approx(200)
+    drawn = getattr(a_run_of(habits=habits, luck=Draws(), **said), part)
+    assert np.percentile(drawn, [10, 90]) == pytest.approx([100, 300], rel=0.02)
+
+
+def test_what_may_never_come_leaves_no_nonsense():
+    checkpoint = Checkpoint(interval=Every(epochs=1), time_s=40.0, times=span(0, 1, 2))
+    run = a_run_of(rate=RATE, luck=Draws(), checkpoint=checkpoint)
+    assert np.isfinite(run.busy_s).all()
+    assert np.min(run.checkpoint_s) == pytest.approx(0, abs=0.01)
 
 
 # --- interruptions ---

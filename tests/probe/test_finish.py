@@ -25,6 +25,13 @@ def test_range_of_pauses_is_one_more_or_less_than_were_seen():
     assert (whole.pauses_s.low, whole.pauses_s.high) == (4, 12)
 
 
+def test_pauses_come_as_often_as_the_steps_between_them_say():
+    pause = Pause(kind="evaluation", times=2, total_s=8.0, every_steps=80.0)
+    whole = finish(a_measurement(pauses=(pause,)), 8000)
+    # in 200 steps there were two, but they were 80 steps apart: 100 of 4 s in 8,000
+    assert (whole.pauses_s.low, whole.pauses_s.likely, whole.pauses_s.high) == (400, 400, 400)
+
+
 def test_range_of_the_steps_is_of_percentiles():
     whole = finish(a_measurement(pauses=()), 1010)
     # the interval is 0.01 s to each side at 95 %; 1.2816 / 1.96 of it at the 10th and 90th

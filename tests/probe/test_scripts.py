@@ -268,6 +268,8 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next.
     assert pauses["evaluation"].times == (seen.steps_seen - 1) // 15
     assert pauses["checkpoint"].times == (seen.steps_seen - 1) // 20
+    # How often is told by the steps between them, wherever the probe ended.
+    assert (pauses["evaluation"].every_steps, pauses["checkpoint"].every_steps) == (15, 20)
     if seen.steps_seen <= 75:  # else there were more than the script has summed up
         spent_s = json.loads((folder / "spent.json").read_text())
         for kind, pause in pauses.items():

@@ -66,10 +66,37 @@ def test_evaluations_and_checkpoints_are_pauses():
     seen = seen_of([0] * 200, each_s, marks=marks, batches=1)
     assert seen.step.mean_s == pytest.approx(0.1, rel=0.005)
     assert seen.pauses == (
-        Pause(kind="evaluation", times=3, total_s=pytest.approx(9.0, rel=0.01)),
-        Pause(kind="checkpoint", times=2, total_s=pytest.approx(1.0, rel=0.01)),
+        Pause(kind="evaluation", times=3, total_s=pytest.approx(9.0, rel=0.01), every_steps=50.0),
+        Pause(kind="checkpoint", times=2, total_s=pytest.approx(1.0, rel=0.01), every_steps=80.0),
     )
     assert seen.passes_per_step == 1
+
+
+@pytest.mark.parametrize(
+    ("seen_steps", "every", "found"),
+    [
+        (276, 100, 100.0),  # after 100 and 200: not 276 / 2
+        (499, 50, 50.0),  # nine of them: not 499 / 9
+        (176, 100, None),  # once
+    ],
+)
+def test_how_often_pauses_come_is_told_by_the_steps_between_them(seen_steps, every, found):
+    each_s = noisy(seen_steps, spread=0.005)
+    each_s[every::every] += 3.0
+    marks = {place: {"evaluated": True} for place in range(every, seen_steps, every)}
+    (pause,) = seen_of([0] * seen_steps, each_s, marks=marks).pauses
+    assert pause.every_steps == found
+
+
+def test_a_cycle_that_stands_for_several_steps_counts_as_those():
+    each_s = noisy(100, spread=0.005)
+    each_s[20::20] += 3.0
+    marks = {place: {"evaluated": True} for place in range(20, 100, 20)}
+    marks[30] = {"skipped": 4}  # the scaler left four steps out
+    each_s[30] *= 5
+    (pause,) = seen_of([0] * 100, each_s, marks=marks).pauses
+    # 20, 24 + 20 ... : from the 21st record to the 81st there are 60 and the four
+    assert pause.every_steps == pytest.approx(64 / 3)
 
 
 def test_an_interval_with_both_is_divided_between_them():
@@ -100,7 +127,7 @@ def test_epochs():
     seen = seen_of([0] * 200, each_s, marks=marks)
     assert seen.steps_per_epoch == 50
     assert seen.pauses == (
-        Pause(kind="epoch start", times=3, total_s=pytest.approx(4.5, rel=0.01)),
+        Pause(kind="epoch start", times=3, total_s=pytest.approx(4.5, rel=0.01), every_steps=50.0),
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
+from outlay.predict.arrival import Fed, fed_words
 from outlay.predict.calibration import Calibration
 from outlay.predict.compute import DeviceTime
 from outlay.predict.experience import (
@@ -76,14 +77,14 @@ def correction_at(
         error=carried.error,
         host=(host.factor if host else 1.0) * _host_factor(told, asked),
         host_known=any(one.host_known and seen.gpu == asked.gpu for seen, one in told),
-        input_samples_per_s=_input_rate(told),
+        fed=_fed(told, asked),
         measured_s=_measured(experience.seen, asked, calibration),
         time_from=_time_from(experience.seen, carried, asked),
         notes=(
             *_own_notes(experience, asked),
             *carried.notes,
             *_host_notes(told, asked),
-            *_input_notes(told, asked),
+            *_input_notes(told, asked, calibration),
         ),
     )
 
@@ -150,10 +151,20 @@ def _host_factor(told: Sequence[tuple[Seen, Told]], asked: Asked) -> float:
     return 1.0 if asked.host.measured else min(one.host for _, one in told)
 
 
-def _input_rate(told: Sequence[tuple[Seen, Told]]) -> float | None:
+def _fed(told: Sequence[tuple[Seen, Told]], asked: Asked) -> Fed | None:
     """The fastest that a measured machine's input was, where it held a step back."""
-    rates = [one.input_samples_per_s for _, one in told if one.input_samples_per_s is not None]
-    return max(rates, default=None)
+    each = [
+        Fed(
+            samples_per_s=one.input_samples_per_s,
+            gpus=seen.gpus,
+            cpus=seen.cpus,
+            cpu_threads=seen.cpu_threads,
+            is_here=seen.gpu == asked.gpu,
+        )
+        for seen, one in told
+        if one.input_samples_per_s is not None
+    ]
+    return max(each, key=lambda fed: fed.samples_per_s, default=None)
 
 
 # The step itself
@@ -250,18 +261,13 @@ def _host_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, .
     return (note,)
 
 
-def _input_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, ...]:
-    held = [(seen, one) for seen, one in told if one.input_samples_per_s is not None]
-    if not held or any(_is_asked(seen, asked) for seen, _ in held):
+def _input_notes(
+    told: Sequence[tuple[Seen, Told]], asked: Asked, calibration: Calibration
+) -> tuple[str, ...]:
+    held = [seen for seen, one in told if one.input_samples_per_s is not None]
+    fed = _fed(told, asked)
+    if fed is None or any(_is_asked(seen, asked) for seen in held):
         return ()
-    rate = _input_rate(held)
-    unknown = (
-        ""
-        if any(one.device_known for _, one in told)
-        else (" What the GPU itself takes was not measured.")
-    )
-    note = (
-        f"Its input held the measured step back, at {rate:,.0f} samples/s to a GPU: that is the "
-        f"measured machine's loader; the range goes from no such limit to that one.{unknown}"
-    )
-    return (note,)
+    is_known = any(one.device_known for _, one in told)
+    unknown = "" if is_known else " What the GPU itself takes was not measured."
+    return (fed_words(fed, asked.gpus, calibration) + unknown,)

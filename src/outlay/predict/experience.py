@@ -12,6 +12,7 @@ from outlay.chance import PERCENTILE_90
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
 from outlay.measurement import Holder
+from outlay.predict.arrival import Fed
 from outlay.predict.calibration import Calibration
 
 PREDICTED, MEASURED = "predicted", "measured"
@@ -37,6 +38,10 @@ class Seen:
     """Where the GPU was held to less than it was shipped with."""
     fits: bool = True
     """Whether it ran without running out of memory."""
+    cpus: float | None = None
+    """CPU threads that its processes kept busy, for each GPU of a machine."""
+    cpu_threads: float | None = None
+    """Of the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +118,8 @@ class Correction:
     host: float = 1.0
     host_known: bool = False
     """Whether a step that waited for its host was measured."""
-    input_samples_per_s: float | None = None
-    """What the measured machine's input delivered to a GPU, where that held it back."""
+    fed: Fed | None = None
+    """What the measured machine's input delivered, where that held it back."""
     measured_s: Estimate | None = None
     """The very step that was asked for, measured."""
     time_from: str = PREDICTED

@@ -14,11 +14,10 @@ from outlay.predict.spot import (
     Interrupted,
     interrupted,
     is_hopeless,
-    optimal_interval_s,
 )
-from outlay.predict.step import StepPrediction
+from outlay.predict.work import Habits, Pace, Work, work_of
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
-from outlay.workload import Dataset, Every, Usage, Workload
+from outlay.workload import Dataset, Usage, Workload
 
 KEPT = ("volume", "object")
 """Storage that can be filled before a machine is rented."""
@@ -37,34 +36,12 @@ PARTS = {
     "compute": "training_s",
     "evaluation": "evaluation_s",
     "checkpoints": "checkpoint_s",
+    "pauses": "pauses_s",
     "spot repetition": "lost_s",
     "spot restarts": "restart_s",
     "idle": "idle_s",
 }
 """What a machine is held for: the lines of a bill, and the part of the run each of them is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
-    """What a session is like where the workload does not say: rows of the tables, with ranges."""
-
-    provisioning_s: Uncertain
-    environment_s: Uncertain
-    warmup_s: Uncertain
-    """Before steps have their usual speed, in each session."""
-    download_bytes_per_s: Uncertain
-    upload_bytes_per_s: Uncertain
-    """From home."""
-    checkpoint_bytes_per_s: Uncertain
-    checkpoint_interval_s: float
-    requeue_s: Uncertain
-    """Waiting for another machine after an interruption; not billed."""
-    notice_s: float = 0.0
-    """Warning before a machine is taken away."""
-    longest_session_s: float | None = None
-    """Where the provider ends sessions."""
-    weekly_s: float | None = None
-    """Where the provider gives only so much machine time a week."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +63,8 @@ class Run:
     evaluation_s: Number = 0.0
     checkpoint_s: Number = 0.0
     """Writing checkpoints."""
+    pauses_s: Number = 0.0
+    """Other time between steps: new epochs, stalls."""
     lost_s: Number = 0.0
     """Work lost to interruptions and done again."""
     restart_s: Number = 0.0
@@ -122,44 +101,8 @@ class Run:
         return self.busy_s / self.sessions if self.recurring else self.period_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast an option trains: what a run needs to know of a step."""
-
-    training_s: Number
-    """Of one run or one session."""
-    epoch_s: Number | None
-    step_s: Number
-    sample_forward_s: Number
-    """One sample of an evaluation."""
-
-
 class NeverEnds(Exception):
     """A run that interruptions keep from finishing: says why."""
-
-
-def steps(workload: Workload, step: StepPrediction) -> float:
-    """Optimizer steps of the run at a machine's own batch."""
-    samples = workload.samples()
-    if samples is not None:
-        return math.ceil(samples / max(step.global_batch_size, 1))
-    if workload.length.iterations is not None:
-        return workload.length.iterations
-    return (workload.length.training_s or 0.0) / step.step_time_s.likely
-
-
-def pace_of(workload: Workload, step: StepPrediction, luck: Luck = LIKELY) -> Pace:
-    """How fast a workload trains with a step, as luck has it."""
-    step_s = luck.of(f"speed: {step.placement.gpu.name}", step.step_time_s)
-    batch = max(step.global_batch_size, 1)
-    given_s = workload.length.training_s
-    in_epoch = workload.data.samples
-    return Pace(
-        training_s=step_s * steps(workload, step) if given_s is None else given_s,
-        epoch_s=None if in_epoch is None else step_s * in_epoch / batch,
-        step_s=step_s,
-        sample_forward_s=step_s * step.forward_fraction / batch,
-    )
 
 
 def run_of(
@@ -175,7 +118,7 @@ def run_of(
     """
     usage = workload.usage
     start = _start(workload, habits, luck)
-    work = _work(workload, pace, habits, _rate_per_s(interruptions_per_month, usage, luck), luck)
+    work = work_of(workload, pace, habits, _rate_per_s(interruptions_per_month, usage, luck), luck)
     idle_s = luck.of("idle time", usage.idle_s)
     sessions = _sessions(usage, habits, work.total_s, start.daily_s + idle_s)
     times = sessions if workload.data.prepared_each_session else 1.0
@@ -190,6 +133,7 @@ def run_of(
         training_s=work.training_s,
         evaluation_s=work.evaluation_s,
         checkpoint_s=work.checkpoint_s,
+        pauses_s=work.pauses_s,
         lost_s=spot.lost_s,
         restart_s=spot.restart_s,
         idle_s=idle_s * sessions,
@@ -206,41 +150,6 @@ def run_of(
         period_s = np.maximum(period_s, run.busy_s * (WEEK_S / habits.weekly_s) - WEEK_S)
     kept_s = period_s if usage.storage_s is None else usage.storage_s
     return replace(run, period_s=period_s, kept_s=kept_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """What has to be done whatever happens, in parts, and how often it is saved."""
-
-    training_s: Number
-    evaluation_s: Number
-    interval_s: Number
-    write_s: Number
-    rate_per_s: Number
-    """Of interruptions."""
-
-    @property
-    def checkpoint_s(self) -> Number:
-        """Writing checkpoints."""
-        return (self.training_s + self.evaluation_s) / self.interval_s * self.write_s
-
-    @property
-    def total_s(self) -> Number:
-        """All of it."""
-        return self.training_s + self.evaluation_s + self.checkpoint_s
-
-
-def _work(workload: Workload, pace: Pace, habits: Habits, rate: Number, luck: Luck) -> _Work:
-    runs = workload.usage.sessions_per_month or 1.0
-    size_bytes = workload.checkpoint.size_bytes or 0.0
-    write_s = size_bytes / luck.of("checkpoint writing", habits.checkpoint_bytes_per_s)
-    return _Work(
-        training_s=pace.training_s * runs,
-        evaluation_s=_evaluation_s(workload, pace) * runs,
-        interval_s=_interval_s(workload, pace, habits, write_s, rate),
-        write_s=write_s,
-        rate_per_s=rate,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,31 +214,6 @@ def _from_home_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
     return (data.size_bytes or 0.0) / rate
 
 
-def _evaluation_s(workload: Workload, pace: Pace) -> Number:
-    """Evaluations of one run or session: how many, times how long each takes."""
-    evaluation = workload.evaluation
-    if evaluation is None:
-        return 0.0
-    each_s: Number = (evaluation.samples or 0.0) * pace.sample_forward_s
-    if evaluation.time_s is not None:
-        each_s = evaluation.time_s
-    return np.floor(pace.training_s / every_s(evaluation.every, pace) + 1e-9) * each_s
-
-
-def every_s(every: Every, pace: Pace) -> Number:
-    """An interval that may be counted in epochs or steps, in seconds of training."""
-    if every.epochs is not None:
-        if pace.epoch_s is None:
-            raise InputError(
-                "An interval is given in epochs, but not how many samples an epoch has.",
-                fix="Give data.samples, or the interval in steps or as a duration.",
-            )
-        return every.epochs * pace.epoch_s
-    if every.steps is not None:
-        return every.steps * pace.step_s
-    return every.time_s or math.inf
-
-
 def _sessions(usage: Usage, habits: Habits, work_s: Number, daily_s: Number) -> Number:
     """How often the machine is set up: once, as often as stated, or once each day of use."""
     longest_s = habits.longest_session_s or math.inf
@@ -380,22 +264,10 @@ def _rate_per_s(per_month: Uncertain | None, usage: Usage, luck: Luck) -> Number
     return luck.of("interruption rate", per_month) * usage.machines / MONTH_S
 
 
-def _interval_s(
-    workload: Workload, pace: Pace, habits: Habits, write_s: Number, rate: Number
-) -> Number:
-    """As stated, the one that wastes least on spot machines, or the usual one."""
-    if workload.checkpoint.interval is not None:
-        return every_s(workload.checkpoint.interval, pace)
-    likely_rate, likely_s = float(np.median(rate)), float(np.median(write_s))
-    if likely_rate > 0 and likely_s > 0:
-        return optimal_interval_s(likely_s, likely_rate)
-    return habits.checkpoint_interval_s
-
-
 def _interruptions(
     workload: Workload,
     habits: Habits,
-    work: _Work,
+    work: Work,
     start: _Start,
     luck: Luck,
 ) -> Interrupted:

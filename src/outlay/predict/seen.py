@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -87,8 +88,21 @@ def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
         nodes=math.ceil(max(measurement.world_size, 1) / max(measurement.ranks, 1)),
         power_limit_w=_limit_w(gpus[0], gpu),
         fits=not measurement.ran_out_of_memory,
+        cpus=_cpus(measurement),
+        cpu_threads=measurement.machine.cpu_threads,
     )
     return seen, tuple(_doubts(measurement, seen))
+
+
+def _cpus(measurement: Measurement) -> float | None:
+    """CPU threads that were busy for each GPU, once steps went steadily; None where not read."""
+    steady_s = (measurement.start_up_s or 0.0) + (measurement.warm_up_s or 0.0)
+    busy = [
+        one.process_cpus
+        for one in measurement.samples
+        if one.process_cpus is not None and one.time_s >= steady_s
+    ]
+    return statistics.fmean(busy) / max(measurement.ranks, 1) if busy else None
 
 
 def _gpu_of(seen: GpuSeen) -> Gpu | None:

@@ -63,7 +63,9 @@ def spread_step(
     device_s = micro_batches * (phases.forward_s + phases.backward_s) / stages + phases.update_s
     host_s = micro_batches * phases.host_pass_s / stages + phases.host_update_s
     feeding = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
-    arrival = arrival_s(shown, max(feeding, 1), conditions, correction).scaled(micro_batches)
+    arrival = arrival_s(
+        shown, placement, conditions, correction, calibration, gpus=max(feeding, 1)
+    ).scaled(micro_batches)
     input_s = arrival.likely
     errors = {
         "device": device_range(1.0, device, placement, conditions, correction, calibration),

@@ -14,6 +14,7 @@ from typing import Literal
 
 from outlay.estimate import Estimate
 from outlay.hardware import Gpu
+from outlay.predict.arrival import fed_s
 from outlay.predict.calibration import Calibration
 from outlay.predict.carry import Asked, correction_at
 from outlay.predict.compute import DeviceTime, device_time
@@ -195,7 +196,7 @@ def predict_step(
     scale, host_scale = scales(placement, correction, device, calibration)
     device_s = device.total_s * scale
     host_s = host_time_s(trace, calibration, conditions.host) * host_scale
-    arrival = arrival_s(shown, 1, conditions, correction)
+    arrival = arrival_s(shown, placement, conditions, correction, calibration)
     input_s = arrival.likely
     host = host_range(host_s, conditions, correction, calibration)
     given = given_host(host, conditions.host, correction)
@@ -284,17 +285,22 @@ def input_time_s(samples: int, gpus: int, conditions: Conditions) -> float:
     )
 
 
-def arrival_s(samples: int, gpus: int, conditions: Conditions, correction: Correction) -> Estimate:
-    """How long input takes to arrive: as somebody says, or as a measured machine's loader took.
-
-    Another machine's loader may be any faster, so that the latter is no limit at the low end.
+def arrival_s(
+    samples: int,
+    placement: Placement,
+    conditions: Conditions,
+    correction: Correction,
+    calibration: Calibration,
+    *,
+    gpus: int = 1,
+) -> Estimate:
+    """How long input takes to arrive at each of so many GPUs of a machine: as somebody says, or as
+    a measured machine's loader took.
     """
-    said = input_time_s(samples, gpus, conditions)
-    rate = correction.input_samples_per_s
     stated = conditions.input_samples_per_s is not None or conditions.node_samples_per_s is not None
-    if rate is None or stated:
-        return Estimate.exactly(said)
-    return Estimate(low=0.0, likely=samples / rate, high=samples / rate)
+    if correction.fed is None or stated:
+        return Estimate.exactly(input_time_s(samples, gpus, conditions))
+    return fed_s(samples, gpus, placement.vcpus, correction.fed, calibration)
 
 
 def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:

@@ -63,18 +63,8 @@ def _mean_s(step: StepTime) -> Estimate:
 
 
 def _pauses_s(measurement: Measurement, pause: Pause, steps: int) -> Estimate:
-    """Pauses of one kind: seen n times in N steps, they come n - 1 to n + 1 times in so many.
-
-    New epochs come as often as the script has them, where that is known.
-    """
+    """Pauses of one kind in so many steps, as often as they were seen."""
     if not pause.times or not measurement.steps_seen:
         return Estimate.exactly(0.0)
     each_s = pause.total_s / pause.times
-    if pause.kind == "epoch start" and measurement.steps_per_epoch:
-        return Estimate.exactly(each_s * steps / measurement.steps_per_epoch)
-    rounds = steps / measurement.steps_seen
-    return Estimate(
-        low=each_s * (pause.times - 1) * rounds,
-        likely=each_s * pause.times * rounds,
-        high=each_s * (pause.times + 1) * rounds,
-    )
+    return measurement.pauses_per_step(pause).scaled(each_s * steps)

@@ -9,7 +9,7 @@ import numpy as np
 
 from outlay.measurement import Pause, PauseKind
 from outlay.probe.cycles import Cycles
-from outlay.probe.table import Flags, Floats
+from outlay.probe.table import Flags, Floats, Indices
 
 SMALL = 0.05
 """Of a usual step: a checkpoint or an evaluation that takes less leaves it an ordinary one."""
@@ -93,14 +93,30 @@ def _is_stall(intervals_s: Floats, usual_s: float) -> Flags:
     return (intervals_s > STALL_STEPS * usual_s) & (intervals_s - usual_s > STALL_S)
 
 
-def pauses_of(told: Told, stalls_s: Iterable[float]) -> tuple[Pause, ...]:
-    """Pauses by kind, those that occurred; of stalls the whole intervals are given."""
+def pauses_of(told: Told, stalls_s: Iterable[float], reached: Indices) -> tuple[Pause, ...]:
+    """Pauses by kind, those that occurred; of stalls the whole intervals are given.
+
+    `reached` are the steps made by the end of each cycle.
+    """
     own_s: dict[PauseKind, Floats] = {
         **{kind: values[np.isfinite(values)] for kind, values in told.own_s.items()},
         "other": np.asarray([stall_s - told.usual_s for stall_s in stalls_s]),
     }
     return tuple(
-        Pause(kind=kind, times=len(values), total_s=float(values.sum()))
+        Pause(
+            kind=kind,
+            times=len(values),
+            total_s=float(values.sum()),
+            every_steps=_every_steps(told.own_s.get(kind), reached),
+        )
         for kind, values in own_s.items()
         if len(values)
     )
+
+
+def _every_steps(own_s: Floats | None, reached: Indices) -> float | None:
+    """Steps from one pause to the next, on average; None for fewer than two, and for stalls, which
+    come by chance.
+    """
+    at = reached[:0] if own_s is None else reached[np.isfinite(own_s)]
+    return float(at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else None

@@ -189,7 +189,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         cpus=_cpus(cycles, steady),
         steady_from_s=from_s,
         steady_until_s=float(cycles.end_s[steady[-1]]) if len(steady) else None,
-        pauses=pauses_of(rank.told, cycles.length_s[rank.stalls]),
+        pauses=pauses_of(rank.told, cycles.length_s[rank.stalls], np.cumsum(cycles.steps)),
     )
 
 

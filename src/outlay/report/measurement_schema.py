@@ -155,6 +155,9 @@ def _pause() -> Schema:
             list_of(_pair(NUMBER, NUMBER)),
             "[when one began, in seconds after the start; its length in seconds], some of them.",
         ),
+        every_steps=maybe(
+            "Steps from one to the next, on average; null where fewer than two regular ones came."
+        ),
     )
 
 
