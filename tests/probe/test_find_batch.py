@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.measured import a_step
+from tests.probe.made import table
 from tests.probe.probed import PYTHON, SCRIPTS, probe
 
 from outlay.errors import InputError
@@ -17,9 +18,10 @@ from outlay.probe.batches import BatchSearch
 from outlay.probe.course import Limits
 from outlay.probe.find_batch import find_batch
 from outlay.probe.hunt import Known
+from outlay.probe.listen import Told
 from outlay.probe.run import Asking
 from outlay.probe.slot import Slot
-from outlay.probe.trial import trial_of
+from outlay.probe.trial import trial_of, usual_pass
 
 SCRIPT = SCRIPTS / "runs_out.py"
 
@@ -76,6 +78,53 @@ def test_an_alarm_that_the_script_survives_fits() -> None:
     assert trial_of(32, a_run(ran_out_of_memory=True), b"").outcome == "fits"
 
 
+def test_a_fit_despite_an_alarm_says_so() -> None:
+    assert "did with less" in trial_of(32, a_run(ran_out_of_memory=True), b"").why
+
+
+GAVE_UP = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+@pytest.mark.parametrize(("alarm", "words"), [(True, b""), (False, GAVE_UP), (True, GAVE_UP)])
+def test_a_script_that_gives_up_by_itself_ran_out(alarm: bool, words: bytes) -> None:
+    run = a_run(ending="finished", steps_seen=5, ran_out_of_memory=alarm)
+    assert trial_of(32, run, words, wanted_steps=20).outcome == "out of memory"
+
+
+def test_a_script_that_ends_early_in_peace_fits() -> None:
+    run = a_run(ending="finished", steps_seen=5)
+    hint = b"hint: set PYTORCH_ALLOC_CONF to avoid running out of memory\n"
+    assert trial_of(32, run, hint, wanted_steps=20).outcome == "fits"
+
+
+def test_a_script_that_made_its_steps_fits_whatever_it_says() -> None:
+    run = a_run(ending="finished", steps_seen=20, ran_out_of_memory=True)
+    assert trial_of(32, run, GAVE_UP, wanted_steps=20).outcome == "fits"
+
+
+def test_a_short_last_batch_is_no_smaller_batch() -> None:
+    # 500 samples in batches of 128: three whole ones and one of 116, 125 in the mean.
+    run = a_run(ran_out_of_memory=True, samples_per_step=125.0)
+    assert trial_of(128, run, b"").outcome == "fits"
+
+
+def test_the_usual_pass_is_what_most_batches_have() -> None:
+    def told(sizes: list[int], batches: int = 1) -> list[Told]:
+        marks = {place: {"samples": size} for place, size in enumerate(sizes)}
+        return [Told(table=table([0] * len(sizes), batches=batches, marks=marks))]
+
+    # 300 samples in batches of 256: every other one has 44, and the mean is 150.
+    assert usual_pass(told([256, 44, 256, 44])) == 256
+    # Halved after its second step.
+    assert usual_pass(told([128, 128, 64, 64, 64, 64])) == 64
+    # Four batches a step.
+    assert usual_pass(told([32, 32, 20], batches=4)) == 8
+    assert usual_pass([]) is None
+    # One batch for ten steps is cut up by the script.
+    marks = {place: {"samples": 640, "batches": 1} for place in (0, 10)}
+    assert usual_pass([Told(table=table([0] * 20, marks=marks))]) is None
+
+
 def test_a_script_that_halves_its_batch_does_not_fit() -> None:
     run = a_run(ran_out_of_memory=True, samples_per_step=16.0)
     assert trial_of(32, run, b"").outcome == "out of memory"
@@ -101,6 +150,56 @@ def test_words_for_out_of_memory(words: bytes) -> None:
 def test_a_run_that_the_kernel_killed_is_out_of_memory() -> None:
     run = a_run(ending="killed", status=137, steps_seen=2, step=None)
     assert trial_of(32, run, b"").outcome == "out of memory"
+
+
+TORCHRUN = b"""[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:1
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+=======================
+train.py FAILED
+-----------------------
+Failures:
+  <NO_OTHER_FAILURES>
+-----------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : %s (pid: 5)
+  traceback : %s
+=======================
+"""
+
+
+def test_a_rank_that_the_kernel_killed_is_out_of_memory() -> None:
+    run = a_run(ending="failed", status=1, steps_seen=0, step=None)
+    words = TORCHRUN % (b"-9", b"Signal 9 (SIGKILL) received by PID 5")
+    trial = trial_of(32, run, words)
+    assert trial.outcome == "out of memory"
+    assert "Signal 9 (SIGKILL) received" in trial.why
+    words = TORCHRUN % (b"1", b"To enable traceback see the documentation")
+    trial = trial_of(32, run, words)
+    assert trial.outcome == "failed"
+    assert trial.why == "status 1: [rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
+        b"subprocess.CalledProcessError: Command '['x']' died with <Signals.SIGKILL: 9>.",
+        b"torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal "
+        b"SIGKILL",
+    ],
+)
+def test_words_for_a_process_that_was_killed(words: bytes) -> None:
+    run = a_run(ending="failed", status=1, steps_seen=0, step=None)
+    assert trial_of(32, run, words).outcome == "out of memory"
+
+
+def test_an_exception_tells_more_than_what_was_printed_before_it() -> None:
+    run = a_run(ending="failed", status=1, steps_seen=0, step=None)
+    words = b"warning: large batches may go out of memory\nTraceback\nValueError: shapes\n-----\n"
+    trial = trial_of(32, run, words)
+    assert (trial.outcome, trial.why) == ("failed", "status 1: ValueError: shapes")
 
 
 def test_another_failure_is_none_of_memory() -> None:
@@ -175,6 +274,26 @@ def test_a_command_that_ignores_its_batch_has_no_largest(monkeypatch: pytest.Mon
 def test_a_data_set_smaller_than_the_batch_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     found = searched(monkeypatch, lambda size: at(min(size, 20)))
     assert (found.largest, found.fails_at) == (16, None)
+    # 32 and 64 alike have 20; that is all the data.
+    assert found.not_taken_at == 32
+    assert found.fails_otherwise_at is None
+    assert "takes no larger batches" in found.notes[-1]
+
+
+def test_a_size_that_ran_stays_where_a_larger_one_runs_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = searched(monkeypatch, lambda size: at(size if size <= 16 else size // 2))
+    # 32 runs with 16 samples, as 16 does.
+    assert (found.largest, found.not_taken_at) == (16, 32)
+    assert [trial.outcome for trial in found.trials] == ["fits", "fits", "not taken"]
+
+
+def test_a_last_batch_that_is_a_little_short_is_not_worth_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = searched(monkeypatch, lambda size: at(size - size // 16))
+    assert (found.largest, found.notes) == (64, ())
 
 
 def test_money_is_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:

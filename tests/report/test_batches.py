@@ -70,6 +70,21 @@ def test_a_larger_one_that_failed_otherwise_is_not_said_to_fit():
     assert answer(small)[1].endswith("larger ones may fit as well.")
 
 
+def test_a_larger_one_that_the_script_did_not_take_did_not_fail():
+    other = Trial(batch_size=1024, outcome="not taken", why="its passes had 500 samples")
+    search = BatchSearch(trials=(a_trial(512, 100.0, 1.0), other), largest=512)
+    assert answer(search)[1] == (
+        "None ran out of memory, but the script did not take batch 1,024: whether larger ones fit "
+        "is not known."
+    )
+    assert "its passes had 500 samples" in printed(search, 120)
+
+
+def test_a_size_that_fits_may_have_a_remark():
+    odd = replace(a_trial(8, 100.0, 1.0), why="torch was refused memory")
+    assert "torch was refused memory" in printed(BatchSearch(trials=(odd,), largest=8), 200)
+
+
 def test_where_none_ran_it_says_why():
     out_of_memory = Trial(batch_size=1, outcome="out of memory", elapsed_s=9.0)
     assert answer(BatchSearch(trials=(out_of_memory,))) == [

@@ -39,7 +39,7 @@ def _status_of(search: BatchSearch) -> int:
         return 130
     if search.largest is not None:
         return 0
-    return 1 if any(trial.outcome == "failed" for trial in search.trials) else 3
+    return 3 if all(trial.outcome == "out of memory" for trial in search.trials) else 1
 
 
 def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Known:

@@ -20,7 +20,7 @@ from outlay.probe.listen import Told
 from outlay.probe.played import Events, simulated_largest
 from outlay.probe.run import Asking, Show, probe_and_hear
 from outlay.probe.slot import Slot
-from outlay.probe.trial import trial_of
+from outlay.probe.trial import is_taken, trial_of, usual_pass
 from outlay.units import HOUR_S
 
 TRIAL_STEPS = 20
@@ -84,7 +84,9 @@ class _Hunt:
         self._tell(f"Trial {len(self._trials) + 1}: batch {size} ...")
         command = self._slot.filled(size)
         measurement, told, words = _run(self._asking, command, self._left_usd(), self._show)
-        trial = trial_of(size, measurement, words)
+        samples = usual_pass(told) or measurement.batch_size
+        wanted = self._asking.limits.steps or TRIAL_STEPS
+        trial = trial_of(size, measurement, words, wanted_steps=wanted, samples=samples)
         self._trials.append(trial)
         self._tell(_said(trial))
         self._learn(trial, measurement, told)
@@ -93,7 +95,7 @@ class _Hunt:
             self._is_interrupted = measurement.ending == "interrupted"
             self._is_over = True
         elif trial.outcome == "fits":
-            self._check_samples(size, measurement.batch_size)
+            self._check_samples(size, samples)
 
     def _learn(self, trial: Trial, measurement: Measurement, told: Sequence[Told]) -> None:
         known = _learned(self._known, measurement, self._asking.memory_cap_mib)
@@ -104,24 +106,22 @@ class _Hunt:
     def _check_samples(self, size: int, samples: int | None) -> None:
         """End it where the script goes by another batch size than it is given."""
         self._samples[size] = samples
-        alike = [one for one, found in self._samples.items() if found == samples]
         if samples is None or samples == size:
+            return
+        alike = sorted(one for one, found in self._samples.items() if found == samples)
+        others = [one for one in alike if not _is_near(one, samples)]
+        if not others:
             return
         if len(alike) == 1:
             self._notes.append(
-                f"Batch {size} was asked for, but the script's passes had {samples} samples on a "
-                "GPU."
+                f"Batch {size:,} was asked for, but the script's passes had {samples:,} samples on "
+                "a GPU."
             )
             return
-        why = f"its passes had {samples:,} samples"
         self._trials = [
-            _ignored(one, why) if one.batch_size in alike else one for one in self._trials
+            _not_taken(one, samples) if one.batch_size in others else one for one in self._trials
         ]
-        sizes = " and ".join(f"{one:,}" for one in sorted(alike))
-        self._notes.append(
-            f"The script's passes had {samples:,} samples at batch {sizes} alike: it does not "
-            "take its batch size from there, or its data have no more."
-        )
+        self._notes.append(_alike_words(alike, others, samples))
         self._is_over = True
 
     def _left_usd(self) -> float | None:
@@ -144,8 +144,23 @@ def _failed_words(measurement: Measurement) -> str:
     return "failed for another reason"
 
 
-def _ignored(trial: Trial, why: str) -> Trial:
-    return replace(trial, outcome="failed", why=why, step_mean_s=None, samples_per_s=None)
+def _is_near(size: int, samples: int) -> bool:
+    """Whether passes of so many samples are those of a batch of that size, the data's end apart."""
+    return is_taken(size, samples) and is_taken(samples, size)
+
+
+def _not_taken(trial: Trial, samples: int) -> Trial:
+    why = f"its passes had {samples:,} samples"
+    return replace(trial, outcome="not taken", why=why, step_mean_s=None, samples_per_s=None)
+
+
+def _alike_words(alike: Sequence[int], others: Sequence[int], samples: int) -> str:
+    """What it means that passes are the same at several sizes."""
+    sizes = " and ".join(f"{one:,}" for one in alike)
+    same = f"The script's passes had {samples:,} samples at batch {sizes} alike: "
+    if min(others) > samples:
+        return f"{same}it takes no larger batches from there, or its data have no more."
+    return f"{same}it does not take its batch size from there."
 
 
 def _run(
@@ -192,7 +207,9 @@ def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> Batc
     low, _ = bracket(trials)
     full = [one.batch_size for one in trials if one.outcome == "out of memory"]
     high = min((size for size in full if size > low), default=0)
-    larger_failed = any(one.outcome == "failed" and one.batch_size > low for one in trials)
+    larger_failed = any(
+        one.outcome in ("failed", "not taken") and one.batch_size > low for one in trials
+    )
     if low and not high and not larger_failed and known.limit_bytes is not None:
         notes = [*notes, "No larger size was seen to fail."]
     return BatchSearch(
