@@ -25,6 +25,15 @@ def check_folder(path: Path) -> None:
         )
 
 
+def free_path(stem: Path, suffix: str) -> Path:
+    """A path that nothing has: `stem.json`, or `stem-2.json`, `stem-3.json` ..."""
+    path, number = stem.with_name(stem.name + suffix), 2
+    while os.path.lexists(path):
+        path = stem.with_name(f"{stem.name}-{number}{suffix}")
+        number += 1
+    return path
+
+
 def read_data(path: Path) -> bytes:
     """What is in a file; a ValueError says in plain words why it cannot be read.
 

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError, OutlayError
-from outlay.files import parsed_json, read_data, write_whole
+from outlay.files import free_path, parsed_json, read_data, write_whole
 from outlay.measurement import Measurement
 from outlay.measurement_file import (
     measurement_from_json,
@@ -83,11 +83,7 @@ def keep_measurement(measurement: Measurement, name: str) -> Path:
     held = next((path for path in _kept_files() if _holds(path, measurement)), None)
     if held is not None:
         return held
-    path = folder / f"{name}.json"
-    number = 2
-    while path.exists():
-        path = folder / f"{name}-{number}.json"
-        number += 1
+    path = free_path(folder / name, ".json")
     write_measurement(measurement, path)
     return path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -171,7 +170,7 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
     found = probe(asking, live)
     if asking.epochs is not None and found.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
-    saved_as, trouble = _written(found, json_path, plot_path)
+    saved_as, trouble = _written(found, json_path, plot_path, keep=keep)
     page = Page(to_stderr=True)
     if not page.is_terminal:
         page.print()  # the command's own last line there may have no end
@@ -184,42 +183,21 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
 
 
 def _written(
-    found: Measurement, json_path: str | None, plot_path: str | None
+    found: Measurement, json_path: str | None, plot_path: str | None, *, keep: bool
 ) -> tuple[str | None, OutlayError | None]:
     """Where the measurement is, elsewhere if need be, and what went wrong when writing."""
-    from outlay.measurement_file import write_measurement
+    from outlay.cli.saving import save_measurement
     from outlay.report.probe_plot import write_probe_plot
 
-    saved_as, trouble = json_path, None
+    saved_as, trouble = None, None
     if json_path is not None:
-        try:
-            write_measurement(found, json_path)
-        except OutlayError as error:
-            saved_as, trouble = _saved_elsewhere(found, error)
+        saved_as, trouble = save_measurement(found, json_path, keep=keep)
     if plot_path is not None:
         try:
             write_probe_plot(Path(plot_path), found)
         except OutlayError as error:
             trouble = trouble or error
     return saved_as, trouble
-
-
-def _saved_elsewhere(found: Measurement, error: OutlayError) -> tuple[str | None, OutlayError]:
-    """Where the measurement went instead, and the error that says so."""
-    import tempfile
-
-    from outlay.measurement_file import write_measurement
-    from outlay.own_data import measurements_folder
-
-    for folder in (measurements_folder(), Path(tempfile.gettempdir()), Path.home()):
-        path = folder / "outlay-probe.json"
-        with contextlib.suppress(OutlayError, OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            write_measurement(found, path)
-            why = f"The measurement was saved as {path} instead."
-            return str(path), OutlayError(error.what, why=why)
-    why = "It could not be saved elsewhere either."
-    return None, OutlayError(error.what, why=why, fix=error.fix)
 
 
 def _keep(found: Measurement) -> None:
