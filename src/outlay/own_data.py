@@ -72,7 +72,7 @@ def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
         try:
             found.append((path.name, read_measurement(path)))
         except OutlayError as error:
-            warn(f"{error.what} {error.why} It is left out.")
+            warn(" ".join(part for part in (error.what, error.why, "It is left out.") if part))
     return found
 
 
@@ -89,7 +89,13 @@ def keep_measurement(measurement: Measurement, name: str) -> Path:
 
 
 def _kept_files() -> list[Path]:
-    return sorted(measurements_folder().glob("*.json"))
+    """What lies there as a file, or as a link that leads nowhere: that one is to be told of."""
+    found = measurements_folder().glob("*.json")
+    return sorted(path for path in found if path.is_file() or _leads_nowhere(path))
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def _holds(path: Path, measurement: Measurement) -> bool:
@@ -162,8 +168,19 @@ def forget_measurements(names: Sequence[str]) -> list[Path]:
         )
     gone = [kept[name] for name in sorted(wanted)]
     for path in gone:
-        path.unlink()
+        _remove(path)
     return gone
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutlayError(
+            f"{path} cannot be removed: {error.strerror}.",
+            why="What was learned is as before.",
+            fix="Remove it yourself, then run `outlay calibrate`: it learns anew from what is left.",
+        ) from error
 
 
 def _are(names: Sequence[str]) -> str:
