@@ -179,7 +179,7 @@ def _remove(path: Path) -> None:
         raise OutlayError(
             f"{path} cannot be removed: {error.strerror}.",
             why="What was learned is as before.",
-            fix="Remove it yourself, then run `outlay calibrate`: it learns anew from what is left.",
+            fix="Remove it yourself; `outlay calibrate` then learns anew from what is left.",
         ) from error
 
 

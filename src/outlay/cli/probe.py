@@ -10,7 +10,9 @@ import click
 from outlay.cli.find_batch import find
 from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell, warn
 from outlay.cli.probe_limits import limits_of
+from outlay.cli.probe_options import check_options
 from outlay.errors import InputError, OutlayError
+from outlay.measurement_check import MOST_IN_A_PASS, MOST_STEPS, PASSES
 
 if TYPE_CHECKING:
     from outlay.measurement import Measurement
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option(
     "--steps",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_STEPS),
     help="Training steps to time, warm-up included; a few more are profiled and recorded.",
 )
 @click.option("--for", "duration", metavar="TIME", help="How long to train: 5m, 90s, 1h.")
@@ -42,13 +44,13 @@ if TYPE_CHECKING:
 @click.option("--max-cost", metavar="USD", help="What the probe may cost at that price.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_IN_A_PASS),
     help="Samples of one pass on a GPU, where outlay does not see them.",
 )
 @length_option
 @click.option(
     "--optimizer-steps",
-    type=click.IntRange(1),
+    type=click.IntRange(1, round(PASSES.high)),
     help="Optimizer steps that make one training step, where outlay's guess is wrong.",
 )
 @click.option(
@@ -74,7 +76,9 @@ if TYPE_CHECKING:
     help="Do not keep the measurement in your own data folder (for `outlay calibrate`).",
 )
 @click.option("--show", metavar="FILE", help="The page of a measurement that was saved, no probe.")
+@click.pass_context
 def command(
+    context: click.Context,
     command: tuple[str, ...],
     steps: int | None,
     duration: str | None,
@@ -114,6 +118,7 @@ def command(
     """
     from outlay.probe.run import Asking
 
+    check_options(context)
     if show is not None:
         return _show(show, plot_path, command)
     if not command:
@@ -135,9 +140,6 @@ def command(
     )
     if find_batch is not None:
         return find(asking, find_batch, target, largest, json_path)
-    for option, given in (("--target", target), ("--largest", largest)):
-        if given is not None:
-            raise InputError(f"{option} is for --find-batch.", fix="Give --find-batch ARG, too.")
     return _probe(asking, json_path, plot_path, keep=not no_keep)
 
 
@@ -170,6 +172,8 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
     found = probe(asking, live)
     if asking.epochs is not None and found.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
+    if asking.memory_cap_mib is not None and found.device == "cpu":
+        warn("--memory-cap-mib did nothing: it caps a GPU's memory, and this trained on the CPU.")
     saved_as, trouble = _written(found, json_path, plot_path, keep=keep)
     page = Page(to_stderr=True)
     if not page.is_terminal:

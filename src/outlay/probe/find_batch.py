@@ -90,6 +90,8 @@ class _Hunt:
         self._trials.append(trial)
         self._tell(_said(trial))
         self._learn(trial, measurement, told)
+        if self._asking.memory_cap_mib is not None and measurement.device == "cpu":
+            self._notes.append("The cap did nothing: it is a GPU's, and this trained on the CPU.")
         if trial.outcome == "failed":
             self._notes.append(f"Batch {size} {_failed_words(measurement)}: {trial.why}")
             self._is_interrupted = measurement.ending == "interrupted"
@@ -194,7 +196,7 @@ def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Kno
     parts = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
     fixed = sum(part for part in parts if part is not None) if any(parts) else known.fixed_bytes
     limit = known.limit_bytes
-    if cap_mib is not None:
+    if cap_mib is not None and measurement.device != "cpu":
         limit = float(cap_mib * 2**20)
     if memory.limit_bytes is not None:
         limit = memory.limit_bytes
