@@ -88,18 +88,18 @@ GAVE_UP = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 @pytest.mark.parametrize(("alarm", "words"), [(True, b""), (False, GAVE_UP), (True, GAVE_UP)])
 def test_a_script_that_gives_up_by_itself_ran_out(alarm: bool, words: bytes) -> None:
     run = a_run(ending="finished", steps_seen=5, ran_out_of_memory=alarm)
-    assert trial_of(32, run, words, wanted_steps=20).outcome == "out of memory"
+    assert trial_of(32, run, words, limits=Limits(steps=20)).outcome == "out of memory"
 
 
 def test_a_script_that_ends_early_in_peace_fits() -> None:
     run = a_run(ending="finished", steps_seen=5)
     hint = b"hint: set PYTORCH_ALLOC_CONF to avoid running out of memory\n"
-    assert trial_of(32, run, hint, wanted_steps=20).outcome == "fits"
+    assert trial_of(32, run, hint, limits=Limits(steps=20)).outcome == "fits"
 
 
 def test_a_script_that_made_its_steps_fits_whatever_it_says() -> None:
     run = a_run(ending="finished", steps_seen=20, ran_out_of_memory=True)
-    assert trial_of(32, run, GAVE_UP, wanted_steps=20).outcome == "fits"
+    assert trial_of(32, run, GAVE_UP, limits=Limits(steps=20)).outcome == "fits"
 
 
 def test_a_short_last_batch_is_no_smaller_batch() -> None:
@@ -216,6 +216,31 @@ def test_a_run_that_ends_before_three_steps_tells_nothing() -> None:
 def test_long_steps_need_not_be_many() -> None:
     assert trial_of(32, a_run(steps_seen=1), b"").outcome == "fits"
     assert trial_of(32, a_run(steps_seen=0, step=None), b"").outcome == "failed"
+
+
+def test_why_there_was_no_step() -> None:
+    limits = Limits(duration_s=15.0, start_s=105.0)
+    late = a_run(steps_seen=0, step=None, stopped_for="time", elapsed_s=140.0)
+    assert trial_of(32, late, b"", limits=limits).why == "it made no step within 120 s"
+    poor = a_run(steps_seen=0, step=None, stopped_for="cost")
+    assert "money was spent" in trial_of(32, poor, b"", limits=limits).why
+
+
+def test_a_first_step_is_waited_for_as_earlier_trials_suggest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits_s = []
+
+    def run(_: object, command: tuple[str, ...], limits: Limits, *rest: object) -> object:
+        waits_s.append(limits.first_step_s)
+        size = int(command[-1])
+        return at(size, elapsed_s=size / 2), [], b""
+
+    monkeypatch.setattr(find_batch_module, "_run", run)
+    find_batch(Asking(command=("train", "{batch}")), "batch", known=Known(largest=64))
+    # 15 s to train, and at first ten minutes. Then 8 / 2, 16 / 2 and 32 / 2 s were the longest:
+    # ten times that, but no less than 105 s.
+    assert waits_s == [615, 120, 120, 175]
 
 
 def searched(

@@ -6,6 +6,7 @@ what came of a run, `hunt` what to try next.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from outlay.measurement import Measurement
 from outlay.probe.agent.allocations import WANTED
 from outlay.probe.batches import BatchSearch, Trial
-from outlay.probe.course import Limits
+from outlay.probe.course import LONGEST_S, Limits
 from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
 from outlay.probe.listen import Told
 from outlay.probe.played import Events, simulated_largest
@@ -25,6 +26,9 @@ from outlay.units import HOUR_S
 
 TRIAL_STEPS = 20
 TRIAL_S = 15.0
+LEAST_START_S = 105.0
+START_TIMES = 10
+"""How long a first step is waited for, beside `TRIAL_S`: as many times the longest trial so far."""
 MARGIN = 0.03
 """Of the limit, left free at the recommended size: longer runs meet longer samples."""
 START = 8
@@ -83,10 +87,10 @@ class _Hunt:
         """Run the command at a batch size, and learn from it."""
         self._tell(f"Trial {len(self._trials) + 1}: batch {size} ...")
         command = self._slot.filled(size)
-        measurement, told, words = _run(self._asking, command, self._left_usd(), self._show)
+        limits = self._limits()
+        measurement, told, words = _run(self._asking, command, limits, self._show)
         samples = usual_pass(told) or measurement.batch_size
-        wanted = self._asking.limits.steps or TRIAL_STEPS
-        trial = trial_of(size, measurement, words, wanted_steps=wanted, samples=samples)
+        trial = trial_of(size, measurement, words, limits=limits, samples=samples)
         self._trials.append(trial)
         self._tell(_said(trial))
         self._learn(trial, measurement, told)
@@ -98,6 +102,20 @@ class _Hunt:
             self._is_over = True
         elif trial.outcome == "fits":
             self._check_samples(size, samples)
+
+    def _limits(self) -> Limits:
+        """Of the next trial: a first step that is far later than earlier ones does not come."""
+        given = self._asking.limits
+        longest_s = max((trial.elapsed_s for trial in self._trials), default=math.inf)
+        start_s = max(START_TIMES * longest_s, LEAST_START_S)
+        return Limits(
+            steps=given.steps or TRIAL_STEPS,
+            duration_s=given.duration_s or TRIAL_S,
+            start_s=min(start_s, LONGEST_S),
+            price_usd_per_hour=given.price_usd_per_hour,
+            max_usd=self._left_usd(),
+            operations=False,
+        )
 
     def _learn(self, trial: Trial, measurement: Measurement, told: Sequence[Told]) -> None:
         known = _learned(self._known, measurement, self._asking.memory_cap_mib)
@@ -166,16 +184,9 @@ def _alike_words(alike: Sequence[int], others: Sequence[int], samples: int) -> s
 
 
 def _run(
-    asking: Asking, command: tuple[str, ...], left_usd: float | None, show: Show | None
+    asking: Asking, command: tuple[str, ...], limits: Limits, show: Show | None
 ) -> tuple[Measurement, list[Told], bytes]:
     """A short probe, what its processes told, and the end of what the command printed."""
-    limits = Limits(
-        steps=asking.limits.steps or TRIAL_STEPS,
-        duration_s=asking.limits.duration_s or TRIAL_S,
-        price_usd_per_hour=asking.limits.price_usd_per_hour,
-        max_usd=left_usd,
-        operations=False,
-    )
     with tempfile.TemporaryDirectory(prefix="outlay-trial-") as folder:
         log = Path(folder) / "log"
         given = {**asking.environment, WANTED: "1"}

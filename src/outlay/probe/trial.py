@@ -14,6 +14,7 @@ import numpy as np
 
 from outlay.measurement import Measurement
 from outlay.probe.batches import Outcome, Trial
+from outlay.probe.course import UNLIMITED, Limits
 from outlay.probe.listen import Told
 from outlay.probe.said import killed_line, last_line, out_of_memory_line
 
@@ -28,12 +29,12 @@ def trial_of(
     measurement: Measurement,
     words: bytes,
     *,
-    wanted_steps: int = LEAST_STEPS,
+    limits: Limits = UNLIMITED,
     samples: int | None = None,
 ) -> Trial:
     """What one run says about its batch size; `samples` are those of most of its passes."""
     samples = measurement.batch_size if samples is None else samples
-    outcome, why = _outcome(batch_size, measurement, words, wanted_steps, samples)
+    outcome, why = _outcome(batch_size, measurement, words, limits, samples)
     step = measurement.step
     return Trial(
         batch_size=batch_size,
@@ -77,7 +78,7 @@ def _samples_per_s(batch_size: int, measurement: Measurement) -> float | None:
 
 
 def _outcome(
-    batch_size: int, measurement: Measurement, words: bytes, wanted_steps: int, samples: int | None
+    batch_size: int, measurement: Measurement, words: bytes, limits: Limits, samples: int | None
 ) -> tuple[Outcome, str]:
     """Whether it fits. An alarm alone does not say it does not: cuDNN asks for much, and does with
     less; but a script that steps on with a smaller batch than it was given was helped by itself,
@@ -87,7 +88,7 @@ def _outcome(
         return "failed", "you stopped it"
     # What outlay stops makes one step more than those it had told of.
     is_stopped = measurement.ending == "stopped" and steps >= 1
-    is_through = measurement.ending == "finished" and steps >= max(wanted_steps, LEAST_STEPS)
+    is_through = measurement.ending == "finished" and steps >= max(limits.steps or 0, LEAST_STEPS)
     if is_stopped or is_through:
         if alarm and not is_taken(batch_size, samples):
             return "out of memory", f"the script went on with a batch of {samples}"
@@ -97,7 +98,7 @@ def _outcome(
         return "out of memory", why
     if measurement.ending == "finished" and steps >= LEAST_STEPS:
         return "fits", ""
-    return "failed", _why_failed(measurement, words)
+    return "failed", _why_failed(measurement, words, limits)
 
 
 def _why_out_of_memory(measurement: Measurement, words: bytes) -> str | None:
@@ -116,10 +117,12 @@ def _why_out_of_memory(measurement: Measurement, words: bytes) -> str | None:
     return f"it was killed, as the system does when its memory runs out{quoted}"
 
 
-def _why_failed(measurement: Measurement, words: bytes) -> str:
+def _why_failed(measurement: Measurement, words: bytes, limits: Limits) -> str:
     if measurement.ending == "finished":
         steps = measurement.steps_seen
         return f"it ended by itself after {steps} steps; a trial needs {LEAST_STEPS}"
+    if measurement.ending == "stopped" and measurement.stopped_for == "cost":
+        return "its money was spent before its first step"
     if measurement.ending == "stopped":
-        return "its time or money was spent before its first step"
+        return f"it made no step within {limits.first_step_s or measurement.elapsed_s:,.0f} s"
     return f"status {measurement.status}: {last_line(words) or 'it said nothing'}"

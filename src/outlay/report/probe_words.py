@@ -207,8 +207,8 @@ def _why_no_step_time(measurement: Measurement) -> str:
         return f"It was killed {first}.{memory * (measurement.status in _SIGKILL)}"
     if measurement.ending == "finished" and not measurement.steps_seen and measurement.ranks:
         return (
-            "It ended before its optimizers had made one whole training step: give it more work, or "
-            "a smaller --optimizer-steps."
+            "It ended before its optimizers had made one whole training step: give it more work, "
+            "or a smaller --optimizer-steps."
         )
     if measurement.ending == "finished" and not measurement.steps_seen:
         return (
