@@ -244,7 +244,10 @@ def test_a_first_step_is_waited_for_as_earlier_trials_suggest(
 
 
 def searched(
-    monkeypatch: pytest.MonkeyPatch, run_at: Callable[[int], Measurement], **limits: float
+    monkeypatch: pytest.MonkeyPatch,
+    run_at: Callable[[int], Measurement],
+    largest: int = 64,
+    **limits: float,
 ) -> BatchSearch:
     """A search whose trials are made up."""
 
@@ -253,7 +256,7 @@ def searched(
 
     monkeypatch.setattr(find_batch_module, "_run", run)
     asking = Asking(command=("train", "{batch}"), limits=Limits(**limits))
-    return find_batch(asking, "batch", known=Known(largest=64))
+    return find_batch(asking, "batch", known=Known(largest=largest))
 
 
 def at(size: int, **changes: object) -> Measurement:
@@ -318,6 +321,22 @@ def test_a_last_batch_that_is_a_little_short_is_not_worth_a_note(
 ) -> None:
     found = searched(monkeypatch, lambda size: at(size - size // 16))
     assert (found.largest, found.notes) == (64, ())
+
+
+def test_what_is_recommended_is_tried_while_trials_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run_at(size: int) -> Measurement:
+        # 10 MiB for each sample, and 24 GiB: 2457 samples fit.
+        ending = {"ending": "failed", "status": 1} if size > 2457 else {}
+        taken = MemorySeen(allocated_bytes=size * 10 * 2.0**20, available_bytes=24 * 2.0**30)
+        return at(size, memory=taken, ran_out_of_memory=size > 2457, **ending)
+
+    found = searched(monkeypatch, run_at, largest=10**6)
+    sizes = [trial.batch_size for trial in found.trials]
+    assert found.is_recommended_tried
+    assert len(sizes) <= 6
+    assert found.recommended <= 0.97 * 2457.6 * 1.01
 
 
 def test_money_is_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:

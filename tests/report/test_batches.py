@@ -26,7 +26,12 @@ def printed(search, width):
 
 def test_answer_names_the_batch_to_take_the_limit_and_the_knee():
     take, limit, knee, took = answer(a_search())
-    assert take == "Take batch 44, with 5 % of the memory kept free; the largest that ran is 48."
+    assert take == (
+        "Take batch 44, with 5 % of the memory kept free; the largest that ran is 48. It was not "
+        "tried itself."
+    )
+    ran = a_search(trials=(a_trial(44, 195.0, 16.0), *a_search().trials))
+    assert answer(ran)[0].endswith("the largest that ran is 48.")
     assert limit == "Batch 64 runs out of memory (it may take 24.0 GiB)."
     assert knee.startswith("From batch 32 on, more is hardly faster")
     assert took == "It took 4 trials in 1:50 min."

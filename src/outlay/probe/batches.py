@@ -56,6 +56,12 @@ class BatchSearch:
         return knee_of(self.trials)
 
     @property
+    def is_recommended_tried(self) -> bool:
+        """Whether the recommended size is one that ran."""
+        fits = [trial for trial in self.trials if trial.outcome == "fits"]
+        return any(trial.batch_size == self.recommended for trial in fits)
+
+    @property
     def fails_otherwise_at(self) -> int | None:
         """The smallest above the largest that failed, but not for want of memory."""
         if self.is_interrupted:  # what was not run to its end did not fail

@@ -16,9 +16,10 @@ from outlay.measurement import Measurement
 from outlay.probe.agent.allocations import WANTED
 from outlay.probe.batches import BatchSearch, Trial
 from outlay.probe.course import LONGEST_S, Limits
-from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
+from outlay.probe.hunt import Known, bracket, next_size, trials_left
 from outlay.probe.listen import Told
 from outlay.probe.played import Events, simulated_largest
+from outlay.probe.recommend import MARGIN, recommended
 from outlay.probe.run import Asking, Show, probe_and_hear
 from outlay.probe.slot import Slot
 from outlay.probe.trial import is_taken, trial_of, usual_pass
@@ -29,8 +30,6 @@ TRIAL_S = 15.0
 LEAST_START_S = 105.0
 START_TIMES = 10
 """How long a first step is waited for, beside `TRIAL_S`: as many times the longest trial so far."""
-MARGIN = 0.03
-"""Of the limit, left free at the recommended size: longer runs meet longer samples."""
 START = 8
 _LAST_WORDS_BYTES = 65_536
 Tell = Callable[[str], None]
@@ -77,11 +76,20 @@ class _Hunt:
         if self._is_over:
             return None
         size = next_size(self._trials, self._known, self._slot.present or START)
+        if size is None:
+            size = self._untried()
         left_usd = self._left_usd()
         if size is not None and left_usd is not None and left_usd <= 0:
             self._notes.append("The money for this search is spent: a larger batch may fit.")
             return None
         return size
+
+    def _untried(self) -> int | None:
+        """The size to recommend, where it is still to be tried and trials are left."""
+        found = self.found()
+        if found.fails_at is None or found.is_recommended_tried:
+            return None
+        return found.recommended if trials_left(self._trials, self._known) else None
 
     def try_size(self, size: int) -> None:
         """Run the command at a batch size, and learn from it."""
@@ -228,24 +236,12 @@ def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> Batc
     return BatchSearch(
         trials=tuple(trials),
         largest=low or None,
-        recommended=_recommended(trials, low, high, known),
+        recommended=recommended(trials, low, high, known),
         margin_fraction=MARGIN if high else 0.0,
         fails_at=high or None,
         limit_bytes=known.limit_bytes,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _recommended(trials: Sequence[Trial], largest: int, fails_at: int, known: Known) -> int | None:
-    """The largest size that leaves the margin free; all of it where none ran out of memory."""
-    if not largest or not fails_at:
-        return largest or None
-    line = memory_line(allocated(trials), known.fixed_bytes)
-    if line is None or known.limit_bytes is None:
-        return max(int(largest * (1 - MARGIN)), 1)
-    start_bytes, slope_bytes, _ = line
-    by_line = int((known.limit_bytes * (1 - MARGIN) - start_bytes) / slope_bytes)
-    return max(min(by_line, largest - (largest > 1)), 1)
 
 
 def _said(trial: Trial) -> str:

@@ -58,9 +58,10 @@ def _take(search: BatchSearch) -> str:
     if search.recommended == search.largest:
         return f"Take batch {count(search.largest)}, the largest that ran."
     margin = f", with {percent(search.margin_fraction)} of the memory kept free"
+    untried = "" if search.is_recommended_tried else " It was not tried itself."
     return (
         f"Take batch {count(search.recommended)}{margin if search.margin_fraction else ''}; "
-        f"the largest that ran is {count(search.largest)}."
+        f"the largest that ran is {count(search.largest)}.{untried}"
     )
 
 
