@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outlay.errors import InputError
-from outlay.files import check_folder, write_whole
+from outlay.files import check_folder, free_path, read_data, write_whole
 
 
 def test_writes_and_replaces(tmp_path):
@@ -37,3 +37,20 @@ def test_a_folder_in_which_one_may_not_write_is_refused_at_once(tmp_path, monkey
     with pytest.raises(InputError, match="you may not write in"):
         check_folder(tmp_path / "a.txt")
     check_folder(Path("/dev/null"))  # written directly, not by a draft beside it
+
+
+def test_a_free_name_is_one_that_nothing_has(tmp_path):
+    assert free_path(tmp_path / "a.b", ".json").name == "a.b.json"
+    (tmp_path / "a.b.json").touch()
+    (tmp_path / "a.b-2.json").symlink_to(tmp_path / "nothing")
+    assert free_path(tmp_path / "a.b", ".json").name == "a.b-3.json"
+
+
+def test_what_has_no_end_is_not_read_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("outlay.files.LARGEST_BYTES", 2**20)
+    path = tmp_path / "large"
+    path.write_bytes(bytes(2**20))
+    assert len(read_data(path)) == 2**20
+    path.write_bytes(bytes(2**20 + 1))
+    with pytest.raises(ValueError, match="more than 1 MiB"):
+        read_data(path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from tests.builders import a_measurement
 
-from outlay.errors import InputError
+from outlay.errors import InputError, OutlayError
 from outlay.own_data import (
     calibration_file,
     data_folder,
@@ -90,6 +91,41 @@ def test_a_calibration_that_cannot_be_used_is_warned_of_once(text):
     assert own_calibration(said.append) == NOTHING_LEARNED
     assert len(said) == 1
     assert str(calibration_file()) in said[0]
+
+
+def test_only_files_are_measurements():
+    keep_measurement(a_measurement(0.2), "b")
+    for name in ("a.json", "c.json"):
+        (measurements_folder() / name).mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(measurements_folder() / "pipe.json")
+    assert [name for name, _ in own_measurements(pytest.fail)] == ["b.json"]
+    assert [path.name for path in forget_measurements(["all"])] == ["b.json"]
+    assert (measurements_folder() / "a.json").is_dir()
+
+
+def test_a_link_that_leads_nowhere_is_told_of_and_can_be_forgotten():
+    folder = measurements_folder()
+    folder.mkdir(parents=True)
+    (folder / "gone.json").symlink_to(folder / "nothing.json")
+    told = []
+    assert own_measurements(told.append) == []
+    assert told == [f"There is no measurement {folder / 'gone.json'}. It is left out."]
+    assert len(forget_measurements(["all"])) == 1
+    assert not (folder / "gone.json").is_symlink()
+
+
+def test_what_cannot_be_removed_is_named(monkeypatch):
+    kept = keep_measurement(a_measurement(0.2), "b")
+
+    def refuse(self, missing_ok=False):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(OutlayError, match="cannot be removed: Permission denied") as raised:
+        forget_measurements(["all"])
+    assert str(kept) in raised.value.what
+    assert "outlay calibrate" in raised.value.fix
 
 
 def test_forgetting_leaves_other_files_alone():

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from outlay.errors import InputError
 
+LARGEST_BYTES = 256 * 2**20
+"""What is read of a file: a device has no end."""
+
 
 def check_folder(path: Path) -> None:
     """Refuse at once what could not be written after long work."""
@@ -25,6 +28,15 @@ def check_folder(path: Path) -> None:
         )
 
 
+def free_path(stem: Path, suffix: str) -> Path:
+    """A path that nothing has: `stem.json`, or `stem-2.json`, `stem-3.json` ..."""
+    path, number = stem.with_name(stem.name + suffix), 2
+    while os.path.lexists(path):
+        path = stem.with_name(f"{stem.name}-{number}{suffix}")
+        number += 1
+    return path
+
+
 def read_data(path: Path) -> bytes:
     """What is in a file; a ValueError says in plain words why it cannot be read.
 
@@ -33,11 +45,15 @@ def read_data(path: Path) -> bytes:
     if path.is_dir():
         raise ValueError("It is a directory.")
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ValueError(f"{error.strerror or error}.") from error
+    if len(data) > LARGEST_BYTES:
+        raise ValueError(f"It has more than {LARGEST_BYTES // 2**20} MiB: outlay writes no such.")
+    return data
 
 
 def parsed_json(data: bytes) -> object:

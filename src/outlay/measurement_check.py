@@ -36,6 +36,11 @@ SAMPLES = Range(above=0, high=1e9, words="above 0 and at most 1,000,000,000")
 PASSES = Range(above=0, high=1e6, words="above 0 and at most 1,000,000")
 POWER_LIMIT_W = Range(above=0, high=1e5, words="above 0 and at most 100,000 W")
 COUNTED = Range(low=1, high=1e15, words="1 or more")
+MOST_IN_A_PASS = 1_000_000
+"""What an option may give: a thousand such passes are within `SAMPLES`."""
+MOST_STEPS = 10**12
+HIGHEST_PRICE_USD = 1e6
+"""An hour, of all machines a run has; what such a run costs in years is still within range."""
 _BUSY_S = Range(above=0, high=STEP_S.high, words="above 0 and at most 10 days")
 _WITHIN_STEP_S = Range(low=0, high=STEP_S.high, words="between 0 and 10 days")
 _AMOUNT = Range(low=0, high=1e18, words="0 or more, and no more than 1e18")

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError, OutlayError
-from outlay.files import parsed_json, read_data, write_whole
+from outlay.files import free_path, parsed_json, read_data, write_whole
 from outlay.measurement import Measurement
 from outlay.measurement_file import (
     measurement_from_json,
@@ -72,7 +72,7 @@ def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
         try:
             found.append((path.name, read_measurement(path)))
         except OutlayError as error:
-            warn(f"{error.what} {error.why} It is left out.")
+            warn(" ".join(part for part in (error.what, error.why, "It is left out.") if part))
     return found
 
 
@@ -83,17 +83,19 @@ def keep_measurement(measurement: Measurement, name: str) -> Path:
     held = next((path for path in _kept_files() if _holds(path, measurement)), None)
     if held is not None:
         return held
-    path = folder / f"{name}.json"
-    number = 2
-    while path.exists():
-        path = folder / f"{name}-{number}.json"
-        number += 1
+    path = free_path(folder / name, ".json")
     write_measurement(measurement, path)
     return path
 
 
 def _kept_files() -> list[Path]:
-    return sorted(measurements_folder().glob("*.json"))
+    """What lies there as a file, or as a link that leads nowhere: that one is to be told of."""
+    found = measurements_folder().glob("*.json")
+    return sorted(path for path in found if path.is_file() or _leads_nowhere(path))
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def _holds(path: Path, measurement: Measurement) -> bool:
@@ -166,8 +168,19 @@ def forget_measurements(names: Sequence[str]) -> list[Path]:
         )
     gone = [kept[name] for name in sorted(wanted)]
     for path in gone:
-        path.unlink()
+        _remove(path)
     return gone
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutlayError(
+            f"{path} cannot be removed: {error.strerror}.",
+            why="What was learned is as before.",
+            fix="Remove it yourself; `outlay calibrate` then learns anew from what is left.",
+        ) from error
 
 
 def _are(names: Sequence[str]) -> str:

@@ -1,9 +1,12 @@
-"""Made-up records: sequences of optimizers with given intervals."""
+"""Made-up records: sequences of optimizers with given intervals; and a run that trained."""
 
 from __future__ import annotations
 
 import itertools
 
+from tests.measured import a_step
+
+from outlay.measurement import MachineSeen, Measurement, MemorySeen
 from outlay.probe.records import OptimizerStep
 from outlay.probe.table import StepTable
 
@@ -38,3 +41,20 @@ def letters(text):
     order = text.replace(" ", "").replace("|", "")
     seen = list(dict.fromkeys(order))
     return [seen.index(letter) for letter in order]
+
+
+def a_run(**changes: object) -> Measurement:
+    """A short run that outlay stopped after 20 steps of 32 samples."""
+    given = {
+        "command": ("python", "train.py"),
+        "measured_on": "2026-11-15",
+        "ending": "stopped",
+        "status": 0,
+        "machine": MachineSeen(system="Linux"),
+        "device": "cuda",
+        "step": a_step(),
+        "steps_seen": 20,
+        "samples_per_step": 32.0,
+        "memory": MemorySeen(allocated_bytes=5e9, reserved_bytes=6e9),
+    }
+    return Measurement(**{**given, **changes})

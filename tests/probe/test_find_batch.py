@@ -1,4 +1,4 @@
-"""The largest batch by trials of a real script, whatever way it runs out of memory."""
+"""The largest batch by trials, made up and of a real script."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.measured import a_step
+from tests.probe.made import a_run
 from tests.probe.probed import PYTHON, SCRIPTS, probe
 
 from outlay.errors import InputError
-from outlay.measurement import MachineSeen, Measurement, MemorySeen
+from outlay.measurement import Measurement, MemorySeen
 from outlay.probe import find_batch as find_batch_module
 from outlay.probe.batches import BatchSearch
 from outlay.probe.course import Limits
@@ -19,25 +19,8 @@ from outlay.probe.find_batch import find_batch
 from outlay.probe.hunt import Known
 from outlay.probe.run import Asking
 from outlay.probe.slot import Slot
-from outlay.probe.trial import trial_of
 
 SCRIPT = SCRIPTS / "runs_out.py"
-
-
-def a_run(**changes: object) -> Measurement:
-    given = {
-        "command": ("python", "train.py"),
-        "measured_on": "2026-11-15",
-        "ending": "stopped",
-        "status": 0,
-        "machine": MachineSeen(system="Linux"),
-        "device": "cuda",
-        "step": a_step(),
-        "steps_seen": 20,
-        "samples_per_step": 32.0,
-        "memory": MemorySeen(allocated_bytes=5e9, reserved_bytes=6e9),
-    }
-    return Measurement(**{**given, **changes})
 
 
 @pytest.mark.parametrize(
@@ -65,63 +48,28 @@ def test_no_slot() -> None:
         Slot(command=("python", "train.py"), argument="batch").check()
 
 
-def test_a_run_that_steps_fits() -> None:
-    trial = trial_of(32, a_run(), b"")
-    assert trial.outcome == "fits"
-    assert trial.peak_allocated_bytes == 5e9
+def test_a_first_step_is_waited_for_as_earlier_trials_suggest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits_s = []
 
+    def run(_: object, command: tuple[str, ...], limits: Limits, *rest: object) -> object:
+        waits_s.append(limits.first_step_s)
+        size = int(command[-1])
+        return at(size, elapsed_s=size / 2), [], b""
 
-def test_an_alarm_that_the_script_survives_fits() -> None:
-    # cuDNN asks for a large workspace, is refused, and takes another algorithm.
-    assert trial_of(32, a_run(ran_out_of_memory=True), b"").outcome == "fits"
-
-
-def test_a_script_that_halves_its_batch_does_not_fit() -> None:
-    run = a_run(ran_out_of_memory=True, samples_per_step=16.0)
-    assert trial_of(32, run, b"").outcome == "out of memory"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-        b"RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        b"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)",
-        b"RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory",
-        b"HIP out of memory. Tried to allocate 20.00 MiB",
-    ],
-)
-def test_words_for_out_of_memory(words: bytes) -> None:
-    run = a_run(ending="failed", status=1, steps_seen=0, step=None)
-    trial = trial_of(32, run, b"Traceback\n" + words + b"\n")
-    assert trial.outcome == "out of memory"
-    assert trial.why == words.decode()
-
-
-def test_a_run_that_the_kernel_killed_is_out_of_memory() -> None:
-    run = a_run(ending="killed", status=137, steps_seen=2, step=None)
-    assert trial_of(32, run, b"").outcome == "out of memory"
-
-
-def test_another_failure_is_none_of_memory() -> None:
-    run = a_run(ending="failed", status=1, steps_seen=0, step=None)
-    trial = trial_of(32, run, b"ValueError: shapes\n")
-    assert trial.outcome == "failed"
-    assert trial.why == "status 1: ValueError: shapes"
-
-
-def test_a_run_that_ends_before_three_steps_tells_nothing() -> None:
-    run = a_run(ending="finished", steps_seen=1, step=None)
-    assert trial_of(32, run, b"").outcome == "failed"
-
-
-def test_long_steps_need_not_be_many() -> None:
-    assert trial_of(32, a_run(steps_seen=1), b"").outcome == "fits"
-    assert trial_of(32, a_run(steps_seen=0, step=None), b"").outcome == "failed"
+    monkeypatch.setattr(find_batch_module, "_run", run)
+    find_batch(Asking(command=("train", "{batch}")), "batch", known=Known(largest=64))
+    # 15 s to train, and at first ten minutes. Then 8 / 2, 16 / 2 and 32 / 2 s were the longest:
+    # ten times that, but no less than 105 s.
+    assert waits_s == [615, 120, 120, 175]
 
 
 def searched(
-    monkeypatch: pytest.MonkeyPatch, run_at: Callable[[int], Measurement], **limits: float
+    monkeypatch: pytest.MonkeyPatch,
+    run_at: Callable[[int], Measurement],
+    largest: int = 64,
+    **limits: float,
 ) -> BatchSearch:
     """A search whose trials are made up."""
 
@@ -130,7 +78,7 @@ def searched(
 
     monkeypatch.setattr(find_batch_module, "_run", run)
     asking = Asking(command=("train", "{batch}"), limits=Limits(**limits))
-    return find_batch(asking, "batch", known=Known(largest=64))
+    return find_batch(asking, "batch", known=Known(largest=largest))
 
 
 def at(size: int, **changes: object) -> Measurement:
@@ -175,6 +123,42 @@ def test_a_command_that_ignores_its_batch_has_no_largest(monkeypatch: pytest.Mon
 def test_a_data_set_smaller_than_the_batch_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     found = searched(monkeypatch, lambda size: at(min(size, 20)))
     assert (found.largest, found.fails_at) == (16, None)
+    # 32 and 64 alike have 20; that is all the data.
+    assert found.not_taken_at == 32
+    assert found.fails_otherwise_at is None
+    assert "takes no larger batches" in found.notes[-1]
+
+
+def test_a_size_that_ran_stays_where_a_larger_one_runs_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = searched(monkeypatch, lambda size: at(size if size <= 16 else size // 2))
+    # 32 runs with 16 samples, as 16 does.
+    assert (found.largest, found.not_taken_at) == (16, 32)
+    assert [trial.outcome for trial in found.trials] == ["fits", "fits", "not taken"]
+
+
+def test_a_last_batch_that_is_a_little_short_is_not_worth_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = searched(monkeypatch, lambda size: at(size - size // 16))
+    assert (found.largest, found.notes) == (64, ())
+
+
+def test_what_is_recommended_is_tried_while_trials_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run_at(size: int) -> Measurement:
+        # 10 MiB for each sample, and 24 GiB: 2457 samples fit.
+        ending = {"ending": "failed", "status": 1} if size > 2457 else {}
+        taken = MemorySeen(allocated_bytes=size * 10 * 2.0**20, available_bytes=24 * 2.0**30)
+        return at(size, memory=taken, ran_out_of_memory=size > 2457, **ending)
+
+    found = searched(monkeypatch, run_at, largest=10**6)
+    sizes = [trial.batch_size for trial in found.trials]
+    assert found.is_recommended_tried
+    assert len(sizes) <= 6
+    assert found.recommended <= 0.97 * 2457.6 * 1.01
 
 
 def test_money_is_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,12 @@ WRONG = [
     ("--length", "90"),
     ("--length", "90 hours"),
     ("--length", "1e30 steps"),
+    ("--price", "1e308"),
+    ("--price", "1", "--max-cost", "1e30"),
     ("--batch-size", "0"),
+    ("--batch-size", str(10**30)),
+    ("--steps", str(10**30)),
+    ("--optimizer-steps", str(10**7)),
     ("--optimizer-steps", "0"),
     ("--largest", "8"),
     ("--target", "step.py:step"),
@@ -103,6 +108,11 @@ WRONG = [
     ("--plot", "plot.doc"),
     ("--stepps", "5"),
     ("--find-batch", "batch"),
+    ("--find-batch", "batch", "--plot", "plot.html"),
+    ("--find-batch", "batch", "--until", "2%"),
+    ("--find-batch", "batch", "--batch-size", "8"),
+    ("--show", "probe.json", "--json", "other.json"),
+    ("--show", "probe.json", "--find-batch", "batch"),
 ]
 
 
@@ -128,6 +138,10 @@ def test_what_is_refused_at_once(refused, options):
     said = refused(*options, *NEVER)
     assert options[-2] in said or options[-1] in said
     assert len(said.splitlines()) <= 5
+
+
+def test_an_empty_command(refused):
+    assert "The command to probe is empty" in refused("--", "")
 
 
 def test_no_command(refused):

@@ -94,6 +94,8 @@ def test_an_error_in_a_cell_is_shown_and_what_was_seen_kept(shell):
         ("%%probe --until often\ntrain(2)", "--until 'often' is no precision"),
         ("%%probe --json no/such/folder/x.json\ntrain(2)", "there is no folder no/such/folder"),
         ("%%probe train(2)\ntrain(2)", "'train(2)' is no option of %%probe"),
+        ("%%probe train(2)\ntrain(2)", "of %%probe. Options, each with a value: --steps, --for"),
+        ("%%probe --batch-size 9999999\ntrain(2)", "may be 1,000,000 at most"),
         ("%probe --steps 5", "There is nothing to probe"),
     ],
 )

@@ -155,6 +155,30 @@ def test_a_block_may_be_opened_again(training):
         assert (probe.measurement.ending, probe.measurement.steps_seen) == ("stopped", 8)
 
 
+def test_every_block_knows_how_long_an_epoch_is(training):
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    # 60 samples, 2 in a batch: 30 steps, of which 12 are seen.
+    data = TensorDataset(torch.randn(60, 4))
+    loaders = [DataLoader(data, batch_size=2) for _ in range(60)]
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def epoch(loader):
+        for (inputs,) in loader:
+            model(inputs).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    found = []
+    for loader in (loaders[0], *loaders):
+        with outlay.probing(steps=12, stop=True, operations=False) as probe:
+            epoch(loader)
+        found.append(probe.measurement.steps_per_epoch)
+    assert set(found) == {30}
+
+
 def test_a_block_without_training_says_so():
     with outlay.probing() as probe:
         pass
@@ -193,6 +217,8 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         ({"total_steps": {}}, "total_steps={} is no number"),
         ({"steps": True}, "steps=True is no number"),
         ({"seconds": float("nan")}, "seconds=nan is not above zero"),
+        ({"price": 1e308}, r"price is 1e\+308, and may be 1,000,000 at most"),
+        ({"batch_size": 10**400}, "batch_size is inf, and may be 1,000,000 at most"),
     ],
 )
 def test_limits_that_are_none(given, said):

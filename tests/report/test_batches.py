@@ -26,7 +26,12 @@ def printed(search, width):
 
 def test_answer_names_the_batch_to_take_the_limit_and_the_knee():
     take, limit, knee, took = answer(a_search())
-    assert take == "Take batch 44, with 5 % of the memory kept free; the largest that ran is 48."
+    assert take == (
+        "Take batch 44, with 5 % of the memory kept free; the largest that ran is 48. It was not "
+        "tried itself."
+    )
+    ran = a_search(trials=(a_trial(44, 195.0, 16.0), *a_search().trials))
+    assert answer(ran)[0].endswith("the largest that ran is 48.")
     assert limit == "Batch 64 runs out of memory (it may take 24.0 GiB)."
     assert knee.startswith("From batch 32 on, more is hardly faster")
     assert took == "It took 4 trials in 1:50 min."
@@ -68,6 +73,21 @@ def test_a_larger_one_that_failed_otherwise_is_not_said_to_fit():
     small = BatchSearch(trials=(a_trial(512, 100.0, 1.0), lower), largest=512)
     assert replace(search, is_interrupted=True).fails_otherwise_at is None
     assert answer(small)[1].endswith("larger ones may fit as well.")
+
+
+def test_a_larger_one_that_the_script_did_not_take_did_not_fail():
+    other = Trial(batch_size=1024, outcome="not taken", why="its passes had 500 samples")
+    search = BatchSearch(trials=(a_trial(512, 100.0, 1.0), other), largest=512)
+    assert answer(search)[1] == (
+        "None ran out of memory, but the script did not take batch 1,024: whether larger ones fit "
+        "is not known."
+    )
+    assert "its passes had 500 samples" in printed(search, 120)
+
+
+def test_a_size_that_fits_may_have_a_remark():
+    odd = replace(a_trial(8, 100.0, 1.0), why="torch was refused memory")
+    assert "torch was refused memory" in printed(BatchSearch(trials=(odd,), largest=8), 200)
 
 
 def test_where_none_ran_it_says_why():

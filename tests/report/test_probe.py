@@ -275,6 +275,7 @@ def test_a_cell_has_no_status():
         ({"ending": "killed", "status": -9}, "where memory runs out: `dmesg` tells"),
         ({"ending": "killed", "status": -15}, "It was killed before its first step."),
         ({"ending": "finished", "status": 0}, "without a step of a torch optimizer"),
+        ({"ending": "finished", "status": 0, "ranks": 1}, "a smaller --optimizer-steps"),
         ({"ending": "finished", "status": 0, "steps_seen": 2}, "give it more work"),
         ({"ending": "stopped", "status": 0}, "--for 10m"),
     ],

@@ -24,12 +24,16 @@ def find(
 
     known = _known(target, largest, asking.memory_cap_mib)
     search = find_batch(asking, argument, known=known, show=live, tell=tell)
+    trouble = None
     if json_path is not None:
-        from outlay.files import write_whole
+        from outlay.cli.saving import saved
         from outlay.report.json import dumps
 
-        write_whole(Path(json_path), (dumps(batches_document(search)) + "\n").encode())
+        data = (dumps(batches_document(search)) + "\n").encode()
+        _, trouble = saved(data, Path(json_path), "search")
     print_batches(Page(to_stderr=True), search)
+    if trouble is not None:
+        raise trouble
     return _status_of(search)
 
 
@@ -39,7 +43,7 @@ def _status_of(search: BatchSearch) -> int:
         return 130
     if search.largest is not None:
         return 0
-    return 1 if any(trial.outcome == "failed" for trial in search.trials) else 3
+    return 3 if all(trial.outcome == "out of memory" for trial in search.trials) else 1
 
 
 def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,9 @@ import click
 from outlay.cli.find_batch import find
 from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell, warn
 from outlay.cli.probe_limits import limits_of
+from outlay.cli.probe_options import check_options
 from outlay.errors import InputError, OutlayError
+from outlay.measurement_check import MOST_IN_A_PASS, MOST_STEPS, PASSES
 
 if TYPE_CHECKING:
     from outlay.measurement import Measurement
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option(
     "--steps",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_STEPS),
     help="Training steps to time, warm-up included; a few more are profiled and recorded.",
 )
 @click.option("--for", "duration", metavar="TIME", help="How long to train: 5m, 90s, 1h.")
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 @click.option("--max-cost", metavar="USD", help="What the probe may cost at that price.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_IN_A_PASS),
     help="Samples of one pass on a GPU, where outlay does not see them.",
 )
 @length_option
 @click.option(
     "--optimizer-steps",
-    type=click.IntRange(1),
+    type=click.IntRange(1, round(PASSES.high)),
     help="Optimizer steps that make one training step, where outlay's guess is wrong.",
 )
 @click.option(
@@ -75,7 +76,9 @@ if TYPE_CHECKING:
     help="Do not keep the measurement in your own data folder (for `outlay calibrate`).",
 )
 @click.option("--show", metavar="FILE", help="The page of a measurement that was saved, no probe.")
+@click.pass_context
 def command(
+    context: click.Context,
     command: tuple[str, ...],
     steps: int | None,
     duration: str | None,
@@ -115,6 +118,7 @@ def command(
     """
     from outlay.probe.run import Asking
 
+    check_options(context)
     if show is not None:
         return _show(show, plot_path, command)
     if not command:
@@ -136,9 +140,6 @@ def command(
     )
     if find_batch is not None:
         return find(asking, find_batch, target, largest, json_path)
-    for option, given in (("--target", target), ("--largest", largest)):
-        if given is not None:
-            raise InputError(f"{option} is for --find-batch.", fix="Give --find-batch ARG, too.")
     return _probe(asking, json_path, plot_path, keep=not no_keep)
 
 
@@ -171,7 +172,9 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
     found = probe(asking, live)
     if asking.epochs is not None and found.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
-    saved_as, trouble = _written(found, json_path, plot_path)
+    if asking.memory_cap_mib is not None and found.device == "cpu":
+        warn("--memory-cap-mib did nothing: it caps a GPU's memory, and this trained on the CPU.")
+    saved_as, trouble = _written(found, json_path, plot_path, keep=keep)
     page = Page(to_stderr=True)
     if not page.is_terminal:
         page.print()  # the command's own last line there may have no end
@@ -184,42 +187,21 @@ def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep
 
 
 def _written(
-    found: Measurement, json_path: str | None, plot_path: str | None
+    found: Measurement, json_path: str | None, plot_path: str | None, *, keep: bool
 ) -> tuple[str | None, OutlayError | None]:
     """Where the measurement is, elsewhere if need be, and what went wrong when writing."""
-    from outlay.measurement_file import write_measurement
+    from outlay.cli.saving import save_measurement
     from outlay.report.probe_plot import write_probe_plot
 
-    saved_as, trouble = json_path, None
+    saved_as, trouble = None, None
     if json_path is not None:
-        try:
-            write_measurement(found, json_path)
-        except OutlayError as error:
-            saved_as, trouble = _saved_elsewhere(found, error)
+        saved_as, trouble = save_measurement(found, json_path, keep=keep)
     if plot_path is not None:
         try:
             write_probe_plot(Path(plot_path), found)
         except OutlayError as error:
             trouble = trouble or error
     return saved_as, trouble
-
-
-def _saved_elsewhere(found: Measurement, error: OutlayError) -> tuple[str | None, OutlayError]:
-    """Where the measurement went instead, and the error that says so."""
-    import tempfile
-
-    from outlay.measurement_file import write_measurement
-    from outlay.own_data import measurements_folder
-
-    for folder in (measurements_folder(), Path(tempfile.gettempdir()), Path.home()):
-        path = folder / "outlay-probe.json"
-        with contextlib.suppress(OutlayError, OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            write_measurement(found, path)
-            why = f"The measurement was saved as {path} instead."
-            return str(path), OutlayError(error.what, why=why)
-    why = "It could not be saved elsewhere either."
-    return None, OutlayError(error.what, why=why, fix=error.fix)
 
 
 def _keep(found: Measurement) -> None:

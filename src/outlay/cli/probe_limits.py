@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from outlay.errors import InputError
+from outlay.measurement_check import HIGHEST_PRICE_USD
 
 if TYPE_CHECKING:
     from outlay.probe.course import Limits
@@ -59,6 +60,11 @@ def _dollars(option: str, text: str) -> float:
     if not 0 < value < math.inf:
         raise InputError(
             f"{option} {text!r} is no amount of dollars.", fix=f"Write for example {option} 1.50."
+        )
+    if value > HIGHEST_PRICE_USD:
+        raise InputError(
+            f"{option} {text!r} is more than any machine costs: at most {HIGHEST_PRICE_USD:,.0f}.",
+            fix=f"Write for example {option} 1.50.",
         )
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from numbers import Real
@@ -11,6 +12,7 @@ from typing import Self
 
 from outlay.errors import InputError
 from outlay.measurement import Ending, Measurement
+from outlay.measurement_check import HIGHEST_PRICE_USD, MOST_IN_A_PASS, MOST_STEPS
 from outlay.measurement_file import write_measurement
 from outlay.probe.course import Limits
 from outlay.probe.session import PROBED_BY, Session
@@ -21,6 +23,12 @@ _ASKED_AT_MOST = 5
 """How often a block that catches everything is asked to stop."""
 _INTERRUPTED = 130
 # Source: 128 + SIGINT, as shells have it
+_MOST = {
+    "batch_size": MOST_IN_A_PASS,
+    "price": HIGHEST_PRICE_USD,
+    "steps": MOST_STEPS,
+    "total_steps": MOST_STEPS,
+}
 
 
 class Probing:
@@ -166,13 +174,21 @@ def check_above_zero(**given: object) -> None:
             )
         if not amount > 0:
             raise InputError(f"{name}={value!r} is not above zero.", fix=f"Give {name} a number.")
+        if amount > _MOST.get(name, math.inf):
+            raise InputError(
+                f"{name} is {amount:g}, and may be {_MOST[name]:,.0f} at most.",
+                fix=f"Give {name} a smaller number, or leave it out.",
+            )
 
 
 def _number(value: object) -> float | None:
     """A number of Python or numpy; None for anything else, and for True, which counts nothing."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
 
 
 def _ending_of(error: BaseException | None) -> tuple[Ending, int]:

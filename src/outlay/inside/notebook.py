@@ -10,7 +10,7 @@ from typing import Any
 from outlay.cli.probe_limits import limits_of
 from outlay.errors import ExtraMissing, InputError, OutlayError
 from outlay.files import check_folder
-from outlay.inside.block import Probing
+from outlay.inside.block import Probing, check_above_zero
 
 _OPTION = re.compile(r"\s*--([a-z-]+)(?:=|\s+|$)(\"[^\"]*\"|'[^']*'|\S*)")
 _OPTIONS = ("steps", "for", "until", "batch-size", "price", "json")
@@ -54,7 +54,7 @@ def unload_ipython_extension(shell: Any) -> None:
 def _probe(shell: Any, line: str, cell: str | None) -> Any:
     options, statement = _parsed(line)
     if cell is not None and statement:
-        raise InputError(f"{statement!r} is no option of %%probe.", fix=f"Options: {_known()}.")
+        raise InputError(f"{statement!r} is no option of %%probe.", fix=_known())
     if not (cell or statement).strip():
         raise InputError("There is nothing to probe.", fix="Write %probe train() or a cell.")
     if "json" in options:
@@ -86,14 +86,16 @@ def _known() -> str:
 
 
 def _block(options: dict[str, str], command: str) -> Probing:
+    steps, batch_size = _count(options, "steps"), _count(options, "batch-size")
+    check_above_zero(steps=steps, batch_size=batch_size)
     return Probing(
         limits_of(
-            steps=_count(options, "steps"),
+            steps=steps,
             duration=options.get("for"),
             until=options.get("until"),
             price=options.get("price"),
         ),
-        batch_size=_count(options, "batch-size"),
+        batch_size=batch_size,
         command=(command,),
         saved_by="--json OUT.json",
     )

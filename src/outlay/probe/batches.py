@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["fits", "out of memory", "failed"]
+Outcome = Literal["fits", "out of memory", "not taken", "failed"]
+"""Not taken: the script ran, but with fewer samples than it was asked to take."""
 KNEE_FRACTION = 0.95
 """Of the best throughput: from there on, more batch is hardly more speed."""
 
@@ -18,7 +19,7 @@ class Trial:
     batch_size: int
     outcome: Outcome
     why: str = ""
-    """What the script said where it did not fit or failed."""
+    """What the script said where it did not fit or failed; what is odd where it fits."""
     peak_allocated_bytes: float | None = None
     """On the fullest GPU."""
     peak_reserved_bytes: float | None = None
@@ -55,12 +56,26 @@ class BatchSearch:
         return knee_of(self.trials)
 
     @property
+    def is_recommended_tried(self) -> bool:
+        """Whether the recommended size is one that ran."""
+        fits = [trial for trial in self.trials if trial.outcome == "fits"]
+        return any(trial.batch_size == self.recommended for trial in fits)
+
+    @property
     def fails_otherwise_at(self) -> int | None:
         """The smallest above the largest that failed, but not for want of memory."""
         if self.is_interrupted:  # what was not run to its end did not fail
             return None
-        failed = (trial.batch_size for trial in self.trials if trial.outcome == "failed")
-        return min((size for size in failed if size > (self.largest or 0)), default=None)
+        return self._smallest_above("failed")
+
+    @property
+    def not_taken_at(self) -> int | None:
+        """The smallest above the largest that the script did not take."""
+        return self._smallest_above("not taken")
+
+    def _smallest_above(self, outcome: Outcome) -> int | None:
+        sizes = (trial.batch_size for trial in self.trials if trial.outcome == outcome)
+        return min((size for size in sizes if size > (self.largest or 0)), default=None)
 
     @property
     def elapsed_s(self) -> float:

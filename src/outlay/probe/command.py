@@ -149,6 +149,8 @@ def _adopt_orphans() -> None:
 
 def _not_started(command: Sequence[str], error: OSError) -> InputError:
     name, fix = command[0], f"Write {_meant(command)}"
+    if not name.strip():
+        return InputError("The command to probe is empty.", fix=fix)
     if isinstance(error, FileNotFoundError) and shutil.which(name) is None:
         return InputError(f"There is no command {name!r}.", fix=fix)
     return InputError(f"{name!r} cannot be started: {error.strerror}.", fix=fix)

@@ -33,7 +33,8 @@ class Limits:
     steps: int | None = None
     """Training steps, warm-up included."""
     duration_s: float | None = None
-    """Since the first step, for which there is `LONGEST_S` beside it."""
+    """Since the first step, for which there is `start_s` beside it."""
+    start_s: float = LONGEST_S
     precision: float | None = None
     """Half the confidence interval over the mean."""
     max_usd: float | None = None
@@ -56,6 +57,11 @@ class Limits:
         if self.duration_s is not None or self.steps is not None:
             return self.duration_s
         return LONGEST_S
+
+    @property
+    def first_step_s(self) -> float | None:
+        """How long the first step is waited for; None: for ever."""
+        return None if self.duration_s is None else self.duration_s + self.start_s
 
     def is_spent(self, elapsed_s: float) -> bool:
         """Whether the money for this probe is gone."""
@@ -109,8 +115,8 @@ class Course:
     def _reason(self, seen: StepsSeen, elapsed_s: float) -> str | None:
         """Why the timing is done, or None."""
         limits = self.limits
-        if self._stepped_s is None and limits.duration_s is not None:
-            return "time" if elapsed_s >= limits.duration_s + LONGEST_S else None
+        if self._stepped_s is None and limits.first_step_s is not None:
+            return "time" if elapsed_s >= limits.first_step_s else None
         trained_s = 0.0 if self._stepped_s is None else elapsed_s - self._stepped_s
         if limits.steps is not None and seen.steps_seen >= limits.steps:
             return "steps"

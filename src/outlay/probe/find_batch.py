@@ -6,6 +6,7 @@ what came of a run, `hunt` what to try next.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,19 +15,21 @@ from pathlib import Path
 from outlay.measurement import Measurement
 from outlay.probe.agent.allocations import WANTED
 from outlay.probe.batches import BatchSearch, Trial
-from outlay.probe.course import Limits
-from outlay.probe.hunt import Known, allocated, bracket, memory_line, next_size
+from outlay.probe.course import LONGEST_S, Limits
+from outlay.probe.hunt import Known, bracket, next_size, trials_left
 from outlay.probe.listen import Told
 from outlay.probe.played import Events, simulated_largest
+from outlay.probe.recommend import MARGIN, recommended
 from outlay.probe.run import Asking, Show, probe_and_hear
 from outlay.probe.slot import Slot
-from outlay.probe.trial import trial_of
+from outlay.probe.trial import is_taken, trial_of, usual_pass
 from outlay.units import HOUR_S
 
 TRIAL_STEPS = 20
 TRIAL_S = 15.0
-MARGIN = 0.03
-"""Of the limit, left free at the recommended size: longer runs meet longer samples."""
+LEAST_START_S = 105.0
+START_TIMES = 10
+"""How long a first step is waited for, beside `TRIAL_S`: as many times the longest trial so far."""
 START = 8
 _LAST_WORDS_BYTES = 65_536
 Tell = Callable[[str], None]
@@ -73,27 +76,54 @@ class _Hunt:
         if self._is_over:
             return None
         size = next_size(self._trials, self._known, self._slot.present or START)
+        if size is None:
+            size = self._untried()
         left_usd = self._left_usd()
         if size is not None and left_usd is not None and left_usd <= 0:
             self._notes.append("The money for this search is spent: a larger batch may fit.")
             return None
         return size
 
+    def _untried(self) -> int | None:
+        """The size to recommend, where it is still to be tried and trials are left."""
+        found = self.found()
+        if found.fails_at is None or found.is_recommended_tried:
+            return None
+        return found.recommended if trials_left(self._trials, self._known) else None
+
     def try_size(self, size: int) -> None:
         """Run the command at a batch size, and learn from it."""
         self._tell(f"Trial {len(self._trials) + 1}: batch {size} ...")
         command = self._slot.filled(size)
-        measurement, told, words = _run(self._asking, command, self._left_usd(), self._show)
-        trial = trial_of(size, measurement, words)
+        limits = self._limits()
+        measurement, told, words = _run(self._asking, command, limits, self._show)
+        samples = usual_pass(told) or measurement.batch_size
+        trial = trial_of(size, measurement, words, limits=limits, samples=samples)
         self._trials.append(trial)
         self._tell(_said(trial))
         self._learn(trial, measurement, told)
+        if self._asking.memory_cap_mib is not None and measurement.device == "cpu":
+            self._notes.append("The cap did nothing: it is a GPU's, and this trained on the CPU.")
         if trial.outcome == "failed":
             self._notes.append(f"Batch {size} {_failed_words(measurement)}: {trial.why}")
             self._is_interrupted = measurement.ending == "interrupted"
             self._is_over = True
         elif trial.outcome == "fits":
-            self._check_samples(size, measurement.batch_size)
+            self._check_samples(size, samples)
+
+    def _limits(self) -> Limits:
+        """Of the next trial: a first step that is far later than earlier ones does not come."""
+        given = self._asking.limits
+        longest_s = max((trial.elapsed_s for trial in self._trials), default=math.inf)
+        start_s = max(START_TIMES * longest_s, LEAST_START_S)
+        return Limits(
+            steps=given.steps or TRIAL_STEPS,
+            duration_s=given.duration_s or TRIAL_S,
+            start_s=min(start_s, LONGEST_S),
+            price_usd_per_hour=given.price_usd_per_hour,
+            max_usd=self._left_usd(),
+            operations=False,
+        )
 
     def _learn(self, trial: Trial, measurement: Measurement, told: Sequence[Told]) -> None:
         known = _learned(self._known, measurement, self._asking.memory_cap_mib)
@@ -104,24 +134,22 @@ class _Hunt:
     def _check_samples(self, size: int, samples: int | None) -> None:
         """End it where the script goes by another batch size than it is given."""
         self._samples[size] = samples
-        alike = [one for one, found in self._samples.items() if found == samples]
         if samples is None or samples == size:
+            return
+        alike = sorted(one for one, found in self._samples.items() if found == samples)
+        others = [one for one in alike if not _is_near(one, samples)]
+        if not others:
             return
         if len(alike) == 1:
             self._notes.append(
-                f"Batch {size} was asked for, but the script's passes had {samples} samples on a "
-                "GPU."
+                f"Batch {size:,} was asked for, but the script's passes had {samples:,} samples on "
+                "a GPU."
             )
             return
-        why = f"its passes had {samples:,} samples"
         self._trials = [
-            _ignored(one, why) if one.batch_size in alike else one for one in self._trials
+            _not_taken(one, samples) if one.batch_size in others else one for one in self._trials
         ]
-        sizes = " and ".join(f"{one:,}" for one in sorted(alike))
-        self._notes.append(
-            f"The script's passes had {samples:,} samples at batch {sizes} alike: it does not "
-            "take its batch size from there, or its data have no more."
-        )
+        self._notes.append(_alike_words(alike, others, samples))
         self._is_over = True
 
     def _left_usd(self) -> float | None:
@@ -144,21 +172,29 @@ def _failed_words(measurement: Measurement) -> str:
     return "failed for another reason"
 
 
-def _ignored(trial: Trial, why: str) -> Trial:
-    return replace(trial, outcome="failed", why=why, step_mean_s=None, samples_per_s=None)
+def _is_near(size: int, samples: int) -> bool:
+    """Whether passes of so many samples are those of a batch of that size, the data's end apart."""
+    return is_taken(size, samples) and is_taken(samples, size)
+
+
+def _not_taken(trial: Trial, samples: int) -> Trial:
+    why = f"its passes had {samples:,} samples"
+    return replace(trial, outcome="not taken", why=why, step_mean_s=None, samples_per_s=None)
+
+
+def _alike_words(alike: Sequence[int], others: Sequence[int], samples: int) -> str:
+    """What it means that passes are the same at several sizes."""
+    sizes = " and ".join(f"{one:,}" for one in alike)
+    same = f"The script's passes had {samples:,} samples at batch {sizes} alike: "
+    if min(others) > samples:
+        return f"{same}it takes no larger batches from there, or its data have no more."
+    return f"{same}it does not take its batch size from there."
 
 
 def _run(
-    asking: Asking, command: tuple[str, ...], left_usd: float | None, show: Show | None
+    asking: Asking, command: tuple[str, ...], limits: Limits, show: Show | None
 ) -> tuple[Measurement, list[Told], bytes]:
     """A short probe, what its processes told, and the end of what the command printed."""
-    limits = Limits(
-        steps=asking.limits.steps or TRIAL_STEPS,
-        duration_s=asking.limits.duration_s or TRIAL_S,
-        price_usd_per_hour=asking.limits.price_usd_per_hour,
-        max_usd=left_usd,
-        operations=False,
-    )
     with tempfile.TemporaryDirectory(prefix="outlay-trial-") as folder:
         log = Path(folder) / "log"
         given = {**asking.environment, WANTED: "1"}
@@ -179,7 +215,7 @@ def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Kno
     parts = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
     fixed = sum(part for part in parts if part is not None) if any(parts) else known.fixed_bytes
     limit = known.limit_bytes
-    if cap_mib is not None:
+    if cap_mib is not None and measurement.device != "cpu":
         limit = float(cap_mib * 2**20)
     if memory.limit_bytes is not None:
         limit = memory.limit_bytes
@@ -192,30 +228,20 @@ def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> Batc
     low, _ = bracket(trials)
     full = [one.batch_size for one in trials if one.outcome == "out of memory"]
     high = min((size for size in full if size > low), default=0)
-    larger_failed = any(one.outcome == "failed" and one.batch_size > low for one in trials)
+    larger_failed = any(
+        one.outcome in ("failed", "not taken") and one.batch_size > low for one in trials
+    )
     if low and not high and not larger_failed and known.limit_bytes is not None:
         notes = [*notes, "No larger size was seen to fail."]
     return BatchSearch(
         trials=tuple(trials),
         largest=low or None,
-        recommended=_recommended(trials, low, high, known),
+        recommended=recommended(trials, low, high, known),
         margin_fraction=MARGIN if high else 0.0,
         fails_at=high or None,
         limit_bytes=known.limit_bytes,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _recommended(trials: Sequence[Trial], largest: int, fails_at: int, known: Known) -> int | None:
-    """The largest size that leaves the margin free; all of it where none ran out of memory."""
-    if not largest or not fails_at:
-        return largest or None
-    line = memory_line(allocated(trials), known.fixed_bytes)
-    if line is None or known.limit_bytes is None:
-        return max(int(largest * (1 - MARGIN)), 1)
-    start_bytes, slope_bytes, _ = line
-    by_line = int((known.limit_bytes * (1 - MARGIN) - start_bytes) / slope_bytes)
-    return max(min(by_line, largest - (largest > 1)), 1)
 
 
 def _said(trial: Trial) -> str:

@@ -63,7 +63,7 @@ def next_size(trials: Sequence[Trial], known: Known, start: int) -> int | None:
     if not trials:
         return min(known.predicted or start, known.largest)
     low, high = bracket(trials)
-    blind = known.limit_bytes is None or not any(t.peak_allocated_bytes for t in trials)
+    blind = _is_blind(trials, known)
     if len(trials) >= _most_trials(low, high, is_blind=blind):
         return None
     if low == 0:
@@ -73,6 +73,15 @@ def next_size(trials: Sequence[Trial], known: Known, start: int) -> int | None:
     if blind:
         return _blindly(low, high, known)
     return _along_the_line(trials, low, high, known)
+
+
+def trials_left(trials: Sequence[Trial], known: Known) -> bool:
+    """Whether one more trial than the answer needs is within what a search usually takes."""
+    return len(trials) < (MOST_TRIALS_BLIND if _is_blind(trials, known) else MOST_TRIALS)
+
+
+def _is_blind(trials: Sequence[Trial], known: Known) -> bool:
+    return known.limit_bytes is None or not any(t.peak_allocated_bytes for t in trials)
 
 
 def _most_trials(low: int, high: int, *, is_blind: bool) -> int:

@@ -45,7 +45,7 @@ def _why_none(search: BatchSearch) -> Iterator[str]:
     last = search.trials[-1] if search.trials else None
     if last is None:
         yield "None was tried."
-    elif last.outcome == "failed":
+    elif last.outcome in ("failed", "not taken"):
         why = last.why or "its own output says why."
         yield f"At batch {count(last.batch_size)} the trial did not succeed: {why}"
     else:
@@ -58,9 +58,10 @@ def _take(search: BatchSearch) -> str:
     if search.recommended == search.largest:
         return f"Take batch {count(search.largest)}, the largest that ran."
     margin = f", with {percent(search.margin_fraction)} of the memory kept free"
+    untried = "" if search.is_recommended_tried else " It was not tried itself."
     return (
         f"Take batch {count(search.recommended)}{margin if search.margin_fraction else ''}; "
-        f"the largest that ran is {count(search.largest)}."
+        f"the largest that ran is {count(search.largest)}.{untried}"
     )
 
 
@@ -71,6 +72,11 @@ def _limits(search: BatchSearch) -> Iterator[str]:
         yield (
             f"None ran out of memory{limit}, but batch {count(failed)} failed for another reason: "
             "whether larger ones fit is not known."
+        )
+    elif search.fails_at is None and search.not_taken_at is not None:
+        yield (
+            f"None ran out of memory{limit}, but the script did not take batch "
+            f"{count(search.not_taken_at)}: whether larger ones fit is not known."
         )
     elif search.fails_at is None:
         yield f"None ran out of memory{limit}: larger ones may fit as well."
@@ -125,7 +131,7 @@ def _remarks(trial: Trial, search: BatchSearch) -> Iterator[str]:
                 yield name
         if trial.batch_size == search.recommended:
             yield "recommended"
-    elif trial.why:
+    if trial.why:
         yield trial.why
 
 

@@ -286,7 +286,7 @@ def _trial() -> Schema:
     return record(
         batch_size=told(COUNT, "What was tried."),
         outcome=one_of(Outcome, "What came of it."),
-        why=told(TEXT, "What the script said where it did not run; else empty."),
+        why=told(TEXT, "What the script said where it did not run, what is odd where it did."),
         peak_allocated_bytes=maybe("The most that tensors took, on the fullest GPU, in bytes."),
         peak_reserved_bytes=maybe("The most that torch's allocator reserved there, in bytes."),
         step_mean_s=maybe("Mean step time, in seconds."),

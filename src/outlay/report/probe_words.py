@@ -205,6 +205,11 @@ def _why_no_step_time(measurement: Measurement) -> str:
     if measurement.ending == "killed":
         memory = " The system does that where memory runs out: `dmesg` tells."
         return f"It was killed {first}.{memory * (measurement.status in _SIGKILL)}"
+    if measurement.ending == "finished" and not measurement.steps_seen and measurement.ranks:
+        return (
+            "It ended before its optimizers had made one whole training step: give it more work, "
+            "or a smaller --optimizer-steps."
+        )
     if measurement.ending == "finished" and not measurement.steps_seen:
         return (
             "It ended without a step of a torch optimizer. Probe what trains: behind the -- the "

@@ -14,10 +14,11 @@ from .channel import complain
 
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _facts: dict[int, dict[str, Any]] = {}
-"""What is to be told of loaders, once they are known to be trained on."""
+"""What is to be told of loaders, once they are known to be trained on; a process may be watched
+more than once, and each time it is told."""
 _count = itertools.count(1)
 _MOST = 50
-"""Loaders of which may be told: a script may make one for each epoch, or for each step."""
+"""Loaders of which may be told in one probe: a script may make one for each epoch or step."""
 _DEEP = 4
 
 
@@ -49,8 +50,10 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
-        if number <= _MOST:
-            _facts[number] = _facts_of(loader)
+    if number not in _facts and len(watch.loaders) < _MOST:
+        _facts[number] = _facts_of(loader)
+        if len(_facts) > _MOST:
+            del _facts[next(iter(_facts))]
     watch.since.started = (*watch.since.started, number)
     iterator._outlay_batch_size = loader.batch_size
     iterator._outlay_number = number
@@ -64,8 +67,8 @@ def begins_epoch(watch: Any) -> bool:
     number = watch.since.loader
     if number and number not in watch.loaders:
         watch.loaders.add(number)
-        if number in _facts:
-            watch.channel.tell_values("loader", _facts.pop(number))
+        if number in _facts and len(watch.loaders) <= _MOST:
+            watch.channel.tell_values("loader", _facts[number])
     return any(started in watch.loaders for started in watch.since.started)
 
 
