@@ -115,6 +115,8 @@ class MemorySeen:
     parameters_bytes: float | None = None
     gradients_bytes: float | None = None
     optimizer_bytes: float | None = None
+    frozen_bytes: float | None = None
+    """Parameters and buffers of modules that no optimizer updates: a base model, a teacher."""
     host_bytes: float | None = None
     """Resident memory of the command and all it started, at its highest."""
 

@@ -194,6 +194,9 @@ def _memory() -> Schema:
         parameters_bytes=maybe("Parameters, in bytes.", _AMOUNT),
         gradients_bytes=maybe("Gradients, in bytes.", _AMOUNT),
         optimizer_bytes=maybe("State of the optimizers, in bytes.", _AMOUNT),
+        frozen_bytes=maybe(
+            "Parameters and buffers of modules that no optimizer updates, in bytes.", _AMOUNT
+        ),
         host_bytes=maybe("Resident memory of the command and all it started, in bytes.", _AMOUNT),
     )
 

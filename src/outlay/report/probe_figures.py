@@ -137,6 +137,7 @@ def _parts_words(measurement: Measurement) -> str:
             ("parameters", memory.parameters_bytes),
             ("gradients", memory.gradients_bytes),
             ("optimizer", memory.optimizer_bytes),
+            ("frozen", memory.frozen_bytes or None),
         )
         if amount_bytes is not None
     ]
