@@ -3,7 +3,8 @@
 A trace looks at a step at several batch sizes; a probe sees the one that the script runs. At that
 size the profile is exact. At others, dimensions that grow with the batch are told from the shapes
 (`trace.growth`), and memory beside parameters, gradients, optimizer state and what modules keep
-without an optimizer is taken to grow with the batch. Steps recorded at several sizes are fitted as traces are.
+without an optimizer is taken to grow with the batch. Steps recorded at several sizes are fitted as
+traces are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small layer learns on top of a larger one that is frozen, beside a teacher in half the bytes."""
+"""A small layer learns on top of a larger one that is frozen, beside a teacher in 16 bits."""
 
 import own_clock
 import torch

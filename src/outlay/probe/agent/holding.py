@@ -7,6 +7,7 @@ the weights, copies in 16 bits beside an optimizer's own. Modules that are alive
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -32,15 +33,23 @@ def parts_of(tensor: Any) -> list[Any]:
     return [part for one in tensors for part in parts_of(one)] or [tensor]
 
 
-def frozen_bytes(torch: Any, device: tuple[str, int | None], own: Iterable[Any]) -> int | None:
+MOST_OBJECTS = 1_000_000
+"""Of Python's, to be gone through in a step; at the end, all are. They take some 0.2 s."""
+
+
+def frozen_bytes(
+    torch: Any, device: tuple[str, int | None], own: Iterable[Any], most: float = math.inf
+) -> int | None:
     """Parameters and buffers of all modules on a device, beside the own ones of optimizers.
 
-    Goes through all objects that Python knows, a tenth of a second of a large script; None where
-    that fails.
+    Goes through all objects that Python knows; None where there are too many, or where it fails.
     """
     try:
+        objects = gc.get_objects()
+        if len(objects) > most:
+            return None
         updated = list(_stored(own, device))
-        modules = _alive(torch.nn.Module)
+        modules = _alive(torch.nn.Module, objects)
         kept = {key: size for key, size, _ in [*_stored(_tensors(modules), device), *updated]}
         return max(sum(kept.values()) - sum(size for *_, size in updated), 0)
     except Exception as error:
@@ -48,9 +57,8 @@ def frozen_bytes(torch: Any, device: tuple[str, int | None], own: Iterable[Any])
         return None
 
 
-def _alive(module_class: Any) -> list[Any]:
+def _alive(module_class: Any, objects: list[Any]) -> list[Any]:
     # By `type` alone: `isinstance` asks objects that stand for others, and may wake them up.
-    objects = gc.get_objects()
     kinds = {kind for kind in set(map(type, objects)) if module_class in kind.__mro__}
     return [one for one in objects if type(one) in kinds]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -48,19 +49,20 @@ class Optimizers:
             self._tell(number)
         return number
 
-    def tell_held(self) -> None:
+    def tell_held(self, most_objects: float = math.inf) -> None:
         """Tell what stays from step to step and how much it takes, while there are optimizers."""
         held = {one: self._held(one) for one in list(self._numbers)}
         if not held:
             return
         self._tell_grown(held)
         everything = {id(p): p for parameters in held.values() for p in parameters}.values()
-        told = {
+        told: dict[str, int | None] = {
             "parameters": sum(bytes_of(p) for p in everything),
             "gradients": sum(bytes_of(p) for p in everything if p.requires_grad),
             "states": sum(self._state_bytes(one) for one in held),
-            "frozen": frozen_bytes(self._watch.torch, self._watch.device.place, everything),
         }
+        place = self._watch.device.place
+        told["frozen"] = frozen_bytes(self._watch.torch, place, everything, most_objects)
         self._watch.channel.tell_values("held", told)
 
     def _held(self, optimizer: Any) -> list[Any]:
