@@ -247,7 +247,10 @@ class Measurement:
     checks: tuple[Check, ...] = ()
     samples: tuple[Sample, ...] = ()
     losses: tuple[tuple[int, float | None], ...] = ()
-    """Some of the losses: optimizer step, value; None where that was no finite number."""
+    """Some of the losses: optimizer step, value; None where that was no finite number.
+
+    Of one backward pass, before a gradient scaler; where a step has several passes, scripts may
+    divide each by their number, or not."""
     price_usd_per_hour: float | None = None
     profile: Profile | None = None
     """The operations of one step on one rank; None where they were not recorded."""

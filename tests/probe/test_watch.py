@@ -239,3 +239,22 @@ def test_nothing_of_ours_is_compiled(watch):
     assert watch.steps == 3
     watch.uninstall()
     assert graphs() == seen
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_the_loss_is_the_one_before_a_gradient_scaler(watch, changes):
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
+    losses = []
+    for _ in range(4):  # the scale doubles with each
+        loss = model(torch.ones(3, 2)).square().mean() + 2.5
+        scaled = scaler.scale(loss)
+        (scaled / 2 if changes else scaled).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item() / (2 if changes else 1))
+    seen = [value for _, value in told(watch, "l")]
+    assert seen == pytest.approx(losses)

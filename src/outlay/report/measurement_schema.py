@@ -173,7 +173,8 @@ def _seen() -> dict[str, Schema]:
         "samples": told(list_of(_sample()), "What was read while it ran."),
         "losses": told(
             list_of(_pair(COUNT, or_null(NUMBER))),
-            "[optimizer step, loss], some of them; null where that was no finite number.",
+            "[optimizer step, loss], some of them, of one backward pass as it was given (before a "
+            "gradient scaler); null where that was no finite number.",
         ),
         "price_usd_per_hour": maybe("The price given for the machine, in US dollars an hour."),
         "profile": maybe("The operations of one step, as `outlay trace --save` writes.", _PROFILE),
