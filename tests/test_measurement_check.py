@@ -111,6 +111,7 @@ def test_what_is_missing_is_named():
         ("steps_seen", 200.0),
         ("samples.0.temperature_c", -5.0),
         ("memory.optimizer_bytes", 0),
+        ("memory", {}),  # as older versions wrote fewer of its keys
         ("batch_size", "worked out, and not read"),
         ("foreign", 1),
     ],

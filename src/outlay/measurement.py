@@ -119,6 +119,8 @@ class MemorySeen:
     parameters_bytes: float | None = None
     gradients_bytes: float | None = None
     optimizer_bytes: float | None = None
+    frozen_bytes: float | None = None
+    """Parameters and buffers of modules that no optimizer updates: a base model, a teacher."""
     host_bytes: float | None = None
     """Resident memory of the command and all it started, at its highest."""
 
@@ -249,7 +251,10 @@ class Measurement:
     checks: tuple[Check, ...] = ()
     samples: tuple[Sample, ...] = ()
     losses: tuple[tuple[int, float | None], ...] = ()
-    """Some of the losses: optimizer step, value; None where that was no finite number."""
+    """Some of the losses: optimizer step, value; None where that was no finite number.
+
+    Of one backward pass, before a gradient scaler; where a step has several passes, scripts may
+    divide each by their number, or not."""
     price_usd_per_hour: float | None = None
     profile: Profile | None = None
     """The operations of one step on one rank; None where they were not recorded."""

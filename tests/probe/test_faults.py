@@ -87,12 +87,21 @@ def test_a_script_that_catches_everything_and_trains_on(tmp_path):
 
 
 @needs_torch
-def test_training_in_a_thread(tmp_path):
-    """Whatever its main thread makes of that, outlay stopped it: that is no failure."""
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        pytest.param("thread", "the thread has ended\n", id="the main one waits"),
+        pytest.param("thread alone", "", id="the main one is done"),
+    ],
+)
+def test_training_in_a_thread(tmp_path, fault, said):
+    """The main thread ends with it, by way of its `finally`: it must not keep half a model."""
     options = ("--steps", 30, "--no-operations")
-    probed = probe_script(tmp_path, "faulty.py", "thread", options=options)
+    probed = probe_script(tmp_path, "faulty.py", fault, options=options)
     assert (probed.code, probed.measurement.ending) == (0, "stopped")
-    assert probed.out == "the thread has ended\n"
+    assert probed.out == said
+    assert "SystemExit" not in probed.err
+    assert "Traceback" not in probed.err
     assert probed.step.mean_s == pytest.approx(probed.own_mean_s(), rel=0.02)
 
 

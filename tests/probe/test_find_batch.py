@@ -189,3 +189,11 @@ def test_search_that_fails_otherwise_says_so(tmp_path: Path) -> None:
     done = probe(tmp_path, "--find-batch", "--batch-size", "--steps", "6", *command)
     assert done.code == 1
     assert "ValueError: no such column" in done.err
+
+
+def test_a_frozen_base_is_part_of_what_no_batch_size_changes():
+    memory = MemorySeen(
+        parameters_bytes=2e8, gradients_bytes=2e8, optimizer_bytes=4e8, frozen_bytes=14e9
+    )
+    known = find_batch_module._learned(Known(), a_run(memory=memory), cap_mib=None)
+    assert known.fixed_bytes == pytest.approx(14.8e9)

@@ -116,13 +116,19 @@ class Paused:
 
     def __init__(self):
         self.at_steps = []
+        self.kept_out = 0
 
     def pause_begins(self, step):
         self.at_steps.append(step)
 
+    def step_was(self, *, is_pause):
+        self.kept_out += is_pause
+
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("every", "kept_out"), [(1, []), (4, []), (10, [20, 30, 40])])
+@pytest.mark.parametrize(
+    ("every", "kept_out"), [(1, []), (2, [*range(16, 41, 2)]), (10, [20, 30, 40])]
+)
 def test_what_is_part_of_nearly_every_step_is_no_pause(every, kept_out):
     """A generator in evaluation mode while its critic learns belongs to the training."""
     import torch
@@ -136,14 +142,58 @@ def test_what_is_part_of_nearly_every_step_is_no_pause(every, kept_out):
             model(torch.ones(3, 2)).sum().backward()
             optimizer.step()
             if step == 15:
-                watch._phases = paused = Paused()
+                watch.phases = paused = Paused()
             if step % every == 0:
                 model.eval()
                 model.train()
     finally:
-        watch._phases = None
+        watch.phases = None
         watch.uninstall()
     assert paused.at_steps == kept_out
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("critics", [1, 3])
+def test_what_always_follows_one_of_two_optimizers_is_no_pause(critics):
+    """A GAN: 1 of 2 steps, or 3 of 4, come after the generator was in evaluation mode."""
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    watch = Watch(torch, Channel())
+    watch.install()
+    try:
+        watch.phases = paused = Paused()
+        for _ in range(20):
+            for _ in range(critics):
+                model.eval()
+                model(torch.ones(3, 2)).sum().backward()
+                model.train()
+                first.step()
+            model(torch.ones(3, 2)).sum().backward()
+            second.step()
+    finally:
+        watch.phases = None
+        watch.uninstall()
+    # Until it is known how often: once at the start, and once after each of the two at most.
+    assert len(paused.at_steps) <= 3
+    assert paused.kept_out <= 3
+
+
+def test_a_profile_that_a_pause_has_spoiled_begins_anew():
+    """Nothing told that the evaluation began: it was told when the step was over."""
+    training = Training()
+    asked = ASKED._replace(record_from=0, record_until=0)
+    for step in range(1, 20):
+        training.runs(5)
+        training.phases.step_was(is_pause=step == 12)
+        training.phases.at(step, asked)
+        if step == 11:
+            training.runs(100)
+    (kernels,) = [json.loads(line)[1] for line in training.channel.lines]
+    # Asked for are 10 to 13: what began at 10 is lost, and 12 to 13 is left.
+    assert kernels["optimizer_steps"] == 1
+    assert kernels["busy_s"] == pytest.approx(5e-3)
 
 
 @pytest.mark.torch
@@ -159,13 +209,13 @@ def test_an_evaluation_within_a_recorded_step_is_not_recorded():
         recorder = RealRecorder("cpu")
         recorder.start()
         if evaluates:
-            recorder.pause_begins()
             with torch.no_grad():
                 model(torch.ones(7, 4))
         model(torch.ones(5, 4)).sum().backward()
         recorder.before_update(optimizer)
         optimizer.step()
         recorder.after_update()
+        recorder.step_was(is_pause=evaluates)
         return recorder.stop()
 
     recorded(evaluates=False)  # the first step makes what later ones have

@@ -90,6 +90,16 @@ def test_a_plain_loop(plain):
     assert seen.is_compiled is False
 
 
+def test_what_is_frozen_is_not_what_grows_with_the_batch(tmp_path):
+    found = probe_script(tmp_path, "adapters.py", options=STEPS)
+    memory = found.measurement.memory
+    assert memory.parameters_bytes == (128 * 4 + 4) * 4
+    # A layer of 64 to 128 of 4 bytes each, and the same in 2 bytes.
+    frozen = (64 * 128 + 128) * (4 + 2)
+    assert memory.frozen_bytes == frozen
+    assert {one.inputs for one in found.measurement.profile.memory.values()} == {frozen}
+
+
 def test_its_operations(plain):
     # A layer of 32 to 16 on 8 samples is 2 x 8 x 32 x 16 FLOPs forward, and as many again for the
     # gradient of its weights; its input needs none.

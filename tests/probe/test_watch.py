@@ -76,6 +76,52 @@ def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
     assert evaluated(watch) == [False, False, True, False]
 
 
+def test_layers_that_stay_in_evaluation_mode_are_no_evaluation(watch):
+    import torch
+
+    frozen = torch.nn.BatchNorm1d(2)
+    model = torch.nn.Sequential(frozen, torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        if epoch == 2:  # without `no_grad`, and over before the step
+            model.eval()
+            model(torch.ones(3, 2))
+        model.train()
+        frozen.eval()
+        for _ in range(2):
+            model(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+    assert evaluated(watch) == [False, False, False, False, True, False]
+
+
+@pytest.mark.parametrize("seldom", [True, False])
+def test_what_runs_without_gradients_alone_is_recorded_where_it_is_part_of_the_step(watch, seldom):
+    """An evaluation that says nothing of itself; or a teacher that runs in every step."""
+    import time
+
+    import torch
+
+    left = []
+    watch.on_stop = lambda: left.append(watch.steps)
+    watch.channel.asked = Asked(record_from=10, record_until=11, stop_at=11)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(1, 12):
+        if step == 11 or not seldom:
+            with torch.no_grad():
+                model(torch.ones(300, 2))
+                time.sleep(0.02)
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+    (operations,) = told(watch, "operations")
+    shapes = [shape for op in operations[0]["ops"] for shape in op["shapes"]]
+    rows = {size for shape in shapes for size in shape}
+    assert left == [11]
+    assert evaluated(watch)[1:] == [not seldom] * 9 + [True]
+    assert (300 in rows) is not seldom
+    assert operations[0]["rows"] == 3
+
+
 def test_what_an_optimizer_does_without_gradients_is_its_step(watch):
     import time
 
@@ -206,3 +252,22 @@ def test_waiting_for_a_cpu_is_told(watch, monkeypatch):
         monkeypatch.setattr(queue.time, "perf_counter", lambda now_s=now_s: now_s)
         watch._queue.look()
     assert told["fraction"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_the_loss_is_the_one_before_a_gradient_scaler(watch, changes):
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
+    losses = []
+    for _ in range(4):  # the scale doubles with each
+        loss = model(torch.ones(3, 2)).square().mean() + 2.5
+        scaled = scaler.scale(loss)
+        (scaled / 2 if changes else scaled).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item() / (2 if changes else 1))
+    seen = [value for _, value in told(watch, "l")]
+    assert seen == pytest.approx(losses)

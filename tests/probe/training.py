@@ -38,7 +38,10 @@ def torch_as_it_is():
     return {
         "save": (torch.save, torch.serialization.save),
         "backward": torch.autograd.backward,
-        "scaler": sys.modules["torch.amp.grad_scaler"].GradScaler.__dict__["step"],
+        "scaler": [
+            sys.modules["torch.amp.grad_scaler"].GradScaler.__dict__[name]
+            for name in ("scale", "step")
+        ],
         "train": torch.nn.Module.__dict__["train"],
         "iter": loaders.DataLoader.__dict__["__iter__"],
         "next": loaders._BaseDataLoaderIter.__dict__["__next__"],

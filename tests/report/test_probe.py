@@ -328,6 +328,12 @@ def test_losses_of_a_gan_are_counted_by_optimizer_steps():
     assert seen["loss"] == "at optimizer step 200; 2.5 at step 1"
 
 
+def test_of_several_passes_a_step_the_loss_is_that_of_one():
+    """Scripts may divide it by their number, or not."""
+    seen = {name: how for name, _, how in figures(a_measurement(passes_per_step=4.0))}
+    assert seen["loss"] == "of a backward pass, at step 200; 2.5 at step 1"
+
+
 def test_what_cannot_be_carried_is_not_said_to_be():
     said = next_step(a_measurement(profile=None), "probe.json")
     assert "outlay plan" not in said

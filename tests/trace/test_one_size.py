@@ -187,3 +187,21 @@ def test_style_nat_s_steps_too_though_every_sixteenth_differs():
         expected_s = device_time(true.at(size), machine, calibration()).total_s
         found_s = device_time(profile.at(size), machine, calibration()).total_s
         assert found_s == pytest.approx(expected_s, rel=0.03)
+
+
+def test_what_no_optimizer_updates_does_not_grow_with_the_batch():
+    # Adapters of 200 MB with as much of gradients and twice that of states, on a base of 14 GB.
+    step = a_step(
+        parameter_bytes=2e8,
+        gradient_bytes=2e8,
+        optimizer_bytes=4e8,
+        frozen_bytes=14e9,
+        peak_allocated_bytes=16e9,
+    )
+    memory = profile_of_step(step).memory
+    # 16 GB less 14.8 GB that are fixed are 1.2 GB of activations at 8 samples, half at 4; at 16
+    # they are twice 1.4 GB: gradients may not have been there at the peak.
+    assert memory[8].peak_bytes == pytest.approx(16e9)
+    assert memory[4].peak_bytes == pytest.approx(14.8e9 + 0.6e9)
+    assert memory[16].peak_bytes == pytest.approx(14.6e9 + 2 * 1.4e9)
+    assert {one.inputs for one in memory.values()} == {14e9}

@@ -227,6 +227,7 @@ def _memory(told: Sequence[Told], samples: Sequence[Sample]) -> MemorySeen:
         parameters_bytes=_most(one["parameters"] for one in held),
         gradients_bytes=_most(one["gradients"] for one in held),
         optimizer_bytes=_most(one["states"] for one in held),
+        frozen_bytes=_most(one.get("frozen") for one in held),
         host_bytes=_most(sample.process_bytes for sample in samples),
     )
 

@@ -212,7 +212,12 @@ def _allocations(trial: Trial, told: Sequence[Told]) -> dict[int, Events]:
 def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Known:
     """The limit and what is fixed, as the last trial showed them."""
     memory = measurement.memory
-    parts = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
+    parts = (
+        memory.parameters_bytes,
+        memory.gradients_bytes,
+        memory.optimizer_bytes,
+        memory.frozen_bytes,
+    )
     fixed = sum(part for part in parts if part is not None) if any(parts) else known.fixed_bytes
     limit = known.limit_bytes
     if cap_mib is not None and measurement.device != "cpu":

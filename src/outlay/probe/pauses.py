@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outlay.measurement import Pause, PauseKind
+from outlay.probe.agent.pausing import is_seldom
 from outlay.probe.cycles import Cycles
 from outlay.probe.table import Flags, Floats, Indices
 
@@ -68,7 +69,7 @@ def told_apart(cycles: Cycles) -> Told:
 
 def _if_seldom(flags: Flags) -> Flags:
     """The flags; none where most have it: then it is part of every step."""
-    return flags if flags.mean() <= 0.5 else np.zeros_like(flags)
+    return flags if is_seldom(int(flags.sum()), len(flags)) else np.zeros_like(flags)
 
 
 def _usual(length_s: Floats, known: Flags, plain: Flags) -> tuple[float, float]:

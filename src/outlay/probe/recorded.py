@@ -68,6 +68,7 @@ def recorded_step(measurement: Measurement, told: Told) -> RecordedStep:
         parameter_bytes=float(held.get("parameters", 0)),
         gradient_bytes=float(held.get("gradients", 0)),
         optimizer_bytes=float(held.get("states", 0)),
+        frozen_bytes=float(held.get("frozen") or 0),
         peak_allocated_bytes=measurement.memory.allocated_bytes,
         peak_reserved_bytes=measurement.memory.reserved_bytes,
         recorded_on=measurement.measured_on,

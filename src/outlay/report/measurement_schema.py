@@ -176,7 +176,8 @@ def _seen() -> dict[str, Schema]:
         "samples": told(list_of(_sample()), "What was read while it ran."),
         "losses": told(
             list_of(_pair(COUNT, or_null(NUMBER))),
-            "[optimizer step, loss], some of them; null where that was no finite number.",
+            "[optimizer step, loss], some of them, of one backward pass as it was given (before a "
+            "gradient scaler); null where that was no finite number.",
         ),
         "price_usd_per_hour": maybe("The price given for the machine, in US dollars an hour."),
         "profile": maybe("The operations of one step, as `outlay trace --save` writes.", _PROFILE),
@@ -197,6 +198,9 @@ def _memory() -> Schema:
         parameters_bytes=maybe("Parameters, in bytes.", _AMOUNT),
         gradients_bytes=maybe("Gradients, in bytes.", _AMOUNT),
         optimizer_bytes=maybe("State of the optimizers, in bytes.", _AMOUNT),
+        frozen_bytes=maybe(
+            "Parameters and buffers of modules that no optimizer updates, in bytes.", _AMOUNT
+        ),
         host_bytes=maybe("Resident memory of the command and all it started, in bytes.", _AMOUNT),
     )
 

@@ -106,7 +106,8 @@ def _work(measurement: Measurement) -> Iterator[Row]:
     if finite:
         (first, begin), (last, end) = finite[0], finite[-1]
         before = f"; {begin:.4g} at step {count(first)}" if first != last else ""
-        yield "loss", f"{end:.4g}", f"at {_loss_step(measurement)} {count(last)}{before}"
+        whose = "of a backward pass, " if (measurement.passes_per_step or 1) > 1 else ""
+        yield "loss", f"{end:.4g}", f"{whose}at {_loss_step(measurement)} {count(last)}{before}"
 
 
 def _loss_step(measurement: Measurement) -> str:
@@ -137,6 +138,7 @@ def _parts_words(measurement: Measurement) -> str:
             ("parameters", memory.parameters_bytes),
             ("gradients", memory.gradients_bytes),
             ("optimizer", memory.optimizer_bytes),
+            ("frozen", memory.frozen_bytes or None),
         )
         if amount_bytes is not None
     ]

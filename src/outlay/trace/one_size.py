@@ -2,8 +2,9 @@
 
 A trace looks at a step at several batch sizes; a probe sees the one that the script runs. At that
 size the profile is exact. At others, dimensions that grow with the batch are told from the shapes
-(`trace.growth`), and memory beside parameters, gradients and optimizer state is taken to grow with
-the batch. Steps recorded at several sizes are fitted as traces are.
+(`trace.growth`), and memory beside parameters, gradients, optimizer state and what modules keep
+without an optimizer is taken to grow with the batch. Steps recorded at several sizes are fitted as
+traces are.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class RecordedStep:
     parameter_bytes: float
     gradient_bytes: float
     optimizer_bytes: float
+    frozen_bytes: float = 0.0
+    """What modules keep that no optimizer updates."""
     peak_allocated_bytes: float | None = None
     """None where nothing told: on a CPU, for one."""
     peak_reserved_bytes: float | None = None
@@ -67,7 +70,8 @@ class RecordedStep:
     @property
     def fixed_bytes(self) -> float:
         """What no batch size changes."""
-        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+        updated = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+        return updated + self.frozen_bytes
 
 
 def profile_of_step(step: RecordedStep) -> Profile:
@@ -206,7 +210,7 @@ def _memory(step: RecordedStep) -> Memory:
         parameters=step.parameter_bytes,
         gradients=step.gradient_bytes,
         optimizer_state=step.optimizer_bytes,
-        inputs=0.0,
+        inputs=step.frozen_bytes,
         activations=_beside_bytes(step),
         temporaries=0.0,
     )

@@ -90,9 +90,14 @@ if __name__ == "__main__":
     elif fault == "thread":
         thread = threading.Thread(target=train)
         thread.start()
-        thread.join()
-        print("the thread has ended")
-        sys.exit(3)
+        try:
+            thread.join()
+            print("a model that is not finished is kept")
+            sys.exit(3)
+        finally:
+            print("the thread has ended")
+    elif fault == "thread alone":
+        threading.Thread(target=train).start()
     elif fault == "hangs":
         for _ in torch.utils.data.DataLoader(Hanging(), batch_size=1, num_workers=1):
             step()

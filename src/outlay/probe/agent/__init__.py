@@ -9,8 +9,11 @@ script may run in another Python than outlay. In a probed command it is loaded u
     channel     what is told to outlay (a file of lines), and what outlay asks for (a few numbers)
     watch       the steps of a process, and what happened since the last one
     optimizers  which there are, and what they hold
+    holding     bytes that tensors take, and modules that no optimizer updates
     backward    backward passes, their losses, and updates made within them
     patching    functions replaced by ones that count, and put back
+    gradless    time without gradients
+    pausing     evaluations and checkpoints
     loaders     batches, and how long they were waited for
     allocations what the allocator was asked for, where that is wanted
     device      the GPU's own clock, its memory

@@ -7,9 +7,14 @@ Others have no optimizer of torch's (updates by hand, fastai's own): there each 
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
+_SCALERS = {
+    "torch.amp.grad_scaler": "GradScaler",
+    "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
+}
 PASSES_ALONE = 64
 """So many without a step of an optimizer: there is none. Gradients of fewer may be accumulated."""
 
@@ -38,6 +43,8 @@ class Backward:
         """Optimizers that stepped within the pass that runs."""
         self._loss: Any = None
         self._wants_loss = True
+        self._scaling: Any = None
+        """The last scaler, the loss it was given, and what it made of that."""
         self._has_optimizer = False
         self._alone = 0
         """Passes before any optimizer made a step."""
@@ -45,16 +52,28 @@ class Backward:
 
     def install(self) -> None:
         """Begin to count."""
-        torch = self._watch.torch
+        torch, patches = self._watch.torch, self._watch.patches
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        self._watch.patches.wrap(torch.autograd, "backward", self._counted)
+        patches.wrap(torch.autograd, "backward", self._counted)
+        for name, kind in _SCALERS.items():
+            patches.once_imported(name, functools.partial(self._see_scales, kind))
+
+    def _see_scales(self, kind: str, owner: Any) -> None:
+        self._watch.patches.wrap(getattr(owner, kind), "scale", self._scaled)
+
+    def _scaled(self, original: Any, scaler: Any, outputs: Any) -> Any:
+        """Keep what a gradient scaler is given, where its loss is the next to be looked at."""
+        result = original(scaler, outputs)
+        if self._wants_loss and self._is_value(outputs):
+            self._scaling = scaler, outputs.detach(), weakref.ref(result)
+        return result
 
     def forget(self) -> None:
         """Begin anew, in a process that was just forked."""
         self._runs = self._alone = 0
         self._has_optimizer = False
         self._updated.clear()
-        self._unseen = None
+        self._unseen = self._scaling = None
 
     def loss(self) -> Any:
         """The loss of a while ago, as a tensor, if there was one; look out for the next."""
@@ -102,9 +121,23 @@ class Backward:
 
     def _keep_loss(self, tensors: Any) -> None:
         first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-        if isinstance(first, self._watch.torch.Tensor) and first.numel() == 1:
-            self._loss = first.detach()
+        if self._is_value(first):
+            self._loss = self._unscaled(first)
             self._wants_loss = False
+        self._scaling = None
+
+    def _is_value(self, value: Any) -> bool:
+        return isinstance(value, self._watch.torch.Tensor) and value.numel() == 1
+
+    def _unscaled(self, loss: Any) -> Any:
+        """The loss as the script has it; computed where it was scaled and changed after that."""
+        if self._scaling is None:
+            return loss.detach()
+        scaler, given, made = self._scaling
+        if made() is loss:
+            return given
+        scale = getattr(scaler, "_scale", None)
+        return loss.detach() if scale is None else loss.detach() / scale.to(loss.device)
 
 
 def _leaves(tensors: Any) -> list[Any]:

@@ -103,6 +103,11 @@ class Device:
             return None
         return found
 
+    @property
+    def place(self) -> tuple[str, int | None]:
+        """Where the tensors of the steps lie, as torch names it."""
+        return self.torch_kind, self.index
+
     # The clock
 
     def mark(self, step: int) -> None:

@@ -1,7 +1,8 @@
 """The way out: what is left to tell, then the end of the script as if it had called `sys.exit`.
 
 `finally` blocks, context managers and exit handlers of the script run. A script that catches the
-exit and trains on is asked again, and ended after a few times.
+exit and trains on is asked again, and ended after a few times. Where another thread than the main
+one trains, both are left.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -55,12 +57,31 @@ class Leaving:
             self._watch.channel.tell_values("stopping", {"step": self._watch.steps})
             last_words(self._watch)
             log_figures(self._watch.channel.folder)
+            _end_main_thread()
         self._asked += 1
         if self._asked > _ASKED_AT_MOST:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
         raise SystemExit(0)
+
+
+def _end_main_thread() -> None:
+    """Let a main thread that is not this one end as well, with the next line it runs.
+
+    Else it would go on as if the thread that trains had done all it was to do, and keep a model
+    that is not finished. What it waits for without an end, it goes on waiting for: outlay ends it.
+    """
+    main = threading.main_thread()
+    if main is threading.current_thread() or not main.is_alive() or main.ident is None:
+        return
+    try:
+        import ctypes
+
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        raise_in(ctypes.c_ulong(main.ident), ctypes.py_object(SystemExit))
+    except Exception as error:  # another Python than CPython
+        complain(error)
 
 
 def last_words(watch: Any) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
+
+from .holding import bytes_of, frozen_bytes
 
 
 class Optimizers:
@@ -46,18 +49,20 @@ class Optimizers:
             self._tell(number)
         return number
 
-    def tell_held(self) -> None:
-        """Tell what parameters, gradients and states take, while there are optimizers."""
+    def tell_held(self, most_objects: float = math.inf) -> None:
+        """Tell what stays from step to step and how much it takes, while there are optimizers."""
         held = {one: self._held(one) for one in list(self._numbers)}
         if not held:
             return
         self._tell_grown(held)
         everything = {id(p): p for parameters in held.values() for p in parameters}.values()
-        told = {
-            "parameters": sum(_bytes_of(p) for p in everything),
-            "gradients": sum(_bytes_of(p) for p in everything if p.requires_grad),
+        told: dict[str, int | None] = {
+            "parameters": sum(bytes_of(p) for p in everything),
+            "gradients": sum(bytes_of(p) for p in everything if p.requires_grad),
             "states": sum(self._state_bytes(one) for one in held),
         }
+        place = self._watch.device.place
+        told["frozen"] = frozen_bytes(self._watch.torch, place, everything, most_objects)
         self._watch.channel.tell_values("held", told)
 
     def _held(self, optimizer: Any) -> list[Any]:
@@ -78,7 +83,7 @@ class Optimizers:
         states = [state for state in optimizer.state.values() if hasattr(state, "values")]
         tensor = self._watch.torch.Tensor
         values = [v for state in states for v in state.values() if isinstance(v, tensor)]
-        return sum(map(_bytes_of, values))
+        return sum(map(bytes_of, values))
 
     def _tell(self, number: int) -> None:
         name, elements, _ = self._kinds[number]
@@ -89,7 +94,3 @@ class Optimizers:
 def parameters_of(optimizer: Any) -> list[Any]:
     """All parameters of an optimizer."""
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _bytes_of(tensor: Any) -> int:
-    return int(tensor.numel()) * int(tensor.element_size())

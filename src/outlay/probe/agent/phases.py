@@ -50,16 +50,28 @@ class Phases:
         self._watch.channel.tell_values("failed", {"phase": phase, "why": why})
 
     def pause_begins(self, step: int) -> None:
-        """Keep out an evaluation or a checkpoint, whose kernels and operations are no step's.
+        """Keep out an evaluation or a checkpoint, whose kernels are no step's.
 
         A profile ends here; one that has no whole step yet begins anew after the next.
         """
-        if self._watch.recorder is not None:
-            self._watch.recorder.pause_begins()
         try:
             self._cut_profile(step)
         except Exception as error:
             self._failed("profile", error)
+
+    def step_was(self, *, is_pause: bool) -> None:
+        """Say what the time before a step was that has just ended.
+
+        A pause that was not seen to begin has spoiled a profile: another one is begun.
+        """
+        if self._watch.recorder is not None:
+            self._watch.recorder.step_was(is_pause=is_pause)
+        if is_pause and self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            try:
+                profiler.stop()
+            except Exception as error:
+                self._failed("profile", error)
 
     def abandon(self) -> None:
         """End what is going on; what it has seen is lost."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .channel import StepTold
 
 
@@ -20,6 +22,7 @@ class Since:
         "saves",
         "skipped",
         "started",
+        "switched",
         "wait_s",
     )
 
@@ -39,6 +42,8 @@ class Since:
         self.saves = 0
         self.skipped = 0
         self.started: tuple[int, ...] = ()
+        self.switched: tuple[Any, ...] = ()
+        """Modules that the script put into evaluation mode."""
         self.wait_s = 0.0
 
     def told(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> StepTold:

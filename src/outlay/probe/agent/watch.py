@@ -1,14 +1,12 @@
 """The optimizers of a training process: each of their steps, and what happened since the last one.
 
-Everything that changes torch is here and in `loaders`: a hook after every optimizer step, and thin
-wrappers around `GradScaler.step`, `Module.train` and `torch.save` that count. One step
-costs some 15 microseconds.
+Everything that changes torch is here and in the modules next to it: a hook after every optimizer
+step, and thin wrappers around functions that count. One step costs some 15 microseconds.
 """
 
 from __future__ import annotations
 
 import atexit
-import functools
 import importlib
 import os
 import threading
@@ -24,25 +22,22 @@ from .cpu_queue import CpuQueue
 from .device import Device
 from .gradless import Gradless
 from .graphs import Graphs
+from .holding import MOST_OBJECTS
 from .introduction import process_values
 from .loaders import begins_epoch, count_batches
 from .optimizers import Optimizers, parameters_of
 from .patching import Patches
+from .pausing import Pausing
 from .since import Since
 
 _LOOK_S = 1.0
 """Memory and the loss are looked at once in so long."""
 _CPU_S = 0.005
 """CPU time is asked for once in so long: the kernel adds it up over all threads."""
-_MOSTLY = 0.5
-"""Of the time since the last step: so much without gradients is an evaluation."""
-_SELDOM = 8
-"""Evaluations and checkpoints after more than one in so many steps are part of the training: a
-generator in evaluation mode while its critic learns."""
 _TOLD_AT_ONCE = 3
 """Steps that are told at once: a process that dies in its fourth has been seen to train."""
-_HELD_AT = 3
-"""The step at which what optimizers hold is told first: at the end they may be gone."""
+_HELD_AT = 2
+"""The step at which what stays is told first, within the warm-up: at the end it may be gone."""
 
 
 class Watch:
@@ -75,7 +70,7 @@ class Watch:
         self._cpu_s = 0.0
         self._cpu_read_s = 0.0
         self._looked_s = 0.0
-        self._pauses = 0
+        self._pausing = Pausing(self)
         self._is_alone = False
         self._late: int | None = None
         """How many steps later than asked we do what we are asked for."""
@@ -84,7 +79,8 @@ class Watch:
         self._queue = CpuQueue(self)
         self.recorder: Any = None
         """Records operations just now, if any does."""
-        self._phases: Any = None
+        self.phases: Any = None
+        """What is profiled and recorded, once that is asked for."""
         self._leaving: Any = None
 
     # Getting in and out
@@ -110,15 +106,7 @@ class Watch:
         self._backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
-        self._count_evaluations(torch.nn.Module)
-        # One function under both names, as ever: else it cannot be pickled.
-        self.patches.wrap(torch.serialization, "save", self._timed_save)
-        self.patches.replace(torch, "save", torch.serialization.save)
-        for name, function in (
-            ("safetensors.torch", "save_file"),
-            ("torch.distributed.checkpoint", "save"),
-        ):
-            self.patches.once_imported(name, functools.partial(self._time_saves, function))
+        self._pausing.install()
         self.device.install(self)
         self._allocations.install()
         self.graphs.install()
@@ -129,26 +117,24 @@ class Watch:
         self._pid = os.getpid()
         self.channel.forked()
         self.since.clear()
-        self.steps = self._pauses = 0
+        self.steps = 0
         self._gradless.forget()
+        self._pausing.forget()
         self.optimizers.forget()
         self._backward.forget()
         self._running.clear()
         self._batch.forget()
-        self._phases = self._leaving = self.recorder = None
+        self.phases = self._leaving = self.recorder = None
         self.has_said_last = False
         self._late = None
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
         self.is_off = True
-        if self._phases is not None:
-            self._phases.abandon()
+        if self.phases is not None:
+            self.phases.abandon()
         self._batch.forget()
         self.patches.undo()
-
-    def _time_saves(self, name: str, owner: Any) -> None:
-        self.patches.wrap(owner, name, self._timed_save)
 
     def _keep_out_of_graphs(self, optim: Any, dynamo: Any) -> None:
         """Where a step is compiled, it is compiled around us."""
@@ -170,38 +156,6 @@ class Watch:
             self.since.skipped += 1
             self.skipped += 1
         return result
-
-    def _count_evaluations(self, module_class: Any) -> None:
-        """See a model change into evaluation mode: `eval` calls `train(False)`, as some models do.
-
-        Called for every module of a model, mostly to train: no argument more than needed.
-        """
-        original = module_class.train
-
-        @functools.wraps(original)
-        def train(module: Any, mode: bool = True) -> Any:
-            if not mode and module.training and not self.since.evaluated:
-                self._pause_begins()
-                self.since.evaluated = True
-            return original(module, mode)
-
-        self.patches.replace(module_class, "train", train)
-
-    def _pause_begins(self) -> None:
-        """Keep an evaluation or a checkpoint out of what is profiled and recorded."""
-        is_here = self._phases is not None and self.thread == threading.get_ident()
-        if is_here and not self.is_off and self._pauses * _SELDOM <= self.steps:
-            self._phases.pause_begins(self.steps)
-
-    def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self._pause_begins()
-        before_s = time.perf_counter()
-        saved_s = self.since.saved_s
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self.since.saves += 1
-            self.since.saved_s = saved_s + time.perf_counter() - before_s
 
     # Steps
 
@@ -252,9 +206,7 @@ class Watch:
         number = self.optimizers.number(optimizers)
         self.since.new_epoch = begins_epoch(self)
         passed_s, self._ended_s = now_s - self._ended_s, now_s
-        if self.since.gradless_s > _MOSTLY * (passed_s - self.since.saved_s):
-            self.since.evaluated = True
-        self._pauses += self.since.evaluated or self.since.saves > 0
+        self._pausing.step_ended(number, passed_s)
         cpu_s = self._used_cpu_s(now_s)
         self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
         self.device.mark(self.steps)
@@ -265,7 +217,8 @@ class Watch:
         elif self.steps <= BATCH_LOOKED_FOR:
             self._batch.look()
         if self.steps == _HELD_AT:
-            self.optimizers.tell_held()
+            self.optimizers.tell_held(MOST_OBJECTS)
+            self._ended_s = time.perf_counter()
         if self.steps == STEPS:
             self._allocations.tell(self.device.index)
         if self.steps <= _TOLD_AT_ONCE:
@@ -284,11 +237,12 @@ class Watch:
     def _obey(self) -> bool:
         asked = self._in_time(self.channel.reads())
         if asked.profile_from or asked.record_from:
-            if self._phases is None:
+            if self.phases is None:
                 from .phases import Phases
 
-                self._phases = Phases(self)
-            self._phases.at(self.steps, asked)
+                self.phases = Phases(self)
+            self.phases.at(self.steps, asked)
+            self._ended_s = time.perf_counter()
         return bool(asked.stop_at and self.steps >= asked.stop_at) or self.channel.is_deserted()
 
     def _in_time(self, asked: Asked) -> Asked:

@@ -53,13 +53,14 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.paused = 0
         """How many reasons there are to note nothing just now: a loader makes a batch."""
         self._device = device
-        self._is_pause = False
-        """Whether there was an evaluation or a checkpoint since the last update."""
         self._teller = PhaseTeller()
         self._ops: Counter[Op] = Counter()
-        self._unknown: Counter[str] = Counter()
+        self._gradless: Counter[Op] = Counter()
+        """Run without gradients since the last step: of the step, or of an evaluation before it."""
+        self._unknown: set[Op] = set()
         self._parameters: dict[int, Tensor] = {}
-        self._rows: int | None = None
+        self._rows: dict[bool, int] = {}
+        """Of the first input with gradients, and of the first without."""
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -86,11 +87,15 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
     def stop(self) -> dict[str, Any]:
         """Stop recording; what was seen, as JSON values."""
         self._stack.close()
+        self.step_was(is_pause=False)
         parameters = list(self._parameters.values())
+        unknown: Counter[str] = Counter()
+        for op in self._unknown:
+            unknown[op.name] += self._ops[op]
         return {
             "ops": [{**asdict(op), "count": count} for op, count in self._ops.items()],
-            "unknown_ops": dict(self._unknown),
-            "rows": self._rows,
+            "unknown_ops": dict(+unknown),
+            "rows": self._rows.get(True, self._rows.get(False)),
             "parameter_shapes": sorted({tuple(p.shape) for p in parameters}),
             "parameters": sum(p.numel() for p in parameters),
             "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
@@ -108,13 +113,12 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         phase = self._teller.phase(func)
         out = func(*args, **kwargs)
         is_operation = func.namespace not in _NO_OPERATIONS and not isinstance(out, bool)
-        is_noted = not self.paused and not self._is_in_pause()
-        if is_operation and is_noted and self._ran_here(out, args):
+        if is_operation and not self.paused and self._ran_here(out, args):
             name = str(func.overloadpacket)
             op, is_known = op_of(func, phase, args, kwargs, out, _ALIKE.get(name, name))
-            self._ops[op] += 1
+            (self._gradless if self._is_gradless() else self._ops)[op] += 1
             if not is_known:
-                self._unknown[op.name] += 1
+                self._unknown.add(op)
         return out
 
     def _ran_here(self, out: object, args: Args) -> bool:
@@ -124,22 +128,24 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
             for one in tree_iter((out, args))
         )
 
-    def _is_in_pause(self) -> bool:
-        """Whether what runs now is no training: without gradients, between two steps."""
-        if not self._is_pause or self._teller.in_optimizer or torch.is_grad_enabled():
+    def _is_gradless(self) -> bool:
+        """Whether what runs now may be no training: without gradients, between two steps."""
+        if self._teller.in_optimizer or torch.is_grad_enabled():
             return False
         in_backward = torch._C._current_graph_task_id() != -1
         return not in_backward
 
     def _see_input(self, inputs: tuple[object, ...]) -> None:
         """The rows of the first tensor that a module is given: mostly the samples of a pass."""
-        first = inputs[0] if inputs and not self._is_in_pause() else None
-        if self._rows is None and isinstance(first, Tensor) and first.dim():
-            self._rows = int(first.shape[0])
+        first = inputs[0] if inputs else None
+        if isinstance(first, Tensor) and first.dim():
+            self._rows.setdefault(torch.is_grad_enabled(), int(first.shape[0]))
 
-    def pause_begins(self) -> None:
-        """Say that an evaluation or a checkpoint comes before the next update."""
-        self._is_pause = True
+    def step_was(self, *, is_pause: bool) -> None:
+        """Say whether there was an evaluation or a checkpoint before the step that has ended."""
+        if not is_pause:
+            self._ops.update(self._gradless)
+        self._gradless.clear()
 
     def before_update(self, optimizer: Optimizer) -> None:
         """Say that an optimizer begins its step."""
@@ -149,6 +155,5 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def after_update(self) -> None:
         """Say that it has ended."""
-        self._is_pause = False
         self._teller.in_optimizer = False
         self._teller.start_step()
