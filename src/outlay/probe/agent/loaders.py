@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 from .channel import complain
+from .samples import next_indices, note_indices, samples_in
 
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _facts: dict[int, dict[str, Any]] = {}
@@ -18,7 +19,6 @@ _facts: dict[int, dict[str, Any]] = {}
 _count = itertools.count(1)
 _MOST = 50
 """Loaders of which may be told: a script may make one for each epoch, or for each step."""
-_DEEP = 4
 
 
 def count_batches(watch: Any) -> None:
@@ -28,6 +28,7 @@ def count_batches(watch: Any) -> None:
     watch.patches.replace(data.DataLoader, "__iter__", _started(watch, data.DataLoader.__iter__))
     iterator = iterators._BaseDataLoaderIter
     watch.patches.replace(iterator, "__next__", _waited(watch, iterator.__next__))
+    watch.patches.replace(iterator, "_next_index", _counted(iterator._next_index))
 
 
 def _started(watch: Any, original: Any) -> Any:
@@ -83,6 +84,21 @@ def _facts_of(loader: Any) -> dict[str, Any]:
     }
 
 
+def _counted(original: Any) -> Any:
+    """Keep how many indices each batch is made of, until it comes."""
+
+    @functools.wraps(original)
+    def _next_index(self: Any) -> Any:
+        index = original(self)
+        try:
+            note_indices(self, index)
+        except Exception as error:
+            complain(error)
+        return index
+
+    return _next_index
+
+
 def _waited(watch: Any, original: Any) -> Any:
     since, clock, thread = watch.since, time.perf_counter, threading.get_ident
 
@@ -96,42 +112,22 @@ def _waited(watch: Any, original: Any) -> Any:
         try:
             batch = original(self)
         finally:
+            indices = next_indices(self)
             since.loader = getattr(self, "_outlay_number", 0)
             if not is_ahead:
                 since.wait_s += clock() - before_s
             if recorder is not None and not is_ahead:
                 recorder.paused -= 1
         since.batches += 1
-        since.samples += samples_in(watch.torch, batch, getattr(self, "_outlay_batch_size", None))
+        since.samples += indices or _samples_by(watch, batch, self)
         return batch
 
     return __next__
 
 
-def samples_in(torch: Any, batch: Any, batch_size: int | None) -> int:
-    """Samples in a batch: the first dimension of its first tensor, or what the loader was told.
-
-    0 where neither tells. A batch's tensors may have more rows than it has samples (graphs).
-    """
-    rows = _rows(torch, batch, _DEEP)
-    if rows is None or (batch_size is not None and rows > batch_size):
-        return batch_size or 0
-    return rows
-
-
-def _rows(torch: Any, value: Any, deep: int) -> int | None:
-    if isinstance(value, torch.Tensor):
-        return int(value.shape[0]) if value.dim() else None
-    if not deep:
-        return None
-    if isinstance(value, (list, tuple)):
-        parts: Any = value
-    elif hasattr(value, "values") and callable(value.values):
-        parts = value.values()
-    else:
-        return None
-    for part in parts:
-        rows = _rows(torch, part, deep - 1)
-        if rows is not None:
-            return rows
-    return None
+def _samples_by(watch: Any, batch: Any, iterator: Any) -> int:
+    try:
+        return samples_in(watch.torch, batch, iterator)
+    except Exception as error:  # a batch is whatever the script makes of it
+        complain(error)
+        return 0
