@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from outlay.probe.agent.channel import Channel
@@ -131,3 +133,21 @@ def test_inputs_and_targets_of_different_rows_are_no_samples(watch):
     graph = (torch.ones(50, 4), torch.ones(2, 90, dtype=torch.long))
     loader = torch.utils.data.DataLoader(iterable([graph]), batch_size=None)
     assert counted(watch, loader) == [50]
+
+
+def test_a_length_is_asked_for_without_a_trace(watch):
+    """torch warns where more batches come than a length that was asked for; nobody asked here."""
+    import torch
+
+    class Short(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.ones(5, 2))
+
+        def __len__(self):
+            return 3
+
+    loader = torch.utils.data.DataLoader(Short(), batch_size=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert len(counted(watch, loader)) == 5

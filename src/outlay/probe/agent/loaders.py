@@ -71,17 +71,29 @@ def begins_epoch(watch: Any) -> bool:
 
 
 def _facts_of(loader: Any) -> dict[str, Any]:
-    try:
-        length: int | None = len(loader)
-    except Exception:
-        length = None
     return {
         "batch_size": loader.batch_size,
-        "batches": length,
+        "batches": _length_of(loader),
         "workers": loader.num_workers,
         "pin_memory": bool(loader.pin_memory),
         "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
     }
+
+
+def _length_of(loader: Any) -> int | None:
+    """Batches of an epoch, asked without a trace.
+
+    A loader of an iterable dataset that was once asked warns from then on where more come.
+    """
+    mark = "_IterableDataset_len_called"
+    before = getattr(loader, mark, None)
+    try:
+        return len(loader)
+    except Exception:
+        return None
+    finally:
+        if hasattr(loader, mark):
+            setattr(loader, mark, before)
 
 
 def _counted(original: Any) -> Any:
