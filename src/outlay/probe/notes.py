@@ -8,6 +8,7 @@ from outlay.measurement import Measurement
 from outlay.probe.agent.backward import PASSES_ALONE, Unseen
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.listen import Told, beside
+from outlay.probe.samples import Given, StepSize
 from outlay.probe.steps import StepsSeen
 
 OWN_S = 20e-6
@@ -91,16 +92,16 @@ def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
         )
 
 
-def other_batch(
-    batch_size: int | None, seen: StepsSeen, samples_per_step: float | None
-) -> Iterator[str]:
-    """Say so where a batch size that was given is another than the one that was seen."""
-    if batch_size is None or samples_per_step is None:
+def other_batch(given: Given, seen: StepsSeen, found: StepSize) -> Iterator[str]:
+    """Say so where samples that were given are others than were seen."""
+    teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
+    if given.samples_per_step is not None:
+        what, of = f"The given {given.samples_per_step:,} samples of a step are", "a step"
+        said, has = given.samples_per_step, found.samples
+    elif given.batch_size is not None:
+        what, of = f"The given batch size of {given.batch_size:,} is", "a pass"
+        said, has = given.batch_size, found.a_pass
+    else:
         return
-    a_pass = samples_per_step / (seen.passes_per_step or 1.0)
-    if abs(a_pass - batch_size) > _SAME_BATCH * a_pass:
-        teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
-        yield (
-            f"The given batch size of {batch_size:,} is what is counted; {teller} has"
-            f" {a_pass:,.4g} samples a pass."
-        )
+    if has is not None and abs(has - said) > _SAME_BATCH * has:
+        yield f"{what} what is counted; {teller} has {has:,.4g} samples {of}."

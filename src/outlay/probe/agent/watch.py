@@ -59,7 +59,7 @@ class Watch:
         self.loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
         self.optimizers = Optimizers(self)
-        self._backward = Backward(self)
+        self.backward = Backward(self)
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
         self.graphs = Graphs(self)
@@ -79,7 +79,7 @@ class Watch:
         self._late: int | None = None
         """How many steps later than asked we do what we are asked for."""
         self.patches = Patches()
-        self._batch = BatchLook(self)
+        self.batch = BatchLook(self)
         self.recorder: Any = None
         """Records operations just now, if any does."""
         self._phases: Any = None
@@ -105,7 +105,7 @@ class Watch:
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
         count_batches(self)
-        self._backward.install()
+        self.backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
         self._count_evaluations(torch.nn.Module)
@@ -130,9 +130,9 @@ class Watch:
         self.steps = self._pauses = 0
         self._gradless.forget()
         self.optimizers.forget()
-        self._backward.forget()
+        self.backward.forget()
         self._running.clear()
-        self._batch.forget()
+        self.batch.forget()
         self._phases = self._leaving = self.recorder = None
         self.has_said_last = False
         self._late = None
@@ -142,7 +142,7 @@ class Watch:
         self.is_off = True
         if self._phases is not None:
             self._phases.abandon()
-        self._batch.forget()
+        self.batch.forget()
         self.patches.undo()
 
     def _time_saves(self, name: str, owner: Any) -> None:
@@ -225,7 +225,7 @@ class Watch:
         # An optimizer within another is no step of its own; one that is captured runs later.
         if self._running or self.is_off or self.graphs.captures(optimizer):
             return
-        if not self._backward.holds(optimizer):
+        if not self.backward.holds(optimizer):
             self.step_ended(optimizer)
 
     def step_ended(self, *optimizers: Any) -> None:
@@ -256,12 +256,14 @@ class Watch:
         cpu_s = self._used_cpu_s(now_s)
         self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
         self.device.mark(self.steps)
+        if self.batch.is_on:
+            self.batch.step_ended()
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
-            self._batch.look()
-        elif self.steps <= BATCH_LOOKED_FOR:
-            self._batch.look()
+            self.batch.look()
+        elif self.steps < BATCH_LOOKED_FOR:
+            self.batch.look()
         if self.steps == _HELD_AT:
             self.optimizers.tell_held()
         if self.steps == STEPS:
@@ -345,6 +347,6 @@ class Watch:
     def _look(self) -> None:
         """Memory, and the loss of a while ago."""
         self.device.look()
-        loss = self._backward.loss()
+        loss = self.backward.loss()
         if loss is not None:
             self.device.keep_value(self.steps, loss)
