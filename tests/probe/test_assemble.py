@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.measured import STEP
+from tests.probe.made import table
 
 from outlay.measurement_file import measurement_from_json, measurement_to_json
 from outlay.probe.assemble import Circumstances, measurement_of
@@ -46,17 +47,14 @@ def measured(
         samples_per_step=loader_s,
         passes_per_step=passes,
     )
-    circumstances = Circumstances(
-        command=("python", "train.py"),
-        ending=ending,
-        status=0,
-        stopped_for=stopped_for,
-        started_s=0.0,
-        elapsed_s=60.0,
-        limits=Limits(),
-        given=Given(batch_size=batch_size, samples_per_step=samples_per_step),
-    )
-    return measurement_of(seen, told, told, NoSampler(), circumstances)
+    given = Given(batch_size=batch_size, samples_per_step=samples_per_step)
+    found = circumstances(ending=ending, stopped_for=stopped_for, given=given)
+    return measurement_of(seen, told, told, NoSampler(), found)
+
+
+def circumstances(**known):
+    said = {"ending": "stopped", "status": 0, "started_s": 0.0, "elapsed_s": 60.0} | known
+    return Circumstances(command=("python", "train.py"), limits=Limits(), **said)
 
 
 @pytest.mark.parametrize(("busy_s", "known_s"), [(0.0, None), (0.8, 0.2)])
@@ -123,6 +121,19 @@ def test_of_a_gan_those_of_a_pass_are_counted():
 def test_a_loaders_batch_that_is_cut_up_is_several_passes(looked, in_passes):
     found = measured(loader_s=256.0, passes=1.0, batch=looked)
     assert (found.samples_per_step, found.passes_per_step) == (256, in_passes)
+
+
+def test_evaluations_in_every_step_are_said():
+    def notes(aside):
+        told = [Told(table=table([0] * 100, batches=1, samples=5, aside=aside))]
+        return [note for note in found(told).notes if "evaluation" in note]
+
+    def found(told):
+        seen = StepsSeen(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
+        return measurement_of(seen, told, told, NoSampler(), circumstances())
+
+    assert len(notes(aside=3)) == 1
+    assert notes(aside=0) == []
 
 
 def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():

@@ -151,3 +151,48 @@ def test_a_length_is_asked_for_without_a_trace(watch):
         warnings.simplefilter("error")
         for _ in range(2):
             assert len(counted(watch, loader)) == 5
+
+
+def trained(watch, loaders, *, evaluate=None, steps=3):
+    """Batches, samples and batches set aside of each step of a model that gets all loaders."""
+    import json
+
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        for batches in zip(*loaders, strict=False):
+            model(torch.cat(batches)).sum().backward()
+            optimizer.step()
+        if evaluate is not None:
+            evaluate(model)
+    lines = [json.loads(line) for line in watch.channel.lines]
+    return [(step[6], step[7], step[14]) for step in lines if step[0] == "s"]
+
+
+def loaded(rows, batch_size):
+    import torch
+
+    return torch.utils.data.DataLoader(torch.ones(rows, 2), batch_size)
+
+
+@pytest.mark.parametrize("loads_without", [True, False])
+def test_samples_of_an_evaluation_are_not_those_of_the_next_step(watch, loads_without):
+    """Whether its batches are loaded without gradients, or only put through the model."""
+    import torch
+
+    evaluated = loaded(9, 3)
+
+    def evaluate(model):
+        with torch.set_grad_enabled(not loads_without):
+            for batch in evaluated:
+                with torch.no_grad():
+                    model(batch)
+
+    steps = trained(watch, [loaded(5, 5)], evaluate=evaluate)
+    assert steps == [(1, 5, 0), (1, 5, 3), (1, 5, 3)]
+
+
+def test_loaders_side_by_side_are_all_trained_on(watch):
+    assert trained(watch, [loaded(6, 3), loaded(8, 4)]) == [(2, 7, 0)] * 6

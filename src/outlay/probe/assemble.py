@@ -110,7 +110,7 @@ def measurement_of(
     plain = replace(plain, profile=profile)
     notes = [
         *not_seen(plain, told, everyone, circumstances.driver),
-        *doubts(plain, seen),
+        *doubts(plain, seen, told),
         *other_batch(circumstances.given, seen, step_size(seen, first, NOTHING)),
         *why,
     ]

@@ -14,6 +14,7 @@ from outlay.probe.steps import StepsSeen
 OWN_S = 20e-6
 """What the agent takes of a step, about (tests/probe/test_agent_cost.py holds it below 60)."""
 _WORTH_SAYING = 0.01
+_MOSTLY = 0.5
 _SAME_BATCH = 0.05
 """Batches that are cut short at the end of an epoch make so much of a difference."""
 
@@ -71,7 +72,11 @@ def _others(told: Sequence[Told], everyone: Sequence[Told]) -> Iterator[str]:
         )
 
 
-def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
+def _steps_evaluated(told: Told) -> int:
+    return int((told.table.column("aside") > 0).sum())
+
+
+def doubts(measurement: Measurement, seen: StepsSeen, told: Sequence[Told]) -> Iterator[str]:
     """What to know of the step time."""
     if any(one.name == Unseen.__name__ for one in measurement.optimizers):
         yield (
@@ -83,6 +88,11 @@ def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
         yield (
             "Its optimizers step in no order that repeats: what counts as one training step is a"
             " guess. --optimizer-steps 1 counts each of their steps."
+        )
+    if told and _steps_evaluated(told[0]) > _MOSTLY * seen.steps_seen:
+        yield (
+            "Nearly every step comes with an evaluation, on a DataLoader of its own: its time is in"
+            " that of the step, its samples are not."
         )
     step = measurement.step
     if step is not None and step.mean_s * _WORTH_SAYING < OWN_S:

@@ -10,6 +10,7 @@ import time
 import weakref
 from typing import Any
 
+from .aside import is_trained_on, set_aside
 from .channel import complain
 from .samples import next_indices, note_indices, samples_in
 
@@ -123,6 +124,9 @@ def _waited(watch: Any, original: Any) -> Any:
             recorder.paused += 1
         try:
             batch = original(self)
+        except StopIteration:
+            set_aside(watch, self)
+            raise
         finally:
             indices = next_indices(self)
             since.loader = getattr(self, "_outlay_number", 0)
@@ -130,8 +134,12 @@ def _waited(watch: Any, original: Any) -> Any:
                 since.wait_s += clock() - before_s
             if recorder is not None and not is_ahead:
                 recorder.paused -= 1
-        since.batches += 1
-        since.samples += indices or _samples_by(watch, batch, self)
+        samples = indices or _samples_by(watch, batch, self)
+        if since.loader in watch.loaders or is_trained_on(watch, self, samples):
+            since.batches += 1
+            since.samples += samples
+        else:
+            since.aside += 1
         return batch
 
     return __next__

@@ -9,6 +9,7 @@ class Since:
     """What happened since the last optimizer step."""
 
     __slots__ = (
+        "aside",
         "batches",
         "evaluated",
         "gradless_s",
@@ -28,6 +29,7 @@ class Since:
 
     def clear(self) -> None:
         """Begin anew."""
+        self.aside = 0
         self.batches = 0
         self.evaluated = False
         self.gradless_s = 0.0
@@ -57,4 +59,5 @@ class Since:
             self.saves,
             self.saved_s,
             self.new_epoch,
+            self.aside,
         )
