@@ -104,7 +104,7 @@ def measurement_of(
         losses=tuple(first.losses),
         price_usd_per_hour=circumstances.limits.price_usd_per_hour,
     )
-    profile, why = profile_from(plain, told)
+    profile, why = profile_from(plain, told, circumstances.given)
     if not circumstances.limits.operations:
         why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)

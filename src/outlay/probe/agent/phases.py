@@ -29,6 +29,7 @@ class Phases:
         self._profiled_until = 0
         self._recorder: Any = None
         self._skipped_before = 0
+        self._recorded_from = 0
         self._done: set[str] = set()
 
     def at(self, step: int, asked: Asked) -> None:
@@ -153,6 +154,8 @@ class Phases:
                 self._recorder.start()
                 self._watch.recorder = self._recorder
                 self._skipped_before = self._watch.skipped
+                self._recorded_from = step
+                self._watch.batch.look()
             return
         if step >= asked.record_until:
             self._done.add("record")
@@ -161,6 +164,9 @@ class Phases:
             # A step that a gradient scaler left out was computed and recorded all the same.
             skipped = self._watch.skipped - self._skipped_before
             found["optimizer_steps"] = asked.record_until - asked.record_from + skipped
+            found["numbers"] = [self._recorded_from + 1, step]
+            look = self._watch.batch.last
+            found["look"] = look if look.get("step") == self._recorded_from + 1 else None
             self._watch.channel.tell_values("operations", found)
             self._watch.channel.flush()
             if not asked.stop_at and self._watch.channel.folder:  # the script goes on to its end
