@@ -261,6 +261,28 @@ def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
     assert left == [recorded]
 
 
+def test_the_rest_of_an_epoch_is_not_what_is_recorded(watch):
+    """Nine samples in batches of 4: outlay asks for the third step, which has one."""
+    import torch
+
+    left = []
+    watch.on_stop = lambda: left.append(watch.steps)
+    watch.channel.asked = Asked(
+        profile_from=1, profile_until=1, record_from=2, record_until=3, stop_at=3
+    )
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(torch.ones(9, 2), 4)
+    for _ in range(2):
+        for batch in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+    assert left[0] == 4
+    ((operations,),) = told(watch, "operations")
+    assert operations["numbers"] == [4, 4]
+    assert operations["look"]["rows"] == 4
+
+
 def test_whole_graphs_count_as_compiled_and_are_left_alone(watch):
     import torch
 

@@ -19,7 +19,8 @@ from typing import Any
 from .allocations import STEPS, Allocations
 from .backward import Backward
 from .batch import BATCH_LOOKED_FOR, BatchLook
-from .channel import Asked, Channel, complain
+from .channel import Channel, complain
+from .delay import Delay
 from .device import Device
 from .gradless import Gradless
 from .graphs import Graphs
@@ -52,6 +53,8 @@ class Watch:
         self.channel = channel
         self.since = Since()
         self.steps = 0
+        self.samples = 0, 0
+        """Those that loaders gave for the last step but one, and for the last."""
         self.skipped = 0
         """Steps that a gradient scaler left out, in all."""
         self.thread = 0
@@ -75,9 +78,7 @@ class Watch:
         self._cpu_read_s = 0.0
         self._looked_s = 0.0
         self._pauses = 0
-        self._is_alone = False
-        self._late: int | None = None
-        """How many steps later than asked we do what we are asked for."""
+        self.delay = Delay()
         self.patches = Patches()
         self.batch = BatchLook(self)
         self.recorder: Any = None
@@ -135,7 +136,7 @@ class Watch:
         self.batch.forget()
         self._phases = self._leaving = self.recorder = None
         self.has_said_last = False
-        self._late = None
+        self.delay.forget()
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
@@ -270,6 +271,7 @@ class Watch:
             self._allocations.tell(self.device.index)
         if self.steps <= _TOLD_AT_ONCE:
             self.channel.flush()
+        self.samples = self.samples[1], self.since.samples
         self.since.clear()
         return self._obey()
 
@@ -282,26 +284,15 @@ class Watch:
         return self._cpu_s - before_s
 
     def _obey(self) -> bool:
-        asked = self._in_time(self.channel.reads())
+        asked = self.delay.of(self.channel.reads(), self.steps)
         if asked.profile_from or asked.record_from:
             if self._phases is None:
                 from .phases import Phases
 
                 self._phases = Phases(self)
             self._phases.at(self.steps, asked)
+            asked = self.delay.of(self.channel.reads(), self.steps)
         return bool(asked.stop_at and self.steps >= asked.stop_at) or self.channel.is_deserted()
-
-    def _in_time(self, asked: Asked) -> Asked:
-        """What is asked for, later where its first step is past when we hear of it.
-
-        Steps that come in bursts, with long pauses between, are told only when the next one is
-        made. Several processes must do it at the same step, and do without.
-        """
-        if not asked.profile_from:
-            return asked
-        if self._late is None:
-            self._late = max(self.steps - asked.profile_from, 0) if self._is_alone else 0
-        return Asked(*(step + self._late if step else 0 for step in asked))
 
     def _leave(self) -> None:
         if self.on_stop is not None:
@@ -331,7 +322,7 @@ class Watch:
             atexit.register(self._at_exit)
         found = self.device.introduced(next(iter(parameters_of(optimizer)), None))
         values = process_values(self.torch)
-        self._is_alone = values["world_size"] == 1
+        self.delay.is_alone = values["world_size"] == 1
         self.channel.tell_values("process", {**values, **found})
 
     def _at_exit(self) -> None:
