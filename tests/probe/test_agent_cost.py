@@ -112,7 +112,8 @@ def test_a_thread_that_loads_ahead_keeps_nobody_waiting():
             weight = torch.nn.Parameter(torch.ones(1))
             optimizer = torch.optim.SGD([weight], lr=0.0)
             optimizer.step()  # by which it is known who steps
-            load(lambda: list(torch.utils.data.DataLoader(Slow(), batch_size=2)))
+            loader = torch.utils.data.DataLoader(Slow(), batch_size=2)
+            load(lambda: list(zip(range(2), loader, strict=False)))
             assert (watch.since.batches, watch.since.samples) == (2, 4)
             return watch.since.wait_s
         finally:

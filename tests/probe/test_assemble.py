@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from tests.measured import STEP
+from tests.probe.made import table
 
 from outlay.measurement_file import measurement_from_json, measurement_to_json
 from outlay.probe.assemble import Circumstances, measurement_of
 from outlay.probe.course import Limits
 from outlay.probe.gpu_driver import GpuDevice
 from outlay.probe.listen import Told
+from outlay.probe.samples import Given
 from outlay.probe.steps import StepsSeen
 
 
@@ -25,22 +27,34 @@ class NoSampler:
         return None
 
 
-def measured(ending="stopped", stopped_for=None, *, batch_size=None, loader_s=None, **facts):
+def measured(
+    ending="stopped",
+    stopped_for=None,
+    *,
+    batch_size=None,
+    samples_per_step=None,
+    loader_s=None,
+    passes=None,
+    per_step=(1.0,),
+    **facts,
+):
     told = [Told(facts=facts)]
     seen = StepsSeen(
-        step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,), samples_per_step=loader_s
+        step=STEP,
+        steps_seen=100,
+        per_step=per_step,
+        skipped=(0,) * len(per_step),
+        samples_per_step=loader_s,
+        passes_per_step=passes,
     )
-    circumstances = Circumstances(
-        command=("python", "train.py"),
-        ending=ending,
-        status=0,
-        stopped_for=stopped_for,
-        started_s=0.0,
-        elapsed_s=60.0,
-        limits=Limits(),
-        batch_size=batch_size,
-    )
-    return measurement_of(seen, told, told, NoSampler(), circumstances)
+    given = Given(batch_size=batch_size, samples_per_step=samples_per_step)
+    found = circumstances(ending=ending, stopped_for=stopped_for, given=given)
+    return measurement_of(seen, told, told, NoSampler(), found)
+
+
+def circumstances(**known):
+    said = {"ending": "stopped", "status": 0, "started_s": 0.0, "elapsed_s": 60.0} | known
+    return Circumstances(command=("python", "train.py"), limits=Limits(), **said)
 
 
 @pytest.mark.parametrize(("busy_s", "known_s"), [(0.0, None), (0.8, 0.2)])
@@ -54,6 +68,79 @@ def test_a_profile_without_kernels_says_nothing_of_their_time(busy_s, known_s):
 def test_a_batch_without_rows_is_no_batch():
     assert measured(batch={"samples": 0}).samples_per_step is None
     assert measured(batch={"samples": 8}).samples_per_step == 8
+
+
+def look(rows, passes, *, batches=0, loaded=0):
+    """What modules got in one step, the rows of each batch."""
+    return {
+        "samples": rows[0],
+        "inputs": len(rows),
+        "rows": sum(rows),
+        "passes": passes,
+        "batches": batches,
+        "loaded": loaded,
+    }
+
+
+@pytest.mark.parametrize(
+    ("looked", "passes", "samples", "in_passes"),
+    [
+        (look([64], 2), 2.0, 64, 1),  # SAM: one batch, two backward passes
+        (look([512], 20), 20.4, 512, 1),  # L-BFGS, whose steps have more or fewer
+        (look([16] * 4, 4), 4.0, 64, 4),  # accumulated
+        (look([16] * 4, 4), 3.75, 60, 3.75),  # the last step of every epoch has fewer
+        (look([16] * 4, 8), 8.0, 64, 4),  # SAM, accumulated
+        (look([64], 2), 64.0, 2048, 32),  # 32 steps of SAM's that were said to be one
+        (look([9], 0), None, 9, None),  # gradients by other ways than `backward`
+    ],
+)
+def test_without_a_loader_batches_are_counted_and_not_backward_passes(
+    looked, passes, samples, in_passes
+):
+    found = measured(passes=passes, batch=looked)
+    assert (found.samples_per_step, found.passes_per_step) == (samples, in_passes)
+    assert measured(passes=passes, batch=looked, samples_per_step=77).samples_per_step == 77
+
+
+def test_of_a_gan_those_of_a_pass_are_counted():
+    found = measured(per_step=(1.0, 1.0), batch=look([8, 8], 2))
+    assert found.samples_per_step == 8
+
+
+@pytest.mark.parametrize(
+    ("looked", "in_passes"),
+    [
+        (look([64] * 4, 4, batches=1, loaded=256), 4),  # a batch that is cut up
+        (look([63, 63, 63, 61], 4, batches=1, loaded=250), 4),  # the last of an epoch
+        (look([64] * 4, 4, batches=2, loaded=256), 2),  # two batches, each in two parts
+        (look([256] * 2, 2, batches=1, loaded=256), 1),  # all of it twice, the second changed
+        (look([256], 2, batches=1, loaded=256), 1),  # two losses
+        (look([16] * 2, 2, batches=1, loaded=4), 1),  # something else that was made of it
+    ],
+)
+def test_a_loaders_batch_that_is_cut_up_is_several_passes(looked, in_passes):
+    found = measured(loader_s=256.0, passes=1.0, batch=looked)
+    assert (found.samples_per_step, found.passes_per_step) == (256, in_passes)
+
+
+def test_evaluations_in_every_step_are_said():
+    def notes(aside):
+        told = [Told(table=table([0] * 100, batches=1, samples=5, aside=aside))]
+        return [note for note in found(told).notes if "evaluation" in note]
+
+    def found(told):
+        seen = StepsSeen(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
+        return measurement_of(seen, told, told, NoSampler(), circumstances())
+
+    assert len(notes(aside=3)) == 1
+    assert notes(aside=0) == []
+
+
+def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():
+    (note,) = (n for n in measured(samples_per_step=64, loader_s=128.0).notes if "given" in n)
+    assert note == (
+        "The given 64 samples of a step are what is counted; its DataLoader has 128 samples a step."
+    )
 
 
 @pytest.mark.parametrize(("told_w", "known_w"), [(0.0, None), (None, None), (450.0, 450.0)])

@@ -54,6 +54,120 @@ def test_samples_come_second_where_time_comes_first(watch, batch_first):
     assert samples == {10 if batch_first else 4}
 
 
+def of_tokens(layer, *, turned):
+    """A model whose layer has positions first; `turned`, the model itself has samples first."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(9, 6)
+            self.layer = layer
+
+        def forward(self, tokens):
+            hidden = self.embedding(tokens)
+            return self.layer(hidden.transpose(0, 1) if turned else hidden)
+
+    return Model()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "TransformerEncoderLayer"])
+def test_tokens_may_have_positions_first(watch, kind, turned):
+    """Told by what the layer itself gets: some models turn round what they are given."""
+    import torch
+
+    layer = torch.nn.LSTM(6, 3) if kind == "LSTM" else torch.nn.TransformerEncoderLayer(6, 2, 8)
+    tokens = torch.zeros((10, 4), dtype=torch.long)
+    train(of_tokens(layer, turned=turned), *[tokens] * 3)
+    assert {values["samples"] for (values,) in told(watch, "batch")} == {10 if turned else 4}
+
+
+def looks(watch, step, steps=3):
+    """Batches, their samples and backward passes of each step that was looked at."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        step(model)
+        optimizer.step()
+    found = told(watch, "batch")
+    return {(one["inputs"], one["rows"], one["passes"]) for (one,) in found}
+
+
+def test_one_batch_may_have_several_backward_passes(watch):
+    import torch
+
+    data = torch.ones(100, 2)
+
+    def again(model):
+        for _ in range(2):  # another view of the same rows each time, as in SAM
+            model(data[10:15]).sum().backward()
+
+    assert looks(watch, again) == {(1, 5, 2)}
+
+
+def test_several_losses_of_one_forward_pass_are_one_batch(watch):
+    import torch
+
+    head = torch.nn.Linear(1, 1)
+
+    def losses(model):
+        out = model(torch.ones(5, 2))
+        for left in (True, False):
+            head(out).sum().backward(retain_graph=left)
+
+    assert looks(watch, losses) == {(1, 5, 2)}
+
+
+def test_batches_that_are_made_on_the_spot_are_all_counted(watch):
+    import torch
+
+    def accumulate(model):
+        for rows in (4, 4, 4, 2):  # memory that was freed is used again
+            model(torch.ones(rows, 2)).sum().backward()
+
+    assert looks(watch, accumulate) == {(4, 14, 4)}
+
+
+def test_a_buffer_that_is_filled_anew_is_another_batch(watch):
+    import torch
+
+    buffer = torch.ones(5, 2)
+
+    def refill(model):
+        for value in (1.0, 2.0, 3.0):
+            buffer.fill_(value)
+            model(buffer).sum().backward()
+
+    assert looks(watch, refill) == {(3, 15, 3)}
+
+
+def test_what_is_recomputed_is_no_batch(watch):
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def accumulate(model):
+        for _ in range(2):
+            hidden = model[0](torch.ones(5, 2))
+            checkpoint(model[1], hidden, use_reentrant=True).sum().backward()
+
+    assert looks(watch, accumulate) == {(2, 10, 2)}
+
+
+def test_what_runs_without_gradients_is_no_batch(watch):
+    import torch
+
+    def distil(model):
+        with torch.no_grad():
+            model(torch.ones(50, 2))
+        model(torch.ones(5, 2)).sum().backward()
+
+    assert looks(watch, distil) == {(1, 5, 1)}
+
+
 def evaluated(watch):
     """Whether there was an evaluation before each step."""
     return [bool(step[9]) for step in told(watch, "s")]
@@ -191,6 +305,28 @@ def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
     (operations,) = told(watch, "operations")
     assert operations[0]["optimizer_steps"] == 1
     assert left == [recorded]
+
+
+def test_the_rest_of_an_epoch_is_not_what_is_recorded(watch):
+    """Nine samples in batches of 4: outlay asks for the third step, which has one."""
+    import torch
+
+    left = []
+    watch.on_stop = lambda: left.append(watch.steps)
+    watch.channel.asked = Asked(
+        profile_from=1, profile_until=1, record_from=2, record_until=3, stop_at=3
+    )
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(torch.ones(9, 2), 4)
+    for _ in range(2):
+        for batch in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+    assert left[0] == 4
+    ((operations,),) = told(watch, "operations")
+    assert operations["numbers"] == [4, 4]
+    assert operations["look"]["rows"] == 4
 
 
 def test_whole_graphs_count_as_compiled_and_are_left_alone(watch):

@@ -80,6 +80,15 @@ def test_passes_of_one_step_grow_together():
     assert (product.count, product.shapes[0]) == (2, (8, 10))
 
 
+def test_passes_of_different_sizes_have_that_of_the_first():
+    # 4 + 4 + 3 samples: the product of the first two grows, by its 4 rows
+    step = replace(a_step(8, passes=2), batch_size=11, passes=3, pass_size=4)
+    product, _ = profile_of_step(step).at(22).ops
+    assert product.shapes[0] == (8, 10)
+    # not seen, it is 11 / 3, which is 4 in whole samples
+    assert profile_of_step(replace(step, pass_size=None)).at(22).ops[0].shapes[0] == (8, 10)
+
+
 def test_memory_beside_what_is_fixed_goes_with_the_batch_on_the_careful_side():
     profile = profile_of_step(a_step())
     # larger: without gradients at the peak, 600 stay and 1000 double

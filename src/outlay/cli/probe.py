@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     type=click.IntRange(1, MOST_IN_A_PASS),
     help="Samples of one pass on a GPU, where outlay does not see them.",
 )
+@click.option(
+    "--samples-per-step",
+    type=click.IntRange(1),
+    help="Samples of a whole training step on a GPU, where what outlay sees is wrong.",
+)
 @length_option
 @click.option(
     "--optimizer-steps",
@@ -87,6 +92,7 @@ def command(
     price: str | None,
     max_cost: str | None,
     batch_size: int | None,
+    samples_per_step: int | None,
     length: str | None,
     optimizer_steps: int | None,
     no_operations: bool,
@@ -134,6 +140,7 @@ def command(
         command=command,
         limits=limits,
         batch_size=batch_size,
+        samples_per_step=samples_per_step,
         optimizer_steps=optimizer_steps,
         memory_cap_mib=memory_cap_mib,
         **length_of(length),

@@ -39,6 +39,7 @@ class Probing:
         limits: Limits,
         *,
         batch_size: int | None = None,
+        samples_per_step: int | None = None,
         total_steps: int | None = None,
         command: tuple[str, ...] | None = None,
         saved_by: str = 'probe.save("OUT.json")',
@@ -46,6 +47,7 @@ class Probing:
         self._session = Session(
             limits,
             batch_size=batch_size,
+            samples_per_step=samples_per_step,
             total_steps=total_steps,
             command=command,
             on_enough=self._leave,
@@ -114,6 +116,7 @@ def probing(
     seconds: float | None = None,
     precision: float | None = None,
     batch_size: int | None = None,
+    samples_per_step: int | None = None,
     total_steps: int | None = None,
     price: float | None = None,
     stop: bool = False,
@@ -129,12 +132,17 @@ def probing(
     The timing ends after so many training steps or seconds, or once the mean step time is known
     to a precision (0.02 is 2 %, which is also what holds where nothing is given, within ten
     minutes). The block goes on to its end; with `stop` it is left then, its `finally` blocks run.
-    `price` is in US dollars an hour. Without `operations`, no step is recorded after the timing:
-    the measurement cannot be carried to other GPUs then.
+    `price` is in US dollars an hour. `batch_size` and `samples_per_step` are the samples of one
+    pass and of a whole training step, where what is seen of them is wrong. Without `operations`, no
+    step is recorded after the timing: the measurement cannot be carried to other GPUs then.
     """
     limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
-    check_above_zero(batch_size=batch_size, total_steps=total_steps)
-    return Probing(limits, batch_size=batch_size, total_steps=total_steps)
+    check_above_zero(
+        batch_size=batch_size, samples_per_step=samples_per_step, total_steps=total_steps
+    )
+    return Probing(
+        limits, batch_size=batch_size, samples_per_step=samples_per_step, total_steps=total_steps
+    )
 
 
 def limits_of(

@@ -16,9 +16,9 @@ from outlay.report.probe import print_probe
 class FitProbe:
     """Measures each fit it is part of; the last one's measurement stays.
 
-    `steps`, `seconds`, `precision`, `price` (US dollars an hour), `stop` and `operations` are as
-    in `outlay.probing`; `json` is where to write the measurement, `report` whether to print it.
-    With several ranks, the first one prints and writes.
+    `steps`, `seconds`, `precision`, `batch_size`, `samples_per_step`, `price` (US dollars an hour),
+    `stop` and `operations` are as in `outlay.probing`; `json` is where to write the measurement,
+    `report` whether to print it. With several ranks, the first one prints and writes.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class FitProbe:
         seconds: float | None = None,
         precision: float | None = None,
         batch_size: int | None = None,
+        samples_per_step: int | None = None,
         price: float | None = None,
         stop: bool = False,
         operations: bool = True,
@@ -36,8 +37,9 @@ class FitProbe:
     ) -> None:
         super().__init__()
         self._limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
-        check_above_zero(batch_size=batch_size)
+        check_above_zero(batch_size=batch_size, samples_per_step=samples_per_step)
         self._batch_size = batch_size
+        self._samples_per_step = samples_per_step
         if json is not None:
             check_folder(Path(json))
         self._json = json
@@ -61,7 +63,11 @@ class FitProbe:
 
     def _start(self, batch_size: int | None = None) -> None:
         self.close()
-        self._session = Session(self._limits, batch_size=self._batch_size or batch_size)
+        self._session = Session(
+            self._limits,
+            batch_size=self._batch_size or batch_size,
+            samples_per_step=self._samples_per_step,
+        )
         self._session.start()
 
     def _know_length(self, steps: float) -> None:

@@ -13,7 +13,7 @@ from outlay.files import check_folder
 from outlay.inside.block import Probing, check_above_zero
 
 _OPTION = re.compile(r"\s*--([a-z-]+)(?:=|\s+|$)(\"[^\"]*\"|'[^']*'|\S*)")
-_OPTIONS = ("steps", "for", "until", "batch-size", "price", "json")
+_OPTIONS = ("steps", "for", "until", "batch-size", "samples-per-step", "price", "json")
 RESULT = "_probe"
 """The name in the notebook that the measurement gets."""
 
@@ -96,6 +96,7 @@ def _block(options: dict[str, str], command: str) -> Probing:
             price=options.get("price"),
         ),
         batch_size=batch_size,
+        samples_per_step=_count(options, "samples-per-step"),
         command=(command,),
         saved_by="--json OUT.json",
     )

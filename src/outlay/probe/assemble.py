@@ -28,6 +28,7 @@ from outlay.probe.listen import Told
 from outlay.probe.notes import doubts, not_seen, other_batch
 from outlay.probe.recorded import profile_from
 from outlay.probe.sampler import Sampler
+from outlay.probe.samples import NOTHING, Given, step_size
 from outlay.probe.steps import StepsSeen
 from outlay.probe.system import machine_seen
 
@@ -48,7 +49,7 @@ class Circumstances:
     limits: Limits
     stopped_for: str | None = None
     """The limit that ended the timing."""
-    batch_size: int | None = None
+    given: Given = NOTHING
     optimizer_steps: int | None = None
     """In one training step, as the user says."""
     total_steps: int | None = None
@@ -68,7 +69,7 @@ def measurement_of(
     first = told[0] if told else Told()
     samples = sampler.samples
     gpus = _gpus(told, sampler)
-    passes = seen.passes_per_step
+    size = step_size(seen, first, circumstances.given)
     epoch_steps = steps_per_epoch(seen, told)
     plain = Measurement(
         command=circumstances.command,
@@ -85,8 +86,8 @@ def measurement_of(
         step=seen.step,
         steps_seen=seen.steps_seen,
         ran_out_of_memory=any("oom" in one.facts for one in everyone),
-        samples_per_step=_samples_per_step(seen, first, circumstances.batch_size),
-        passes_per_step=passes,
+        samples_per_step=size.samples,
+        passes_per_step=size.passes,
         optimizers=_optimizers(first, seen),
         start_up_s=seen.start_up_s,
         warm_up_s=seen.warm_up_s,
@@ -103,14 +104,14 @@ def measurement_of(
         losses=tuple(first.losses),
         price_usd_per_hour=circumstances.limits.price_usd_per_hour,
     )
-    profile, why = profile_from(plain, told)
+    profile, why = profile_from(plain, told, circumstances.given)
     if not circumstances.limits.operations:
         why = ["The operations of a step were not recorded: they were not asked for."]
     plain = replace(plain, profile=profile)
     notes = [
         *not_seen(plain, told, everyone, circumstances.driver),
-        *doubts(plain, seen),
-        *other_batch(circumstances.batch_size, seen, _samples_per_step(seen, first, None)),
+        *doubts(plain, seen, told),
+        *other_batch(circumstances.given, seen, step_size(seen, first, NOTHING)),
         *why,
     ]
     window = _window(seen, circumstances.started_s)
@@ -152,18 +153,6 @@ def _versions(told: Told) -> dict[str, str]:
 def _is_compiled(told: Sequence[Told]) -> bool | None:
     known = [one.facts["compiled"]["frames"] for one in told if "compiled" in one.facts]
     return any(known) if known else None
-
-
-def _samples_per_step(seen: StepsSeen, told: Told, batch_size: int | None) -> float | None:
-    passes = seen.passes_per_step or 1.0
-    if batch_size is not None:
-        return batch_size * passes
-    if seen.samples_per_step is not None:
-        return seen.samples_per_step
-    looked = told.facts.get("batch", {}).get("samples")
-    if looked is None:
-        looked = told.facts.get("operations", {}).get("rows")
-    return float(looked) * passes if looked else None
 
 
 def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:

@@ -8,11 +8,13 @@ from outlay.measurement import Measurement
 from outlay.probe.agent.backward import PASSES_ALONE, Unseen
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.listen import Told, beside
+from outlay.probe.samples import Given, StepSize
 from outlay.probe.steps import StepsSeen
 
 OWN_S = 20e-6
 """What the agent takes of a step, about (tests/probe/test_agent_cost.py holds it below 60)."""
 _WORTH_SAYING = 0.01
+_MOSTLY = 0.5
 _SAME_BATCH = 0.05
 """Batches that are cut short at the end of an epoch make so much of a difference."""
 
@@ -70,7 +72,11 @@ def _others(told: Sequence[Told], everyone: Sequence[Told]) -> Iterator[str]:
         )
 
 
-def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
+def _steps_evaluated(told: Told) -> int:
+    return int((told.table.column("aside") > 0).sum())
+
+
+def doubts(measurement: Measurement, seen: StepsSeen, told: Sequence[Told]) -> Iterator[str]:
     """What to know of the step time."""
     if any(one.name == Unseen.__name__ for one in measurement.optimizers):
         yield (
@@ -88,6 +94,11 @@ def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
             "Its optimizers step many times in a row, one after the other: each of their steps"
             " counts as a training step. --optimizer-steps 60 makes one of sixty."
         )
+    if told and _steps_evaluated(told[0]) > _MOSTLY * seen.steps_seen:
+        yield (
+            "Nearly every step comes with an evaluation, on a DataLoader of its own: its time is in"
+            " that of the step, its samples are not."
+        )
     step = measurement.step
     if step is not None and step.mean_s * _WORTH_SAYING < OWN_S:
         yield (
@@ -96,16 +107,16 @@ def doubts(measurement: Measurement, seen: StepsSeen) -> Iterator[str]:
         )
 
 
-def other_batch(
-    batch_size: int | None, seen: StepsSeen, samples_per_step: float | None
-) -> Iterator[str]:
-    """Say so where a batch size that was given is another than the one that was seen."""
-    if batch_size is None or samples_per_step is None:
+def other_batch(given: Given, seen: StepsSeen, found: StepSize) -> Iterator[str]:
+    """Say so where samples that were given are others than were seen."""
+    teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
+    if given.samples_per_step is not None:
+        what, of = f"The given {given.samples_per_step:,} samples of a step are", "a step"
+        said, has = given.samples_per_step, found.samples
+    elif given.batch_size is not None:
+        what, of = f"The given batch size of {given.batch_size:,} is", "a pass"
+        said, has = given.batch_size, found.a_pass
+    else:
         return
-    a_pass = samples_per_step / (seen.passes_per_step or 1.0)
-    if abs(a_pass - batch_size) > _SAME_BATCH * a_pass:
-        teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
-        yield (
-            f"The given batch size of {batch_size:,} is what is counted; {teller} has"
-            f" {a_pass:,.4g} samples a pass."
-        )
+    if has is not None and abs(has - said) > _SAME_BATCH * has:
+        yield f"{what} what is counted; {teller} has {has:,.4g} samples {of}."

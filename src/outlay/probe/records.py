@@ -37,3 +37,5 @@ class OptimizerStep:
     """Writing them."""
     new_epoch: bool = False
     """Whether a DataLoader was started anew."""
+    aside: int = 0
+    """Batches of DataLoaders that are not trained on."""

@@ -35,6 +35,7 @@ from outlay.probe.listen import Listener, Told
 from outlay.probe.live import LiveState
 from outlay.probe.relay import Relay
 from outlay.probe.sampler import Sampler
+from outlay.probe.samples import Given
 from outlay.probe.steps import StepsSeen, steps_of
 
 _POLL_S = 0.1
@@ -55,6 +56,8 @@ class Asking:
     limits: Limits = UNLIMITED
     batch_size: int | None = None
     """Samples of one pass on a GPU, where the user knows better than what is seen."""
+    samples_per_step: int | None = None
+    """Samples of a whole training step on a GPU, likewise."""
     optimizer_steps: int | None = None
     """Optimizer steps in one training step, likewise."""
     total_steps: int | None = None
@@ -64,6 +67,11 @@ class Asking:
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
     """Where the command's output goes; None: where ours goes."""
+
+    @property
+    def given(self) -> Given:
+        """What the user says of a step's samples."""
+        return Given(batch_size=self.batch_size, samples_per_step=self.samples_per_step)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -321,7 +329,7 @@ class _Probe:
             started_s=command.started_s,
             limits=self._asking.limits,
             stopped_for=self._course.stopped_for,
-            batch_size=self._asking.batch_size,
+            given=self._asking.given,
             optimizer_steps=self._asking.optimizer_steps,
             total_steps=self._asking.total_steps,
             epochs=self._asking.epochs,

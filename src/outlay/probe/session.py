@@ -32,6 +32,7 @@ from outlay.probe.course import UNLIMITED, Course, Limits
 from outlay.probe.drivers import open_driver
 from outlay.probe.listen import Told
 from outlay.probe.sampler import Sampler
+from outlay.probe.samples import Given
 from outlay.probe.steps import StepsSeen, steps_of
 from outlay.probe.system import machine_seen
 from outlay.probe.together import Together
@@ -58,12 +59,13 @@ class Session:
         limits: Limits = UNLIMITED,
         *,
         batch_size: int | None = None,
+        samples_per_step: int | None = None,
         total_steps: int | None = None,
         command: tuple[str, ...] | None = None,
         on_enough: Callable[[], None] | None = None,
     ) -> None:
         self.limits = limits
-        self.batch_size = batch_size
+        self._given = Given(batch_size=batch_size, samples_per_step=samples_per_step)
         self.total_steps = total_steps
         self.is_done = False
         """Whether enough was seen; without `to_end` in the limits, training may stop."""
@@ -147,7 +149,7 @@ class Session:
             started_s=watcher.started_s,
             limits=watcher.course.limits,
             stopped_for=watcher.course.stopped_for,
-            batch_size=self.batch_size,
+            given=self._given,
             total_steps=self.total_steps,
             driver=watcher.driver,
         )

@@ -29,6 +29,7 @@ COLUMNS = (
     "saves",
     "saved_s",
     "new_epoch",
+    "aside",
 )
 _PLACE = {name: place for place, name in enumerate(COLUMNS)}
 _FEW = 1024
@@ -102,4 +103,5 @@ def _row(record: OptimizerStep) -> tuple[float, ...]:
         record.saves,
         record.saved_s,
         record.new_epoch,
+        record.aside,
     )

@@ -44,6 +44,8 @@ class RecordedStep:
     """Samples of the whole step: of all its passes where gradients are accumulated."""
     passes: int = 1
     """Passes before each update; shapes are those of one."""
+    pass_size: int | None = None
+    """Samples of one pass, where they were seen; else as many as all have in the mean."""
     ops: tuple[Op, ...]
     """Identical ones once, with how often they run in a step."""
     parameter_shapes: frozenset[Shape]
@@ -123,9 +125,8 @@ def _check(step: RecordedStep) -> None:
 
 
 def _pass_size(step: RecordedStep) -> int:
-    """Samples of one pass; of the whole step where that is no whole number."""
-    whole, rest = divmod(step.batch_size, max(step.passes, 1))
-    return step.batch_size if rest else whole
+    """Samples of one pass, about, where passes differ."""
+    return step.pass_size or max(round(step.batch_size / max(step.passes, 1)), 1)
 
 
 def _profile(

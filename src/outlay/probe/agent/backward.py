@@ -75,6 +75,11 @@ class Backward:
         self._updated.clear()
         self._unseen = self._scaling = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a pass runs just now."""
+        return self._runs > 0
+
     def loss(self) -> Any:
         """The loss of a while ago, as a tensor, if there was one; look out for the next."""
         loss, self._loss, self._wants_loss = self._loss, None, True

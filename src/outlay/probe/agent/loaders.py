@@ -10,7 +10,9 @@ import time
 import weakref
 from typing import Any
 
+from .aside import is_trained_on, set_aside
 from .channel import complain
+from .samples import next_indices, note_indices, samples_in
 
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _facts: dict[int, dict[str, Any]] = {}
@@ -19,7 +21,6 @@ more than once, and each time it is told."""
 _count = itertools.count(1)
 _MOST = 50
 """Loaders of which may be told in one probe: a script may make one for each epoch or step."""
-_DEEP = 4
 
 
 def count_batches(watch: Any) -> None:
@@ -29,6 +30,7 @@ def count_batches(watch: Any) -> None:
     watch.patches.replace(data.DataLoader, "__iter__", _started(watch, data.DataLoader.__iter__))
     iterator = iterators._BaseDataLoaderIter
     watch.patches.replace(iterator, "__next__", _waited(watch, iterator.__next__))
+    watch.patches.replace(iterator, "_next_index", _counted(iterator._next_index))
 
 
 def _started(watch: Any, original: Any) -> Any:
@@ -73,17 +75,44 @@ def begins_epoch(watch: Any) -> bool:
 
 
 def _facts_of(loader: Any) -> dict[str, Any]:
-    try:
-        length: int | None = len(loader)
-    except Exception:
-        length = None
     return {
         "batch_size": loader.batch_size,
-        "batches": length,
+        "batches": _length_of(loader),
         "workers": loader.num_workers,
         "pin_memory": bool(loader.pin_memory),
         "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
     }
+
+
+def _length_of(loader: Any) -> int | None:
+    """Batches of an epoch, asked without a trace.
+
+    A loader of an iterable dataset that was once asked warns from then on where more come.
+    """
+    mark = "_IterableDataset_len_called"
+    before = getattr(loader, mark, None)
+    try:
+        return len(loader)
+    except Exception:
+        return None
+    finally:
+        if hasattr(loader, mark):
+            setattr(loader, mark, before)
+
+
+def _counted(original: Any) -> Any:
+    """Keep how many indices each batch is made of, until it comes."""
+
+    @functools.wraps(original)
+    def _next_index(self: Any) -> Any:
+        index = original(self)
+        try:
+            note_indices(self, index)
+        except Exception as error:
+            complain(error)
+        return index
+
+    return _next_index
 
 
 def _waited(watch: Any, original: Any) -> Any:
@@ -98,43 +127,30 @@ def _waited(watch: Any, original: Any) -> Any:
             recorder.paused += 1
         try:
             batch = original(self)
+        except StopIteration:
+            set_aside(watch, self)
+            raise
         finally:
+            indices = next_indices(self)
             since.loader = getattr(self, "_outlay_number", 0)
             if not is_ahead:
                 since.wait_s += clock() - before_s
             if recorder is not None and not is_ahead:
                 recorder.paused -= 1
-        since.batches += 1
-        since.samples += samples_in(watch.torch, batch, getattr(self, "_outlay_batch_size", None))
+        samples = indices or _samples_by(watch, batch, self)
+        if since.loader in watch.loaders or is_trained_on(watch, self, samples):
+            since.batches += 1
+            since.samples += samples
+        else:
+            since.aside += 1
         return batch
 
     return __next__
 
 
-def samples_in(torch: Any, batch: Any, batch_size: int | None) -> int:
-    """Samples in a batch: the first dimension of its first tensor, or what the loader was told.
-
-    0 where neither tells. A batch's tensors may have more rows than it has samples (graphs).
-    """
-    rows = _rows(torch, batch, _DEEP)
-    if rows is None or (batch_size is not None and rows > batch_size):
-        return batch_size or 0
-    return rows
-
-
-def _rows(torch: Any, value: Any, deep: int) -> int | None:
-    if isinstance(value, torch.Tensor):
-        return int(value.shape[0]) if value.dim() else None
-    if not deep:
-        return None
-    if isinstance(value, (list, tuple)):
-        parts: Any = value
-    elif hasattr(value, "values") and callable(value.values):
-        parts = value.values()
-    else:
-        return None
-    for part in parts:
-        rows = _rows(torch, part, deep - 1)
-        if rows is not None:
-            return rows
-    return None
+def _samples_by(watch: Any, batch: Any, iterator: Any) -> int:
+    try:
+        return samples_in(watch.torch, batch, iterator)
+    except Exception as error:  # a batch is whatever the script makes of it
+        complain(error)
+        return 0

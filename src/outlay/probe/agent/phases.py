@@ -29,6 +29,7 @@ class Phases:
         self._profiled_until = 0
         self._recorder: Any = None
         self._skipped_before = 0
+        self._recorded_from = 0
         self._done: set[str] = set()
 
     def at(self, step: int, asked: Asked) -> None:
@@ -160,25 +161,49 @@ class Phases:
             if self._watch.graphs.are_replayed:
                 raise RuntimeError("what a CUDA graph runs is not seen when it is replayed")
             if step < asked.record_until:
-                real = outlay_module("trace.capture.real")
-                self._recorder = real.RealRecorder(self._watch.device.torch_kind)
-                self._recorder.start()
-                self._watch.recorder = self._recorder
-                self._skipped_before = self._watch.skipped
+                self._start_recorder(step)
             return
         if step >= asked.record_until:
+            if self._is_cut_short(step):
+                self._recorder.stop()
+                self._start_recorder(step)
+                return
             self._done.add("record")
             self._watch.recorder = None
             found = self._recorder.stop()
             # A step that a gradient scaler left out was computed and recorded all the same.
             skipped = self._watch.skipped - self._skipped_before
             found["optimizer_steps"] = asked.record_until - asked.record_from + skipped
+            found["numbers"] = [self._recorded_from + 1, step]
+            look = self._watch.batch.last
+            found["look"] = look if look.get("step") == self._recorded_from + 1 else None
             self._watch.channel.tell_values("operations", found)
             self._watch.channel.flush()
             if not asked.stop_at and self._watch.channel.folder:  # the script goes on to its end
                 from .ending import log_figures
 
                 log_figures(self._watch.channel.folder)
+
+    def _start_recorder(self, step: int) -> None:
+        real = outlay_module("trace.capture.real")
+        self._recorder = real.RealRecorder(self._watch.device.torch_kind)
+        self._recorder.start()
+        self._watch.recorder = self._recorder
+        self._skipped_before = self._watch.skipped
+        self._recorded_from = step
+        self._watch.batch.look()
+
+    def _is_cut_short(self, step: int) -> bool:
+        """Whether what was recorded is the rest at the end of an epoch: then the next step is.
+
+        Once: where sizes vary, one is as good as another.
+        """
+        before, last = self._watch.samples
+        is_rest = step - self._recorded_from == 1 and 0 < 2 * last < before
+        if not is_rest or "put off" in self._done:
+            return False
+        self._done.add("put off")
+        return bool(self._watch.delay.put_off(1))
 
 
 def _keeping(torch: Any) -> dict[str, bool]:

@@ -11,6 +11,7 @@ class Since:
     """What happened since the last optimizer step."""
 
     __slots__ = (
+        "aside",
         "batches",
         "evaluated",
         "gradless_s",
@@ -31,6 +32,7 @@ class Since:
 
     def clear(self) -> None:
         """Begin anew."""
+        self.aside = 0
         self.batches = 0
         self.evaluated = False
         self.gradless_s = 0.0
@@ -62,4 +64,5 @@ class Since:
             self.saves,
             self.saved_s,
             self.new_epoch,
+            self.aside,
         )

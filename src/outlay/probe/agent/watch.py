@@ -17,8 +17,9 @@ from typing import Any
 from .allocations import STEPS, Allocations
 from .backward import Backward
 from .batch import BATCH_LOOKED_FOR, BatchLook
-from .channel import Asked, Channel, complain
+from .channel import Channel, complain
 from .cpu_queue import CpuQueue
+from .delay import Delay
 from .device import Device
 from .gradless import Gradless
 from .graphs import Graphs
@@ -48,6 +49,8 @@ class Watch:
         self.channel = channel
         self.since = Since()
         self.steps = 0
+        self.samples = 0, 0
+        """Those that loaders gave for the last step but one, and for the last."""
         self.skipped = 0
         """Steps that a gradient scaler left out, in all."""
         self.thread = 0
@@ -55,7 +58,7 @@ class Watch:
         self.loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
         self.optimizers = Optimizers(self)
-        self._backward = Backward(self)
+        self.backward = Backward(self)
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
         self.graphs = Graphs(self)
@@ -71,11 +74,9 @@ class Watch:
         self._cpu_read_s = 0.0
         self._looked_s = 0.0
         self._pausing = Pausing(self)
-        self._is_alone = False
-        self._late: int | None = None
-        """How many steps later than asked we do what we are asked for."""
+        self.delay = Delay()
         self.patches = Patches()
-        self._batch = BatchLook(self)
+        self.batch = BatchLook(self)
         self._queue = CpuQueue(self)
         self.recorder: Any = None
         """Records operations just now, if any does."""
@@ -103,7 +104,7 @@ class Watch:
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
         count_batches(self)
-        self._backward.install()
+        self.backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
         self._pausing.install()
@@ -121,19 +122,19 @@ class Watch:
         self._gradless.forget()
         self._pausing.forget()
         self.optimizers.forget()
-        self._backward.forget()
+        self.backward.forget()
         self._running.clear()
-        self._batch.forget()
+        self.batch.forget()
         self.phases = self._leaving = self.recorder = None
         self.has_said_last = False
-        self._late = None
+        self.delay.forget()
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
         self.is_off = True
         if self.phases is not None:
             self.phases.abandon()
-        self._batch.forget()
+        self.batch.forget()
         self.patches.undo()
 
     def _keep_out_of_graphs(self, optim: Any, dynamo: Any) -> None:
@@ -181,7 +182,7 @@ class Watch:
         # An optimizer within another is no step of its own; one that is captured runs later.
         if self._running or self.is_off or self.graphs.captures(optimizer):
             return
-        if not self._backward.holds(optimizer):
+        if not self.backward.holds(optimizer):
             self.step_ended(optimizer)
 
     def step_ended(self, *optimizers: Any) -> None:
@@ -210,12 +211,14 @@ class Watch:
         cpu_s = self._used_cpu_s(now_s)
         self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
         self.device.mark(self.steps)
+        if self.batch.is_on:
+            self.batch.step_ended()
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
             self._look()
-            self._batch.look()
-        elif self.steps <= BATCH_LOOKED_FOR:
-            self._batch.look()
+            self.batch.look()
+        elif self.steps < BATCH_LOOKED_FOR:
+            self.batch.look()
         if self.steps == _HELD_AT:
             self.optimizers.tell_held(MOST_OBJECTS)
             self._ended_s = time.perf_counter()
@@ -223,6 +226,7 @@ class Watch:
             self._allocations.tell(self.device.index)
         if self.steps <= _TOLD_AT_ONCE:
             self.channel.flush()
+        self.samples = self.samples[1], self.since.samples
         self.since.clear()
         return self._obey()
 
@@ -235,27 +239,16 @@ class Watch:
         return self._cpu_s - before_s
 
     def _obey(self) -> bool:
-        asked = self._in_time(self.channel.reads())
+        asked = self.delay.of(self.channel.reads(), self.steps)
         if asked.profile_from or asked.record_from:
             if self.phases is None:
                 from .phases import Phases
 
                 self.phases = Phases(self)
             self.phases.at(self.steps, asked)
+            asked = self.delay.of(self.channel.reads(), self.steps)
             self._ended_s = time.perf_counter()
         return bool(asked.stop_at and self.steps >= asked.stop_at) or self.channel.is_deserted()
-
-    def _in_time(self, asked: Asked) -> Asked:
-        """What is asked for, later where its first step is past when we hear of it.
-
-        Steps that come in bursts, with long pauses between, are told only when the next one is
-        made. Several processes must do it at the same step, and do without.
-        """
-        if not asked.profile_from:
-            return asked
-        if self._late is None:
-            self._late = max(self.steps - asked.profile_from, 0) if self._is_alone else 0
-        return Asked(*(step + self._late if step else 0 for step in asked))
 
     def _leave(self) -> None:
         if self.on_stop is not None:
@@ -285,7 +278,7 @@ class Watch:
             atexit.register(self._at_exit)
         found = self.device.introduced(next(iter(parameters_of(optimizer)), None))
         values = process_values(self.torch)
-        self._is_alone = values["world_size"] == 1
+        self.delay.is_alone = values["world_size"] == 1
         self.channel.tell_values("process", {**values, **found})
 
     def _at_exit(self) -> None:
@@ -302,6 +295,6 @@ class Watch:
         """Memory, and the loss of a while ago."""
         self.device.look()
         self._queue.look()
-        loss = self._backward.loss()
+        loss = self.backward.loss()
         if loss is not None:
             self.device.keep_value(self.steps, loss)
