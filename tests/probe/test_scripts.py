@@ -212,7 +212,7 @@ def test_an_optimizer_that_steps_late_counts_all_the_same(folder):
 
 def test_models_that_are_trained_one_after_the_other(folder):
     """Folds of a cross-validation, say: each step of each counts."""
-    probed = probe_script(folder, "stages.py", 30, options=("--steps", 75))
+    probed = probe_script(folder, "stages.py", 30, options=("--steps", 85))
     stopped(probed)
     timed(probed)
     assert probed.measurement.samples_per_step == 12

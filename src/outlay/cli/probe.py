@@ -12,7 +12,7 @@ from outlay.cli.options import length_of, length_option, live, memory_cap_option
 from outlay.cli.probe_limits import limits_of
 from outlay.cli.probe_options import check_options
 from outlay.errors import InputError, OutlayError
-from outlay.measurement_check import MOST_IN_A_PASS, MOST_STEPS, PASSES
+from outlay.measurement_check import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
 
 if TYPE_CHECKING:
     from outlay.measurement import Measurement
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--samples-per-step",
-    type=click.IntRange(1),
+    type=click.IntRange(1, round(SAMPLES.high)),
     help="Samples of a whole training step on a GPU, where what outlay sees is wrong.",
 )
 @length_option

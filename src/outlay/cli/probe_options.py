@@ -9,7 +9,7 @@ from outlay.errors import InputError
 
 _WITH_SHOW = {"show", "plot_path", "command"}
 _FOR_A_SEARCH = {"target", "largest"}
-_NOT_FOR_A_SEARCH = {"until", "to_end", "batch_size", "length", "plot_path"}
+_NOT_FOR_A_SEARCH = {"until", "to_end", "batch_size", "samples_per_step", "length", "plot_path"}
 """Its trials are short, at batch sizes of their own, and no measurements."""
 
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from outlay.errors import InputError
 from outlay.measurement import Ending, Measurement
-from outlay.measurement_check import HIGHEST_PRICE_USD, MOST_IN_A_PASS, MOST_STEPS
+from outlay.measurement_check import HIGHEST_PRICE_USD, MOST_IN_A_PASS, MOST_STEPS, SAMPLES
 from outlay.measurement_file import write_measurement
 from outlay.probe.course import Limits
 from outlay.probe.session import PROBED_BY, Session
@@ -26,6 +26,7 @@ _INTERRUPTED = 130
 _MOST = {
     "batch_size": MOST_IN_A_PASS,
     "price": HIGHEST_PRICE_USD,
+    "samples_per_step": round(SAMPLES.high),
     "steps": MOST_STEPS,
     "total_steps": MOST_STEPS,
 }

@@ -87,7 +87,8 @@ def _known() -> str:
 
 def _block(options: dict[str, str], command: str) -> Probing:
     steps, batch_size = _count(options, "steps"), _count(options, "batch-size")
-    check_above_zero(steps=steps, batch_size=batch_size)
+    samples_per_step = _count(options, "samples-per-step")
+    check_above_zero(steps=steps, batch_size=batch_size, samples_per_step=samples_per_step)
     return Probing(
         limits_of(
             steps=steps,
@@ -96,7 +97,7 @@ def _block(options: dict[str, str], command: str) -> Probing:
             price=options.get("price"),
         ),
         batch_size=batch_size,
-        samples_per_step=_count(options, "samples-per-step"),
+        samples_per_step=samples_per_step,
         command=(command,),
         saved_by="--json OUT.json",
     )

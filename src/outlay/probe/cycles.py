@@ -79,7 +79,8 @@ def cycles_of(table: StepTable, optimizer_steps_per_step: int | None = None) -> 
     known = _known(table)
     optimizer = table.column("optimizer")[:known].astype(np.int64)
     if optimizer_steps_per_step is None:
-        leads = _defining(optimizer)
+        # Those of stages that are over step no more, but their steps were made.
+        leads = np.ones(known, bool) if _are_blocks(optimizer) else _defining(optimizer)
         ends = _ends(table, optimizer, leads)
         if _are_blocks(optimizer[leads]):
             return _in_blocks(_summed(table, ends, leads), optimizer[ends])
