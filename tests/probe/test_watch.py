@@ -407,3 +407,25 @@ def test_the_loss_is_the_one_before_a_gradient_scaler(watch, changes):
         losses.append(loss.item() / (2 if changes else 1))
     seen = [value for _, value in told(watch, "l")]
     assert seen == pytest.approx(losses)
+
+
+def test_the_longest_of_loaders_side_by_side_makes_the_epoch(watch):
+    """A source of 10 batches; a target of 4 is started again wherever it is at its end."""
+    import torch
+
+    source = torch.utils.data.DataLoader(torch.ones(20, 2), batch_size=2)
+    target = torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    others = iter(target)
+    for _ in range(3):
+        for batch in source:
+            other = next(others, None)
+            if other is None:
+                others = iter(target)
+                other = next(others)
+            (model(batch).sum() + model(other).sum()).backward()
+            optimizer.step()
+    epochs = [step[0] for step in told(watch, "s") if step[12]]
+    assert epochs == [1, 11, 21]
+    assert sorted(one["batches"] for (one,) in told(watch, "loader")) == [4, 10]

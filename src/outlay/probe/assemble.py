@@ -187,11 +187,11 @@ def _step_times(
 
 
 def steps_per_epoch(seen: StepsSeen, told: Sequence[Told]) -> float | None:
-    """As seen; of a run that was too short, by the length of the first loader."""
+    """As seen; of a run that was too short, by the length of its longest loader."""
     if seen.steps_per_epoch is not None or not told:
         return seen.steps_per_epoch
     batches = [one["batches"] for one in told[0].lists.get("loader", []) if one.get("batches")]
-    return batches[0] / (seen.passes_per_step or 1.0) if batches else None
+    return max(batches) / (seen.passes_per_step or 1.0) if batches else None
 
 
 def steps_in(epochs: float | None, each: float | None) -> int | None:

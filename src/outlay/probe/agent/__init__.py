@@ -15,6 +15,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
     gradless    time without gradients
     pausing     evaluations and checkpoints
     loaders     batches, and how long they were waited for
+    epochs      which loaders are trained on, and when an epoch begins
     allocations what the allocator was asked for, where that is wanted
     device      the GPU's own clock, its memory
     cpu_queue   waiting for a CPU that others use

@@ -33,4 +33,5 @@ def set_aside(watch: Any, iterator: Any) -> None:
     since.batches -= batches
     since.samples -= samples
     since.aside += batches
+    since.asked.discard(getattr(iterator, "_outlay_number", 0))
     iterator._outlay_when = None

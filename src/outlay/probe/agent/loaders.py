@@ -61,17 +61,9 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
     iterator._outlay_number = number
 
 
-def begins_epoch(watch: Any) -> bool:
-    """Whether a loader that is trained on was started since the last step.
-
-    The one that was asked last before a step is; those of an evaluation were asked before it.
-    """
-    number = watch.since.loader
-    if number and number not in watch.loaders:
-        watch.loaders.add(number)
-        if number in _facts and len(watch.loaders) <= _MOST:
-            watch.channel.tell_values("loader", _facts[number])
-    return any(started in watch.loaders for started in watch.since.started)
+def known_facts(number: int) -> dict[str, Any]:
+    """What is known of a loader; nothing of one too many."""
+    return _facts.get(number, {})
 
 
 def _facts_of(loader: Any) -> dict[str, Any]:
@@ -139,6 +131,7 @@ def _waited(watch: Any, original: Any) -> Any:
                 recorder.paused -= 1
         samples = indices or _samples_by(watch, batch, self)
         if since.loader in watch.loaders or is_trained_on(watch, self, samples):
+            since.asked.add(since.loader)
             since.batches += 1
             since.samples += samples
         else:

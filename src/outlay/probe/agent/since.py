@@ -12,6 +12,7 @@ class Since:
 
     __slots__ = (
         "aside",
+        "asked",
         "batches",
         "evaluated",
         "gradless_s",
@@ -33,6 +34,8 @@ class Since:
     def clear(self) -> None:
         """Begin anew."""
         self.aside = 0
+        self.asked: set[int] = set()
+        """Loaders whose batches are counted."""
         self.batches = 0
         self.evaluated = False
         self.gradless_s = 0.0

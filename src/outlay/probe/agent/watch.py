@@ -21,11 +21,12 @@ from .channel import Channel, complain
 from .cpu_queue import CpuQueue
 from .delay import Delay
 from .device import Device
+from .epochs import Epochs
 from .gradless import Gradless
 from .graphs import Graphs
 from .holding import MOST_OBJECTS
 from .introduction import process_values
-from .loaders import begins_epoch, count_batches
+from .loaders import count_batches, known_facts
 from .optimizers import Optimizers, parameters_of
 from .patching import Patches
 from .pausing import Pausing
@@ -78,6 +79,7 @@ class Watch:
         self.patches = Patches()
         self.batch = BatchLook(self)
         self._queue = CpuQueue(self)
+        self._epochs = Epochs(self, known_facts)
         self.recorder: Any = None
         """Records operations just now, if any does."""
         self.phases: Any = None
@@ -125,6 +127,7 @@ class Watch:
         self.backward.forget()
         self._running.clear()
         self.batch.forget()
+        self._epochs.forget()
         self.phases = self._leaving = self.recorder = None
         self.has_said_last = False
         self.delay.forget()
@@ -205,7 +208,7 @@ class Watch:
         if self.steps == 1:
             self._introduce(optimizers[0])
         number = self.optimizers.number(optimizers)
-        self.since.new_epoch = begins_epoch(self)
+        self.since.new_epoch = self._epochs.begin()
         passed_s, self._ended_s = now_s - self._ended_s, now_s
         self._pausing.step_ended(number, passed_s)
         cpu_s = self._used_cpu_s(now_s)
