@@ -13,7 +13,15 @@ import pytest
 import outlay.cli
 from outlay.cli.main import COMMANDS
 
-NOT_COMMANDS = {"__init__", "main", "options", "find_batch", "probe_limits"}
+NOT_COMMANDS = {
+    "__init__",
+    "main",
+    "options",
+    "find_batch",
+    "probe_limits",
+    "probe_options",
+    "saving",
+}
 TALKS_JSON = sorted(set(COMMANDS) - {"schema"})
 
 
