@@ -224,7 +224,10 @@ class Measurement:
     ran_out_of_memory: bool = False
     """Whether torch could not get GPU memory once or more, whatever the script made of it."""
     samples_per_step: float | None = None
-    """Of one rank; None where nothing told."""
+    """Of the usual step of one rank; None where nothing told."""
+    mean_samples_per_step: float | None = None
+    """Of all steps that count, the last of an epoch included that may have fewer; None where only
+    the usual one is known."""
     passes_per_step: float | None = None
     """Batches that one optimizer step is made of (gradient accumulation)."""
     optimizers: tuple[OptimizerSeen, ...] = ()
@@ -271,9 +274,10 @@ class Measurement:
     @property
     def samples_per_s(self) -> float | None:
         """Of all ranks together, pauses apart."""
-        if self.step is None or self.samples_per_step is None:
+        samples = self.mean_samples_per_step or self.samples_per_step
+        if self.step is None or samples is None:
             return None
-        return self.samples_per_step * max(self.world_size, 1) / self.step.mean_s
+        return samples * max(self.world_size, 1) / self.step.mean_s
 
     def pauses_per_step(self, pause: Pause) -> Estimate:
         """How often pauses of one kind come, for each step.

@@ -54,6 +54,7 @@ _RANGES = {
     "step.p90_s": _WITHIN_STEP_S,
     "step.steps": COUNTED,
     "samples_per_step": SAMPLES,
+    "mean_samples_per_step": SAMPLES,
     "passes_per_step": PASSES,
     "busy_s": _BUSY_S,
     "machine.gpus.power_limit_w": POWER_LIMIT_W,

@@ -368,3 +368,26 @@ def test_whatever_is_told_gives_figures_that_agree(told, each):
         assert 1 <= seen.step.steps <= seen.steps_seen
         assert seen.warm_up_s >= 0
         assert seen.steady_from_s <= seen.steady_until_s
+
+
+def test_a_short_batch_at_the_end_of_each_epoch_counts_in_the_mean():
+    """577 samples in batches of 64: nine of 64 and one of 1, 57.7 on average."""
+    order = [0] * 300
+    sizes = {place: {"samples": 1 if place % 10 == 9 else 64} for place in range(300)}
+    seen = seen_of(order, 0.1, marks={place: {"batches": 1, **one} for place, one in sizes.items()})
+    assert seen.samples_per_step == 64
+    assert seen.mean_samples_per_step == pytest.approx(57.7, rel=0.01)
+
+
+def test_a_batch_that_is_loaded_ahead_is_not_lost_with_the_pause_before_it():
+    """Of an epoch of 9 steps the first has 5 batches, behind an evaluation, and the last 3."""
+    batches = {place: {0: 5, 8: 3}.get(place % 9, 4) for place in range(360)}
+    marks = {
+        place: {"batches": count, "samples": 16 * count, "passes": 4, "evaluated": place % 9 == 0}
+        for place, count in batches.items()
+    }
+    each_s = [0.5 if place % 9 == 0 else 0.1 for place in range(360)]
+    seen = seen_of([0] * 360, each_s, marks=marks)
+    assert seen.step.mean_s == pytest.approx(0.1)
+    assert seen.samples_per_step == pytest.approx(64, rel=0.01)
+    assert seen.passes_per_step == pytest.approx(4, rel=0.01)

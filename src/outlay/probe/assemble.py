@@ -87,6 +87,9 @@ def measurement_of(
         steps_seen=seen.steps_seen,
         ran_out_of_memory=any("oom" in one.facts for one in everyone),
         samples_per_step=size.samples,
+        mean_samples_per_step=seen.mean_samples_per_step
+        if size.samples == seen.samples_per_step
+        else None,
         passes_per_step=size.passes,
         optimizers=_optimizers(first, seen),
         start_up_s=seen.start_up_s,

@@ -289,7 +289,7 @@ class _Probe:
         step = seen.step
         ranks = max(len(self._listener.training), 1)
         gpus = sampler.describe_gpus()
-        samples = seen.samples_per_step
+        samples = seen.mean_samples_per_step
         return LiveState(
             phase=self._course.phase,
             elapsed_s=elapsed_s,

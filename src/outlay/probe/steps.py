@@ -29,7 +29,7 @@ PERIODS_ENOUGH = 4
 DRIFT_LEFT = 0.003
 """Of the mean: what still drifts by more, and by more than a quarter of the wanted precision, has
 about as much to come, as with a GPU that gets warm."""
-_MOSTLY = 0.9
+_MOSTLY = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,9 @@ class StepsSeen:
     drift: float = 0.0
     """How far its later half is from its earlier, over the mean; 0 where that may be noise."""
     samples_per_step: float | None = None
+    """Of the usual step, by its loaders."""
+    mean_samples_per_step: float | None = None
+    """Of all, those at the end of an epoch included that are cut short."""
     passes_per_step: float | None = None
     steps_per_epoch: float | None = None
     start_up_s: float | None = None
@@ -169,7 +172,8 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
     first_s = float(cycles.end_s[0])
     from_s = float(cycles.end_s[steady[0] - 1]) if len(steady) else None
     plain = np.flatnonzero(rank.told.is_ordinary)
-    usual = steady if len(steady) else plain
+    # With pauses: what a step has more of after one, another has less of (a batch loaded ahead).
+    usual = np.arange(steady[0], steady[-1] + 1) if len(steady) else plain
     return StepsSeen(
         steps_seen=int(cycles.steps.sum()),
         per_step=cycles.per_step,
@@ -182,6 +186,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
         earlier_precision=rank.earlier_precision,
         drift=rank.drift,
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
+        mean_samples_per_step=_mean(cycles.samples[usual], cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),
         steps_per_epoch=_steps_per_epoch(cycles),
         start_up_s=None if started_s is None else first_s - started_s,
@@ -208,7 +213,7 @@ def _cpus(cycles: Cycles, steady: Indices) -> float | None:
 
 
 def _typical(values: Floats) -> float | None:
-    """The value nearly all have, or the mean of values that vary; None where not known."""
+    """The value most have, or the mean of values that vary; None where not known."""
     known = values[np.isfinite(values)]
     if not known.any():
         return None
@@ -216,6 +221,11 @@ def _typical(values: Floats) -> float | None:
     # What comes in one of many steps (a large batch that is cut up) is nothing in most of them.
     is_usual = middle > 0 and (known == middle).mean() >= _MOSTLY
     return middle if is_usual else float(known.mean())
+
+
+def _mean(amounts: Floats, steps: Indices) -> float | None:
+    total = float(amounts.sum())
+    return total / float(steps.sum()) if np.isfinite(total) and total > 0 else None
 
 
 def _passes(cycles: Cycles, usual: Indices) -> float | None:

@@ -106,7 +106,13 @@ def _steps() -> dict[str, Schema]:
         "step": maybe("Step time in the steady state, on the slowest process.", _step_time()),
         "steps_seen": told(COUNT, "Training steps in all, warm-up included."),
         "ran_out_of_memory": told(FLAG, "Whether torch could not get GPU memory once or more."),
-        "samples_per_step": maybe("Samples of one process in a training step.", within(SAMPLES)),
+        "samples_per_step": maybe(
+            "Samples of one process in the usual training step.", within(SAMPLES)
+        ),
+        "mean_samples_per_step": maybe(
+            "The mean of all steps that count, those cut short at an epoch's end included.",
+            within(SAMPLES),
+        ),
         "passes_per_step": maybe("Batches that an optimizer step is made of.", within(PASSES)),
         "optimizers": told(list_of(_optimizer()), "The script's optimizers, as first seen."),
         "start_up_s": maybe("From the start to the end of the first step, in seconds."),
