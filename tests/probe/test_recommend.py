@@ -22,7 +22,7 @@ def runs_out(size: int) -> Trial:
     [
         ((64, 96, 100), 96),  # 3 % below 100 is 97, and 96 is near that
         ((64, 100), 97),  # 64 is not
-        ((8, 10), 8),  # 10 * 0.97 is 9, one sample more
+        ((8, 10), 9),  # 10 * 0.97 is 9, an eighth more than 8
         ((1,), 1),
     ],
 )

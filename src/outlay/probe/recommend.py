@@ -26,7 +26,7 @@ def recommended(trials: Sequence[Trial], largest: int, fails_at: int, known: Kno
     tried = {trial.batch_size for trial in trials}
     below = [size for size in ran if size <= wanted * (1 + _NEAR_ABOVE) and size < largest]
     best = max(below, default=0)
-    is_near = best >= wanted * (1 - _NEAR_BELOW) or wanted - best <= 1
+    is_near = best >= wanted * (1 - _NEAR_BELOW)
     if best and (is_near or wanted in tried - ran):
         return best
     return largest if wanted in tried - ran else wanted
