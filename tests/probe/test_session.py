@@ -155,13 +155,15 @@ def test_a_block_may_be_opened_again(training):
         assert (probe.measurement.ending, probe.measurement.steps_seen) == ("stopped", 8)
 
 
-def test_every_block_knows_how_long_an_epoch_is(training):
+def test_every_block_knows_how_long_an_epoch_is(training, monkeypatch):
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
+    # However many loaders there are: more than are kept in mind.
+    monkeypatch.setattr("outlay.probe.agent.loaders._MOST", 3)
     # 60 samples, 2 in a batch: 30 steps, of which 12 are seen.
     data = TensorDataset(torch.randn(60, 4))
-    loaders = [DataLoader(data, batch_size=2) for _ in range(60)]
+    loaders = [DataLoader(data, batch_size=2) for _ in range(5)]
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
