@@ -185,6 +185,16 @@ def test_cures_for_a_busy_gpu_leave_out_what_it_does_already():
     assert "fp32" not in cures
     assert "torch.compile" not in cures
     assert "larger batch" not in cures
+    assert "updates all parameters in few kernels, unless it is compiled" in cures
+    assert "Convolutions, if it has any, are usually faster" in cures  # nothing was recorded
+    known = {"is_fused": True, "has_channels_first": False}
+    cures = told(finding_of(observed(**busy, **known)))[1]
+    assert "channels_last" not in cures
+    assert "fused" not in cures
+    assert (
+        "Its convolutions are usually faster"
+        in told(finding_of(observed(**busy, has_channels_first=True)))[1]
+    )
 
 
 def test_a_hot_gpu_is_said_to_be_one():

@@ -70,7 +70,7 @@ def _host(seen: Observed) -> list[str]:
         lines.append(f"A larger batch gives each launch more work{_room(seen)}.")
     if seen.is_compiled is not True:
         lines.append(_GRAPHS)
-    return [*lines, _NO_READING_BACK, _FUSED]
+    return [*lines, _NO_READING_BACK, *_fused(seen)]
 
 
 def _gpu(seen: Observed) -> list[str]:
@@ -80,10 +80,19 @@ def _gpu(seen: Observed) -> list[str]:
         lines.append(f"{known}: {_MIXED}")
     if seen.is_compiled is not True:
         lines.append("torch.compile fuses the small operations between the large ones.")
-    lines.append("Convolutions are faster in memory_format=torch.channels_last.")
+    if seen.has_channels_first is not False:
+        known = "Its convolutions" if seen.has_channels_first else "Convolutions, if it has any,"
+        lines.append(f"{known} are usually faster in memory_format=torch.channels_last.")
     if seen.memory_fraction is not None and seen.memory_fraction < HALF_EMPTY:
         lines.append(f"A larger batch uses the GPU better{_room(seen)}.")
-    return [*lines, _FUSED, _FASTER]
+    return [*lines, *_fused(seen), _FASTER]
+
+
+def _fused(seen: Observed) -> tuple[str, ...]:
+    if seen.is_fused:
+        return ()
+    unless = ", unless it is compiled" if seen.is_compiled else ""
+    return (f"A fused optimizer (fused=True) updates all parameters in few kernels{unless}.",)
 
 
 def _room(seen: Observed) -> str:
@@ -115,7 +124,6 @@ _NO_READING_BACK = (
     "No .item(), .cpu(), print of a tensor or `if tensor:` in every step: each waits for the GPU."
     " Log every 50 steps instead."
 )
-_FUSED = "A fused optimizer (fused=True) updates all parameters in few kernels."
 _HEAT = "It is too hot: clean it, open the case, lower its power limit a little."
 _MIXED = (
     "mixed precision (torch.autocast with bfloat16), or at least"

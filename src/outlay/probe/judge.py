@@ -9,9 +9,9 @@ from outlay.measurement import Measurement, Sample
 from outlay.probe.checks import Watched, checks_of
 from outlay.probe.finding import finding_of, shares_of
 from outlay.probe.listen import Told
+from outlay.probe.manner import has_channels_first, is_full_precision, is_fused
 from outlay.probe.observed import LoaderSeen, Observed
 from outlay.probe.steps import StepsSeen
-from outlay.trace.trace import Profile
 
 _MOSTLY = 0.5
 
@@ -72,7 +72,9 @@ def _observed(
         disk_fraction=_mean([sample.disk_fraction for sample in samples]),
         machine_cpu_fraction=_mean([sample.cpu_fraction for sample in samples]),
         memory_fraction=_memory_fraction(measurement),
-        is_full_precision=_is_full_precision(measurement.profile),
+        is_full_precision=is_full_precision(measurement.profile),
+        has_channels_first=has_channels_first(measurement.profile),
+        is_fused=is_fused(measurement.profile),
         is_compiled=measurement.is_compiled,
         slowed_by=_slowed_by(samples),
     )
@@ -114,19 +116,6 @@ def _memory_fraction(measurement: Measurement) -> float | None:
     if memory.reserved_bytes is None or not limit:
         return None
     return memory.reserved_bytes / limit
-
-
-def _is_full_precision(profile: Profile | None) -> bool | None:
-    """Whether most of the arithmetic of products is in fp32."""
-    if profile is None:
-        return None
-    flops = {"full": 0.0, "half": 0.0}
-    size = min(profile.memory)
-    for op in profile.at(size, shapes=False).ops:
-        if op.kind in ("gemm", "conv", "attention", "rnn"):
-            full = op.precision in ("fp32", "tf32", "fp64")
-            flops["full" if full else "half"] += op.flops * op.count
-    return flops["full"] > flops["half"]
 
 
 def _slowed_by(samples: Sequence[Sample]) -> tuple[str, ...]:

@@ -47,6 +47,10 @@ class Observed:
     """Of the GPU's memory, the most that was reserved."""
     is_full_precision: bool | None = None
     """Whether its products are computed in fp32, not in bf16 or fp16."""
+    has_channels_first: bool | None = None
+    """Whether it has convolutions of images, and most of them in the usual layout."""
+    is_fused: bool | None = None
+    """Whether its optimizers update all parameters in few kernels."""
     is_compiled: bool | None = None
     slowed_by: tuple[str, ...] = ()
     """Why the driver held the clock down for most of the time: `power`, `heat`, `hardware`."""
