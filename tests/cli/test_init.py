@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 
-from outlay.workload_file import read_workload
+import pytest
+
+from outlay.workload_file import parse_workload, read_workload
+from outlay.workload_schema import WorkloadFile
 
 
 def test_template_parses(outlay, tmp_path):
@@ -26,17 +31,31 @@ def test_template_plans(outlay, tmp_path):
 
 
 def test_every_commented_key_is_one_outlay_knows(tmp_path, outlay):
-    """Each example of the template, uncommented alone, is valid TOML of the kind it shows."""
+    """Each example of the template is TOML by itself, and its key is one of its table."""
     path = tmp_path / "new.toml"
     outlay("init", path)
-    keys = [
-        line.removeprefix("# ")
-        for line in path.read_text().splitlines()
-        if line.startswith("# ") and " = " in line
-    ]
-    assert len(keys) > 20
-    for line in keys:
-        assert tomllib.loads(line)
+    schema = WorkloadFile.model_json_schema()
+    table, keys = schema["properties"], 0
+    for line in path.read_text().splitlines():
+        shown = line.removeprefix("# ")
+        if header := re.match(r"\[+(\w+)\]", shown):
+            [name] = re.findall(r"\$defs/(\w+)", json.dumps(schema["properties"][header[1]]))
+            table = schema["$defs"][name]["properties"]
+        elif re.match(r"\w+ = ", shown):
+            [key] = tomllib.loads(shown)
+            assert key in table, shown
+            keys += line != shown
+    assert keys > 60
+
+
+@pytest.mark.parametrize("header", ["[evaluation]", "[[pause]]", "[[stored]]", "[own_time]"])
+def test_a_table_can_be_uncommented_as_a_whole(header, tmp_path, outlay):
+    path = tmp_path / "new.toml"
+    outlay("init", path)
+    before, after = path.read_text().split(f"# {header}")
+    block, rest = after.split("\n\n", 1)
+    path.write_text(before + header + block.replace("\n# ", "\n") + "\n\n" + rest)
+    assert read_workload(path) != parse_workload(before + f"# {header}" + after)
 
 
 def test_refuses_to_replace_a_file(outlay, tmp_path):
