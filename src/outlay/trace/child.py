@@ -89,7 +89,7 @@ def _end_with(parent: int) -> None:
 
 
 @cache
-def _import_torch() -> None:
+def import_torch() -> None:
     """Import what every trace needs, once; that leaves no garbage to look for."""
     gc.disable()
     try:
@@ -103,7 +103,7 @@ def _import_torch() -> None:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """What a request asks for, or the error it ended with."""
     try:
-        _import_torch()
+        import_torch()
         if request.get("wanted") == "report":
             return report_to_json(_report(request))
         if request.get("wanted") == "histories":

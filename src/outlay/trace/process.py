@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlay import errors
 from outlay.errors import OutlayError, TraceFailed
+from outlay.trace.prepared import Fork, NotForked, forked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,29 +40,56 @@ def answer_of(request: Mapping[str, object], *, timeout_s: float | None = None) 
 def _ask(request: Mapping[str, object], folder: Path, timeout_s: float | None) -> dict[str, object]:
     question, reply, log = (folder / name for name in ("request.json", "reply.json", "log"))
     question.write_text(json.dumps(request))
-    command = [sys.executable, "-m", "outlay.trace.child", str(question), str(reply)]
     with log.open("wb") as out:
-        returncode = _run(command, out.fileno(), timeout_s)
+        try:
+            returncode = _waited(forked(folder, out.fileno(), _environment()), timeout_s)
+        except NotForked:
+            returncode = _waited(_Alone(question, reply, out.fileno()), timeout_s)
     if not reply.exists():
         raise _died(returncode, _last_words(log))
     answer: dict[str, object] = json.loads(reply.read_text())
     return answer
 
 
-def _run(command: list[str], log: int, timeout_s: float | None) -> int:
-    """The status a command ends with; whatever it has started ends with it."""
-    child = subprocess.Popen(
-        command,
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+class _Alone:
+    """A tracing process that imports torch itself."""
+
+    def __init__(self, question: Path, reply: Path, log: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "outlay.trace.child", str(question), str(reply)],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """The status it ends with; `TimeoutError` where it does not."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError from error
+
+    def end(self) -> None:
+        """End it, if it has not, and what it left behind."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+
+    def close(self) -> None:
+        """Take note of its end."""
+        self._process.wait()
+
+
+def _waited(child: Fork | _Alone, timeout_s: float | None) -> int:
+    """The status a process ends with; whatever it has started ends with it."""
     _running.add(child)
     try:
         return child.wait(timeout_s)
-    except subprocess.TimeoutExpired as error:
+    except TimeoutError as error:
         raise TraceFailed(
             f"The trace was ended after {timeout_s:g} s.",
             why="The step, or the building of it, had not come to an end.",
@@ -69,26 +97,17 @@ def _run(command: list[str], log: int, timeout_s: float | None) -> int:
         ) from error
     finally:
         _running.discard(child)
-        _end(child)
+        child.end()
+        child.close()
 
 
-_running: set[subprocess.Popen[bytes]] = set()
+_running: set[Fork | _Alone] = set()
 
 
 def end_running() -> None:
     """End every trace that other threads of this process are waiting for."""
     for child in list(_running):
-        _end(child)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the process and what it left behind, and take note of its end."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, signal.SIGKILL)
-        else:
-            child.kill()
-    child.wait()
+        child.end()
 
 
 def _environment() -> dict[str, str]:

@@ -1,0 +1,119 @@
+"""A process that has imported torch and does nothing but fork.
+
+`python -m outlay.trace.forker FD IDLE_S`: FD is a socket. Each message on it is a folder with a
+request, beside two descriptors: a socket to tell how it goes (`pid N`, then `status N`), and the
+log. The process ends when whoever asks is gone, or asks for nothing for IDLE_S seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from outlay.trace import child
+
+PATH_BYTES = 4096
+_DESCRIPTORS = 2
+
+
+def main(arguments: list[str]) -> None:
+    """Fork for each request; in a fork, answer it."""
+    with contextlib.suppress(Exception):  # a fork meets the same error, and tells it
+        child.import_torch()
+    descriptor, idle_s = arguments
+    with socket.socket(fileno=int(descriptor)) as asked:
+        folder = _Forker(asked).serve(float(idle_s))
+    if folder is not None:
+        child.main([str(folder / "request.json"), str(folder / "reply.json")])
+
+
+class _Forker:
+    """Who is asking, and whom to tell of each fork."""
+
+    def __init__(self, asked: socket.socket) -> None:
+        self._asked = asked
+        self._told: dict[int, socket.socket] = {}
+        self._wake, self._waker = os.pipe()
+        for end in (self._wake, self._waker):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._waker)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def serve(self, idle_s: float) -> Path | None:
+        """The folder of a request, in the fork that is to answer it; None when all are done."""
+        while True:
+            longest_s = None if self._told else idle_s
+            asked = self._asked.fileno()
+            ready, _, _ = select.select([asked, self._wake], [], [], longest_s)
+            if not ready:
+                return None
+            if self._wake in ready:
+                self._tell_ends()
+            if asked in ready:
+                message, descriptors, *_ = socket.recv_fds(self._asked, PATH_BYTES, _DESCRIPTORS)
+                if not message:
+                    return None
+                folder = Path(os.fsdecode(message))
+                if self._fork(*descriptors):
+                    _take_place(folder)
+                    return folder
+
+    def _tell_ends(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, select.PIPE_BUF)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                with self._told.pop(pid) as told, contextlib.suppress(OSError):
+                    told.send(b"status %d" % os.waitstatus_to_exitcode(status))
+
+    def _fork(self, telling: int, log: int) -> bool:
+        """Whether this is the fork; the other one goes on."""
+        told = socket.socket(fileno=telling)
+        pid = os.fork()
+        if pid == 0:
+            told.close()
+            self._leave(log)
+            return True
+        os.close(log)
+        self._told[pid] = told
+        try:
+            told.send(b"pid %d" % pid)
+        except OSError:  # nobody waits for it any more
+            os.kill(pid, signal.SIGKILL)
+        return False
+
+    def _leave(self, log: int) -> None:
+        """Be a process of its own, with its output in the log, which reads nothing."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for told in self._told.values():
+            told.close()
+        for end in (self._wake, self._waker):
+            os.close(end)
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+
+
+def _take_place(folder: Path) -> None:
+    """Be where the asking process is, with its environment."""
+    place = json.loads((folder / "place.json").read_text())
+    os.environ.clear()
+    os.environ.update(place["environment"])
+    os.chdir(place["folder"])
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, place["folder"])  # as `python -m` does
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
