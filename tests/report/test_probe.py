@@ -16,6 +16,7 @@ from outlay.measurement import (
     MemorySeen,
     OptimizerSeen,
     Pause,
+    Sample,
     Shares,
 )
 from outlay.report.console import Page
@@ -259,7 +260,16 @@ def test_on_the_cpu_nothing_of_a_gpu_is_missed():
     assert why_incomplete(measurement) == []
     said = printed(measurement)
     assert "on EPYC 9354" in said
-    assert "CPU use over 2:00 min: 90 % on average, 90 % at least" in said
+    assert "CPU use over 2:00 min: after its start (10 s) 90 % on average" in said
+
+
+def test_use_is_that_of_the_training_not_of_compiling_before_it():
+    samples = [Sample(time_s=t, gpu_fraction=0.0 if t < 60 else 0.9) for t in range(0, 121, 10)]
+    compiled = a_measurement(start_up_s=59.0, elapsed_s=120.0, samples=tuple(samples))
+    use = "GPU use over 2:00 min: after its start (59 s) 90 % on average, 90 % at least"
+    assert use in printed(compiled)
+    never = replace(compiled, start_up_s=None)
+    assert "GPU use over 2:00 min: 48 % on average, 0 % at least\n" in printed(never)
 
 
 def test_a_cell_has_no_status():

@@ -139,10 +139,14 @@ def _use_over_time(measurement: Measurement, width: int) -> tuple[str, Renderabl
         return None
     end_s = max(measurement.elapsed_s, points[-1][0])
     values = buckets(points, end_s, min(_MOST_BARS, width, len(points)))
-    mean = sum(value for _, value in points) / len(points)
-    lowest = min(value for _, value in points)
+    begun_s = measurement.start_up_s
+    trained = [value for time_s, value in points if begun_s is not None and time_s > begun_s]
+    counted = trained or [value for _, value in points]
+    after = f"after its start ({clock(begun_s)}) " if trained and begun_s else ""
+    mean = sum(counted) / len(counted)
     title = (
-        f"{name} use over {clock(end_s)}: {percent(mean)} on average, {percent(lowest)} at least"
+        f"{name} use over {clock(end_s)}: {after}{percent(mean)} on average, "
+        f"{percent(min(counted))} at least"
     )
     return title, Text(sparkline(values))
 
