@@ -1,8 +1,9 @@
 """A process that has imported torch and does nothing but fork.
 
 `python -m outlay.trace.forker FD IDLE_S`: FD is a socket. Each message on it is a folder with a
-request, beside two descriptors: a socket to tell how it goes (`pid N`, then `status N`), and the
-log. The process ends when whoever asks is gone, or asks for nothing for IDLE_S seconds.
+request, beside three descriptors: a socket to tell how it goes (`pid N`, then `status N`), the log,
+and a file with the folder and the environment of whoever asks. The process ends when that one is
+gone, or asks for nothing for IDLE_S seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from outlay.trace import child
 
 PATH_BYTES = 4096
-_DESCRIPTORS = 2
+_DESCRIPTORS = 3
 
 
 def main(arguments: list[str]) -> None:
@@ -59,10 +60,8 @@ class _Forker:
                 message, descriptors, *_ = socket.recv_fds(self._asked, PATH_BYTES, _DESCRIPTORS)
                 if not message:
                     return None
-                folder = Path(os.fsdecode(message))
                 if self._fork(*descriptors):
-                    _take_place(folder)
-                    return folder
+                    return Path(os.fsdecode(message))
 
     def _tell_ends(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -75,15 +74,17 @@ class _Forker:
                 with self._told.pop(pid) as told, contextlib.suppress(OSError):
                     told.send(b"status %d" % os.waitstatus_to_exitcode(status))
 
-    def _fork(self, telling: int, log: int) -> bool:
+    def _fork(self, telling: int, log: int, place: int) -> bool:
         """Whether this is the fork; the other one goes on."""
         told = socket.socket(fileno=telling)
         pid = os.fork()
         if pid == 0:
             told.close()
             self._leave(log)
+            _take(place)
             return True
         os.close(log)
+        os.close(place)
         self._told[pid] = told
         try:
             told.send(b"pid %d" % pid)
@@ -105,14 +106,16 @@ class _Forker:
         os.close(log)
 
 
-def _take_place(folder: Path) -> None:
+def _take(place: int) -> None:
     """Be where the asking process is, with its environment."""
-    place = json.loads((folder / "place.json").read_text())
+    with os.fdopen(place, "rb") as file:
+        file.seek(0)
+        taken = json.load(file)
     os.environ.clear()
-    os.environ.update(place["environment"])
-    os.chdir(place["folder"])
+    os.environ.update(taken["environment"])
+    os.chdir(taken["folder"])
     if not os.environ.get("PYTHONSAFEPATH"):
-        sys.path.insert(0, place["folder"])  # as `python -m` does
+        sys.path.insert(0, taken["folder"])  # as `python -m` does
 
 
 if __name__ == "__main__":

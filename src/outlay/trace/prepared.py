@@ -96,15 +96,19 @@ class _Forker:
         """Whether it runs."""
         return self._process.poll() is None
 
-    def fork(self, folder: Path, log: int) -> Fork:
-        """A fork that answers the request in the folder."""
+    def fork(self, folder: Path, log: int, environment: Mapping[str, str]) -> Fork:
+        """A fork that answers the request in the folder, where this process is."""
+        place = {"folder": str(Path.cwd()), "environment": dict(environment)}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, os.fdopen(os.memfd_create("place"), "wb") as file:  # secrets stay in memory
+            file.write(json.dumps(place).encode())
+            file.flush()
+            descriptors = [theirs.fileno(), log, file.fileno()]
             try:
-                socket.send_fds(self._asked, [os.fsencode(folder)], [theirs.fileno(), log])
-            except OSError as error:
+                socket.send_fds(self._asked, [os.fsencode(folder)], descriptors)
+            except OSError:
                 ours.close()
-                raise NotForked from error
+                raise
         return Fork(ours)
 
     def close(self) -> None:
@@ -123,23 +127,30 @@ def forked(folder: Path, log: int, environment: Mapping[str, str]) -> Fork:
     if sys.platform != "linux":
         raise NotForked
     try:
-        place = {"folder": str(Path.cwd()), "environment": dict(environment)}
-        (folder / "place.json").write_text(json.dumps(place))
         with _choosing:
             forker = _chosen(environment)
+        return forker.fork(folder, log, environment)
     except OSError as error:
         raise NotForked from error
-    return forker.fork(folder, log)
 
 
 def _chosen(environment: Mapping[str, str]) -> _Forker:
     """The process that started as one with this environment would."""
     for key in [key for key, forker in _forkers.items() if not forker.is_there]:
         _forkers.pop(key).close()
-    key = frozenset(item for item in environment.items() if item[0].startswith(_AT_START))
+    key = _start(environment)
     if key not in _forkers:
         _forkers[key] = _Forker(environment)
     return _forkers[key]
+
+
+def _start(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """What decides how a process starts."""
+    read = {name: value for name, value in environment.items() if name.startswith(_AT_START)}
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if not all(map(os.path.isabs, filter(None, paths))):
+        read["PWD"] = str(Path.cwd())
+    return frozenset(read.items())
 
 
 @atexit.register
