@@ -133,7 +133,7 @@ def test_self_test_says_which_road_is_taken(outlay):
 
 @pytest.mark.torch
 def test_a_trace_that_takes_too_long_is_given_up(outlay, target):
-    refused(outlay("trace", target, "--timeout", "0.2"), 2, "ended after 0.2 s", "--timeout")
+    refused(outlay("trace", target, "--timeout", "0.01"), 2, "ended after 0.01 s", "--timeout")
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "half"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlay.errors import TraceFailed
+from outlay.errors import InputError, TraceFailed
 from outlay.trace import prepared
 from outlay.trace.process import end_running
 from outlay.trace.profile import profile_of
@@ -80,7 +81,7 @@ SLEEPS = "open('{}', 'a').write(str(os.getpid()) + '.'); time.sleep(60)"
 
 def who(path):
     """The process that runs the step, once it does."""
-    until(lambda: path.exists() and path.read_text().endswith("."))
+    until(lambda: path.exists() and path.read_text().strip().endswith("."))
     return int(path.read_text().partition(".")[0])
 
 
@@ -179,14 +180,61 @@ def test_a_trace_is_ended_from_another_thread(early, step, tmp_path):
 
 
 def test_nothing_is_left_when_the_asking_process_is_killed(step, tmp_path):
-    started = tmp_path / "started"
-    target = step(slow=SLEEPS.format(started))
-    asking = subprocess.Popen([sys.executable, "-m", "outlay", "trace", target])
+    started, beside, folder = tmp_path / "started", tmp_path / "beside", tmp_path / "tmp"
+    folder.mkdir()
+    starts = f"echo $$. > {beside}; sleep 60"
+    extra = f"import subprocess; subprocess.Popen({starts!r}, shell=True)"
+    target = step(extra, slow=SLEEPS.format(started))
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "outlay", "trace", target], env={**os.environ, "TMPDIR": str(folder)}
+    )
     fork = who(started)
     forker = int(Path(f"/proc/{fork}/stat").read_text().rpartition(")")[2].split()[1])
     asking.send_signal(signal.SIGKILL)
     asking.wait()
-    until(lambda: not is_there(fork) and not is_there(forker))
+    until(lambda: not is_there(fork) and not is_there(forker) and not is_there(who(beside)))
+    assert not list(folder.glob("outlay*"))
+
+
+def test_the_file_sees_no_arguments(step):
+    assert parameters(step("assert len(sys.argv) == 1 and sys.argv[0].endswith('step.py')")) == 15
+
+
+def test_threads_of_the_file_that_never_end(step):
+    runs = "import threading; threading.Thread(target=lambda: time.sleep(600)).start()"
+    before = time.monotonic()
+    assert parameters(step(runs)) == 15
+    assert time.monotonic() - before < 60
+
+
+def test_signals_that_the_program_blocks(step):
+    prepared.close()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    try:
+        assert profile_of(step(), [1], timeout_s=60).parameters == 15
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def test_a_fork_of_the_program_has_its_own(step):
+    parameters(step())
+    [first] = forkers()
+    with prepared._choosing:  # as another thread may hold it
+        pid = os.fork()
+        if pid == 0:
+            os._exit(parameters(step()) if not forkers() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 15
+    assert parameters(step()) == 15
+    assert forkers() == [first]
+
+
+def test_a_folder_that_is_gone_is_named(step, tmp_path, monkeypatch):
+    target, gone = step(), tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InputError, match="current folder"):
+        profile_of(target, [1])
 
 
 def test_without_a_process_to_fork(step, monkeypatch):

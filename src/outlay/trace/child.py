@@ -12,6 +12,8 @@ import gc
 import importlib.metadata
 import json
 import os
+import shutil
+import signal
 import sys
 import threading
 import time
@@ -27,6 +29,7 @@ from outlay.trace.changes import changes_from_json
 from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
 from outlay.trace.fit import aligned, fit_aligned, fit_by_kind, polynomial_through
 from outlay.trace.history import history_of, kept_places, storages_align
+from outlay.trace.prepared import FOLDER
 from outlay.trace.simulate import held_and_needed
 from outlay.trace.step_store import report_to_json
 from outlay.trace.step_summary import Origin, step_report
@@ -74,17 +77,26 @@ def main(arguments: Sequence[str]) -> None:
     question, reply = map(Path, arguments)
     request = json.loads(question.read_text())
     warnings.simplefilter("ignore")
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    asking = threading.Thread(target=_end_with, args=[os.getppid(), question.parent], daemon=True)
+    asking.start()
+    sys.argv = [request["target"].rpartition(":")[0]]  # the file, as if run without arguments
     # A copy, so that code that closes its output does not close where failures are told.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
         found = answer(request)
-    reply.write_text(json.dumps(found))
+    written = reply.with_suffix(".part")
+    written.write_text(json.dumps(found))
+    written.replace(reply)
+    os._exit(0)  # threads of the user's code may never end
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the one that asked is gone."""
+def _end_with(parent: int, folder: Path) -> None:
+    """End this process, and what it has started, when the one that asked is gone."""
     while os.getppid() == parent:
         time.sleep(_LOOK_EVERY_S)
+    if folder.name.startswith(FOLDER):
+        shutil.rmtree(folder, ignore_errors=True)
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 

@@ -15,12 +15,14 @@ import select
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from outlay.trace import child
 
 PATH_BYTES = 4096
 _DESCRIPTORS = 3
+_LOOK_EVERY_S = 1.0
 
 
 def main(arguments: list[str]) -> None:
@@ -40,19 +42,24 @@ class _Forker:
     def __init__(self, asked: socket.socket) -> None:
         self._asked = asked
         self._told: dict[int, socket.socket] = {}
+        self._parent = os.getppid()
         self._wake, self._waker = os.pipe()
         for end in (self._wake, self._waker):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._waker)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever asks may have blocked it
 
     def serve(self, idle_s: float) -> Path | None:
         """The folder of a request, in the fork that is to answer it; None when all are done."""
-        while True:
-            longest_s = None if self._told else idle_s
+        idle_from_s = time.monotonic()
+        while os.getppid() == self._parent:  # its end may not show: others may hold its socket
             asked = self._asked.fileno()
+            longest_s = min(_LOOK_EVERY_S, idle_s)
             ready, _, _ = select.select([asked, self._wake], [], [], longest_s)
-            if not ready:
+            if ready or self._told:
+                idle_from_s = time.monotonic()
+            elif time.monotonic() - idle_from_s >= idle_s:
                 return None
             if self._wake in ready:
                 self._tell_ends()
@@ -62,6 +69,7 @@ class _Forker:
                     return None
                 if self._fork(*descriptors):
                     return Path(os.fsdecode(message))
+        return None
 
     def _tell_ends(self) -> None:
         with contextlib.suppress(BlockingIOError):

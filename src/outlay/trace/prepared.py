@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FOLDER = "outlay-trace-"
+"""What the names of folders with a request begin with."""
 IDLE_S = 20.0
 """How long it waits for the next request: it holds some 300 MB."""
 _AT_START = ("PYTHON", "TORCH", "PYTORCH", "LD_", "OMP_", "MKL_", "CUDA", "HIP_", "ROCR_")
@@ -111,6 +113,11 @@ class _Forker:
                 raise
         return Fork(ours)
 
+    def leave(self) -> None:
+        """Have nothing to do with it any more."""
+        self._asked.close()
+        self._process.returncode = 0  # it is not this process's to wait for
+
     def close(self) -> None:
         """End it, and whatever it has forked."""
         self._asked.close()
@@ -120,6 +127,18 @@ class _Forker:
 
 _forkers: dict[frozenset[tuple[str, str]], _Forker] = {}
 _choosing = threading.Lock()
+
+
+def _forget() -> None:
+    """Begin anew, in a process that was just forked: those are of the other one."""
+    global _choosing
+    _choosing = threading.Lock()
+    while _forkers:
+        _forkers.popitem()[1].leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def forked(folder: Path, log: int, environment: Mapping[str, str]) -> Fork:

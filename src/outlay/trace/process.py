@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay import errors
-from outlay.errors import OutlayError, TraceFailed
-from outlay.trace.prepared import Fork, NotForked, forked
+from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.trace.prepared import FOLDER, Fork, NotForked, forked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,11 +30,23 @@ def answer_of(request: Mapping[str, object], *, timeout_s: float | None = None) 
 
     Without an answer after `timeout_s` seconds it is ended, as it is when this one is interrupted.
     """
-    with tempfile.TemporaryDirectory(prefix="outlay-trace-") as folder:
+    _check_place()
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         answer = _ask(request, Path(folder), timeout_s)
     if "error" in answer:
         raise error_from(answer)
     return answer
+
+
+def _check_place() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise InputError(
+            "The current folder cannot be read, or is gone.",
+            why="A trace runs in it, as the step would.",
+            fix="cd into a folder that is there.",
+        ) from error
 
 
 def _ask(request: Mapping[str, object], folder: Path, timeout_s: float | None) -> dict[str, object]:
