@@ -10,7 +10,7 @@ from outlay.probe.listen import Listener, Told, beside
 def stepping(path, first, last, after_s=0.0):
     """Lines as an agent writes them for steps of one optimizer, 10 ms each."""
     steps = [
-        ["s", number, 0, after_s + 0.01 * number, 0, 1, 1, 8, 0.0, 0.0, 0, 0, 0.0, 0, 0]
+        ["s", number, 0, after_s + 0.01 * number, 0, 1, 1, 8, 0.0, 0.0, 0, 0, 0.0, 0, 0, 0]
         for number in range(first, last + 1)
     ]
     with path.open("a") as file:

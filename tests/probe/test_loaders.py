@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import pytest
@@ -155,8 +156,6 @@ def test_a_length_is_asked_for_without_a_trace(watch):
 
 def trained(watch, loaders, *, evaluate=None, steps=3):
     """Batches, samples and batches set aside of each step of a model that gets all loaders."""
-    import json
-
     import torch
 
     model = torch.nn.Linear(2, 1)
@@ -167,6 +166,11 @@ def trained(watch, loaders, *, evaluate=None, steps=3):
             optimizer.step()
         if evaluate is not None:
             evaluate(model)
+    return told_steps(watch)
+
+
+def told_steps(watch):
+    """Batches and samples of each step, and batches set aside."""
     lines = [json.loads(line) for line in watch.channel.lines]
     return [(step[6], step[7], step[14]) for step in lines if step[0] == "s"]
 
@@ -192,6 +196,59 @@ def test_samples_of_an_evaluation_are_not_those_of_the_next_step(watch, loads_wi
 
     steps = trained(watch, [loaded(5, 5)], evaluate=evaluate)
     assert steps == [(1, 5, 0), (1, 5, 3), (1, 5, 3)]
+
+
+def test_an_evaluation_on_a_part_of_its_loader(watch):
+    """Batches are loaded with gradients, in evaluation mode, and the loader is left early."""
+    import torch
+
+    evaluated = loaded(90, 3)
+
+    def evaluate(model):
+        model.eval()
+        for place, batch in enumerate(evaluated):
+            if place == 2:
+                break
+            with torch.no_grad():
+                model(batch)
+        model.train()
+
+    steps = trained(watch, [loaded(10, 5)], steps=2, evaluate=evaluate)
+    assert steps == [(1, 5, 0), (1, 5, 0), (1, 5, 3), (1, 5, 0)]
+
+
+@pytest.mark.parametrize("mode", ["evaluation mode", "no gradients"])
+def test_an_evaluation_between_a_batch_and_its_step(watch, mode):
+    import torch
+
+    evaluated, model = loaded(9, 3), torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for place, batch in enumerate(loaded(20, 5)):
+        if place % 2:
+            model.train(mode != "evaluation mode")
+            with torch.set_grad_enabled(mode == "evaluation mode"):
+                for _ in zip(range(2), evaluated, strict=False):
+                    pass
+            model.train()
+        model(batch).sum().backward()
+        optimizer.step()
+    assert [step[:2] for step in told_steps(watch)] == [(1, 5)] * 4
+    assert len(watch.loaders) == 1
+
+
+def test_a_loader_that_is_asked_in_evaluation_mode_alone_is_trained_on(watch):
+    """Fine-tuning with all layers in evaluation mode, put there before each batch."""
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = iter(loaded(20, 5))
+    for _ in range(4):
+        model.train()
+        model.eval()
+        model(next(rows)).sum().backward()
+        optimizer.step()
+    assert [samples for _, samples, _ in told_steps(watch)][1:] == [5, 5, 5]
 
 
 def test_loaders_side_by_side_are_all_trained_on(watch):

@@ -114,6 +114,28 @@ def test_a_model_in_evaluation_mode_in_every_step_is_ordinary():
     assert seen.step.steps > 80
 
 
+def test_evaluations_of_a_student_whose_teacher_needs_no_gradients():
+    each_s = noisy(200)
+    marks = {place: {"evaluated": True, "gradless": True} for place in range(50, 200, 50)}
+    for place in marks:
+        each_s[place] += 2.0
+    seen = seen_of([0] * 200, each_s, gradless=True, marks=marks)
+    assert total_s(seen, "evaluation") == pytest.approx(6.0, rel=0.01)
+    assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
+
+
+def test_ranks_with_different_amounts_of_data():
+    """100 and 120 batches of 8 and 12 samples each: an epoch is over when both are."""
+    starts = [{place: {"new_epoch": True} for place in range(0, 400, each)} for each in (100, 120)]
+    ranks = [
+        table([0] * 400, noisy(400), batches=1, samples=samples, passes=1, marks=marks)
+        for samples, marks in zip((8, 12), starts, strict=True)
+    ]
+    seen = steps_of(ranks)
+    assert seen.steps_per_epoch == 120
+    assert seen.mean_samples_per_step == pytest.approx(10)
+
+
 def test_a_save_that_takes_no_time_leaves_the_step_ordinary():
     marks = {place: {"saves": 1, "saved_s": 0.001} for place in range(10, 200, 20)}
     seen = seen_of([0] * 200, noisy(200, spread=0.005), marks=marks)

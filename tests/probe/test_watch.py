@@ -170,7 +170,7 @@ def test_what_runs_without_gradients_is_no_batch(watch):
 
 def evaluated(watch):
     """Whether there was an evaluation before each step."""
-    return [bool(step[9]) for step in told(watch, "s")]
+    return [bool(step[9] or step[14]) for step in told(watch, "s")]
 
 
 def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
@@ -188,6 +188,73 @@ def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
         model(torch.ones(3, 2)).sum().backward()
         optimizer.step()
     assert evaluated(watch) == [False, False, True, False]
+
+
+@pytest.mark.parametrize("way", ["function", "block", "nested"])
+def test_gradients_that_are_switched_off_are_off(watch, way):
+    import time
+
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        if step == 2 and way == "function":
+            torch.set_grad_enabled(False)
+            time.sleep(0.03)
+            torch.set_grad_enabled(True)
+        elif step == 2 and way == "block":
+            with torch.set_grad_enabled(False):
+                time.sleep(0.03)
+        elif step == 2:
+            with torch.no_grad():
+                with torch.enable_grad():
+                    model(torch.ones(3, 2))
+                time.sleep(0.03)
+        time.sleep(0.002)
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+    assert evaluated(watch)[1:] == [False, True, False]
+
+
+def test_a_teacher_hides_no_evaluation(watch):
+    """Most of each step is without gradients; the student is evaluated now and then."""
+    import time
+
+    import torch
+
+    student, teacher = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    for step in range(6):
+        if step == 4:
+            student.eval()
+            student(torch.ones(3, 2))
+            student.train()
+        with torch.no_grad():
+            teacher(torch.ones(3, 2))
+            time.sleep(0.01)
+        student(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+    steps = told(watch, "s")
+    assert [bool(step[9]) for step in steps] == [False, False, False, False, True, False]
+    assert all(step[14] for step in steps[1:])
+
+
+def test_a_checkpoint_that_another_thread_writes_is_no_pause(watch, tmp_path):
+    import threading
+
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    for step in range(4):
+        train(model, torch.ones(3, 2))
+        if step == 1:
+            saving = threading.Thread(target=torch.save, args=[model, tmp_path / "model.pt"])
+            saving.start()
+            saving.join()
+    assert (tmp_path / "model.pt").exists()
+    assert [step[10] for step in told(watch, "s")] == [0] * 4
+    assert not any(evaluated(watch))
 
 
 def test_layers_that_stay_in_evaluation_mode_are_no_evaluation(watch):

@@ -54,9 +54,12 @@ class Cycles:
     wait_s: Floats
     cpu_s: Floats
     evaluated: Flags
+    gradless: Flags
     saves: Floats
     saved_s: Floats
     new_epoch: Flags
+    own_epoch: Flags
+    """Of this rank; `new_epoch` is of any."""
     per_step: tuple[float, ...] = ()
     """How often each optimizer of the script steps in one training step."""
     skipped: tuple[int, ...] = ()
@@ -96,6 +99,7 @@ def shared(ranks: list[Cycles]) -> list[Cycles]:
     if len(ranks) < 2 or not count:
         return ranks
     evaluated = np.any([rank.evaluated[:count] for rank in ranks], axis=0)
+    gradless = np.any([rank.gradless[:count] for rank in ranks], axis=0)
     new_epoch = np.any([rank.new_epoch[:count] for rank in ranks], axis=0)
     saves = np.max([rank.saves[:count] for rank in ranks], axis=0)
     saved_s = np.max([rank.saved_s[:count] for rank in ranks], axis=0)
@@ -103,6 +107,7 @@ def shared(ranks: list[Cycles]) -> list[Cycles]:
         replace(
             rank,
             evaluated=np.concatenate([evaluated, rank.evaluated[count:]]),
+            gradless=np.concatenate([gradless, rank.gradless[count:]]),
             new_epoch=np.concatenate([new_epoch, rank.new_epoch[count:]]),
             saves=np.concatenate([saves, rank.saves[count:]]),
             saved_s=np.concatenate([saved_s, rank.saved_s[count:]]),
@@ -229,9 +234,11 @@ def _summed(table: StepTable, ends: Indices, defining: Flags) -> Cycles:
         wait_s=total(table.column("wait_s")),
         cpu_s=total(table.column("cpu_s")),
         evaluated=total(table.column("evaluated")) > 0,
+        gradless=total(table.column("gradless")) > 0,
         saves=total(table.column("saves")),
         saved_s=total(table.column("saved_s")),
         new_epoch=total(table.column("new_epoch")) > 0,
+        own_epoch=total(table.column("new_epoch")) > 0,
         per_step=tuple((turns[count // 2 :].mean(axis=0) if count else turns.sum(axis=0)).tolist()),
         skipped=_skipped(table),
         period=(_period(np.column_stack([turns, passes / np.maximum(steps, 1)])) or 1)

@@ -152,7 +152,7 @@ def beside(told: Sequence[Told], everyone: Iterable[Told]) -> list[Told]:
 def _step(values: list[Any]) -> OptimizerStep:
     """The record in a line; `agent.watch.Since.line` writes it."""
     _, number, optimizer, host_s, skipped, passes, batches, samples, wait_s, cpu_s = values[:10]
-    evaluated, saves, saved_s, new_epoch, aside = values[10:]
+    evaluated, saves, saved_s, new_epoch, aside, gradless = values[10:]
     return OptimizerStep(
         number=number,
         optimizer=optimizer,
@@ -168,4 +168,5 @@ def _step(values: list[Any]) -> OptimizerStep:
         saved_s=saved_s,
         new_epoch=bool(new_epoch),
         aside=aside,
+        gradless=bool(gradless),
     )

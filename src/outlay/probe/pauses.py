@@ -42,7 +42,7 @@ class Told:
 def told_apart(cycles: Cycles) -> Told:
     """Ordinary steps and pauses."""
     known = np.isfinite(cycles.length_s)
-    evaluated, saved = _if_seldom(cycles.evaluated), _if_seldom(cycles.saves > 0)
+    evaluated, saved = evaluations(cycles), _if_seldom(cycles.saves > 0)
     begun = _if_seldom(cycles.new_epoch)
     usual_s, spread_s = _usual(cycles.length_s, known, ~(evaluated | saved | begun))
     own_s = np.maximum((cycles.length_s - usual_s) * cycles.steps, 0.0)
@@ -65,6 +65,14 @@ def told_apart(cycles: Cycles) -> Told:
             "epoch start": np.where(epoch, own_s, np.nan),
         },
     )
+
+
+def evaluations(cycles: Cycles) -> Flags:
+    """Which intervals had one: a model in evaluation mode, or most of the time no gradients.
+
+    Each by itself: a teacher may compute without gradients in every step.
+    """
+    return _if_seldom(cycles.evaluated) | _if_seldom(cycles.gradless)
 
 
 def _if_seldom(flags: Flags) -> Flags:

@@ -39,3 +39,5 @@ class OptimizerStep:
     """Whether a DataLoader was started anew."""
     aside: int = 0
     """Batches of DataLoaders that are not trained on."""
+    gradless: bool = False
+    """Whether most of the time was spent without gradients."""

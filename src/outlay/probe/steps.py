@@ -8,14 +8,14 @@ steady      where warm-up ends, and the mean of the rest with its confidence
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from outlay.measurement import Pause, StepTime
 from outlay.probe.cycles import Cycles, cycles_of, shared
-from outlay.probe.pauses import Told, are_stalls, pauses_of, told_apart
+from outlay.probe.pauses import Told, are_stalls, evaluations, pauses_of, told_apart
 from outlay.probe.steady import DRIFT, LEAST_BATCHES, Mean, drift_of, mean_of, period_of, warm_up_of
 from outlay.probe.table import Floats, Indices, StepTable
 
@@ -105,18 +105,31 @@ def steps_of(
     seen = [_rank_of(one) for one in cycles if len(one)]
     if not seen:
         return StepsSeen()
-    slowest = max(seen, key=lambda rank: rank.step.mean_s if rank.step else 0.0)
-    step = slowest.step
+    times_s = [rank.step.mean_s if rank.step else 0.0 for rank in seen]
+    slowest = times_s.index(max(times_s))
+    step = seen[slowest].step
     if step is not None:
         settled = all(rank.step is None or rank.step.is_steady for rank in seen)
         step = replace(step, is_steady=step.is_steady and settled)
+    ranks_seen = [_alone(rank, started_s) for rank in seen]
     waits_s = [wait for wait in map(_wait_s, seen) if wait is not None]
     return replace(
-        _alone(slowest, started_s),
+        ranks_seen[slowest],
         step=step,
+        mean_samples_per_step=_of_all(one.mean_samples_per_step for one in ranks_seen),
+        # Where they have more or less data each, an epoch is over when the last one's is.
+        steps_per_epoch=max(
+            filter(None, (one.steps_per_epoch for one in ranks_seen)), default=None
+        ),
         rank_cpus=tuple(_cpus(rank.cycles, rank.steady) for rank in seen),
         wait_s=max(waits_s, default=None),
     )
+
+
+def _of_all(values: Iterable[float | None]) -> float | None:
+    """Their mean; None where one is not known."""
+    known = list(values)
+    return None if None in known else sum(filter(None, known)) / len(known)
 
 
 def _rank_of(cycles: Cycles) -> _Rank:
@@ -249,11 +262,11 @@ def _steps_per_epoch(cycles: Cycles) -> float | None:
     In an evaluation a loader of its own is started, too, and may be in the middle of an epoch.
     """
     reached = np.cumsum(cycles.steps)
-    starts = np.flatnonzero(cycles.new_epoch)
-    training = starts[~cycles.evaluated[starts] | (starts == 0)]
+    starts = np.flatnonzero(cycles.own_epoch)
+    training = starts[~evaluations(cycles)[starts] | (starts == 0)]
     chosen = training if len(training) > 1 else starts
     # A script that starts a loader anew in every step has no epochs to speak of.
-    if len(chosen) < 2 or cycles.new_epoch.mean() > 0.5:
+    if len(chosen) < 2 or cycles.own_epoch.mean() > 0.5:
         return None
     return float(np.median(np.diff(reached[chosen])))
 

@@ -30,6 +30,7 @@ COLUMNS = (
     "saved_s",
     "new_epoch",
     "aside",
+    "gradless",
 )
 _PLACE = {name: place for place, name in enumerate(COLUMNS)}
 _FEW = 1024
@@ -104,4 +105,5 @@ def _row(record: OptimizerStep) -> tuple[float, ...]:
         record.saved_s,
         record.new_epoch,
         record.aside,
+        record.gradless,
     )

@@ -1,7 +1,8 @@
 """Batches that are not trained on: those of an evaluation, which has a loader of its own.
 
-They come without gradients, or their loader is at its end before any backward pass. The loader
-that was asked last before a step is known to be trained on, and so is all that it gives.
+They come without gradients, while a model is in evaluation mode, or their loader is at its end
+before any backward pass. The loader that was asked last before a step is known to be trained on,
+and so is all that it gives; one whose batches were set aside only where no other was asked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 def is_trained_on(watch: Any, iterator: Any, samples: int) -> bool:
     """Whether a batch may be, of a loader that is not known to be."""
-    if not watch.torch.is_grad_enabled():
+    if not watch.torch.is_grad_enabled() or _is_evaluating(watch.since.switched):
         return False
     when = watch.steps, watch.since.passes
     if getattr(iterator, "_outlay_when", None) != when:
@@ -19,6 +20,10 @@ def is_trained_on(watch: Any, iterator: Any, samples: int) -> bool:
     iterator._outlay_given[0] += 1
     iterator._outlay_given[1] += samples
     return True
+
+
+def _is_evaluating(switched: tuple[Any, ...]) -> bool:
+    return any(not module.training for module in switched)
 
 
 def set_aside(watch: Any, iterator: Any) -> None:
@@ -33,5 +38,9 @@ def set_aside(watch: Any, iterator: Any) -> None:
     since.batches -= batches
     since.samples -= samples
     since.aside += batches
-    since.asked.discard(getattr(iterator, "_outlay_number", 0))
+    number = getattr(iterator, "_outlay_number", 0)
+    since.asked.discard(number)
+    since.aside_loader = number
+    if since.loader == number:
+        since.loader = 0
     iterator._outlay_when = None

@@ -21,8 +21,10 @@ _FLUSH_S = 0.1
 _ALIVE_S = 2.0
 
 
-StepTold = tuple[int, int, float, int, int, int, int, float, float, bool, int, float, bool, int]
-_STEP = b'["s",%d,%d,%.7f,%d,%d,%d,%d,%.7f,%.6f,%d,%d,%.6f,%d,%d]'
+StepTold = tuple[
+    int, int, float, int, int, int, int, float, float, bool, int, float, bool, int, bool
+]
+_STEP = b'["s",%d,%d,%.7f,%d,%d,%d,%d,%.7f,%.6f,%d,%d,%.6f,%d,%d,%d]'
 """A step as a line; `probe.listen` reads it."""
 
 

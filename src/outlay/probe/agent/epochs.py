@@ -1,7 +1,7 @@
 """Which loaders are trained on, and when an epoch begins.
 
-The loader that was asked last before a step is trained on; those of an evaluation were asked before
-it. Beside it others may be: a second source of data, a set without labels. Of loaders that are used
+The loader that was asked last before a step is trained on, those of an evaluation apart (`aside`).
+Beside it others may be: a second source of data, a set without labels. Of loaders that are used
 side by side the longest makes the epoch: shorter ones are started again and again in it.
 """
 
@@ -30,8 +30,9 @@ class Epochs:
     def begin(self) -> bool:
         """Whether an epoch began since the last step; called when a step was made."""
         watch, since = self._watch, self._watch.since
-        if since.loader and since.loader not in watch.loaders:
-            self._take(since.loader)
+        last = since.loader or since.aside_loader
+        if last and last not in watch.loaders:
+            self._take(last)
         for number in since.asked - watch.loaders:
             self._ask_beside(number)
         begins = [number for number in since.started if self._makes_epoch(number)]

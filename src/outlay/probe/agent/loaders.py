@@ -124,17 +124,19 @@ def _waited(watch: Any, original: Any) -> Any:
             raise
         finally:
             indices = next_indices(self)
-            since.loader = getattr(self, "_outlay_number", 0)
             if not is_ahead:
                 since.wait_s += clock() - before_s
             if recorder is not None and not is_ahead:
                 recorder.paused -= 1
         samples = indices or _samples_by(watch, batch, self)
-        if since.loader in watch.loaders or is_trained_on(watch, self, samples):
-            since.asked.add(since.loader)
+        number = getattr(self, "_outlay_number", 0)
+        if number in watch.loaders or is_trained_on(watch, self, samples):
+            since.loader = number
+            since.asked.add(number)
             since.batches += 1
             since.samples += samples
         else:
+            since.aside_loader = number
             since.aside += 1
         return batch
 

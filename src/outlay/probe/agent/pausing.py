@@ -16,6 +16,8 @@ MOSTLY = 0.5
 SELDOM = 0.5
 """Of the steps: evaluations and checkpoints before more of them are part of the training, as a
 generator in evaluation mode is while its critic learns."""
+_SWITCHED, _GRADLESS, _SAVED = range(3)
+_NONE = (0, 0, 0)
 
 
 def is_seldom(count: int, steps: int) -> bool:
@@ -30,8 +32,8 @@ class Pausing:
         self._watch = watch
         self._last = -1
         """The optimizer of the last step: in a GAN, a pause may follow each of one's."""
-        self._counts: dict[int, tuple[int, int]] = {}
-        """Pauses and steps, by the optimizer that stepped before them."""
+        self._counts: dict[int, tuple[tuple[int, ...], int]] = {}
+        """Pauses of each kind, and steps, by the optimizer that stepped before them."""
         self._is_switching = False
 
     def install(self) -> None:
@@ -56,14 +58,18 @@ class Pausing:
         """Tell whether there was an evaluation before a step, and keep a pause out."""
         watch = self._watch
         since = watch.since
-        gradless = since.gradless_s > MOSTLY * (passed_s - since.saved_s)
-        since.evaluated = gradless or any(module.training for module in since.switched)
-        is_pause = since.evaluated or since.saves > 0
-        pauses, steps = self._counts.get(self._last, (0, 0))
-        pauses, steps = self._counts[self._last] = pauses + is_pause, steps + 1
+        rest_s = max(passed_s - since.saved_s, 0.0)
+        since.gradless = since.gradless_s > MOSTLY * rest_s
+        since.evaluated = any(module.training for module in since.switched)
+        seen = since.evaluated, since.gradless, since.saves > 0
+        counts, steps = self._counts.get(self._last, (_NONE, 0))
+        counts = tuple(count + one for count, one in zip(counts, seen))  # noqa: B905
+        self._counts[self._last] = counts, steps + 1
         self._last = number
         if watch.phases is not None:
-            watch.phases.step_was(is_pause=is_pause and is_seldom(pauses, steps))
+            often = [count for count, one in zip(counts, seen) if one]  # noqa: B905
+            is_pause = any(is_seldom(count, steps + 1) for count in often)
+            watch.phases.step_was(is_pause=is_pause)
 
     # What is seen
 
@@ -78,7 +84,7 @@ class Pausing:
         def train(module: Any, mode: bool = True) -> Any:
             if mode or not module.training or self._is_switching:
                 return original(module, mode)
-            self._begins()
+            self._begins(_SWITCHED)
             self._watch.since.switched += (module,)
             self._is_switching = True
             try:
@@ -88,20 +94,24 @@ class Pausing:
 
         self._watch.patches.replace(module_class, "train", train)
 
-    def _begins(self) -> None:
+    def _begins(self, kind: int) -> None:
         """End a profile before what may be a pause."""
         watch = self._watch
         if watch.phases is None or watch.is_off or watch.thread != threading.get_ident():
             return
-        if is_seldom(*self._counts.get(self._last, (0, 1))):
+        counts, steps = self._counts.get(self._last, (_NONE, 1))
+        if is_seldom(counts[kind], steps):
             watch.phases.pause_begins(watch.steps)
 
     def _time_saves(self, name: str, owner: Any) -> None:
         self._watch.patches.wrap(owner, name, self._timed_save)
 
     def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self._begins()
-        since = self._watch.since
+        watch = self._watch
+        if watch.thread and watch.thread != threading.get_ident():  # training does not wait for it
+            return original(*args, **kwargs)
+        self._begins(_SAVED)
+        since = watch.since
         before_s, saved_s = time.perf_counter(), since.saved_s
         try:
             return original(*args, **kwargs)

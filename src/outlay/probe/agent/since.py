@@ -12,9 +12,11 @@ class Since:
 
     __slots__ = (
         "aside",
+        "aside_loader",
         "asked",
         "batches",
         "evaluated",
+        "gradless",
         "gradless_s",
         "loader",
         "new_epoch",
@@ -34,10 +36,13 @@ class Since:
     def clear(self) -> None:
         """Begin anew."""
         self.aside = 0
+        self.aside_loader = 0
+        """The last one whose batch was set aside."""
         self.asked: set[int] = set()
         """Loaders whose batches are counted."""
         self.batches = 0
         self.evaluated = False
+        self.gradless = False
         self.gradless_s = 0.0
         self.loader = 0
         self.new_epoch = False
@@ -68,4 +73,5 @@ class Since:
             self.saved_s,
             self.new_epoch,
             self.aside,
+            self.gradless,
         )
