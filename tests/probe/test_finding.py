@@ -170,6 +170,21 @@ def test_ranks_on_a_cpu_that_sleep_wait_for_each_other():
     assert "asleep until the other ranks" in told(found)[0]
 
 
+def test_a_step_that_sleeps_on_a_cpu_is_not_held_back_by_it():
+    """Its loader is quick; it waits for an environment, say."""
+    seen = observed(device="cpu", wait_s=0.01, cpus=0.2)
+    shares = shares_of(seen)
+    assert (shares.compute, shares.input) == (pytest.approx(0.2), pytest.approx(0.025))
+    assert shares.host == pytest.approx(0.775)
+    found = finding_of(seen)
+    assert found.holder == "host"
+    evidence, cures = told(found)
+    assert "of a step (310 ms of 400 ms) went by asleep" in evidence
+    assert "what each step waits for" in cures
+    assert "GPU" not in evidence + cures
+    assert finding_of(observed(device="cpu", wait_s=0.01, cpus=0.9)).holder == "cpu"
+
+
 def test_a_busy_disk_comes_first():
     seen = observed(busy_s=0.1, wait_s=0.3, disk_fraction=0.95, loader=LoaderSeen(num_workers=8))
     assert finding_of(seen).cures[0].startswith("The disk is at its limit")

@@ -236,6 +236,43 @@ def test_an_evaluation_between_a_batch_and_its_step(watch, mode):
     assert len(watch.loaders) == 1
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_an_evaluation_on_the_data_that_is_trained_on(watch, early):
+    """Its accuracy on all of it, or its loss on a part."""
+    import torch
+
+    data = loaded(10, 5)
+
+    @torch.no_grad()
+    def evaluate(model):
+        model.eval()
+        for batch in data:
+            model(batch)
+            if early:
+                break
+        model.train()
+
+    steps = trained(watch, [data], steps=2, evaluate=evaluate)
+    assert steps == [(1, 5, 0), (1, 5, 0), (1, 5, 1 if early else 2), (1, 5, 0)]
+    lines = [json.loads(line) for line in watch.channel.lines]
+    assert [step[13] for step in lines if step[0] == "s"] == [1, 0, 1, 0]
+
+
+def test_training_without_a_loader_is_not_on_that_of_its_evaluation(watch):
+    import torch
+
+    model, rows = torch.nn.Linear(2, 1), loaded(9, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        if step % 2:
+            with torch.no_grad():
+                for batch in rows:
+                    model(batch)
+        model(torch.ones(5, 2)).sum().backward()
+        optimizer.step()
+    assert [step[:2] for step in told_steps(watch)] == [(0, 0)] * 6
+
+
 def test_a_loader_that_is_asked_in_evaluation_mode_alone_is_trained_on(watch):
     """Fine-tuning with all layers in evaluation mode, put there before each batch."""
     import torch
@@ -248,7 +285,7 @@ def test_a_loader_that_is_asked_in_evaluation_mode_alone_is_trained_on(watch):
         model.eval()
         model(next(rows)).sum().backward()
         optimizer.step()
-    assert [samples for _, samples, _ in told_steps(watch)][1:] == [5, 5, 5]
+    assert [samples for _, samples, _ in told_steps(watch)] == [0, 0, 5, 5]
 
 
 def test_loaders_side_by_side_are_all_trained_on(watch):

@@ -124,6 +124,12 @@ def test_evaluations_of_a_student_whose_teacher_needs_no_gradients():
     assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
 
 
+def test_an_epoch_that_was_resumed_in_its_middle_is_not_all():
+    marks = {place: {"new_epoch": True} for place in (0, 40, 140)}
+    seen = seen_of([0] * 200, noisy(200), batches=1, samples=8, passes=1, marks=marks)
+    assert seen.steps_per_epoch == 100
+
+
 def test_ranks_with_different_amounts_of_data():
     """100 and 120 batches of 8 and 12 samples each: an epoch is over when both are."""
     starts = [{place: {"new_epoch": True} for place in range(0, 400, each)} for each in (100, 120)]

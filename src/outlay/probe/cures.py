@@ -65,6 +65,8 @@ def _workers(loader: LoaderSeen, seen: Observed) -> list[str]:
 
 
 def _host(seen: Observed) -> list[str]:
+    if seen.device == "cpu":
+        return [_ASLEEP]
     lines = []
     if seen.memory_fraction is None or seen.memory_fraction < HALF_EMPTY:
         lines.append(f"A larger batch gives each launch more work{_room(seen)}.")
@@ -115,6 +117,10 @@ _DISK = (
 _CHEAPER = (
     "Do once beforehand what is the same in every epoch: resize, decode, tokenize.",
     "Move decoding and augmentation to the GPU (torchvision.transforms.v2, nvJPEG, DALI).",
+)
+_ASLEEP = (
+    "Look for what each step waits for: a sleep, a lock, an environment, a request to a server,"
+    " another process."
 )
 _GRAPHS = (
     'torch.compile(model, mode="reduce-overhead") launches whole CUDA graphs instead of single'

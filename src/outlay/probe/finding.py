@@ -50,11 +50,11 @@ def _on_the_cpu(seen: Observed) -> Shares:
         waited = 1 - _awake(seen)  # a process cannot compute while it sleeps
     else:
         waited = 0.0
+    asleep = max(1 - waited - _awake(seen), 0.0) if _sleeps(seen) else 0.0
     if seen.ranks == 1:
-        return Shares(compute=1 - waited, input=waited)
+        return Shares(compute=1 - waited - asleep, input=waited, host=asleep or None)
     # Ranks that neither compute nor load sleep until the others have come as far.
-    together = max(1 - waited - _awake(seen), 0.0) if _sleeps(seen) else 0.0
-    return Shares(compute=1 - waited - together, input=waited, network=together)
+    return Shares(compute=1 - waited - asleep, input=waited, network=asleep)
 
 
 def _busy_s(seen: Observed) -> float | None:
@@ -119,7 +119,8 @@ def _evidence(seen: Observed, shares: Shares) -> list[str]:
     if shares.input:
         lines.append(f"{_part(shares.input, seen)} went by {_waiting(seen)}.")
     if shares.host:
-        lines.append(f"{_part(shares.host, seen)} the GPU waited for the host.")
+        how = "went by asleep" if seen.device == "cpu" else "the GPU waited for the host"
+        lines.append(f"{_part(shares.host, seen)} {how}.")
     return [*lines, *_sleep(seen, shares), *_crowd(seen), *_slowed(seen)]
 
 

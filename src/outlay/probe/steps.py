@@ -268,7 +268,8 @@ def _steps_per_epoch(cycles: Cycles) -> float | None:
     # A script that starts a loader anew in every step has no epochs to speak of.
     if len(chosen) < 2 or cycles.own_epoch.mean() > 0.5:
         return None
-    return float(np.median(np.diff(reached[chosen])))
+    each = np.diff(reached[chosen])
+    return float(np.median(each[1:] if len(each) > 1 else each))  # the first may be a resumed one
 
 
 def enough(

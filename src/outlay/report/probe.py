@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.measurement import Check, Finding, Measurement, Shares, Verdict
+from outlay.measurement import Check, Finding, Measurement, Verdict
 from outlay.report.console import Page, bullets, muted, table
 from outlay.report.probe_figures import figures
 from outlay.report.probe_words import (
@@ -73,8 +73,8 @@ def _sections(
 ) -> Iterator[tuple[str, RenderableType]]:
     if measurement.finding is not None:
         yield (
-            holds_back(measurement.finding),
-            _finding(measurement.finding, measurement.shares, width),
+            holds_back(measurement.finding, measurement.device),
+            _finding(measurement.finding, measurement, width),
         )
     rows = list(figures(measurement))
     if rows:
@@ -91,9 +91,9 @@ def _sections(
         yield "Not seen, or taken for granted", bullets(measurement.notes)
 
 
-def _finding(finding: Finding, shares: Shares, width: int) -> Group:
+def _finding(finding: Finding, measurement: Measurement, width: int) -> Group:
     parts: list[RenderableType] = [_remarks(finding.evidence)] if finding.evidence else []
-    parted = _shares(shares, width)
+    parted = _shares(measurement, width)
     if parted is not None:
         parts.append(parted)
     if finding.cures:
@@ -111,9 +111,10 @@ def _remarks(lines: Sequence[str]) -> Table:
     return made
 
 
-def _shares(shares: Shares, width: int) -> Table | None:
+def _shares(measurement: Measurement, width: int) -> Table | None:
     """Where the time of a step goes, a bar for each part that is known."""
-    known = [(name, getattr(shares, field)) for field, name in _WAITS.items()]
+    waits = _WAITS | ({"host": "asleep"} if measurement.device == "cpu" else {})
+    known = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
     bars = min(_SHARE_BARS, width - 34)
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)

@@ -74,7 +74,7 @@ def _waits(measurement: Measurement) -> Iterator[Row]:
         return
     for name, fraction in (
         ("waits for data", shares.input),
-        ("waits for Python", shares.host),
+        ("asleep" if measurement.device == "cpu" else "waits for Python", shares.host),
         ("waits for network", shares.network),
     ):
         if fraction is not None:

@@ -44,6 +44,7 @@ HELD_BY = {
     "gpu": "the GPU itself",
     "input": "the input (steps wait for data)",
     "host": "the host (the GPU waits for Python)",
+    "asleep": "something that it waits for asleep",
     "network": "the network (GPUs wait for each other)",
     "cpu": "the CPU it computes on",
 }
@@ -232,9 +233,10 @@ def _why_so_soon(measurement: Measurement) -> str:
     return f"{when}give it longer, with --for 10m or --steps 200."
 
 
-def holds_back(finding: Finding) -> str:
+def holds_back(finding: Finding, device: str | None) -> str:
     """The heading over what holds a run back."""
-    return f"What holds it back: {HELD_BY[finding.holder]}"
+    is_asleep = (finding.holder, device) == ("host", "cpu")
+    return f"What holds it back: {HELD_BY['asleep' if is_asleep else finding.holder]}"
 
 
 def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:

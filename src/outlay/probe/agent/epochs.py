@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .aside import take_back
+
 _SIDE_BY_SIDE = 3
 """Steps in a row for which a loader is asked beside another, to be trained on as well."""
 
@@ -30,9 +32,11 @@ class Epochs:
     def begin(self) -> bool:
         """Whether an epoch began since the last step; called when a step was made."""
         watch, since = self._watch, self._watch.since
-        last = since.loader or since.aside_loader
-        if last and last not in watch.loaders:
-            self._take(last)
+        if since.loader and since.loader not in watch.loaders:
+            self._take(since.loader)
+        elif since.aside_loader and not since.loader and since.aside_loader not in watch.loaders:
+            self._ask_beside(since.aside_loader)
+        take_back(since, since.aside_loader in watch.loaders)
         for number in since.asked - watch.loaders:
             self._ask_beside(number)
         begins = [number for number in since.started if self._makes_epoch(number)]

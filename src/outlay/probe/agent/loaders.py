@@ -10,7 +10,7 @@ import time
 import weakref
 from typing import Any
 
-from .aside import is_trained_on, set_aside
+from .aside import is_evaluating, keep_in_mind, lay_aside, set_aside
 from .channel import complain
 from .samples import next_indices, note_indices, samples_in
 
@@ -56,7 +56,8 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
         _facts[number] = _facts_of(loader)
         if len(_facts) > _MOST:
             del _facts[next(iter(_facts))]
-    watch.since.started = (*watch.since.started, number)
+    if number not in watch.loaders or not is_evaluating(watch):
+        watch.since.started = (*watch.since.started, number)
     iterator._outlay_batch_size = loader.batch_size
     iterator._outlay_number = number
 
@@ -130,14 +131,15 @@ def _waited(watch: Any, original: Any) -> Any:
                 recorder.paused -= 1
         samples = indices or _samples_by(watch, batch, self)
         number = getattr(self, "_outlay_number", 0)
-        if number in watch.loaders or is_trained_on(watch, self, samples):
+        if is_evaluating(watch):
+            lay_aside(since, number, samples)
+        else:
+            if number not in watch.loaders:
+                keep_in_mind(watch, self, samples)
             since.loader = number
             since.asked.add(number)
             since.batches += 1
             since.samples += samples
-        else:
-            since.aside_loader = number
-            since.aside += 1
         return batch
 
     return __next__

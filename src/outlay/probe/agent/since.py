@@ -13,6 +13,7 @@ class Since:
     __slots__ = (
         "aside",
         "aside_loader",
+        "aside_samples",
         "asked",
         "batches",
         "evaluated",
@@ -38,6 +39,7 @@ class Since:
         self.aside = 0
         self.aside_loader = 0
         """The last one whose batch was set aside."""
+        self.aside_samples = 0
         self.asked: set[int] = set()
         """Loaders whose batches are counted."""
         self.batches = 0
