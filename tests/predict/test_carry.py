@@ -406,9 +406,31 @@ def test_two_gpus_are_joined_by_what_they_share_with_the_third():
     # both count alike, g x (0.19 + 0.16875) = 0.16875
     gain = 0.16875 / (0.19 + 0.16875)
     assert found.device == pytest.approx(2**gain)
-    # 0.18 - 2 x 0.16875 g
-    assert found.error == pytest.approx(math.sqrt(0.18 - 2 * 0.16875 * gain))
+    # 0.18 - 2 x 0.16875 g; and they are log 2 apart, where 0.01 + 0.01125 of each is its own
+    beyond = (math.log(2) / 2) ** 2 - (0.19 - 0.16875) / 2
+    assert found.error == pytest.approx(math.sqrt(0.18 - 2 * 0.16875 * gain + beyond))
+    [note] = found.notes
+    assert (
+        "do not agree: the step took 1 times what is predicted on Card, 2 times on Second" in note
+    )
     assert found.time_from == "carried over from Card and Second"
+
+
+def test_gpus_that_agree_leave_less_doubt_than_those_that_do_not():
+    """Both far slower than predicted: work that every GPU has. One alone: who knows?"""
+    second = a_gpu("Second")
+    calibration = a_calibration(error_on_Hopper=0.1, error_on_Ada=0.1)
+
+    def error(*times):
+        seen = [
+            a_seen(0.08 * times_s, gpu=gpu, holder="gpu")
+            for times_s, gpu in zip(times, (CARD, second), strict=False)
+        ]
+        return corrected(*seen, calibration=calibration).error
+
+    assert error(8.0, 8.0) < error(8.0)
+    assert error(8.0, 8.0) < error(8.0, 6.0) < error(8.0, 1.0)
+    assert error(1.0, 1.0) <= error(1.0)
 
 
 def test_many_measurements_never_tell_what_they_share():

@@ -127,7 +127,7 @@ def _carried(
         idle_s=float(joined.shares @ np.array([one.left_idle_s(device_s) for one in used])),
         error=joined.error,
         sources=tuple(seen for one in used for seen in one.seen),
-        notes=_slow_notes(used, joined),
+        notes=_doubt_notes(used, joined),
     )
 
 
@@ -238,7 +238,15 @@ def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:
     return (f"With your own {learned.measurements} measurement{several} on {learned.name}.",)
 
 
-def _slow_notes(used: Sequence[Pooled], joined: Joined) -> tuple[str, ...]:
+def _doubt_notes(used: Sequence[Pooled], joined: Joined) -> tuple[str, ...]:
+    if joined.disagreement >= _WORTH_SAYING:
+        fastest, slowest = (pick(used, key=lambda one: one.device) for pick in (min, max))
+        note = (
+            f"The measured GPUs do not agree: the step took {fastest.device:.2g} times what is "
+            f"predicted on {fastest.gpu.name}, {slowest.device:.2g} times on {slowest.gpu.name}; "
+            "the range has that."
+        )
+        return (note,)
     if joined.unexplained < _WORTH_SAYING:
         return ()
     slowest = max(used, key=lambda one: one.device)

@@ -37,6 +37,8 @@ class Joined:
     """What is left of the prediction's."""
     unexplained: float = 0.0
     """How much of what was slower no error of the predictions explains."""
+    disagreement: float = 0.0
+    """Standard deviation of the GPUs' own parts, beyond what their errors let expect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,8 @@ class Errors:
         measured GPUs alone is at most their own error: a step that is off by more is another than
         was traced, everywhere. But one that is much slower may also have met a library that chose
         badly on that GPU alone: of what no error explains half is taken, and the range goes from
-        none to all of it.
+        none to all of it; of several measured GPUs only what they do not all have. Where they
+        differ by more than their errors, another one may as well.
         """
         joint = np.array([[self._covariance(one, other) for other in gpus] for one in gpus])
         joint += np.diag(np.square(noise))
@@ -74,15 +77,21 @@ class Errors:
         if abs(held_back) > most:
             held_back = math.copysign(most, held_back)
             gains = shares * (1 - held_back / whole)
+        spread = float(shares @ np.square(logs - whole))
+        expected = float(shares @ np.diag(joint) - shares @ joint @ shares)
+        beyond = max(spread - expected, 0.0)
         variance = self._variance(target) - 2 * gains @ shared + gains @ joint @ gains
-        corrected, error = whole - held_back, math.sqrt(max(float(variance), _LEAST))
+        corrected, error = whole - held_back, math.sqrt(max(float(variance), _LEAST) + beyond)
         explained = _EXPLAINED * float(shares @ np.sqrt(np.diag(joint)))
         unexplained = corrected * min(max(whole / explained - 1, 0.0), 1.0)
+        if len(logs) > 1:
+            unexplained = min(unexplained, float(np.ptp(logs)))
         return Joined(
             shares=shares,
             log=corrected - unexplained / 2,
             error=error + unexplained / 2 / PERCENTILE_90,
             unexplained=unexplained,
+            disagreement=math.sqrt(beyond),
         )
 
     def _own_error(self, gpu: Gpu) -> float:
