@@ -306,3 +306,12 @@ PLAN = planned(
 def test_find_option(asked, rank):
     found = find_option(PLAN.options, asked)
     assert (None if found is None else found.rank) == rank
+
+
+def test_a_word_is_the_whole_word_where_there_is_one():
+    options = [
+        an_option(1, offer=an_offer("shadeform", "lambda_a100", gpu="A100")),
+        an_option(2, offer=an_offer("lambda", "gpu_1x_a10", gpu="A10")),
+    ]
+    assert find_option(options, "lambda a10") is options[1]
+    assert find_option(options, "lambda a1") is options[0]

@@ -123,6 +123,25 @@ def pauses_said(path: Path) -> tuple[str, ...]:
     return () if measurement is None else tuple(pause_words(measurement))
 
 
+def pauses_unsaid(
+    tables: Mapping[str, object], folder: Path, more: Sequence[str] = ()
+) -> tuple[str, tuple[str, ...]]:
+    """What a step's measurements saw between its steps and a workload file says nothing of.
+
+    As tables to add to the file, and in words. Of several measurements, that counts which saw most
+    steps. `more` are files beside those that the workload names, from its folder on.
+    """
+    step = tables.get("step")
+    named = step.get("measured") if isinstance(step, Mapping) else None
+    names = [*more, *(str(folder / str(one)) for one in (named if isinstance(named, list) else []))]
+    found = [one for one in map(measurement_at, names) if one is not None and one.pauses]
+    if not found:
+        return "", ()
+    most = max(found, key=lambda one: one.steps_seen)
+    lines = "".join(f"{line}\n" for line in pause_lines(most, tables))
+    return (f"\n{lines}" if lines else ""), tuple(pause_words(most, tables))
+
+
 def as_measured(step: Step) -> Step:
     """The step at its measurement's batch size, where it has one and says nothing else."""
     if step.batch_size is not None or not step.batch_as_measured or step.profile is None:

@@ -8,7 +8,7 @@ new epochs, stalls    the measured time, and a host's range around it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from outlay.estimate import Estimate
@@ -25,6 +25,8 @@ _NAMES: dict[PauseKind, str] = {
     "epoch start": "New epochs",
     "other": "Other pauses",
 }
+_TABLES: dict[PauseKind, str] = {"evaluation": "evaluation", "checkpoint": "checkpoint"}
+"""Of a workload file; `[[pause]]` for all others."""
 _LEAST_S = 1e-6
 
 
@@ -58,20 +60,20 @@ def global_batch_size(measurement: Measurement) -> int | None:
     return max(round(measurement.samples_per_step * max(measurement.world_size, 1)), 1)
 
 
-def carried_pauses(measurement: Measurement) -> Iterator[Carried]:
-    """The pauses of a run that a plan takes over."""
+def carried_pauses(measurement: Measurement, said: Container[str] = ()) -> Iterator[Carried]:
+    """The pauses of a run that a plan takes over; those apart whose tables are `said` already."""
     for pause in measurement.pauses:
         per_step = measurement.pauses_per_step(pause)
-        if pause.times and per_step.likely > 0:
+        if pause.times and per_step.likely > 0 and _TABLES.get(pause.kind, "pause") not in said:
             yield Carried(pause=pause, per_step=per_step)
 
 
 # As tables of a workload file
 
 
-def pause_lines(measurement: Measurement) -> Iterator[str]:
-    """The tables of a workload file for all of them."""
-    for carried in carried_pauses(measurement):
+def pause_lines(measurement: Measurement, said: Container[str] = ()) -> Iterator[str]:
+    """The tables of a workload file for all of them that it has not."""
+    for carried in carried_pauses(measurement, said):
         every = f'"{_counted(measurement, carried.every_steps)}"'
         if carried.pause.kind == "evaluation":
             samples = samples_in(measurement, carried.each_s)
@@ -125,9 +127,9 @@ def _forward_share(measurement: Measurement) -> float:
 # In words
 
 
-def pause_words(measurement: Measurement) -> Iterator[str]:
+def pause_words(measurement: Measurement, said: Container[str] = ()) -> Iterator[str]:
     """What a plan takes over of each kind, and how far to trust it."""
-    for carried in carried_pauses(measurement):
+    for carried in carried_pauses(measurement, said):
         often, where = _often(measurement, carried), _where(measurement, carried)
         yield f"{_NAMES[carried.pause.kind]}: {often}, {carried.each_s:.2g} s each {where}"
 

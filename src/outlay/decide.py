@@ -6,6 +6,7 @@ All from the same distributions that give the ranges: one input after the other 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from outlay.plan import Plan
 from outlay.predict.run import NeverEnds
 from outlay.units import HOUR_S, MINUTE_S
 
+_NO_WORD = re.compile(r"[^a-z0-9.]+")
 RIVALS = 12
 """Options beside the choice that are looked at."""
 TRIAL_S = 10 * MINUTE_S
@@ -230,7 +232,10 @@ def find_option(options: Iterable[Option], asked: str) -> Option | None:
     words = wanted.replace("/", " ").split()
     if not words:
         return None
-    return next((one for one in listed if all(word in _called(one) for word in words)), None)
+    parted = set(_NO_WORD.split(" ".join(words)))
+    whole = (one for one in listed if parted <= set(_NO_WORD.split(_called(one))))  # a10, not a100
+    parts = (one for one in listed if all(word in _called(one) for word in words))
+    return next(whole, None) or next(parts, None)
 
 
 def _called(option: Option) -> str:

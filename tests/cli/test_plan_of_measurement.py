@@ -227,3 +227,42 @@ def test_where_evaluations_and_checkpoints_come_from_is_said(tmp_path):
     assumed = " ".join(json.loads(done.output)["assumptions"])
     assert "Evaluations: every 90 steps, 3 s each on the measured RTX 4090" in assumed
     assert "Checkpoints: about every 200 steps (2 seen in 400" in assumed
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_workload_file_has_what_it_does_not_say_from_the_measurement(tmp_path, named):
+    """The step of a measurement, in a file or by itself: the same run, with the same pauses."""
+    path = tmp_path / "probe.json"
+    pauses = (
+        Pause(kind="evaluation", times=4, total_s=12.0),
+        Pause(kind="checkpoint", times=2, total_s=1.0),
+    )
+    seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
+    write_measurement(seen, path)
+    measured = 'measured = ["probe.json"]' if named else ""
+    text = f"""[step]
+profile = "resnet50"
+batch_size = 10
+{measured}
+[length]
+iterations = 10_000
+global_batch_size = 10
+"""
+    options = () if named else ("--measured", path)
+
+    def plan(file, *more):
+        done = planned(file, *more, "--max-options", "1", "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    (tmp_path / "run.toml").write_text(text)
+    whole, alone = plan(tmp_path / "run.toml", *options), plan(path, "--length", "10,000 steps")
+    assert whole["options"][0]["run_time_s"] == alone["options"][0]["run_time_s"]
+    said = [one for one in whole["assumptions"] if one.startswith(("Evaluations", "Checkpoints"))]
+    assert len(said) == 2
+    (tmp_path / "run.toml").write_text(f'{text}[evaluation]\nevery = "500 steps"\ntime = "1s"\n')
+    assert not [
+        one
+        for one in plan(tmp_path / "run.toml", *options)["assumptions"]
+        if one.startswith("Evaluations")
+    ]

@@ -85,16 +85,17 @@ def command(
         return _vary(file, vary, measured, length, as_json=as_json)
     from dataclasses import replace
 
-    from outlay.carried import experience_for, pauses_said
+    from outlay.carried import experience_for
     from outlay.pipeline import plan_workload, profile_for
     from outlay.workload_file import parse_workload
 
-    workload = parse_workload(_text(file, length), str(file), folder=file.parent)
+    text, pauses = _text(file, length, measured)
+    workload = parse_workload(text, str(file), folder=file.parent)
     profile = profile_for(workload.step)
     experience = experience_for(workload.step, profile, own_calibration(), measured)
     tell("Predicting and pricing every offer ...")
     plan = plan_workload(workload, profile, today=today(), experience=experience)
-    plan = replace(plan, assumptions=(*plan.assumptions, *pauses_said(file)))
+    plan = replace(plan, assumptions=(*plan.assumptions, *pauses))
     asked = None if explain is None else _asked(plan, explain)
     if as_json:
         from outlay.report.json import plan_document
@@ -119,17 +120,17 @@ def command(
     return 0 if plan.chosen is not None else 3
 
 
-def _text(file: Path, length: str | None) -> str:
-    """The workload file, or one made of a measurement."""
-    from outlay.carried import text_of_workload
+def _text(file: Path, length: str | None, measured: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The workload file, or one made of a measurement; and what of pauses is taken over."""
+    from outlay.carried import pauses_said, pauses_unsaid, text_of_workload
     from outlay.errors import InputError
     from outlay.measurement_file import read_measurement
-    from outlay.toml_text import read_text
+    from outlay.toml_text import parse_table, read_text
     from outlay.workload_file import KIND
 
     found = text_of_workload(file.absolute(), **length_of(length))
     if found is not None:
-        return found
+        return found, pauses_said(file)
     if file.suffix == ".json":  # no workload file: say what is wrong with it as a measurement
         read_measurement(file)
     if length is not None:
@@ -137,7 +138,9 @@ def _text(file: Path, length: str | None) -> str:
             f"--length is for a measurement; {file} says itself how long its run is.",
             fix="Change [length] there, or vary it: --vary epochs=10,30,90.",
         )
-    return read_text(file, KIND)
+    text = read_text(file, KIND)
+    tables, pauses = pauses_unsaid(parse_table(text, str(file)), file.parent, measured)
+    return text + tables, pauses
 
 
 def _asked(plan: Plan, text: str) -> Option:
@@ -169,7 +172,7 @@ def _vary(
     from outlay.vary import curves_of
     from outlay.workload_file import workload_of
 
-    written = _text(file, length)
+    written, _ = _text(file, length, measured)
     table = parse_table(written, str(file))
     variation = variation_of(text)
     profile = cache(profile_for)  # one profile, one prediction of it
