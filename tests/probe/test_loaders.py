@@ -217,6 +217,23 @@ def test_an_evaluation_on_a_part_of_its_loader(watch):
     assert steps == [(1, 5, 0), (1, 5, 0), (1, 5, 3), (1, 5, 0)]
 
 
+def test_an_evaluation_whose_first_batch_comes_before_its_mode(watch):
+    """Each batch is loaded first, then the model is put into evaluation mode for it."""
+    import torch
+
+    evaluated = loaded(90, 3)
+
+    def evaluate(model):
+        for _, batch in zip(range(3), evaluated, strict=False):
+            model.eval()
+            with torch.no_grad():
+                model(batch)
+        model.train()
+
+    steps = trained(watch, [loaded(10, 5)], steps=2, evaluate=evaluate)
+    assert steps == [(1, 5, 0), (1, 5, 0), (1, 5, 3), (1, 5, 0)]
+
+
 @pytest.mark.parametrize("mode", ["evaluation mode", "no gradients"])
 def test_an_evaluation_between_a_batch_and_its_step(watch, mode):
     import torch

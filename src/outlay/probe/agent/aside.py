@@ -43,7 +43,10 @@ def keep_in_mind(watch: Any, iterator: Any, samples: int) -> None:
 
 
 def set_aside(watch: Any, iterator: Any) -> None:
-    """Count those no more that a loader at its end gave since the last backward pass or step."""
+    """Count those no more that a loader gave since the last backward pass or step.
+
+    Called when it is at its end, or gives batches to an evaluation.
+    """
     since, when = watch.since, getattr(iterator, "_outlay_when", None)
     is_known = getattr(iterator, "_outlay_number", 0) in watch.loaders
     if is_known or when != (watch.steps, since.passes):

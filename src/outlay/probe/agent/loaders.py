@@ -132,6 +132,7 @@ def _waited(watch: Any, original: Any) -> Any:
         samples = indices or _samples_by(watch, batch, self)
         number = getattr(self, "_outlay_number", 0)
         if is_evaluating(watch):
+            set_aside(watch, self)  # the first one may come before the change of modes
             lay_aside(since, number, samples)
         else:
             if number not in watch.loaders:
