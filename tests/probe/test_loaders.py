@@ -234,6 +234,26 @@ def test_an_evaluation_whose_first_batch_comes_before_its_mode(watch):
     assert steps == [(1, 5, 0), (1, 5, 0), (1, 5, 3), (1, 5, 0)]
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_a_model_that_is_put_back_to_train_after_its_batch_is_loaded(watch, same):
+    """Whether it was evaluated on the same data or on other."""
+    import torch
+
+    data = loaded(20, 5)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for place, batch in enumerate(data):
+        model.train()
+        model(batch).sum().backward()
+        optimizer.step()
+        if place == 1:
+            for other in data if same else loaded(9, 3):
+                model.eval()
+                with torch.no_grad():
+                    model(other)
+    assert [step[:2] for step in told_steps(watch)] == [(1, 5)] * 4
+
+
 @pytest.mark.parametrize("mode", ["evaluation mode", "no gradients"])
 def test_an_evaluation_between_a_batch_and_its_step(watch, mode):
     import torch

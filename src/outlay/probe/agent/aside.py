@@ -18,19 +18,26 @@ def is_evaluating(watch: Any) -> bool:
     return any(not module.training for module in watch.since.switched)
 
 
-def lay_aside(since: Any, number: int, samples: int) -> None:
+def lay_aside(since: Any, iterator: Any, samples: int) -> None:
     """Count a batch as one that is not trained on."""
-    since.aside_loader = number
     since.aside += 1
-    since.aside_samples += samples
+    since.aside_loader = getattr(iterator, "_outlay_number", 0)
+    which, batches, before = since.aside_last
+    if which != id(iterator):
+        batches = before = 0
+    since.aside_last = id(iterator), batches + 1, before + samples
 
 
 def take_back(since: Any, is_known: bool) -> None:
-    """Before a step without other batches: count those of a known loader after all."""
-    if is_known and not since.batches and since.aside:
-        since.batches, since.samples = since.aside, since.aside_samples
+    """Before a step without other batches: count what a known loader gave last after all.
+
+    It may have been loaded before the model was put back to train.
+    """
+    _, batches, samples = since.aside_last
+    if is_known and not since.batches and batches:
+        since.batches, since.samples = batches, samples
         since.asked.add(since.aside_loader)
-        since.aside = since.aside_samples = 0
+        since.aside -= batches
 
 
 def keep_in_mind(watch: Any, iterator: Any, samples: int) -> None:
@@ -57,10 +64,9 @@ def set_aside(watch: Any, iterator: Any) -> None:
     since.batches -= batches
     since.samples -= samples
     since.aside += batches
-    since.aside_samples += samples
     number = getattr(iterator, "_outlay_number", 0)
     since.asked.discard(number)
-    since.aside_loader = number
+    since.aside_loader, since.aside_last = number, (0, 0, 0)
     if since.loader == number:
         since.loader = 0
     iterator._outlay_when = None

@@ -133,7 +133,7 @@ def _waited(watch: Any, original: Any) -> Any:
         number = getattr(self, "_outlay_number", 0)
         if is_evaluating(watch):
             set_aside(watch, self)  # the first one may come before the change of modes
-            lay_aside(since, number, samples)
+            lay_aside(since, self, samples)
         else:
             if number not in watch.loaders:
                 keep_in_mind(watch, self, samples)

@@ -12,8 +12,8 @@ class Since:
 
     __slots__ = (
         "aside",
+        "aside_last",
         "aside_loader",
-        "aside_samples",
         "asked",
         "batches",
         "evaluated",
@@ -39,7 +39,8 @@ class Since:
         self.aside = 0
         self.aside_loader = 0
         """The last one whose batch was set aside."""
-        self.aside_samples = 0
+        self.aside_last = 0, 0, 0
+        """Which iterator gave those that came last, how many, and their samples."""
         self.asked: set[int] = set()
         """Loaders whose batches are counted."""
         self.batches = 0
