@@ -129,7 +129,7 @@ def pauses_unsaid(
     """What a step's measurements saw between its steps and a workload file says nothing of.
 
     As tables to add to the file, and in words. Of several measurements, that counts which saw most
-    steps. `more` are files beside those that the workload names, from its folder on.
+    steps. The file names them from its folder on; `more` are others.
     """
     step = tables.get("step")
     named = step.get("measured") if isinstance(step, Mapping) else None

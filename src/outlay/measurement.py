@@ -145,7 +145,7 @@ class Shares:
     input: float | None = None
     """Waiting for the next batch while nothing is left to compute."""
     host: float | None = None
-    """The GPU waits for Python, for launches and for values read back."""
+    """The GPU waits for Python, for launches and for values read back; on a CPU, asleep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -224,7 +224,7 @@ def _shares() -> Schema:
         compute=maybe("Computing, as a fraction.", _AMOUNT),
         network=maybe("Exchange between GPUs that nothing hides, as a fraction.", _AMOUNT),
         input=maybe("Waiting for the next batch, as a fraction.", _AMOUNT),
-        host=maybe("The GPU waits for Python, as a fraction.", _AMOUNT),
+        host=maybe("The GPU waits for Python; on a CPU, asleep. As a fraction.", _AMOUNT),
     )
 
 

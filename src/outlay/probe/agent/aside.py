@@ -49,7 +49,7 @@ def keep_in_mind(watch: Any, iterator: Any, samples: int) -> None:
     iterator._outlay_given[1] += samples
 
 
-def set_aside(watch: Any, iterator: Any) -> None:
+def withdraw(watch: Any, iterator: Any) -> None:
     """Count those no more that a loader gave since the last backward pass or step.
 
     Called when it is at its end, or gives batches to an evaluation.

@@ -10,7 +10,7 @@ import time
 import weakref
 from typing import Any
 
-from .aside import is_evaluating, keep_in_mind, lay_aside, set_aside
+from .aside import is_evaluating, keep_in_mind, lay_aside, withdraw
 from .channel import complain
 from .samples import next_indices, note_indices, samples_in
 
@@ -121,7 +121,7 @@ def _waited(watch: Any, original: Any) -> Any:
         try:
             batch = original(self)
         except StopIteration:
-            set_aside(watch, self)
+            withdraw(watch, self)
             raise
         finally:
             indices = next_indices(self)
@@ -132,7 +132,7 @@ def _waited(watch: Any, original: Any) -> Any:
         samples = indices or _samples_by(watch, batch, self)
         number = getattr(self, "_outlay_number", 0)
         if is_evaluating(watch):
-            set_aside(watch, self)  # the first one may come before the change of modes
+            withdraw(watch, self)  # the first one may come before the change of modes
             lay_aside(since, self, samples)
         else:
             if number not in watch.loaders:
