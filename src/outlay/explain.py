@@ -150,7 +150,7 @@ def _unsaid(workload: Workload, seen: Sequence[Seen]) -> list[str]:
     if held:
         said.append(
             f"Its input held the measured step back, at {max(held):,.0f} samples/s to a GPU: no "
-            "offer is taken to load faster."
+            "offer is taken to load faster, but at the low end of its range."
         )
     elif workload.data.feed is None:
         said.append(

@@ -32,10 +32,15 @@ def fed_s(
     Another machine's loader may be any faster, so that there is no limit at the low end; it may be
     as much slower as hosts are.
     """
-    slower = calibration.estimate("host_range_measured" if fed.is_here else "host_range").high
+    slower = _slower(fed, calibration)
     likely, worst = _crowding(fed, gpus, vcpus)
     alone_s = samples / fed.samples_per_s
     return Estimate(low=0.0, likely=alone_s * likely, high=alone_s * worst * slower)
+
+
+def _slower(fed: Fed, calibration: Calibration) -> float:
+    """How many times as slow as the measured machine's another's loader may be."""
+    return calibration.estimate("host_range_measured" if fed.is_here else "host_range").high
 
 
 def _crowding(fed: Fed, gpus: int, vcpus: float | None) -> tuple[float, float]:
@@ -53,7 +58,7 @@ def _crowding(fed: Fed, gpus: int, vcpus: float | None) -> tuple[float, float]:
 
 def fed_words(fed: Fed, gpus: int, calibration: Calibration) -> str:
     """What was taken for granted of another machine's loader."""
-    slower = calibration.estimate("host_range_measured" if fed.is_here else "host_range").high
+    slower = _slower(fed, calibration)
     said = (
         f"Its input held the measured step back, at {fed.samples_per_s:,.0f} samples/s to a GPU: "
         "that is the measured machine's loader; the range goes from no such limit to one that is "
