@@ -6,23 +6,22 @@ from dataclasses import replace
 
 from outlay.cost.bill import Bill
 from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
-from outlay.estimate import Estimate
 from outlay.facts import Fact
-from outlay.hardware import Gpu, Libraries, Software
-from outlay.measurement import Finding, GpuSeen, MachineSeen, Measurement, StepTime
+from outlay.hardware.gpus import Gpu, Libraries, Software
+from outlay.measurement.measurement import Finding, GpuSeen, MachineSeen, Measurement, StepTime
 from outlay.offers.offer import Doubt, Offer
 from outlay.offers.terms import Terms
-from outlay.option import Option
+from outlay.plan.option import Option
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
-from outlay.predict.run import Run
+from outlay.predict.run_time import Habits, Run
 from outlay.predict.step import Placement, StepPrediction
 from outlay.predict.strategy import Strategy
-from outlay.predict.work import Habits
-from outlay.trace.trace import Blocks, Memory, Op, Profile, ProfileOp, Structure
+from outlay.trace.profile import Blocks, Memory, Op, Profile, ProfileOp, Structure
+from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, MIB
-from outlay.workload import Length, Limits, Step, Workload
+from outlay.workload.workload import Length, Limits, Step, Workload
 
 
 def exactly(value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import a_profile
 
-from outlay.measurement import (
+from outlay.measurement.measurement import (
     Check,
     Finding,
     GpuSeen,
@@ -18,7 +18,7 @@ from outlay.measurement import (
     Shares,
     StepTime,
 )
-from outlay.probe.batches import BatchSearch, Trial
+from outlay.probe.trial import BatchSearch, Trial
 from outlay.units import GIB, MIB
 
 GPU = GpuSeen(

@@ -68,7 +68,7 @@ def test_trace_is_a_package_that_can_be_called():
 def test_what_needs_a_library_of_its_own_comes_only_when_asked_for():
     asked_for = {"LightningProbe", "TrainerProbe", "load_ipython_extension"}
     assert not asked_for & {*outlay.__all__, *dir(outlay)}
-    assert outlay.load_ipython_extension.__module__ == "outlay.inside.notebook"
+    assert outlay.load_ipython_extension.__module__ == "outlay.inline.notebook"
     assert not loaded_after("from outlay import *") & {"torch", "transformers", "lightning"}
 
 

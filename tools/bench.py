@@ -94,10 +94,10 @@ def traces() -> list[tuple[str, float, float]]:
 
 def predictions() -> list[tuple[str, float, float]]:
     """Bundled steps predicted on every GPU at one batch size, in this process."""
-    from outlay.hardware import gpus
-    from outlay.placing import calibration
+    from outlay.hardware.gpus import gpus
+    from outlay.plan.placement import calibration
     from outlay.predict.step import Placement, predict_step
-    from outlay.trace.bundled import find_profile
+    from outlay.trace.store import find_profile
 
     rows = []
     numbers, every = calibration(), list(gpus().values())
@@ -129,8 +129,8 @@ def synthetic(count: int) -> Iterator[Offer]:
 def rankings() -> list[tuple[str, float, float]]:
     """Many offers ranked, in this process; the steps are predicted beforehand."""
     import outlay
-    from outlay.chance import Draws
-    from outlay.pipeline import best_offers, profile_for, rank_offers
+    from outlay.plan.pipeline import best_offers, profile_for, rank_offers
+    from outlay.uncertainty import Draws
 
     workload = outlay.read_workload(ROOT / "examples" / "stylenat.toml")
     profile = profile_for(workload.step)

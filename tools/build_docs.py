@@ -17,12 +17,12 @@ from typing import Any
 from outlay.cli.main import COMMANDS, cli
 from outlay.cli.schema import NAMES
 from outlay.offers.catalog import snapshot_date
-from outlay.pipeline import plan_workload, profile_for
+from outlay.plan.pipeline import plan_workload, profile_for
 from outlay.report.console import Page
-from outlay.report.json import dumps
-from outlay.report.plan_table import print_plan
+from outlay.report.documents import dumps
+from outlay.report.plan import print_plan
 from outlay.report.schemas import schema
-from outlay.workload_file import read_workload
+from outlay.workload.file import read_workload
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from outlay.facts import DATA
-from outlay.trace.profile import profile_of
 from outlay.trace.store import write_profile
+from outlay.trace.tracing import profile_of
 
 ROOT = Path(__file__).parent.parent
 FOLDER = DATA / "profiles"

@@ -22,14 +22,12 @@ from pathlib import Path
 from measured import Measured, operations_of, steps_in
 from outlay.facts import DATA, rows_of
 from outlay.files import write_whole
-from outlay.hardware import gpus
-from outlay.placing import calibration as bundled
+from outlay.hardware.gpus import gpus
+from outlay.plan.placement import calibration as bundled
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
-from outlay.predict.compute import kernels_of, op_time_s
+from outlay.predict.kernel_time import kernels_of, op_time_s, pass_s, product_s, recipe_of
 from outlay.predict.kernels import Kernel, Pass, Product
-from outlay.predict.machine import Machine, machine_of
-from outlay.predict.passing import pass_s
-from outlay.predict.product import product_s, recipe_of
+from outlay.predict.roofline import Machine, machine_of
 
 REFERENCE = "H200"
 MEASURED_ON = "NVIDIA H200"

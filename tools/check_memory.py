@@ -25,11 +25,11 @@ from functools import cache
 from pathlib import Path
 
 from outlay.errors import OutlayError
-from outlay.gpu_names import find_gpu
-from outlay.placing import calibration
+from outlay.hardware.gpu_names import find_gpu
+from outlay.plan.placement import calibration
 from outlay.predict.memory import Room, largest_batch, memory_need, room_on
-from outlay.trace.profile import profile_of
-from outlay.trace.trace import Profile
+from outlay.trace.profile import Profile
+from outlay.trace.tracing import profile_of
 from outlay.units import MIB
 
 Row = dict[str, str]

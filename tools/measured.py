@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from outlay.trace.formulas import cost_of
-from outlay.trace.layout import layout_of
-from outlay.trace.moved import tensors_in
-from outlay.trace.trace import Op, Precision
+from outlay.trace.profile import Op, Precision
+from outlay.trace.traffic import layout_of, tensors_in
 
 ITEM_BYTES = {
     "float64": 8, "complex128": 16, "complex64": 8, "float32": 4, "bfloat16": 2, "float16": 2,

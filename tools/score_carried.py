@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measure_published import IMAGES
-from outlay.estimate import Estimate
-from outlay.gpu_names import find_gpu
-from outlay.hardware import gpus
-from outlay.placing import calibration
-from outlay.predict.experience import Experience, Seen
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import gpus
+from outlay.plan.placement import calibration
+from outlay.predict.evidence import Experience, Seen
 from outlay.predict.step import Conditions, Placement, predict_step
+from outlay.uncertainty import Estimate
 from score_steps import (
     HOST_BOUND,
     WORKLOADS,

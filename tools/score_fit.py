@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlay.estimate import Estimate
-from outlay.fitting import moments_of
-from outlay.gpu_names import find_gpu
-from outlay.placing import calibration
-from outlay.trace.changes import UNCHANGED, Changes
-from outlay.trace.profile import profile_of
+from outlay.fit.search import moments_of
+from outlay.fit.variants import Wish, way_of
+from outlay.hardware.gpu_names import find_gpu
+from outlay.plan.placement import calibration
+from outlay.trace.profile import Profile
 from outlay.trace.store import read_profile, write_profile
-from outlay.trace.trace import Profile
+from outlay.trace.target import UNCHANGED, Changes
+from outlay.trace.tracing import profile_of
+from outlay.uncertainty import Estimate
 from outlay.units import MIB
-from outlay.ways import Wish, way_of
 
 REFERENCE = Path(__file__).parent.parent / "tests" / "reference"
 MEASURED = REFERENCE / "data" / "h200_fit_2026-11-15.csv"

@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibrate import base_calibration
-from outlay.estimate import Estimate
-from outlay.hardware import gpus
+from outlay.hardware.gpus import gpus
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
+from outlay.predict.kernel_time import pass_s, product_s
 from outlay.predict.kernels import Kernel, Pass, Product
-from outlay.predict.machine import Machine, machine_of
-from outlay.predict.passing import pass_s
-from outlay.predict.product import product_s
+from outlay.predict.roofline import Machine, machine_of
+from outlay.uncertainty import Estimate
 
 BOARDS = {
     "P4": "P4",

@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlay.gpu_names import find_gpu
-from outlay.hardware import Gpu
-from outlay.placing import calibration
-from outlay.predict.links import Wiring, fabric_of
-from outlay.predict.phases import Phases
-from outlay.predict.spread import Load, Site, spent
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import Gpu
+from outlay.plan.placement import calibration
+from outlay.predict.network import Wiring, fabric_of
+from outlay.predict.parallel_time import Load, Phases, Site, spent
 from outlay.predict.strategy import Strategy
 
 PUBLISHED = (

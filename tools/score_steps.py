@@ -31,14 +31,14 @@ from pathlib import Path
 
 from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, with_fitted
 from measured import operations_of, steps_in
-from outlay.gpu_names import find_gpu
-from outlay.hardware import Gpu, gpus
-from outlay.placing import calibration
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import Gpu, gpus
+from outlay.plan.placement import calibration
 from outlay.predict.calibration import Calibration
 from outlay.predict.step import Placement, StepPrediction, predict_step
-from outlay.trace.profile import profile_of
+from outlay.trace.profile import Profile
 from outlay.trace.store import read_profile, write_profile
-from outlay.trace.trace import Profile
+from outlay.trace.tracing import profile_of
 
 WORKLOADS = MEASUREMENTS.parent / "workloads"
 TIMM_MODELS = 52

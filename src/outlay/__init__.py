@@ -26,68 +26,67 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlay.cost.lines import Breakdown, Line
-    from outlay.decide import swings, trial
     from outlay.errors import OutlayError
-    from outlay.estimate import Estimate
-    from outlay.gpu_names import find_gpu
-    from outlay.hardware import Gpu, gpus
-    from outlay.inside.block import Probing, probing
-    from outlay.inside.lightning import LightningProbe as LightningProbe
-    from outlay.inside.notebook import load_ipython_extension as load_ipython_extension
-    from outlay.inside.notebook import unload_ipython_extension as unload_ipython_extension
-    from outlay.inside.transformers import TrainerProbe as TrainerProbe
-    from outlay.measurement import Measurement
-    from outlay.measurement_file import read_measurement
+    from outlay.hardware.gpu_names import find_gpu
+    from outlay.hardware.gpus import Gpu, gpus
+    from outlay.inline.block import Probing, probing
+    from outlay.inline.lightning import LightningProbe as LightningProbe
+    from outlay.inline.notebook import load_ipython_extension as load_ipython_extension
+    from outlay.inline.notebook import unload_ipython_extension as unload_ipython_extension
+    from outlay.inline.transformers import TrainerProbe as TrainerProbe
+    from outlay.measurement.file import read_measurement
+    from outlay.measurement.measurement import Measurement
     from outlay.offers.catalog import bundled_offers
     from outlay.offers.offer import Offer
-    from outlay.option import Option
-    from outlay.pipeline import best_offers, plan_workload, rank_offers
-    from outlay.plan import Plan
-    from outlay.trace.bundled import find_profile
+    from outlay.plan.option import Option
+    from outlay.plan.pipeline import best_offers, plan_workload, rank_offers
+    from outlay.plan.ranking import Plan
+    from outlay.plan.sensitivity import swings, trial
     from outlay.trace.formulas import register_op
-    from outlay.trace.one_step import trace_step
-    from outlay.trace.one_step import trace_step as trace
-    from outlay.trace.profile import profile_of
     from outlay.trace.step_report import StepReport
-    from outlay.workload import Workload
-    from outlay.workload_file import parse_workload, read_workload
+    from outlay.trace.store import find_profile
+    from outlay.trace.tracing import profile_of, trace_step
+    from outlay.trace.tracing import trace_step as trace
+    from outlay.uncertainty import Estimate
+    from outlay.workload.file import parse_workload, read_workload
+    from outlay.workload.workload import Workload
 
 _HOMES = {
     "Breakdown": "cost.lines",
-    "Estimate": "estimate",
-    "Gpu": "hardware",
+    "Estimate": "uncertainty",
+    "Gpu": "hardware.gpus",
     "Line": "cost.lines",
-    "Measurement": "measurement",
+    "Measurement": "measurement.measurement",
     "Offer": "offers.offer",
-    "Option": "option",
+    "Option": "plan.option",
     "OutlayError": "errors",
-    "Plan": "plan",
-    "Probing": "inside.block",
+    "Plan": "plan.ranking",
+    "Probing": "inline.block",
     "StepReport": "trace.step_report",
-    "Workload": "workload",
-    "best_offers": "pipeline",
+    "Workload": "workload.workload",
+    "best_offers": "plan.pipeline",
     "bundled_offers": "offers.catalog",
-    "find_gpu": "gpu_names",
-    "find_profile": "trace.bundled",
-    "gpus": "hardware",
-    "parse_workload": "workload_file",
-    "plan_workload": "pipeline",
-    "probing": "inside.block",
-    "profile_of": "trace.profile",
-    "rank_offers": "pipeline",
-    "read_measurement": "measurement_file",
-    "read_workload": "workload_file",
+    "find_gpu": "hardware.gpu_names",
+    "find_profile": "trace.store",
+    "gpus": "hardware.gpus",
+    "parse_workload": "workload.file",
+    "plan_workload": "plan.pipeline",
+    "probing": "inline.block",
+    "profile_of": "trace.tracing",
+    "rank_offers": "plan.pipeline",
+    "read_measurement": "measurement.file",
+    "read_workload": "workload.file",
     "register_op": "trace.formulas",
-    "swings": "decide",
-    "trace_step": "trace.one_step",
-    "trial": "decide",
+    "swings": "plan.sensitivity",
+    "trace_step": "trace.tracing",
+    "trial": "plan.sensitivity",
 }
 _ON_DEMAND = {
     # Classes of a library's own kind, and what IPython looks for.
-    "LightningProbe": "inside.lightning",
-    "TrainerProbe": "inside.transformers",
-    "load_ipython_extension": "inside.notebook",
-    "unload_ipython_extension": "inside.notebook",
+    "LightningProbe": "inline.lightning",
+    "TrainerProbe": "inline.transformers",
+    "load_ipython_extension": "inline.notebook",
+    "unload_ipython_extension": "inline.notebook",
 }
 
 __all__ = [

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from outlay.chance import Uncertain
 from outlay.errors import OutlayError
-from outlay.estimate import Estimate
+from outlay.uncertainty import Estimate, Uncertain
 
 DATA = Path(__file__).parent / "data"
 GUESS = "guess"

@@ -106,7 +106,7 @@ def test_shares_and_whole_gpus_are_all_offers():
 
 
 def test_calculator_keys_are_keys_of_the_workload_file(tmp_path):
-    from outlay.workload_file import read_workload
+    from outlay.workload.file import read_workload
 
     rows = {row["input"]: row["where"] for row in figures("calculator")}
     written = [where for where in rows.values() if " = " in where]

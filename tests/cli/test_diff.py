@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from tests.measured import a_measurement
 
-from outlay.measurement_file import write_measurement
+from outlay.measurement.file import write_measurement
 from outlay.report import console
 
 BEFORE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from outlay.placing import calibration
+from outlay.plan.placement import calibration
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def test_page_says_the_speed_to_give_to_predict(outlay):
 def test_threads_are_as_they_were():
     import torch
 
-    from outlay.trace.capture.host_test import step_times_s
+    from outlay.trace.capture.self_test import step_times_s
 
     threads = torch.get_num_threads()
     assert len(step_times_s(0.01)) >= 5

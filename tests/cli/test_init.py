@@ -8,8 +8,8 @@ import tomllib
 
 import pytest
 
-from outlay.workload_file import parse_workload, read_workload
-from outlay.workload_schema import WorkloadFile
+from outlay.workload.file import parse_workload, read_workload
+from outlay.workload.schema import WorkloadFile
 
 
 def test_template_parses(outlay, tmp_path):

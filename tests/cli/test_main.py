@@ -82,7 +82,7 @@ def test_help_imports_no_command(tmp_path):
         "try:\n"
         "    main()\n"
         "except SystemExit:\n"
-        "    heavy = {'rich', 'pydantic', 'outlay.cli.plan', 'outlay.pipeline'}\n"
+        "    heavy = {'rich', 'pydantic', 'outlay.cli.plan', 'outlay.plan.pipeline'}\n"
         "    print('loaded:', sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

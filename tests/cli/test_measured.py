@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 from tests.builders import a_measurement
 
-from outlay.measurement import MachineSeen
-from outlay.measurement_file import read_measurement, write_measurement
-from outlay.own_data import calibration_file, keep_measurement
-from outlay.trace.bundled import find_profile
+from outlay.ledger.kept_measurements import calibration_file, keep_measurement
+from outlay.measurement.file import read_measurement, write_measurement
+from outlay.measurement.measurement import MachineSeen
+from outlay.trace.store import find_profile
 
 WORKLOAD = """
 [step]

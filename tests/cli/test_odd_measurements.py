@@ -9,10 +9,10 @@ import pytest
 from tests.builders import a_measurement
 from tests.measured import a_search
 
-from outlay.measurement_file import measurement_to_json
+from outlay.measurement.file import measurement_to_json
 from outlay.report.batches import batches_document
-from outlay.report.json import dumps
-from outlay.trace.bundled import find_profile
+from outlay.report.documents import dumps
+from outlay.trace.store import find_profile
 
 COMMANDS = {
     "predict": ("predict", "FILE", "--gpu", "RTX 3090"),

@@ -9,16 +9,16 @@ from click.testing import CliRunner
 from tests.builders import an_offer
 from tests.measured import a_measurement, a_step
 
-from outlay.carried import text_of_workload
 from outlay.cli.main import cli
 from outlay.cli.options import length_of
 from outlay.errors import InputError
-from outlay.measurement import Finding, Pause
-from outlay.measurement_file import write_measurement
-from outlay.pipeline import rank_offers
-from outlay.trace.bundled import find_profile
-from outlay.workload import Every
-from outlay.workload_file import parse_workload
+from outlay.measurement.file import write_measurement
+from outlay.measurement.measurement import Finding, Pause
+from outlay.plan.from_measurement import text_of_workload
+from outlay.plan.pipeline import rank_offers
+from outlay.trace.store import find_profile
+from outlay.workload.file import parse_workload
+from outlay.workload.workload import Every
 
 
 @pytest.fixture

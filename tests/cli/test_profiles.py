@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from outlay.trace.bundled import bundled_profiles
+from outlay.trace.store import bundled_profiles
 
 
 @pytest.fixture

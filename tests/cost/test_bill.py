@@ -18,13 +18,12 @@ from tests.builders import (
     span,
 )
 
-from outlay.chance import LIKELY, Draws
 from outlay.cost.bill import billed_s, committed_s, cost_of
 from outlay.offers.offer import Commitment, Owned
-from outlay.predict.run import run_of
-from outlay.predict.work import pace_of
+from outlay.predict.run_time import pace_of, run_of
+from outlay.uncertainty import LIKELY, Draws
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
-from outlay.workload import (
+from outlay.workload.workload import (
     Checkpoint,
     Dataset,
     Evaluation,

@@ -9,11 +9,11 @@ from statistics import median
 import pytest
 
 from outlay.advise.answers import TOPICS
-from outlay.advise.purposes import purposes
-from outlay.advise.tables import taken
+from outlay.advise.cards import taken
+from outlay.advise.request import purposes
 from outlay.facts import rows_of
-from outlay.hardware import gpus
-from outlay.trace.bundled import bundled_profiles
+from outlay.hardware.gpus import gpus
+from outlay.trace.store import bundled_profiles
 
 YEAR_DAYS = 365
 

@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 import pytest
 
 from outlay.facts import rows_of
-from outlay.gpu_names import find_gpu
+from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.terms import all_terms, terms_of
 from outlay.units import DAY_S, duration_s
-from outlay.workload_schema import PreferTable
+from outlay.workload.schema import PreferTable
 
 TABLES = {
     "provider_qualities.csv": ("provider", "parameter"),

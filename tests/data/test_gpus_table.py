@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outlay.facts import NONE, rows_of
-from outlay.hardware import gpus
+from outlay.hardware.gpus import gpus
 
 HERE = Path(__file__).parent
 UNITS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlay.facts import rows_of
-from outlay.gpu_names import find_gpu
-from outlay.hardware import gpus
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import gpus
 from outlay.units import MIB
 
 ROWS = rows_of("libraries.csv")

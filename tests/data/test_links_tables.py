@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 import pytest
 
 from outlay.facts import rows_of
-from outlay.hardware import gpus
+from outlay.hardware.gpus import gpus
 from outlay.offers.catalog import bundled_offers
-from outlay.offers.links import links_of
-from outlay.predict.links import usual_within
+from outlay.offers.instances import links_of
+from outlay.predict.network import usual_within
 
 GPU_LINKS = rows_of("gpu_links.csv")
 INSTANCE_LINKS = rows_of("instance_links.csv")

@@ -10,12 +10,11 @@ from typing import get_args
 import pytest
 
 from outlay.facts import NONE, rows_of
-from outlay.hardware import gpus
-from outlay.workstation.machine import slots_in
+from outlay.hardware.gpus import gpus
+from outlay.workstation.machine import State, rulebook, ruled, slots_in
 from outlay.workstation.parts import KINDS, bundled_parts
 from outlay.workstation.rules_power import CIRCUITS
 from outlay.workstation.rules_space import largest_form
-from outlay.workstation.verdict import State, rulebook, ruled
 
 PARTS = rows_of("parts.csv")
 PRICES = rows_of("card_prices.csv")

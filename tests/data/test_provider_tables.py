@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from outlay.facts import rows_of
-from outlay.gpu_names import find_gpu
+from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import bundled_offers, doubts
 from outlay.offers.terms import all_terms
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from tests.measured import a_measurement
 
 from outlay.cli.main import COMMANDS, cli
-from outlay.hardware import gpus
-from outlay.measurement_file import write_measurement
+from outlay.hardware.gpus import gpus
+from outlay.measurement.file import write_measurement
 from outlay.offers.catalog import bundled_offers
-from outlay.trace.bundled import find_profile
+from outlay.trace.store import find_profile
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])

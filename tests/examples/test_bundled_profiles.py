@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tools.build_profiles import PROFILES, ROOT
 
-from outlay.trace import simulate
-from outlay.trace.bundled import bundled_profiles, find_profile
-from outlay.trace.profile import profile_of
+from outlay.trace import allocator
+from outlay.trace.store import bundled_profiles, find_profile
+from outlay.trace.tracing import profile_of
 
 BATCH_SIZE = 8
 
@@ -30,6 +30,6 @@ def test_a_bundled_profile_is_current(name):
     # A polynomial in the batch size is kept in whole bytes: blocks of 512 bytes may differ.
     assert now.memory.peak_bytes == pytest.approx(then.memory.peak_bytes, rel=1e-4)
     assert bundled.history is not None
-    held = simulate.held(bundled.history, BATCH_SIZE)
+    held = allocator.held(bundled.history, BATCH_SIZE)
     assert fresh.held[BATCH_SIZE].allocated_bytes == pytest.approx(held.allocated_bytes, rel=1e-3)
     assert fresh.held[BATCH_SIZE].reserved_bytes == pytest.approx(held.reserved_bytes, rel=0.01)

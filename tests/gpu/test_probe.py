@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from outlay.measurement import Measurement
-from outlay.measurement_file import read_measurement
+from outlay.measurement.file import read_measurement
+from outlay.measurement.measurement import Measurement
 
 pytestmark = pytest.mark.gpu
 

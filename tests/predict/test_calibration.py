@@ -4,11 +4,11 @@ import pytest
 from tests.builders import a_calibration, pass_numbers, product_numbers, span
 
 from outlay.facts import rows_of
-from outlay.hardware import gpus
-from outlay.placing import calibration as bundled
+from outlay.hardware.gpus import gpus
+from outlay.plan.placement import calibration as bundled
 from outlay.predict.calibration import calibration_of
 from outlay.predict.step import Placement, predict_step
-from outlay.trace.bundled import bundled_profiles, find_profile
+from outlay.trace.store import bundled_profiles, find_profile
 
 
 def a_row(name, low, likely, high):

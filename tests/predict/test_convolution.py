@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.builders import an_op
 
-from outlay.predict.compute import kernels_of
 from outlay.predict.convolution import geometry
+from outlay.predict.kernel_time import kernels_of
 from outlay.predict.kernels import Pass
 
 # --- geometry ---

@@ -4,7 +4,7 @@ import pytest
 from tests.builders import a_calibration, a_memory, an_op
 
 from outlay.predict.host import Host, host_test_of, host_time_s
-from outlay.trace.trace import Trace
+from outlay.trace.profile import Trace
 
 COSTS_S = {
     "host_view_s": 1e-6,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import an_op
 
-from outlay.predict.compute import kernels_of
+from outlay.predict.kernel_time import kernels_of
 from outlay.predict.kernels import Pass, Product, alignment, bytes_of
 
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from tests.builders import a_calibration, a_measurement, a_profile
 
-from outlay.gpu_names import find_gpu
-from outlay.measurement import GpuSeen, MachineSeen
-from outlay.placing import calibration
-from outlay.predict.compute import device_time
+from outlay.hardware.gpu_names import find_gpu
+from outlay.measurement.measurement import GpuSeen, MachineSeen
+from outlay.plan.placement import calibration
+from outlay.predict.correct import step_error
 from outlay.predict.host import host_time_s
-from outlay.predict.joining import step_error
+from outlay.predict.kernel_time import device_time
 from outlay.predict.learn import learned_from
-from outlay.predict.traced import machine_at, trace_at
+from outlay.predict.roofline import machine_at, trace_at
 
 PROFILE = a_profile(issued_ops=2)
 """One fp16 product: its host needs next to nothing."""

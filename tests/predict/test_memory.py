@@ -7,8 +7,8 @@ from tests.builders import a_calibration, a_gpu, a_profile
 
 from outlay.predict.memory import LARGEST_BATCH, Room, largest_batch, room_on, traits_of
 from outlay.predict.memory import memory_need as need_in_room
-from outlay.trace.simulate import held_and_needed
-from outlay.trace.trace import Held, History
+from outlay.trace.allocator import held_and_needed
+from outlay.trace.profile import Held, History
 from outlay.units import GIB, MIB
 
 

@@ -6,11 +6,11 @@ from statistics import NormalDist
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
 
-from outlay.predict.experience import Experience, Seen
+from outlay.predict.evidence import Experience, Seen
 from outlay.predict.host import Host
+from outlay.predict.roofline import with_precision
 from outlay.predict.step import Conditions, Placement, predict_step, spanning
-from outlay.predict.traced import with_precision
-from outlay.trace.trace import ProfileOp
+from outlay.trace.profile import ProfileOp
 from outlay.units import GIB
 
 PERCENTILE_90 = NormalDist().inv_cdf(0.9)

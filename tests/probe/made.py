@@ -6,9 +6,8 @@ import itertools
 
 from tests.measured import a_step
 
-from outlay.measurement import MachineSeen, Measurement, MemorySeen
-from outlay.probe.records import OptimizerStep
-from outlay.probe.table import StepTable
+from outlay.measurement.measurement import MachineSeen, Measurement, MemorySeen
+from outlay.probe.messages import OptimizerStep, StepTable
 
 
 def records(order, each_s=0.1, *, gpu=False, marks=None, **always):

@@ -16,8 +16,8 @@ from typing import Any
 
 import jsonschema
 
-from outlay.measurement import Measurement, StepTime
-from outlay.measurement_file import read_measurement
+from outlay.measurement.file import read_measurement
+from outlay.measurement.measurement import Measurement, StepTime
 from outlay.report.schemas import schema
 
 ROOT = Path(__file__).parents[2]

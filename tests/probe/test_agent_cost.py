@@ -44,7 +44,7 @@ def cpu_s(run):
 def test_a_step_costs_little(tmp_path, loop):
     import torch
 
-    from outlay.probe.agent.watch import Watch
+    from outlay.probe.agent.step_watch import Watch
 
     (tmp_path / CONTROL).write_bytes(ASKED.pack(*NOTHING))
     loop()
@@ -68,7 +68,7 @@ def test_it_leaves_torch_as_it_was(loop):
     import torch
 
     from outlay.probe.agent.channel import Channel
-    from outlay.probe.agent.watch import Watch
+    from outlay.probe.agent.step_watch import Watch
 
     def changed():
         return [
@@ -95,7 +95,7 @@ def test_a_thread_that_loads_ahead_keeps_nobody_waiting():
     import torch
 
     from outlay.probe.agent.channel import Channel
-    from outlay.probe.agent.watch import Watch
+    from outlay.probe.agent.step_watch import Watch
 
     class Slow(torch.utils.data.Dataset):
         def __len__(self):

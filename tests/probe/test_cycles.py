@@ -5,7 +5,7 @@ import pytest
 from tests.probe.made import letters, records, table
 
 from outlay.probe.cycles import cycles_of, shared
-from outlay.probe.table import StepTable
+from outlay.probe.messages import StepTable
 
 
 def cycles(text, each_s=0.1, **fields):

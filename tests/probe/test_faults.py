@@ -16,6 +16,7 @@ import sys
 import time
 
 import pytest
+from outlay.probe.runnerner import Asking
 from tests.probe.probed import (
     PYTHON,
     ROOT,
@@ -30,10 +31,9 @@ from tests.probe.probed import (
     wait_for,
 )
 
-import outlay.probe.run
-from outlay.measurement_file import read_measurement
-from outlay.probe.course import Course, Limits
-from outlay.probe.run import Asking
+import outlay.probe.runner
+from outlay.measurement.file import read_measurement
+from outlay.probe.stages import Course, Limits
 from outlay.probe.steps import StepsSeen
 
 needs_torch = pytest.mark.torch
@@ -118,10 +118,10 @@ def test_torch_without_a_step(tmp_path):
 @linux
 def test_a_loader_that_hangs(tmp_path, monkeypatch):
     """After the time asked for it is given a while to make its next step, and then ended."""
-    monkeypatch.setattr(outlay.probe.run, "STUCK_S", 1.0)
-    monkeypatch.setattr(outlay.probe.run, "GRACE_S", 0.5)
+    monkeypatch.setattr(outlay.probe.runner, "STUCK_S", 1.0)
+    monkeypatch.setattr(outlay.probe.runner, "GRACE_S", 0.5)
     monkeypatch.chdir(tmp_path)
-    seen = outlay.probe.run.probe(
+    seen = outlay.probe.runner.probe(
         Asking(
             command=tuple(map(str, (*TRAIN, "hangs"))),
             limits=Limits(duration_s=1.0),

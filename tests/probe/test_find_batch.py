@@ -11,14 +11,12 @@ from tests.probe.made import a_run
 from tests.probe.probed import PYTHON, SCRIPTS, probe
 
 from outlay.errors import InputError
-from outlay.measurement import Measurement, MemorySeen
+from outlay.measurement.measurement import Measurement, MemorySeen
 from outlay.probe import find_batch as find_batch_module
-from outlay.probe.batches import BatchSearch
-from outlay.probe.course import Limits
-from outlay.probe.find_batch import find_batch
-from outlay.probe.hunt import Known
-from outlay.probe.run import Asking
-from outlay.probe.slot import Slot
+from outlay.probe.find_batch import Known, find_batch
+from outlay.probe.runner import Asking
+from outlay.probe.stages import Limits
+from outlay.probe.trial import BatchSearch, Slot
 
 SCRIPT = SCRIPTS / "runs_out.py"
 

@@ -20,10 +20,10 @@ from tests.probe.fakes import (
     nvml_gpu,
 )
 
-from outlay.measurement import GpuSeen
+from outlay.measurement.measurement import GpuSeen
 from outlay.probe import amd, nvidia
-from outlay.probe.drivers import open_driver
 from outlay.probe.gpu_driver import GpuReading, Missing, NoDriver, gpu_key
+from outlay.probe.gpu_watch import open_driver
 
 
 class DriverContract:

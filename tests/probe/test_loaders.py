@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from outlay.probe.agent.channel import Channel
-from outlay.probe.agent.watch import Watch
+from outlay.probe.agent.step_watch import Watch
 
 pytestmark = pytest.mark.torch
 

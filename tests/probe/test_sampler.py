@@ -13,9 +13,9 @@ import pytest
 from tests.probe.fakes import GIB, amd_gpu, fake_amdsmi, fake_pynvml, nvml_gpu
 
 import outlay
-from outlay.measurement import GpuSeen
-from outlay.probe.drivers import open_driver
+from outlay.measurement.measurement import GpuSeen
 from outlay.probe.gpu_driver import Missing, NoDriver
+from outlay.probe.gpu_watch import open_driver
 from outlay.probe.nvidia import open_nvidia
 from outlay.probe.sampler import Sampler
 

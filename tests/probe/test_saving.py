@@ -9,7 +9,7 @@ import pytest
 from tests.measured import a_measurement
 from tests.probe.probed import PYTHON, SCRIPTS, ended, start
 
-from outlay.measurement_file import read_measurement, write_measurement
+from outlay.measurement.file import read_measurement, write_measurement
 
 needs_torch = pytest.mark.torch
 linux = pytest.mark.skipif(sys.platform != "linux", reason="writes to Linux's /dev/full")

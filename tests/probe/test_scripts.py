@@ -25,7 +25,7 @@ from tests.probe.probed import (
 )
 from tests.probe.scripts.own_clock import STEP_S
 
-from outlay.trace.trace import Profile, value_at
+from outlay.trace.profile import Profile, value_at
 
 pytestmark = pytest.mark.torch
 TOGETHER = 0.02

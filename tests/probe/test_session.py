@@ -12,7 +12,7 @@ from tests.probe.apart import SEARCHED, documented
 
 import outlay
 from outlay.errors import ExtraMissing, InputError, ProbeFailed
-from outlay.measurement_file import read_measurement
+from outlay.measurement.file import read_measurement
 
 pytestmark = pytest.mark.torch
 
@@ -261,8 +261,8 @@ print(probe.measurement.notes[0])
 
 
 def test_under_outlay_probe_a_block_stands_aside(tmp_path, capfd, monkeypatch):
-    from outlay.probe.course import Limits
-    from outlay.probe.run import Asking, probe
+    from outlay.probe.runner import Asking, probe
+    from outlay.probe.stages import Limits
 
     monkeypatch.setenv("PYTHONPATH", SEARCHED)
     (tmp_path / "inside.py").write_text(INSIDE)
@@ -284,8 +284,8 @@ def test_under_outlay_probe_a_block_stands_aside(tmp_path, capfd, monkeypatch):
 
 
 def test_the_documented_block_runs_under_outlay_probe(tmp_path, capfd, monkeypatch):
-    from outlay.probe.course import Limits
-    from outlay.probe.run import Asking, probe
+    from outlay.probe.runner import Asking, probe
+    from outlay.probe.stages import Limits
 
     monkeypatch.setenv("PYTHONPATH", SEARCHED)
     monkeypatch.chdir(tmp_path)

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.probe.made import letters, records, table
 
-from outlay.measurement import Pause
-from outlay.probe.records import OptimizerStep
+from outlay.measurement.measurement import Pause
+from outlay.probe.messages import OptimizerStep, StepTable
 from outlay.probe.steps import StepsSeen, enough, steps_of
-from outlay.probe.table import StepTable
 
 
 def noisy(count, mean_s=0.1, spread=0.02, seed=0):

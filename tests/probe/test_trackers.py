@@ -9,12 +9,12 @@ import pytest
 from tests.measured import a_measurement, without_steps
 from tests.probe.apart import QUIET, told_by
 
-from outlay.probe.agent import ending
-from outlay.probe.agent.ending import FIGURES, LAST_FIGURES, log_at_exit
-from outlay.probe.assemble import figures
-from outlay.probe.course import Limits
-from outlay.probe.run import Asking, probe
+from outlay.probe.agent import shutdown
+from outlay.probe.agent.shutdown import FIGURES, LAST_FIGURES, log_at_exit
+from outlay.probe.runner import Asking, probe
+from outlay.probe.stages import Limits
 from outlay.probe.steps import StepsSeen
+from outlay.probe.summary import figures
 from outlay.units import GIB
 
 
@@ -189,14 +189,14 @@ def test_figures_are_waited_for_only_where_a_run_is_open(tmp_path, wandb, monkey
 
 
 def test_without_an_answer_the_earlier_figures_are_logged(tmp_path, wandb, monkeypatch):
-    monkeypatch.setattr(ending, "AWAITED_S", 0.1)
+    monkeypatch.setattr(shutdown, "AWAITED_S", 0.1)
     (tmp_path / FIGURES).write_text('{"outlay/step_s": 0.25}')
     log_at_exit(Telling(tmp_path))
     assert wandb.summary == {"outlay/step_s": 0.25}
 
 
 def test_where_outlay_is_gone_nothing_is_waited_for(tmp_path, wandb, monkeypatch):
-    monkeypatch.setattr(ending, "AWAITED_S", 3600.0)
+    monkeypatch.setattr(shutdown, "AWAITED_S", 3600.0)
     channel = Telling(tmp_path)
     channel.is_gone = True
     log_at_exit(channel)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.probe.made import a_run, table
 
-from outlay.probe.course import Limits
-from outlay.probe.listen import Told
+from outlay.probe.messages import Told
+from outlay.probe.stages import Limits
 from outlay.probe.trial import trial_of, usual_pass
 
 

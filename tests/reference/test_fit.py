@@ -13,9 +13,9 @@ DATA = Path(__file__).parent / "data"
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import score_fit  # noqa: E402
-from outlay.trace.changes import Changes  # noqa: E402
-from outlay.trace.profile import profile_of  # noqa: E402
 from outlay.trace.store import read_profile  # noqa: E402
+from outlay.trace.target import Changes  # noqa: E402
+from outlay.trace.tracing import profile_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")

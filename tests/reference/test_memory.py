@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.trace.together import Together
 
-from outlay.gpu_names import find_gpu
-from outlay.placing import calibration
+from outlay.hardware.gpu_names import find_gpu
+from outlay.plan.placement import calibration
 from outlay.predict.memory import largest_batch, memory_need, room_on
-from outlay.trace.changes import UNCHANGED
-from outlay.trace.profile import BATCH_SIZES
+from outlay.trace.target import UNCHANGED
+from outlay.trace.tracing import BATCH_SIZES
 from outlay.units import MIB
 
 HERE = Path(__file__).parent

@@ -16,16 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from outlay.gpu_names import find_gpu
-from outlay.placing import calibration
-from outlay.predict.links import Wiring
-from outlay.predict.machine import speed_at
-from outlay.predict.search import Question, best_step
-from outlay.predict.several import spread_step
+from outlay.hardware.gpu_names import find_gpu
+from outlay.plan.placement import calibration
+from outlay.predict.network import Wiring
+from outlay.predict.parallel import Question, best_step, spread_step
+from outlay.predict.roofline import speed_at
 from outlay.predict.step import Placement
 from outlay.predict.strategy import Strategy
-from outlay.trace.bundled import find_profile
-from outlay.trace.store import read_profile
+from outlay.trace.store import find_profile, read_profile
 
 DATA = Path(__file__).parent / "data"
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))

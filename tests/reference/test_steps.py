@@ -11,11 +11,11 @@ import statistics
 import pytest
 
 from outlay.facts import rows_of
-from outlay.gpu_names import find_gpu
-from outlay.placing import calibration
+from outlay.hardware.gpu_names import find_gpu
+from outlay.plan.placement import calibration
 from outlay.predict.memory import Room, largest_batch
 from outlay.predict.step import Placement, StepPrediction, predict_step
-from outlay.trace.bundled import find_profile
+from outlay.trace.store import find_profile
 from outlay.units import MIB
 
 PROFILES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import outlay
-from outlay.cost.owning import break_even_s, owned_usd_per_hour
+from outlay.cost.ownership import break_even_s, owned_usd_per_hour
 from outlay.offers.offer import Owned
 from outlay.units import DAY_S, HOUR_S
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import outlay
-from outlay.gpu_names import find_gpu
-from outlay.plan import tie_usd_per_hour
+from outlay.hardware.gpu_names import find_gpu
+from outlay.plan.ranking import tie_usd_per_hour
 from outlay.units import HOUR_S
 
 FILE = Path(__file__).parents[2] / "examples" / "stylenat_quotes.toml"

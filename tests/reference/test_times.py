@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from outlay.hardware import gpus
-from outlay.placing import calibration
-from outlay.predict.compute import op_time_s
-from outlay.predict.machine import machine_of
+from outlay.hardware.gpus import gpus
+from outlay.plan.placement import calibration
+from outlay.predict.kernel_time import op_time_s
+from outlay.predict.roofline import machine_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 

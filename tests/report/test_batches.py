@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 from tests.measured import a_search, a_trial
 
-from outlay.probe.batches import BatchSearch, Trial
+from outlay.probe.trial import BatchSearch, Trial
 from outlay.report.batches import answer, batches_document, print_batches
 from outlay.report.console import Page
-from outlay.report.json import dumps
+from outlay.report.documents import dumps
 from outlay.report.schemas import schema
 
 

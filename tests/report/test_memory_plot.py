@@ -11,19 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.errors import ExtraMissing, InputError
-from outlay.report.memory_html import MOST_HOVERS, memory_html, memory_svg
 from outlay.report.memory_plot import (
     COLOURS,
+    MOST_HOVERS,
     edges,
     layers,
+    memory_html,
+    memory_svg,
     peak_lines,
     stretches,
     thinned,
     write_plot,
 )
-from outlay.report.picture import byte_unit, check_plot_path, ticks
+from outlay.report.svg import byte_unit, check_plot_path, ticks
+from outlay.trace.profile import Memory
 from outlay.trace.step_report import CATEGORIES, CallSite, MemoryPoint, MemoryTimeline
-from outlay.trace.trace import Memory
 from outlay.units import GIB, KIB, MIB
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.measured import GPU, a_measurement, a_step, on_the_cpu, without_steps
 
-from outlay.measurement import (
+from outlay.measurement.measurement import (
     Finding,
     GpuSeen,
     MachineSeen,
@@ -20,10 +20,8 @@ from outlay.measurement import (
     Shares,
 )
 from outlay.report.console import Page
-from outlay.report.probe import print_probe
-from outlay.report.probe_figures import figures
+from outlay.report.probe import buckets, figures, print_probe, sparkline
 from outlay.report.probe_words import answer, ended, next_step, ran, to_finish, why_incomplete
-from outlay.report.sparkline import buckets, sparkline
 from outlay.units import GIB
 
 UNSEEN = a_measurement(

@@ -10,9 +10,21 @@ import pytest
 from tests.measured import a_measurement, a_step, on_the_cpu, without_steps
 
 from outlay.errors import InputError
-from outlay.report.picture import extremes
-from outlay.report.probe_html import LEFT, MOST_HOVERS, RIGHT, WIDTH, probe_html, probe_svg
-from outlay.report.probe_plot import legend, panels, spans, subtitle, time_unit, write_probe_plot
+from outlay.report.probe_plot import (
+    LEFT,
+    MOST_HOVERS,
+    RIGHT,
+    WIDTH,
+    legend,
+    panels,
+    probe_html,
+    probe_svg,
+    spans,
+    subtitle,
+    time_unit,
+    write_probe_plot,
+)
+from outlay.report.svg import extremes
 
 SVG = "{http://www.w3.org/2000/svg}"
 MATPLOTLIB = pytest.mark.skipif(

@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 
 from outlay import parse_workload, plan_workload
-from outlay.gpu_names import find_gpu
+from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.offer import Offer
-from outlay.placing import calibration
+from outlay.plan.placement import calibration
 from outlay.predict.memory import LARGEST_BATCH
 from outlay.predict.step import Placement, predict_step
 from outlay.report.console import Page
-from outlay.report.plan_table import print_plan
+from outlay.report.plan import print_plan
 from outlay.report.tables import (
     facts_table,
     gpus_table,
@@ -26,7 +26,7 @@ from outlay.report.tables import (
     predictions_table,
     profiles_table,
 )
-from outlay.trace.bundled import find_profile
+from outlay.trace.store import find_profile
 
 WIDTHS = (80, 100, 120)
 UNKNOWN_OFFER = Offer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.estimate import Estimate
 from outlay.report.text import (
     clock,
     count,
@@ -23,6 +22,7 @@ from outlay.report.text import (
     usd,
     usd_range,
 )
+from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, GIB, HOUR_S, KIB, MIB
 
 

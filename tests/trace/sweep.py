@@ -16,8 +16,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-from outlay.trace.step_report import StepReport
-from outlay.trace.step_store import report_from_json, report_to_json
+from outlay.trace.step_report import StepReport, report_from_json, report_to_json
 
 ROOT = Path(__file__).parents[2]
 BATCH_SIZE = 8
@@ -70,8 +69,8 @@ def _main(file: str, reply: str) -> None:
     import warnings
 
     from outlay.trace.capture import watch_imports
-    from outlay.trace.one_step import trace_step
     from outlay.trace.target import Target, load_module
+    from outlay.trace.tracing import trace_step
 
     warnings.simplefilter("ignore")
     watch_imports()

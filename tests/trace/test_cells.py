@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.trace.profile import profile_of
+from outlay.trace.tracing import profile_of
 
 pytestmark = pytest.mark.torch
 

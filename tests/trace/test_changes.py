@@ -9,8 +9,8 @@ import pytest
 from tests.trace.together import Together
 
 from outlay.errors import TraceFailed
-from outlay.trace.changes import UNCHANGED, Changes
-from outlay.trace.trace import value_at
+from outlay.trace.profile import value_at
+from outlay.trace.target import UNCHANGED, Changes
 
 pytestmark = pytest.mark.torch
 
@@ -152,7 +152,7 @@ def test_nothing_of_a_change_is_left_behind():
     import torch
     from torch.optim import AdamW, Optimizer
 
-    from outlay.trace.capture.changed import changed
+    from outlay.trace.capture.changes import changed
 
     def now():
         return (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlay.errors import OutlayError, TraceFailed
-from outlay.trace.one_step import trace_step
+from outlay.trace.tracing import trace_step
 
 pytestmark = pytest.mark.torch
 

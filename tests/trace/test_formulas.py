@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from outlay.errors import InputError
-from outlay.trace import formulas, moved
+from outlay.trace import formulas, traffic
 from outlay.trace.formulas import cost_of, register_op
 
 
@@ -204,10 +204,10 @@ def test_foreach_in_place_reads_all_and_writes_the_first_list() -> None:
 
 def test_foreach_launches_by_tensors_and_by_chunks() -> None:
     many = [T((10,), 4) for _ in range(161)]
-    assert moved.foreach_launches(many) == 2  # 110 tensors a launch
-    assert moved.foreach_launches(many, list(many)) == 3  # 64 tensors a launch
+    assert traffic.foreach_launches(many) == 2  # 110 tensors a launch
+    assert traffic.foreach_launches(many, list(many)) == 3  # 64 tensors a launch
     large = [T((65_536 * 321,), 4)]
-    assert moved.foreach_launches(large) == 2  # 320 chunks a launch
+    assert traffic.foreach_launches(large) == 2  # 320 chunks a launch
 
 
 def test_fused_adam_writes_everything_but_the_gradients() -> None:

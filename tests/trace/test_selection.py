@@ -8,8 +8,7 @@ import pytest
 from tests.trace.sweep import report, said
 
 from outlay.errors import InputError
-from outlay.trace.one_step import trace_step
-from outlay.trace.profile import profile_of
+from outlay.trace.tracing import profile_of, trace_step
 
 pytestmark = pytest.mark.torch
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from outlay.predict.holding import relief_bytes
-from outlay.predict.spread import Site
+from outlay.predict.parallel_memory import relief_bytes
+from outlay.predict.parallel_time import Site
 from outlay.predict.strategy import Strategy
-from outlay.trace.profile import profile_of
+from outlay.trace.tracing import profile_of
 
 pytestmark = pytest.mark.torch
 

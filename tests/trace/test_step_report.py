@@ -11,10 +11,9 @@ import pytest
 from tests.trace.together import Together
 
 from outlay.errors import InputError, TraceFailed
-from outlay.trace.changes import UNCHANGED
-from outlay.trace.one_step import trace_step
-from outlay.trace.step_report import CATEGORIES, StepReport
-from outlay.trace.step_store import report_from_json, report_to_json
+from outlay.trace.step_report import CATEGORIES, StepReport, report_from_json, report_to_json
+from outlay.trace.target import UNCHANGED
+from outlay.trace.tracing import trace_step
 
 pytestmark = pytest.mark.torch
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlay.errors import InputError
+from outlay.trace.profile import Held, History, Memory, Profile, ProfileOp
 from outlay.trace.store import profile_to_json, read_profile, write_profile
-from outlay.trace.trace import Held, History, Memory, Profile, ProfileOp
 
 if TYPE_CHECKING:
     from pathlib import Path

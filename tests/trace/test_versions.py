@@ -25,8 +25,8 @@ def test_another_torch_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -
 
 
 def test_a_torch_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from outlay.trace.capture import fakecuda
+    from outlay.trace.capture import fake_cuda
 
-    monkeypatch.setattr(fakecuda, "_version", lambda: (2, 3))
+    monkeypatch.setattr(fake_cuda, "_version", lambda: (2, 3))
     with pytest.raises(TraceFailed, match=r"older than 2\.4.*pip install torch==2\.13\.0"):
-        fakecuda.install()
+        fake_cuda.install()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.trace.sweep import count, flops, report, said, swept
 
-from outlay.trace.profile import profile_of
 from outlay.trace.step_report import StepReport
+from outlay.trace.tracing import profile_of
 
 pytestmark = pytest.mark.torch
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlay.errors import ExtraMissing
-from outlay.trace.profile import profile_of
+from outlay.trace.tracing import profile_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from tests.trace.test_formulas import T
 
-from outlay.trace.layout import is_channels_last, is_contiguous
-from outlay.trace.takings import workspaces_of
-from outlay.trace.workspace import CUBLAS, REFERENCE, SUMS, Traits, Workspace
+from outlay.trace.traffic import is_channels_last, is_contiguous
+from outlay.trace.workspace import CUBLAS, REFERENCE, SUMS, Traits, Workspace, workspaces_of
 from outlay.units import MIB
 
 PLAIN = Traits(

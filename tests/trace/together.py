@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from outlay.trace.changes import UNCHANGED, Changes
 from outlay.trace.process import error_from
-from outlay.trace.profile import BATCH_SIZES, profile_request
+from outlay.trace.profile import Profile
 from outlay.trace.store import profile_from_json
-from outlay.trace.trace import Profile
+from outlay.trace.target import UNCHANGED, Changes
+from outlay.trace.tracing import BATCH_SIZES, profile_request
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tests.builders import a_fact, a_gpu
 
-from outlay.workstation.card import Card
 from outlay.workstation.machine import Build, Use
-from outlay.workstation.parts import Catalogue, Part, Price
+from outlay.workstation.parts import Card, Catalogue, Part, Price
 
 
 def a_price(usd, as_of="2026-10-01", note=""):

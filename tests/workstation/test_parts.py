@@ -8,10 +8,8 @@ from tests.workstation.made import a_catalogue, a_part, a_price
 
 from outlay.currency import in_usd
 from outlay.errors import InputError, NotKnown
-from outlay.gpu_names import find_gpu
-from outlay.workstation.card import card_of
-from outlay.workstation.parts import catalogue, price_in
-from outlay.workstation.prices import card_price, read_prices
+from outlay.hardware.gpu_names import find_gpu
+from outlay.workstation.parts import card_of, card_price, catalogue, price_in, read_prices
 
 CPUS = (
     a_part("cpu", "Core i7-10700K", usd=300),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from outlay.advise.avoid import beaten_cards
-from outlay.advise.cards import desktop_cards, resale_usd
-from outlay.advise.purposes import purposes
+from outlay.advise.cards import beaten_cards, desktop_cards, resale_usd, taken_fact, taken_number
 from outlay.advise.questions import Answer, Circumstances, Figures, quoted, sources_of
-from outlay.advise.tables import taken_fact, taken_number
-from outlay.hardware import gpus
+from outlay.advise.request import purposes
+from outlay.hardware.gpus import gpus
 from outlay.units import GIB
 
 _YEARS = 2.0

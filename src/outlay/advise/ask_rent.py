@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outlay.advise.questions import Answer, Circumstances, Figures, quoted, said_of, sources_of
-from outlay.estimate import Estimate
 from outlay.facts import assumed_range, assumptions, rows_of
-from outlay.offers.catalog import bundled_offers
-from outlay.offers.commitments import committed
+from outlay.offers.catalog import bundled_offers, committed
 from outlay.offers.terms import all_terms
+from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, GB, HOUR_S, MINUTE_S
 
 _MBIT = 1e6 / 8

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from outlay.advise.cards import bundled, step_on, taken_fact, taken_number, taken_range
 from outlay.advise.questions import Answer, Circumstances, Figures, quoted, said_of, sources_of
-from outlay.advise.speeds import bundled, step_on
-from outlay.advise.tables import taken_fact, taken_number, taken_range
 from outlay.facts import Fact
-from outlay.gpu_names import find_gpu
-from outlay.hardware import Gpu, gpus
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import Gpu, gpus
 from outlay.offers.catalog import bundled_offers
-from outlay.predict.links import Within
-from outlay.predict.search import on_unlike
-from outlay.predict.traced import trace_at
-from outlay.trace.bundled import bundled_profiles, find_profile
+from outlay.predict.network import Within
+from outlay.predict.parallel import on_unlike
+from outlay.predict.roofline import trace_at
+from outlay.trace.store import bundled_profiles, find_profile
 from outlay.units import HOUR_S, TERA
 
 _KINDS = {

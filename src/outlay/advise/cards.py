@@ -14,10 +14,72 @@ from datetime import date
 from functools import cache
 from typing import Literal
 
-from outlay.advise.tables import taken_number, taken_range
-from outlay.estimate import Estimate
-from outlay.facts import rows_of
-from outlay.hardware import Gpu, gpus
+from outlay.currency import usd_per_unit
+from outlay.errors import NotKnown
+from outlay.facts import Fact, assumptions, fact_of, rows_of
+from outlay.hardware.gpus import Gpu, gpus
+from outlay.plan.placement import calibration
+from outlay.predict.kernel_time import device_time
+from outlay.predict.memory import memory_need
+from outlay.predict.network import Wiring, Within
+from outlay.predict.parallel import Question, best_step
+from outlay.predict.roofline import machine_at, trace_at
+from outlay.predict.step import Placement, StepPrediction
+from outlay.trace.profile import Profile
+from outlay.trace.store import bundled_profiles, find_profile
+from outlay.uncertainty import Estimate, Uncertain
+
+# What advice rests on where nobody said otherwise: rows of `data/advise_assumptions.csv`.
+
+
+_ELECTRICITY = {
+    "us": "electricity_usd_per_kwh",
+    "us commercial": "electricity_usd_per_kwh_us_commercial",
+    "eu": "electricity_eur_per_kwh_eu_household",
+    "eu commercial": "electricity_eur_per_kwh_eu_non_household",
+    "kr": "electricity_krw_per_kwh_kr_household",
+}
+"""Places whose price of electricity is in the assumptions table."""
+
+
+@cache
+def taken() -> dict[str, dict[str, str]]:
+    """The rows by name."""
+    return {row["name"]: row for row in rows_of("advise_assumptions.csv")}
+
+
+def taken_fact(name: str) -> Fact:
+    """One row as a fact, with its source."""
+    return fact_of(taken()[name])
+
+
+def taken_number(name: str) -> float:
+    """The number of a row."""
+    return float(taken()[name]["value"])
+
+
+def taken_range(name: str) -> Estimate:
+    """The number of a row with its range; without one, exactly."""
+    row = taken()[name]
+    if not row["low"]:
+        return Estimate.exactly(float(row["value"]))
+    return Estimate(low=float(row["low"]), likely=float(row["value"]), high=float(row["high"]))
+
+
+def electricity_usd_per_kwh(country: str) -> tuple[Uncertain, Fact]:
+    """What a kilowatt-hour costs in a country, and the row behind it."""
+    name = _ELECTRICITY.get(country.lower())
+    if name is None:
+        raise NotKnown(
+            "country's electricity price",
+            country,
+            _ELECTRICITY,
+            fix=f"Known: {', '.join(_ELECTRICITY)}; a workload file takes your own price.",
+        )
+    fact = assumptions()[name]
+    rate, _ = usd_per_unit(fact.unit.partition("/")[0])
+    return (fact.number or 0.0) * rate, fact
+
 
 Condition = Literal["new", "used"]
 LEFTOVER = "leftover stock"
@@ -151,3 +213,117 @@ def used_usd(card: Card, today: str) -> Estimate:
     if seconds:
         return Estimate.exactly(min(seconds[0].seen_usd, card.seen_usd))
     return taken_range("used_by_new").scaled(card.seen_usd)
+
+
+# How fast a GPU is on bundled profiles, alone or in a pair: what comparisons of cards rest on.
+
+
+_BATCH = 8
+"""Cards are compared at a batch that keeps any of them busy, whether it fits there or not."""
+
+
+@cache
+def bundled(name: str) -> Profile:
+    """A bundled profile, read once."""
+    return find_profile(name)
+
+
+def step_on(
+    gpu: Gpu,
+    profile: Profile,
+    batch_size: int | None = None,
+    *,
+    count: int = 1,
+    within: Within | None = None,
+) -> StepPrediction:
+    """One step on so many GPUs of one kind; without a batch size, at the largest that fits."""
+    placement = Placement(gpu=gpu, gpus=count, wiring=Wiring(within=within))
+    question = Question(profile=profile, placement=placement, batch_size=batch_size)
+    return best_step(question, calibration(), thorough=False)
+
+
+@cache
+def device_times_s(name: str) -> tuple[float, ...]:
+    """A GPU's own time for a step of each bundled profile, the host left out."""
+    return tuple(_device_s(name, profile) for profile in bundled_profiles())
+
+
+def _device_s(name: str, profile: str) -> float:
+    trace = trace_at(bundled(profile), _BATCH)
+    return device_time(trace, machine_at(gpus()[name], calibration()), calibration()).total_s
+
+
+def least_ratio(one: Gpu, other: Gpu) -> float:
+    """How many times as fast one GPU is as another, on the profile where that is least."""
+    pairs = zip(device_times_s(other.name), device_times_s(one.name), strict=True)
+    return min(slow_s / fast_s for slow_s, fast_s in pairs)
+
+
+@cache
+def fitting_profiles(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The bundled profiles that fit a GPU with one sample, and those that do not."""
+    room = Placement(gpu=gpus()[name]).room
+    fits = {
+        profile: memory_need(bundled(profile), 1, room, calibration()).fits
+        for profile in bundled_profiles()
+    }
+    return (
+        tuple(profile for profile, does in fits.items() if does),
+        tuple(profile for profile, does in fits.items() if not does),
+    )
+
+
+# Cards to avoid: another one costs no more, has as much memory and is nowhere slower.
+
+
+_SAME = 1.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beaten:
+    """A card that nobody should buy at its price, and the one to buy instead."""
+
+    card: Card
+    by: Card
+    times_as_fast: float
+    """The other one, on the profile where that is least."""
+
+    @property
+    def saved_usd(self) -> float:
+        """How much less the other costs."""
+        return self.card.seen_usd - self.by.seen_usd
+
+
+@cache
+def beaten_cards(today: str) -> tuple[Beaten, ...]:
+    """Cards with a price that another one beats in everything, the most money wasted first.
+
+    Leftover stock is looked at although its price is old: that is what shops still ask for it.
+    """
+    listed = [card for card in cards(today) if card.in_a_desktop is None]
+    rivals = [card for card in listed if is_sensible(card)]
+    looked_at = [card for card in listed if not card.is_old or card.is_leftover]
+    found = [_beaten(card, rivals) for card in looked_at]
+    return tuple(sorted(filter(None, found), key=lambda one: -one.saved_usd))
+
+
+def _beaten(card: Card, rivals: list[Card]) -> Beaten | None:
+    """The best that can be had instead: the fastest of the cards that beat it."""
+    better = [one for one in rivals if one.gpu is not card.gpu and _beats(one, card)]
+    if not better:
+        return None
+    best = max(better, key=lambda one: (least_ratio(one.gpu, card.gpu), -one.seen_usd))
+    return Beaten(card=card, by=best, times_as_fast=least_ratio(best.gpu, card.gpu))
+
+
+def _beats(one: Card, other: Card) -> bool:
+    """At least as good in everything and better in something, the price counted in.
+
+    A used card has no warranty, so it beats a new one only where that is leftover stock.
+    """
+    if one.condition == "used" and other.condition == "new" and not other.is_leftover:
+        return False
+    if one.seen_usd > other.seen_usd or one.gpu.memory_bytes < other.gpu.memory_bytes:
+        return False
+    ratio = least_ratio(one.gpu, other.gpu)
+    return ratio >= 1 / _SAME and (ratio > _SAME or one.seen_usd < other.seen_usd)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlay.advise.asked import Asked
-from outlay.advise.cards import Card, desktop_cards
-from outlay.advise.speeds import fitting_profiles
-from outlay.advise.tables import taken_fact, taken_number
-from outlay.advise.ways import Way, many_gpus
-from outlay.hardware import Gpu
+from outlay.advise.alternatives import Way, many_gpus
+from outlay.advise.cards import Card, desktop_cards, fitting_profiles, taken_fact, taken_number
+from outlay.advise.request import Asked
+from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
-from outlay.offers.qualities import remarks
-from outlay.offers.terms import terms_of
+from outlay.offers.terms import remarks, terms_of
 from outlay.units import GIB
 
 _TENSOR_FROM = 7.0

@@ -11,10 +11,9 @@ from outlay.cli.options import json_option, print_document, tell, today
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
-    from outlay.advise.asked import Asked
-    from outlay.advise.purposes import Purpose
-    from outlay.trace.trace import Profile
-    from outlay.workload import Workload
+    from outlay.advise.request import Asked, Purpose
+    from outlay.trace.profile import Profile
+    from outlay.workload.workload import Workload
 
 _LONGEST_MONTHS = 120
 
@@ -76,11 +75,11 @@ def command(**said: Any) -> int:
     """
     if said["ask"] is not None:
         return _answer(said)
-    from outlay.advise.verdict import advise
+    from outlay.advise.recommendation import advise
 
     advice = advise(_asked(said), tell)
     if said["as_json"]:
-        from outlay.report.advise_json import advice_document
+        from outlay.report.documents import advice_document
 
         print_document(advice_document(advice))
     else:
@@ -93,8 +92,7 @@ def command(**said: Any) -> int:
 
 def _asked(said: dict[str, Any]) -> Asked:
     """The options as a question."""
-    from outlay.advise.asked import Asked
-    from outlay.advise.usage import use_of
+    from outlay.advise.request import Asked, use_of
     from outlay.currency import usd_per_unit
 
     purpose, workload, profile = _trained(said)
@@ -122,10 +120,10 @@ def _asked(said: dict[str, Any]) -> Asked:
 
 def _trained(said: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Profile]:
     """What is trained: by purpose, by profile, or by a workload file."""
-    from outlay.advise.purposes import find_purpose
-    from outlay.pipeline import profile_for
-    from outlay.trace.bundled import find_profile
-    from outlay.workload_file import read_workload
+    from outlay.advise.request import find_purpose
+    from outlay.plan.pipeline import profile_for
+    from outlay.trace.store import find_profile
+    from outlay.workload.file import read_workload
 
     given = [name for name in ("purpose", "profile", "file") if said[name] is not None]
     if len(given) != 1:
@@ -145,7 +143,7 @@ def _trained(said: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Pro
 
 def _gpu(name: str | None) -> str | None:
     """The GPU that a name means, as the tables have it."""
-    from outlay.gpu_names import find_gpu
+    from outlay.hardware.gpu_names import find_gpu
 
     return None if name is None else find_gpu(name).meaning
 
@@ -162,7 +160,7 @@ def _answer(said: dict[str, Any]) -> int:
     )
     found = answer(said["ask"], about)
     if said["as_json"]:
-        from outlay.report.advise_json import answer_document
+        from outlay.report.documents import answer_document
 
         print_document(answer_document(found))
     else:

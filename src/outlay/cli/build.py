@@ -12,11 +12,11 @@ from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.report.build import Currency
-    from outlay.workstation.describe import Described
-    from outlay.workstation.judged import Judged
+    from outlay.workstation.build import Judged
+    from outlay.workstation.file import Described
     from outlay.workstation.machine import Use
     from outlay.workstation.parts import Catalogue, Kind, Part
-    from outlay.workstation_speed import Training
+    from outlay.workstation.speed import Training
 
 COUNTRIES = ("us", "eu", "kr", "jp", "gb")
 
@@ -123,12 +123,11 @@ def command(
     Exits with 3 when a rule is broken or the budget does not do. A rule whose figures are unknown
     is "not checked", never passed.
     """
-    from outlay.building import judge_machine, put_together, upgrade_machine
     from outlay.currency import in_usd
     from outlay.report.build import Currency
-    from outlay.workstation.asked import asked_for
-    from outlay.workstation.parts import catalogue
-    from outlay.workstation.prices import read_prices
+    from outlay.workstation.assembly import asked_for
+    from outlay.workstation.build import judge_machine, put_together, upgrade_machine
+    from outlay.workstation.parts import catalogue, read_prices
 
     known = catalogue(read_prices(price_list) if price_list else None, today(), used=used)
     if listed is not None:
@@ -179,7 +178,7 @@ def _described(
     file: Path | None, upgraded_file: Path | None, known: Catalogue, *, asks: bool
 ) -> Described | None:
     """The machine of a file, where one is given."""
-    from outlay.workstation.describe import read_machine
+    from outlay.workstation.file import read_machine
 
     if file is not None and (upgraded_file is not None or asks):
         raise InputError(
@@ -192,14 +191,14 @@ def _described(
 
 def _training(workload: Path | None, profile: str | None) -> Training | None:
     """What is to be trained, where that is said."""
-    from outlay.pipeline import profile_for
-    from outlay.workload import Dataset, Step
-    from outlay.workstation_speed import Training
+    from outlay.plan.pipeline import profile_for
+    from outlay.workload.workload import Dataset, Step
+    from outlay.workstation.speed import Training
 
     if workload is not None and profile is not None:
         raise InputError("--workload and --profile both say what to train.", fix="Give one.")
     if workload is not None:
-        from outlay.workload_file import read_workload
+        from outlay.workload.file import read_workload
 
         read = read_workload(workload)
         return Training(profile=profile_for(read.step), step=read.step, data=read.data)
@@ -211,7 +210,7 @@ def _training(workload: Path | None, profile: str | None) -> Training | None:
 
 def _use(preprocessed: str, country: str | None, training: Training | None) -> Use:
     from outlay.workstation.machine import Use
-    from outlay.workstation_speed import power_speed
+    from outlay.workstation.speed import power_speed
 
     return Use(
         speed_at=power_speed(),

@@ -33,8 +33,7 @@ def command(files: tuple[Path, ...], names: tuple[str, ...], as_json: bool) -> N
       outlay calibrate --forget probe
       outlay calibrate --forget all
     """
-    from outlay.measurement_file import read_measurement
-    from outlay.own_data import (
+    from outlay.ledger.kept_measurements import (
         data_folder,
         forget_calibration,
         forget_measurements,
@@ -42,7 +41,8 @@ def command(files: tuple[Path, ...], names: tuple[str, ...], as_json: bool) -> N
         own_measurements,
         write_calibration,
     )
-    from outlay.placing import calibration
+    from outlay.measurement.file import read_measurement
+    from outlay.plan.placement import calibration
     from outlay.predict.learn import learned_from
 
     given = [(path, read_measurement(path)) for path in files]  # before anything is changed

@@ -25,13 +25,13 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     """
     from functools import cache
 
-    from outlay.carried import experience_for
-    from outlay.difference import difference
-    from outlay.pipeline import plan_workload, profile_for
+    from outlay.plan.difference import difference
+    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.pipeline import plan_workload, profile_for
+    from outlay.report.comparison import difference_document, print_difference
     from outlay.report.console import Page
-    from outlay.report.diff_table import difference_document, print_difference
-    from outlay.toml_text import parse_table, read_text
-    from outlay.workload_file import KIND, workload_of
+    from outlay.workload.file import KIND, workload_of
+    from outlay.workload.toml import parse_table, read_text
 
     tables, plans, profile = [], [], cache(profile_for)
     learned = own_calibration()
@@ -56,8 +56,8 @@ def command(first: Path, second: Path, as_json: bool) -> int:
 
 def _check_is_workload(path: Path) -> None:
     """Raise where a measurement is given in the place of a workload file."""
-    from outlay.carried import measurement_at
     from outlay.errors import InputError
+    from outlay.plan.from_measurement import measurement_at
 
     if measurement_at(str(path)) is not None:
         raise InputError(

@@ -19,8 +19,8 @@ from outlay.cli.options import (
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
-    from outlay.trace.changes import Changes
-    from outlay.trace.trace import Profile
+    from outlay.trace.profile import Profile
+    from outlay.trace.target import Changes
 
 
 @click.command("fit", no_args_is_help=True)
@@ -66,15 +66,15 @@ def command(
     """
     from pathlib import Path
 
-    from outlay.fit_advice import places_in
-    from outlay.fitting import TRACED_SIZES, fit_step
-    from outlay.pipeline import profile_for
-    from outlay.placing import calibration
+    from outlay.fit.advice import places_in
+    from outlay.fit.search import TRACED_SIZES, fit_step
+    from outlay.fit.variants import Wish
+    from outlay.plan.pipeline import profile_for
+    from outlay.plan.placement import calibration
     from outlay.trace.process import end_running
-    from outlay.trace.profile import profile_of
+    from outlay.trace.tracing import profile_of
     from outlay.units import MIB
-    from outlay.ways import Wish
-    from outlay.workload import Step
+    from outlay.workload.workload import Step
 
     batch = batch_size_of(batch_size)
     matches = gpu_matches([gpu_name])

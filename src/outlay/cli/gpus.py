@@ -22,12 +22,12 @@ def command(names: tuple[str, ...], facts: bool, as_json: bool) -> None:
       outlay gpus
       outlay gpus rtx3090 "A100-80GB" --facts
     """
-    from outlay.gpu_names import find_gpu
-    from outlay.hardware import gpus
+    from outlay.hardware.gpu_names import find_gpu
+    from outlay.hardware.gpus import gpus
 
     chosen = [gpu for name in names for gpu in find_gpu(name).candidates] or list(gpus().values())
     if as_json:
-        from outlay.report.json import gpus_document
+        from outlay.report.documents import gpus_document
 
         print_document(gpus_document(chosen))
         return

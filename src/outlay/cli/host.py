@@ -27,14 +27,14 @@ def command(seconds: float, as_json: bool) -> None:
       outlay host
       outlay predict resnet50 --gpu H100 --batch-size 8 --host-speed 1.4
     """
-    from outlay.placing import calibration
+    from outlay.plan.placement import calibration
     from outlay.predict.host import host_test_of
-    from outlay.trace.capture.host_test import step_times_s
+    from outlay.trace.capture.self_test import step_times_s
 
     tell(f"Issuing a tiny step over and over, for {seconds:g} seconds ...")
     found = host_test_of(step_times_s(seconds), calibration())
     if as_json:
-        from outlay.report.json import host_document
+        from outlay.report.documents import host_document
 
         print_document(host_document(found))
         return

@@ -74,7 +74,7 @@ def command(
     )
     found = _sorted(search(bundled_offers(today()), wanted), sort or ("spot" if spot else "price"))
     if as_json:
-        from outlay.report.json import offers_document
+        from outlay.report.documents import offers_document
 
         print_document(offers_document(found[:max_offers]))
         return

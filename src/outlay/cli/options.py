@@ -12,10 +12,10 @@ import click
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
-    from outlay.gpu_names import GpuMatch
-    from outlay.predict.experience import OwnCalibration
-    from outlay.probe.live import LiveState
-    from outlay.report.json import Document
+    from outlay.hardware.gpu_names import GpuMatch
+    from outlay.predict.evidence import OwnCalibration
+    from outlay.probe.stages import LiveState
+    from outlay.report.documents import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_BATCH = 1_000_000
@@ -117,7 +117,7 @@ def _length_fix(unit: str) -> str:
 
 def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:
     """The GPUs that options name, each under any usual spelling, several with commas between."""
-    from outlay.gpu_names import find_gpu
+    from outlay.hardware.gpu_names import find_gpu
 
     return [find_gpu(_one(name)) for texts in names for name in texts.split(",")]
 
@@ -128,7 +128,7 @@ def machines_asked(names: Iterable[str], gpus: int) -> list[tuple[list[GpuMatch]
     Each is its GPUs (more than one where they differ) and how many there are in all; `gpus` is
     how many where the name does not say.
     """
-    from outlay.gpu_names import find_gpu
+    from outlay.hardware.gpu_names import find_gpu
 
     asked = []
     for name in (part.strip() for texts in names for part in texts.split(",")):
@@ -162,7 +162,7 @@ def _one(name: str) -> str:
 
 def print_document(document: Document) -> None:
     """Print a JSON document."""
-    from outlay.report.json import dumps
+    from outlay.report.documents import dumps
 
     click.echo(dumps(document))
 
@@ -175,7 +175,7 @@ def tell(message: str) -> None:
 
 def own_calibration() -> OwnCalibration:
     """What was learned from the user's own measurements; a file that is off is warned of."""
-    from outlay.own_data import own_calibration as read
+    from outlay.ledger.kept_measurements import own_calibration as read
 
     return read(warn)
 
@@ -203,7 +203,7 @@ def today() -> str:
 
 def live(state: LiveState) -> str:
     """The line that stands below a command's output while it is probed."""
-    from outlay.probe.relay import width_of_terminal
-    from outlay.report.live import live_line
+    from outlay.probe.command import width_of_terminal
+    from outlay.report.probe import live_line
 
     return live_line(state, width_of_terminal() - 1)

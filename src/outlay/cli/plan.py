@@ -18,10 +18,10 @@ from outlay.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from outlay.option import Option
-    from outlay.plan import Plan
-    from outlay.predict.experience import Experience
-    from outlay.workload import Step
+    from outlay.plan.option import Option
+    from outlay.plan.ranking import Plan
+    from outlay.predict.evidence import Experience
+    from outlay.workload.workload import Step
 
 
 @click.command("plan", no_args_is_help=True)
@@ -85,9 +85,9 @@ def command(
         return _vary(file, vary, measured, length, as_json=as_json)
     from dataclasses import replace
 
-    from outlay.carried import experience_for
-    from outlay.pipeline import plan_workload, profile_for
-    from outlay.workload_file import parse_workload
+    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.pipeline import plan_workload, profile_for
+    from outlay.workload.file import parse_workload
 
     text, pauses = _text(file, length, measured)
     workload = parse_workload(text, str(file), folder=file.parent)
@@ -98,15 +98,14 @@ def command(
     plan = replace(plan, assumptions=(*plan.assumptions, *pauses))
     asked = None if explain is None else _asked(plan, explain)
     if as_json:
-        from outlay.report.json import plan_document
+        from outlay.report.documents import plan_document
 
         print_document(plan_document(plan, workload.name, max_options, explained=asked))
     else:
-        from outlay.decide import rivals_of, swings, trial
+        from outlay.plan.sensitivity import rivals_of, swings, trial
         from outlay.report.console import Page
-        from outlay.report.explain_table import print_explained
-        from outlay.report.plan_table import print_plan
-        from outlay.report.sources_table import print_sources
+        from outlay.report.explain import print_explained, print_sources
+        from outlay.report.plan import print_plan
 
         page = Page()
         if asked is not None:
@@ -122,11 +121,11 @@ def command(
 
 def _text(file: Path, length: str | None, measured: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The workload file, or one made of a measurement; and what of pauses is taken over."""
-    from outlay.carried import pauses_said, pauses_unsaid, text_of_workload
     from outlay.errors import InputError
-    from outlay.measurement_file import read_measurement
-    from outlay.toml_text import parse_table, read_text
-    from outlay.workload_file import KIND
+    from outlay.measurement.file import read_measurement
+    from outlay.plan.from_measurement import pauses_said, pauses_unsaid, text_of_workload
+    from outlay.workload.file import KIND
+    from outlay.workload.toml import parse_table, read_text
 
     found = text_of_workload(file.absolute(), **length_of(length))
     if found is not None:
@@ -145,8 +144,8 @@ def _text(file: Path, length: str | None, measured: tuple[str, ...]) -> tuple[st
 
 def _asked(plan: Plan, text: str) -> Option:
     """The option that `--explain` means."""
-    from outlay.decide import find_option
     from outlay.errors import InputError
+    from outlay.plan.sensitivity import find_option
 
     found = find_option(plan.options, text)
     if found is None:
@@ -163,14 +162,14 @@ def _vary(
 ) -> int:
     from functools import cache
 
-    from outlay.carried import experience_for
-    from outlay.pipeline import plan_workload, profile_for
+    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.pipeline import plan_workload, profile_for
+    from outlay.plan.vary import curves_of
+    from outlay.report.comparison import curves_document, print_curves
     from outlay.report.console import Page
-    from outlay.report.vary_table import curves_document, print_curves
-    from outlay.toml_text import parse_table
-    from outlay.variation import variation_of, with_value
-    from outlay.vary import curves_of
-    from outlay.workload_file import workload_of
+    from outlay.workload.file import workload_of
+    from outlay.workload.toml import parse_table
+    from outlay.workload.variation import variation_of, with_value
 
     written, _ = _text(file, length, measured)
     table = parse_table(written, str(file))

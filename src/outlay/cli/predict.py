@@ -20,13 +20,13 @@ from outlay.cli.options import (
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
-    from outlay.gpu_names import GpuMatch
-    from outlay.hardware import Gpu
-    from outlay.predict.experience import Experience, Seen
+    from outlay.hardware.gpu_names import GpuMatch
+    from outlay.hardware.gpus import Gpu
+    from outlay.predict.evidence import Experience, Seen
     from outlay.predict.step import Conditions, Placement, StepPrediction
     from outlay.predict.strategy import Wanted
-    from outlay.trace.trace import Profile
-    from outlay.workload import Step
+    from outlay.trace.profile import Profile
+    from outlay.workload.workload import Step
 
 
 @click.command("predict", no_args_is_help=True)
@@ -144,16 +144,16 @@ def command(
     A step is bound by the GPU's arithmetic or memory, by the host that issues its operations, by
     its input, or by the network. Exits with 3 when it fits on none of them.
     """
-    from outlay.carried import as_measured
-    from outlay.pipeline import profile_for
+    from outlay.plan.from_measurement import as_measured
+    from outlay.plan.pipeline import profile_for
     from outlay.predict.host import Host
-    from outlay.predict.links import Wiring
-    from outlay.predict.machine import checked_limit_w
     from outlay.predict.memory import search_note
+    from outlay.predict.network import Wiring
+    from outlay.predict.roofline import checked_limit_w
     from outlay.predict.step import Conditions, Placement
     from outlay.predict.strategy import wanted_of
     from outlay.units import MIB
-    from outlay.workload import Step
+    from outlay.workload.workload import Step
 
     asked = machines_asked(gpu_names, gpus)
     wanted = wanted_of(strategy)
@@ -228,7 +228,7 @@ def command(
         predictions.append((spelling, predicted, notes))
     status = 0 if any(predicted.fits for _, predicted, _ in predictions) else 3
     if as_json:
-        from outlay.report.json import predictions_document
+        from outlay.report.documents import predictions_document
 
         print_document(predictions_document(target, predictions))
         return status
@@ -279,10 +279,10 @@ class _Asking:
         """The largest batch on one GPU of each; of the user's own code, verified by a trace."""
         from functools import partial
 
-        from outlay.batch import verified_batches
-        from outlay.placing import calibration
+        from outlay.fit.largest_batch import verified_batches
+        from outlay.plan.placement import calibration
         from outlay.predict.memory import largest_batch
-        from outlay.trace.profile import histories_of
+        from outlay.trace.tracing import histories_of
 
         alone = [one for one in placements if one.site.total == 1]
         profile, target = self._profile, self._target
@@ -299,8 +299,8 @@ class _Asking:
         largest: dict[Placement, int],
     ) -> tuple[StepPrediction, tuple[str, ...]]:
         """The step on one machine, whose GPUs may differ; and what to know about it."""
-        from outlay.placing import calibration
-        from outlay.predict.search import Question, best_step, on_unlike, unlike_note
+        from outlay.plan.placement import calibration
+        from outlay.predict.parallel import Question, best_step, on_unlike, unlike_note
         from outlay.predict.step import spanning
 
         def question(placement: Placement, batch_size: int | None) -> Question:
@@ -333,7 +333,7 @@ class _Asking:
 
 def _time_note(step: StepPrediction) -> list[str]:
     """Where a step's time comes from, if not from a prediction alone."""
-    from outlay.predict.experience import PREDICTED
+    from outlay.predict.evidence import PREDICTED
 
     if step.time_from == PREDICTED:
         return []
@@ -346,8 +346,8 @@ def _experience(
     step: Step, profile: Profile, measured: tuple[str, ...], batch: int | None
 ) -> Experience:
     """What was measured: files, times given by hand, and what was learned from earlier ones."""
-    from outlay.carried import experience_for
     from outlay.cli.options import own_calibration
+    from outlay.plan.from_measurement import experience_for
 
     files = [text for text in measured if text.endswith(".json")]
     given = [(text, _measurement(text, batch)) for text in measured if text not in files]
@@ -356,9 +356,9 @@ def _experience(
 
 def _measurement(text: str, batch: int | None) -> Seen:
     """The measured step of `RTX 3090@64=0.101`."""
-    from outlay.gpu_names import find_gpu
-    from outlay.measurement_check import SAMPLES, STEP_S
-    from outlay.predict.experience import Seen
+    from outlay.hardware.gpu_names import find_gpu
+    from outlay.measurement.file import SAMPLES, STEP_S
+    from outlay.predict.evidence import Seen
 
     where, _, seconds = text.rpartition("=")
     name, _, size = where.partition("@")

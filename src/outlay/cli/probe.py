@@ -2,21 +2,194 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from outlay.cli.find_batch import find
 from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell, warn
-from outlay.cli.probe_limits import limits_of
-from outlay.cli.probe_options import check_options
-from outlay.errors import InputError, OutlayError
-from outlay.measurement_check import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
+from outlay.errors import InputError, NotKnown, OutlayError
+from outlay.files import free_path, write_whole
+from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
 
 if TYPE_CHECKING:
-    from outlay.measurement import Measurement
-    from outlay.probe.run import Asking
+    from outlay.measurement.measurement import Measurement
+    from outlay.probe.find_batch import Known
+    from outlay.probe.runner import Asking
+    from outlay.probe.trial import BatchSearch
+
+
+# Options of `outlay probe` that would do nothing beside others: refused, with what to do.
+
+
+_WITH_SHOW = {"show", "plot_path", "command"}
+_FOR_A_SEARCH = {"target", "largest"}
+_NOT_FOR_A_SEARCH = {"until", "to_end", "batch_size", "samples_per_step", "length", "plot_path"}
+"""Its trials are short, at batch sizes of their own, and no measurements."""
+
+
+def check_options(context: click.Context) -> None:
+    """Raise where an option is given that would be ignored."""
+    given = _given(context)
+    if "show" in given:
+        others = [option for name, option in given.items() if name not in _WITH_SHOW]
+        what, why = "does nothing with --show", "It runs no command."
+        fix = "Leave one of the two out; --show takes --plot alone."
+    elif "find_batch" in given:
+        others = [option for name, option in given.items() if name in _NOT_FOR_A_SEARCH]
+        what = "does nothing with --find-batch"
+        why = "Its trials are a few steps each, at batch sizes of their own."
+        fix = "Leave it out, or probe the batch that was found, without --find-batch."
+    else:
+        others = [option for name, option in given.items() if name in _FOR_A_SEARCH]
+        what, why, fix = "is for --find-batch", "", "Give --find-batch ARG, too."
+    if others:
+        raise InputError(f"{others[0]} {what}.", why=why, fix=fix)
+
+
+def _given(context: click.Context) -> dict[str, str]:
+    """What was typed: the name of a parameter, and how it is written."""
+    return {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name is not None
+        and context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
+    }
+
+
+# `outlay probe --find-batch`: the largest batch for real.
+
+
+def find(
+    asking: Asking, argument: str, target: str | None, largest: int | None, json_path: str | None
+) -> int:
+    """Search, show and write what was found; the status to exit with."""
+    from outlay.probe.find_batch import find_batch
+    from outlay.report.batches import batches_document, print_batches
+    from outlay.report.console import Page
+
+    known = _known(target, largest, asking.memory_cap_mib)
+    search = find_batch(asking, argument, known=known, show=live, tell=tell)
+    trouble = None
+    if json_path is not None:
+        from outlay.report.documents import dumps
+
+        data = (dumps(batches_document(search)) + "\n").encode()
+        _, trouble = saved(data, Path(json_path), "search")
+    print_batches(Page(to_stderr=True), search)
+    if trouble is not None:
+        raise trouble
+    return _status_of(search)
+
+
+def _status_of(search: BatchSearch) -> int:
+    """0 with an answer, 3 where not one sample fits, 1 where the command fails by itself."""
+    if search.is_interrupted:
+        return 130
+    if search.largest is not None:
+        return 0
+    return 3 if all(trial.outcome == "out of memory" for trial in search.trials) else 1
+
+
+def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Known:
+    """What a trace says of the largest batch on the GPU at hand."""
+    from outlay.probe.find_batch import LARGEST, Known
+    from outlay.probe.gpu_driver import NoDriver
+    from outlay.probe.gpu_watch import open_driver
+
+    known = Known(largest=largest or LARGEST)
+    if target is None:
+        return known
+    from outlay.trace.target import parse_target
+
+    parse_target(target)  # a typo is told before anything runs
+    driver = open_driver()
+    if isinstance(driver, NoDriver):
+        tell(f"The trace is not used: {driver}")
+        return known
+    from dataclasses import replace
+
+    from outlay.hardware.gpu_names import find_gpu
+    from outlay.plan.placement import calibration
+    from outlay.predict.memory import largest_batch
+    from outlay.predict.step import Placement
+    from outlay.trace.tracing import profile_of
+    from outlay.units import MIB
+
+    tell(f"Tracing {target} ...")
+    try:
+        gpu = find_gpu(driver.devices[0].name).gpu
+    except NotKnown as error:
+        tell(f"The trace is not used: {error.what}")
+        return known
+    cap_bytes = None if cap_mib is None else float(cap_mib * MIB)
+    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).room
+    predicted = largest_batch(profile_of(target), room, calibration())
+    tell(f"By its trace the largest batch is {predicted}.")
+    return replace(known, predicted=predicted or None)
+
+
+# Where what was measured is written: to the file that is named, or beside, or elsewhere.
+#
+# A probe costs time and money: what it found must not be lost because a disk is full, nor take the
+# place of something better.
+
+
+Saved = tuple[str | None, OutlayError | None]
+"""Where it is, and what went wrong."""
+
+
+def save_measurement(found: Measurement, json_path: str, *, keep: bool) -> Saved:
+    """Write a measurement; `keep`: it may lie among the user's own data where need be."""
+    from outlay.ledger.kept_measurements import measurements_folder
+    from outlay.measurement.file import text_of
+
+    path = Path(json_path)
+    if found.step is None and _has_step(path):
+        path = free_path(path.with_suffix(""), path.suffix)
+        warn(f"{json_path} has a step time and is kept; this measurement, without one, is {path}.")
+    folders = [measurements_folder()] if keep else []
+    return saved(text_of(found).encode(), path, "measurement", folders)
+
+
+def saved(data: bytes, path: Path, what: str, folders: Sequence[Path] = ()) -> Saved:
+    """Write data to a file; where that fails, to one of these folders, or to the usual ones."""
+    try:
+        write_whole(path, data)
+    except OutlayError as error:
+        return _saved_elsewhere(data, what, folders, error)
+    return str(path), None
+
+
+def _saved_elsewhere(
+    data: bytes, what: str, folders: Sequence[Path], error: OutlayError
+) -> tuple[str | None, OutlayError]:
+    """Where it went instead, and the error that says so."""
+    import tempfile
+
+    for folder in (*folders, Path(tempfile.gettempdir()), Path.home()):
+        with contextlib.suppress(OutlayError, OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = free_path(folder / "outlay-probe", ".json")
+            write_whole(path, data)
+            return str(path), OutlayError(
+                error.what, why=f"The {what} was saved as {path} instead."
+            )
+    why = "It could not be saved elsewhere either."
+    return None, OutlayError(error.what, why=why, fix=error.fix)
+
+
+def _has_step(path: Path) -> bool:
+    """Whether a file is a measurement with a step time."""
+    from outlay.measurement.file import read_measurement
+
+    try:
+        return path.is_file() and read_measurement(path).step is not None
+    except OutlayError:
+        return False
 
 
 @click.command(
@@ -122,7 +295,7 @@ def command(
     Exits with the command's own status (0 where outlay stopped it). Its output goes where it
     would go without outlay; the report goes to stderr.
     """
-    from outlay.probe.run import Asking
+    from outlay.probe.runner import Asking
 
     check_options(context)
     if show is not None:
@@ -132,7 +305,9 @@ def command(
             "There is no command to probe.",
             fix="Write it after two dashes, for example: outlay probe -- python train.py",
         )
-    limits = limits_of(steps, duration, until, price, max_cost, to_end, no_operations)
+    from outlay.probe.stages import parse_limits
+
+    limits = parse_limits(steps, duration, until, price, max_cost, to_end, no_operations)
     for path in (json_path, plot_path):
         if path is not None:
             _check_path(Path(path), is_plot=path is plot_path)
@@ -152,7 +327,7 @@ def command(
 
 def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
     """The page of a saved measurement, and its picture."""
-    from outlay.measurement_file import read_measurement
+    from outlay.measurement.file import read_measurement
     from outlay.report.console import Page
     from outlay.report.probe import print_probe
     from outlay.report.probe_plot import write_probe_plot
@@ -171,7 +346,7 @@ def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
 
 
 def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep: bool) -> int:
-    from outlay.probe.run import probe
+    from outlay.probe.runner import probe
     from outlay.report.console import Page
     from outlay.report.probe import print_probe
 
@@ -197,7 +372,6 @@ def _written(
     found: Measurement, json_path: str | None, plot_path: str | None, *, keep: bool
 ) -> tuple[str | None, OutlayError | None]:
     """Where the measurement is, elsewhere if need be, and what went wrong when writing."""
-    from outlay.cli.saving import save_measurement
     from outlay.report.probe_plot import write_probe_plot
 
     saved_as, trouble = None, None
@@ -213,7 +387,7 @@ def _written(
 
 def _keep(found: Measurement) -> None:
     """Keep a copy to learn from; that it cannot be kept is no reason to fail."""
-    from outlay.own_data import keep_measurement
+    from outlay.ledger.kept_measurements import keep_measurement
 
     gpu = found.machine.gpus[0].name if found.machine.gpus else "cpu"
     name = "".join(c if c.isalnum() else "-" for c in f"{found.measured_on} {gpu}")
@@ -228,7 +402,7 @@ def _keep(found: Measurement) -> None:
 
 def _check_path(path: Path, *, is_plot: bool) -> None:
     from outlay.files import check_folder
-    from outlay.report.picture import check_plot_path
+    from outlay.report.svg import check_plot_path
 
     if is_plot:
         check_plot_path(path)

@@ -19,11 +19,11 @@ def command(as_json: bool) -> None:
       outlay profiles
       outlay predict resnet50 --gpu "RTX 4090"
     """
-    from outlay.trace.bundled import bundled_profiles, find_profile
+    from outlay.trace.store import bundled_profiles, find_profile
 
     profiles = [find_profile(name) for name in bundled_profiles()]
     if as_json:
-        from outlay.report.json import profiles_document
+        from outlay.report.documents import profiles_document
 
         print_document(profiles_document(profiles))
         return

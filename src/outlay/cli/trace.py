@@ -19,8 +19,8 @@ from outlay.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from outlay.batch import GpuMemory, Tracer
-    from outlay.trace.trace import Profile
+    from outlay.fit.largest_batch import GpuMemory, Tracer
+    from outlay.trace.profile import Profile
 
 
 @click.command("trace", no_args_is_help=True)
@@ -94,9 +94,9 @@ def command(
     """
     from outlay.files import check_folder
     from outlay.report.memory_plot import write_plot
-    from outlay.report.picture import check_plot_path
-    from outlay.report.step_table import print_gpus, print_step, title
-    from outlay.trace.one_step import trace_step
+    from outlay.report.step import print_gpus, print_step, title
+    from outlay.report.svg import check_plot_path
+    from outlay.trace.tracing import trace_step
 
     if self_test:
         _test_torch()
@@ -114,8 +114,8 @@ def command(
     if save is not None or matches or memory_cap_mib is not None or wanted is None:
         profile = _profile(target, name, sample, selected, timeout_s)
     if profile is not None and (matches or memory_cap_mib is not None or wanted is None):
-        from outlay.batch import memory_on_gpus
-        from outlay.placing import calibration
+        from outlay.fit.largest_batch import memory_on_gpus
+        from outlay.plan.placement import calibration
 
         tell("Looking for the largest batch ...")
         on_gpus = memory_on_gpus(
@@ -138,7 +138,7 @@ def command(
         write_profile(profile, save)
     status = 3 if on_gpus and not any(one.fits for one in on_gpus) else 0
     if as_json:
-        from outlay.report.json import trace_document
+        from outlay.report.documents import trace_document
 
         saved = profile if save is not None else None
         print_document(trace_document(report, saved, on_gpus))
@@ -169,7 +169,7 @@ def _test_torch() -> None:
 
 
 def _tracer(target: str, selected: float, timeout_s: float | None) -> Tracer:
-    from outlay.trace.profile import histories_of
+    from outlay.trace.tracing import histories_of
 
     return lambda sizes: histories_of(target, sizes, selected=selected, timeout_s=timeout_s)
 
@@ -177,7 +177,7 @@ def _tracer(target: str, selected: float, timeout_s: float | None) -> Tracer:
 def _profile(
     target: str, name: str | None, sample: str, selected: float, timeout_s: float | None
 ) -> Profile:
-    from outlay.trace.profile import profile_of
+    from outlay.trace.tracing import profile_of
 
     tell(f"Tracing {target} at a few batch sizes ...")
     return profile_of(target, name=name, sample=sample, selected=selected, timeout_s=timeout_s)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outlay.chance import LIKELY, Luck, Number, is_some
-from outlay.cost.keeping import kept_lines
 from outlay.cost.lines import Breakdown, Cost, Line
-from outlay.cost.owning import owned_lines
+from outlay.cost.ownership import owned_lines
+from outlay.cost.storage import kept_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
-from outlay.predict.run import PARTS, Run
+from outlay.predict.run_time import PARTS, Run
+from outlay.uncertainty import LIKELY, Luck, Number, is_some
 from outlay.units import HOUR_S, MONTH_S
-from outlay.workload import Workload
+from outlay.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outlay.chance import Number
+from outlay.uncertainty import Number
 
 
 class Line(NamedTuple):

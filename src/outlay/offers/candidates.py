@@ -5,14 +5,161 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 
+from outlay.errors import InputError
+from outlay.facts import Fact, assumed, fact_of, rows_of
+from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import Wanted, bundled_offers, gpu_filter, known_regions, search
-from outlay.offers.offer import Offer
-from outlay.offers.sources.quoted import quoted_offers
-from outlay.offers.sources.subscriptions import free_offers
-from outlay.offers.sources.workstation import workstation_offers
-from outlay.offers.terms import known_provider
-from outlay.workload import Selection, Workload
+from outlay.offers.offer import Commitment, Offer, Owned, refuse_twins
+from outlay.offers.terms import as_known_provider, known_provider
+from outlay.units import DAY_S, GIB, YEAR_S
+from outlay.workload.workload import Quote, Selection, Workload, Workstation
+
+# The offers a user wrote into the workload file, checked and in the shape of all others.
+
+
+SOURCE = "the workload file"
+
+
+def quoted_offers(quotes: Iterable[Quote]) -> tuple[Offer, ...]:
+    """The quotes as offers. Two with the same provider, instance and region are an error."""
+    offers = tuple(_offer(quote) for quote in quotes)
+    refuse_twins(offers, "[[offer]]", "Give each its own `instance`, or remove one.")
+    return offers
+
+
+def _offer(quote: Quote) -> Offer:
+    provider = as_known_provider(quote.provider)
+    return Offer(
+        provider=provider,
+        instance=quote.instance,
+        gpu=find_gpu(quote.gpu, provider).meaning,
+        gpus=quote.gpus,
+        region=quote.region,
+        price_usd_per_hour=quote.price_usd_per_hour,
+        spot_usd_per_hour=quote.spot_usd_per_hour,
+        spot_high_usd_per_hour=quote.spot_usd_per_hour,
+        vcpus=quote.vcpus,
+        ram_bytes=quote.ram_bytes,
+        local_disk_bytes=quote.local_disk_bytes,
+        network_bytes_per_s=quote.network_bytes_per_s,
+        disk=quote.disk,
+        disk_bytes_per_s=quote.disk_bytes_per_s,
+        setup_s=quote.setup_s,
+        interruptions_per_month=quote.interruptions_per_month,
+        commitment=_commitment(quote),
+        as_of=quote.as_of,
+        source=SOURCE + (f": {quote.note}" if quote.note else ""),
+        quoted=True,
+    )
+
+
+def _commitment(quote: Quote) -> Commitment | None:
+    if quote.term_s is None:
+        return None
+    if quote.price_usd_per_hour is None:
+        raise InputError(
+            f"The offer {quote.instance!r} has a term but no price.",
+            fix="Give its price_per_hour, what is paid upfront spread over the term.",
+        )
+    return Commitment(
+        name=f"{quote.term_s / DAY_S:,.0f} days",
+        term_s=quote.term_s,
+        price_usd_per_hour=quote.price_usd_per_hour,
+        source=SOURCE,
+    )
+
+
+# A machine of one's own, or one to be bought, as an offer.
+
+
+PROVIDER = "own"
+
+
+def workstation_offers(machines: Iterable[Workstation]) -> tuple[Offer, ...]:
+    """The machines as offers. Two of one name are an error."""
+    offers = tuple(map(workstation_offer, machines))
+    refuse_twins(offers, "[[machine]]", "Give each its own `name`, or remove one.")
+    return offers
+
+
+def workstation_offer(machine: Workstation) -> Offer:
+    """The machine as an offer without an hourly price."""
+    host_w, kwh_usd = machine.host_w, machine.electricity_usd_per_kwh
+    return Offer(
+        provider=PROVIDER,
+        instance=machine.name,
+        gpu=find_gpu(machine.gpu).meaning,
+        gpus=machine.gpus,
+        region="here",
+        price_usd_per_hour=None,
+        vcpus=machine.vcpus,
+        ram_bytes=machine.ram_bytes,
+        as_of="",
+        source="the workload file",
+        quoted=True,
+        other_gpus=tuple(find_gpu(name).meaning for name in machine.other_gpus),
+        power_limit_w=machine.power_limit_w,
+        network_bytes_per_s=machine.network_bytes_per_s,
+        disk=machine.disk,
+        disk_bytes_per_s=machine.disk_bytes_per_s,
+        owned=Owned(
+            electricity_usd_per_kwh=(
+                assumed("electricity_usd_per_kwh") if kwh_usd is None else kwh_usd
+            ),
+            host_w=assumed("desktop_host_power_w") if host_w is None else host_w,
+            purchase_usd=machine.purchase_usd,
+            resale_usd=0.0 if machine.resale_usd is None else machine.resale_usd,
+            resale_fraction=machine.resale_fraction,
+            lifetime_use_s=_lifetime_use_s(machine),
+            life_s=None if machine.years is None else machine.years * YEAR_S,
+            idle_w=machine.idle_w,
+            maintenance_usd_per_year=machine.maintenance_usd_per_year,
+            interest_per_year=machine.interest_per_year,
+            wear_usd_per_hour=machine.wear_usd_per_hour,
+            pue=machine.pue,
+        ),
+    )
+
+
+def _lifetime_use_s(machine: Workstation) -> float | None:
+    """Hours of use in a machine's life, by everybody: as stated, or years times utilisation."""
+    own_s = machine.lifetime_use_s
+    if own_s is None and machine.years is not None and machine.utilisation is not None:
+        own_s = machine.years * YEAR_S * machine.utilisation
+    return None if own_s is None else own_s + machine.others_use_s
+
+
+# Free notebooks as offers: `data/subscriptions.csv`.
+
+
+@cache
+def subscription_facts() -> dict[tuple[str, str], Fact]:
+    """The facts of all plans by provider and parameter."""
+    rows = rows_of("subscriptions.csv")
+    return {(row["provider"], row["parameter"]): fact_of(row) for row in rows}
+
+
+def free_offers() -> tuple[Offer, ...]:
+    """What costs nothing: Kaggle's hours a week."""
+    return (_kaggle(subscription_facts()),)
+
+
+def _kaggle(facts: dict[tuple[str, str], Fact]) -> Offer:
+    hours = facts["kaggle", "gpu_hours"]
+    return Offer(
+        provider="kaggle",
+        instance="free notebook",
+        gpu="T4",
+        gpus=int(facts["kaggle", "gpus"].number or 1),
+        region="any",
+        price_usd_per_hour=0.0,
+        vcpus=facts["kaggle", "vcpus"].number,
+        ram_bytes=(facts["kaggle", "ram_gb"].number or 0.0) * GIB,
+        as_of=hours.as_of,
+        source=hours.source,
+    )
 
 
 def candidates(workload: Workload, today: str = "") -> list[Offer]:

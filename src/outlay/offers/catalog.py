@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import newest, rows_of
-from outlay.gpu_names import find_gpu
-from outlay.hardware import Gpu
-from outlay.offers.offer import Doubt, Offer
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import Gpu
+from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
-from outlay.units import GB, GIB, size_bytes
+from outlay.units import GB, GIB, duration_s, size_bytes
 
 _SIZE = r"\d[\d.]*? *[GgMmTt]i?[Bb]"
 _MEMORY_RANGE = re.compile(
@@ -256,3 +256,31 @@ def _affordable(offer: Offer, wanted: Wanted) -> bool:
     if wanted.max_usd_per_hour is None:
         return bool(known) or wanted.spot is None
     return any(price <= wanted.max_usd_per_hour for price in known)
+
+
+# Machines taken for a term at a discount: what is known of reserved and committed use.
+
+
+def committed(offer: Offer) -> Iterator[Offer]:
+    """An offer once more for each term it can be taken for, at its price then."""
+    price_usd = offer.price_usd_per_hour
+    if price_usd is None or offer.commitment is not None or offer.owned is not None:
+        return
+    for row in _commitment_rows():
+        if row["provider"] == offer.provider and fnmatchcase(
+            offer.instance, row["instance_pattern"]
+        ):
+            yield replace(
+                offer,
+                commitment=Commitment(
+                    name=f"{row['term']}, {row['payment']}",
+                    term_s=duration_s(row["term"]),
+                    price_usd_per_hour=price_usd * (1 - float(row["discount"])),
+                    source=f"{row['source']}, {row['as_of']}",
+                ),
+            )
+
+
+@cache
+def _commitment_rows() -> tuple[dict[str, str], ...]:
+    return tuple(rows_of("commitments.csv"))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from outlay.chance import Uncertain
 from outlay.errors import InputError
+from outlay.uncertainty import Uncertain
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
 

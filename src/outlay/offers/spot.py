@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from outlay.chance import Uncertain
-from outlay.estimate import Estimate
 from outlay.facts import assumed, assumptions, newest, rows_of
 from outlay.offers.offer import Offer
 from outlay.offers.terms import terms_of
+from outlay.uncertainty import Estimate, Uncertain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import median
-from typing import Literal
+from typing import Literal, get_args
 
-from outlay.errors import NotKnown
+from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, fact_of, rows_of
 from outlay.units import GB, GIB, HOUR_S
+from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, TermsOverride, Workload
 
 StorageKind = Literal["volume", "object", "registry"]
 
@@ -155,3 +156,133 @@ def _per_byte(facts: Mapping[str, Fact], parameter: str) -> float | None:
 
 def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else value * unit
+
+
+# What one user pays each provider: the table's terms with the workload file's own on top.
+
+
+def terms_for(workload: Workload) -> Callable[[str], Terms]:
+    """Each provider's terms as they are for this workload."""
+    overrides = _overrides(workload)
+
+    @cache
+    def terms(provider: str) -> Terms:
+        return _overridden(terms_of(provider), overrides.get(provider))
+
+    return terms
+
+
+def with_known_places(workload: Workload) -> Workload:
+    """The workload with every place something lies at checked and spelled as in the tables."""
+    quoted = _quoted(workload)
+
+    def place(name: str) -> str:
+        return name if name in (WITH_THE_RUN, *FREE_SOURCES) else known_provider(name, quoted)
+
+    data = replace(workload.data, at=place(workload.data.at), kept_at=place(workload.data.kept_at))
+    stored = tuple(
+        replace(item, at=place(item.at), also_at=tuple(map(place, item.also_at)))
+        for item in workload.stored
+    )
+    return replace(workload, data=data, stored=stored)
+
+
+def _overrides(workload: Workload) -> dict[str, TermsOverride]:
+    found: dict[str, TermsOverride] = {}
+    for one in workload.terms:
+        provider = known_provider(one.provider, _quoted(workload))
+        if provider in found:
+            raise InputError(
+                f"Two [[provider]] tables are of {provider!r}.", fix="Put their keys into one."
+            )
+        found[provider] = one
+    return found
+
+
+def _quoted(workload: Workload) -> tuple[str, ...]:
+    return tuple(quote.provider for quote in workload.quotes)
+
+
+def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
+    """A provider's terms with what the user pays instead."""
+    if override is None:
+        return terms
+    own: dict[str, float | None] = {
+        "billing_step": override.billing_step_s,
+        "billing_minimum": override.billing_minimum_s,
+        "volume_storage": _times(override.volume_usd_per_gb_month, 1 / GB),
+        "object_storage": _times(override.object_usd_per_gb_month, 1 / GB),
+        "registry_storage": _times(override.registry_usd_per_gb_month, 1 / GB),
+        "egress": _times(override.egress_usd_per_gb, 1 / GB),
+        "egress_free": _times(override.egress_free_gb_per_month, GB),
+    }
+    return replace(
+        terms,
+        billing_step_s=_or(own["billing_step"], terms.billing_step_s),
+        billing_minimum_s=_or(own["billing_minimum"], terms.billing_minimum_s),
+        storage_usd_per_byte_month={
+            kind: _or(own[f"{kind}_storage"], terms.storage_usd_per_byte_month.get(kind))
+            for kind in get_args(StorageKind)
+        },
+        egress_usd_per_byte=_or(own["egress"], terms.egress_usd_per_byte),
+        egress_free_bytes_per_month=_or(own["egress_free"], terms.egress_free_bytes_per_month),
+        block_usd=_or(override.block_usd, terms.block_usd),
+        fee_usd_per_month=override.fee_usd_per_month,
+        discount_fraction=override.discount_fraction,
+        credit_usd=override.credit_usd,
+        facts={name: fact for name, fact in terms.facts.items() if own.get(name) is None},
+    )
+
+
+def _or(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first
+
+
+def _times(amount: float | None, unit: float) -> float | None:
+    return None if amount is None else amount * unit
+
+
+# What a provider is like besides its prices: facts that one may ask for, or be warned of.
+
+
+_ACCESS = ("notebook", "container", "full machine")
+"""What one gets, least first."""
+
+
+def lacks(terms: Terms, wanted: Mapping[str, str]) -> str | None:
+    """What a provider is known not to have of what is wanted, in words.
+
+    What is not known of a provider is no reason against it. Notebooks have to be asked for.
+    """
+    access = terms.quality("access")
+    least = wanted.get("access", "container")
+    if access in _ACCESS and _ACCESS.index(access) < _ACCESS.index(least):
+        asked = "" if "access" in wanted else ' (prefer.access = "notebook" takes them in)'
+        return f"{terms.name} gives {_one(access)} only{asked}"
+    for name, value in wanted.items():
+        known = terms.quality(name)
+        if name != "access" and known is not None and known != value:
+            return f"{terms.name}: {name.replace('_', ' ')} is {known}, not {value}"
+    return None
+
+
+def _one(access: str) -> str:
+    return f"a {access}"
+
+
+def remarks(terms: Terms) -> list[str]:
+    """What one should know of a provider before choosing it."""
+    said = []
+    if terms.quality("access") == "notebook":
+        said.append("a notebook in the browser, packages installed anew each time")
+    if terms.quality("quota") == "apply":
+        said.append("GPU quota must be applied for before first use")
+    if terms.quality("stops_itself") == "no":
+        said.append("runs and costs until it is stopped by hand")
+    if terms.quality("stop_keeps_disk") == "no":
+        said.append("cannot be paused: what is not on its filesystem is lost at the end")
+    if terms.quality("prepaid") == "yes":
+        said.append("is paid beforehand")
+    if terms.quality("driver_image") == "no":
+        said.append("the driver is installed by hand")
+    return said

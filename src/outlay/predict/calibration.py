@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-from outlay.estimate import Estimate
+from outlay.uncertainty import Estimate
 
 Row = Mapping[str, str]
 

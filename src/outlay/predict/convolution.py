@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from outlay.predict.kernels import Kernel, Pass, Product, Shape, alignment, bytes_of
-from outlay.trace.trace import Op
+from outlay.trace.profile import Op
 
 NARROW = 4
 """Channels, up to which an image is padded before tensor cores take it: those of colours."""

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from outlay.caching import Same
 from outlay.predict.calibration import Calibration
 from outlay.predict.kernels import recurrent_of
-from outlay.predict.remember import Same
-from outlay.trace.trace import Op, Trace
+from outlay.trace.profile import Op, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

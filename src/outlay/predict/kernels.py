@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from outlay.trace.trace import Op, Precision
+from outlay.trace.profile import Op, Precision
 
 Shape = tuple[int, ...]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from outlay.estimate import Estimate
-from outlay.hardware import Gpu
+from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.trace import simulate
-from outlay.trace.trace import Held, Profile
+from outlay.trace import allocator
+from outlay.trace.profile import Held, Profile
 from outlay.trace.workspace import REFERENCE, Traits
+from outlay.uncertainty import Estimate
 from outlay.units import MIB
 
 LARGEST_BATCH = 1 << 20
@@ -179,8 +179,8 @@ def _held(profile: Profile, batch_size: int, room: Room) -> Held | None:
     if profile.history is None or _is_in_table(profile, batch_size, room):
         return profile.held_at(batch_size)
     if room.expandable_segments:
-        return simulate.held_expandable(profile.history, batch_size, room.traits)
-    return simulate.held(profile.history, batch_size, room.traits)
+        return allocator.held_expandable(profile.history, batch_size, room.traits)
+    return allocator.held(profile.history, batch_size, room.traits)
 
 
 def _is_in_table(profile: Profile, batch_size: int, room: Room) -> bool:
@@ -228,7 +228,7 @@ def _fits(profile: Profile, batch_size: int, room: Room, calibration: Calibratio
     """
     limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
     if profile.history is not None and not _is_in_table(profile, batch_size, room):
-        return simulate.fits(
+        return allocator.fits(
             profile.history,
             batch_size,
             limit,

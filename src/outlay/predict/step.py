@@ -12,29 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from outlay.estimate import Estimate
-from outlay.hardware import Gpu
-from outlay.predict.arrival import fed_s
+from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.predict.carry import Asked, correction_at
-from outlay.predict.compute import DeviceTime, device_time
-from outlay.predict.experience import (
+from outlay.predict.correct import Asked, correction_at
+from outlay.predict.evidence import (
+    MEASURED,
     NO_EXPERIENCE,
     PREDICTED,
     Correction,
     Experience,
     around,
+    fed_s,
     gpu_error,
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
-from outlay.predict.links import UNKNOWN_WIRING, Wiring
-from outlay.predict.machine import ideal_time_s, speed_at
-from outlay.predict.measured_step import (
-    given_host,
-    measured_time_s,
-    slowest_of,
-    time_from,
-)
+from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.memory import (
     COARSE,
     MemoryNeed,
@@ -43,10 +35,57 @@ from outlay.predict.memory import (
     memory_need,
     room_on,
 )
-from outlay.predict.spread import Site, load_of
+from outlay.predict.network import UNKNOWN_WIRING, Wiring
+from outlay.predict.parallel_time import Site, load_of
+from outlay.predict.roofline import ideal_time_s, machine_at, speed_at, trace_at
 from outlay.predict.strategy import ALONE, Strategy
-from outlay.predict.traced import machine_at, trace_at
-from outlay.trace.trace import Kind, Precision, Profile
+from outlay.trace.profile import Kind, Precision, Profile
+from outlay.uncertainty import Estimate
+
+# The time of a step that was measured, where something is said to be slower than it was there.
+
+
+def measured_time_s(
+    correction: Correction, arrival: Estimate, host: Estimate | None
+) -> Estimate | None:
+    """The step as it was measured, unless its input or a given host takes longer than it took."""
+    measured_s = correction.measured_s
+    if measured_s is None or _holder(measured_s, arrival, host) is None:
+        return measured_s
+    said = Estimate.exactly(arrival.low)
+    return said if host is None else slowest_of(measured_s, host, said)
+
+
+def time_from(correction: Correction, arrival: Estimate, host: Estimate | None) -> str:
+    """Where the time of a step is from."""
+    measured_s = correction.measured_s
+    holder = None if measured_s is None else _holder(measured_s, arrival, host)
+    return correction.time_from if holder is None else f"{MEASURED}, but for the {holder}"
+
+
+def _holder(
+    measured_s: Estimate, arrival: Estimate, host: Estimate | None
+) -> Literal["input", "host"] | None:
+    """What would have held a measured step back, had it been there."""
+    host_s = 0.0 if host is None else host.likely
+    if max(arrival.low, host_s) <= measured_s.likely:
+        return None
+    return "input" if arrival.low > host_s else "host"
+
+
+def given_host(host: Estimate, asked: Host, correction: Correction) -> Estimate | None:
+    """What a host takes whose speed is given; None where a measured step tells what it takes."""
+    return host if asked.measured and not correction.host_known else None
+
+
+def slowest_of(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
+    """The slowest of device, host and input."""
+    return Estimate(
+        low=max(device.low, host.low, arrival.low),
+        likely=max(device.likely, host.likely, arrival.likely),
+        high=max(device.high, host.high, arrival.high),
+    )
+
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
 FORWARD_FRACTION = 1 / 3

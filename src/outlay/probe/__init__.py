@@ -8,5 +8,5 @@ course      when enough was seen, and what to ask for next
 run         the command started, watched, stopped
 assemble    a measurement of all that; judge says what holds it back
 find_batch  the largest batch, by trials in fresh processes
-session     the same in the process at hand, for `outlay.inside`; together, where it has ranks
+session     the same in the process at hand, for `outlay.inline`; together, where it has ranks
 """

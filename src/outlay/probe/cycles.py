@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outlay.probe.table import Flags, Floats, Indices, StepTable
+from outlay.probe.messages import Flags, Floats, Indices, StepTable
 
 SELDOM = 32
 """An optimizer that steps less often than one in so many defines no cycles."""

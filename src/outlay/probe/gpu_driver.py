@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from outlay.measurement import GpuSeen
+from outlay.measurement.measurement import GpuSeen
 
 Vendor = Literal["NVIDIA", "AMD"]
 Part = Literal["module", "library", "driver", "device"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from outlay.probe.gpu_driver import Driver, GpuDevice, GpuReading, NoDriver
+from outlay.probe.amd import open_amd
+from outlay.probe.gpu_driver import Driver, GpuDevice, GpuReading, Missing, NoDriver
+from outlay.probe.nvidia import open_nvidia
 from outlay.units import MIB
 
 GROWN_BYTES = 128 * MIB
@@ -111,3 +113,17 @@ class _Energy:
         else:
             return None
         return self._joules
+
+
+# The GPU driver of this machine.
+
+
+def open_driver() -> Driver | NoDriver:
+    """The first driver that has GPUs, or why none has."""
+    missing = []
+    for open_vendor in (open_nvidia, open_amd):
+        found = open_vendor()
+        if not isinstance(found, Missing):
+            return found
+        missing.append(found)
+    return NoDriver(missing=tuple(missing))

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from outlay.advise.asked import Asked
-from outlay.advise.speeds import fitting_profiles
-from outlay.advise.upgrade import Upgrade
-from outlay.advise.verdict import Advice, TurningPoint
-from outlay.advise.ways import RENTED, Way
+from outlay.advise.alternatives import RENTED, Way
+from outlay.advise.cards import fitting_profiles
+from outlay.advise.recommendation import Advice, TurningPoint, Upgrade
+from outlay.advise.request import Asked
 from outlay.report.console import Page, muted, table
-from outlay.report.plan_words import machine_of, place_of
+from outlay.report.plan import machine_of, place_of
 from outlay.report.text import counted, per_cent, usd, usd_range
-from outlay.trace.bundled import bundled_profiles
+from outlay.trace.store import bundled_profiles
 from outlay.units import GIB
 
 _DO = {
@@ -315,8 +314,8 @@ def _assumed(advice: Advice) -> Iterator[str]:
 
 
 def _purchase_notes(asked: Asked) -> Iterator[str]:
+    from outlay.advise.cards import electricity_usd_per_kwh, taken_range
     from outlay.advise.machines import for_sale, rest_usd
-    from outlay.advise.tables import electricity_usd_per_kwh, taken_range
 
     rest = rest_usd(asked)
     if rest.likely and for_sale(asked):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from outlay.advise.ways import Kind
-from outlay.report.json import SCHEMA
+from outlay.advise.alternatives import Kind
+from outlay.report.documents import SCHEMA
 from outlay.report.schema_parts import (
     COUNT,
     FLAG,

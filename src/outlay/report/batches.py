@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.probe.batches import KNEE_FRACTION, BatchSearch, Trial
+from outlay.probe.trial import KNEE_FRACTION, BatchSearch, Trial
 from outlay.report.console import Page, bullets, table
-from outlay.report.json import SCHEMA, Document
+from outlay.report.documents import SCHEMA, Document
 from outlay.report.text import clock, count, counted, gib, percent, rate, step_time
 
 _INDENT = 2

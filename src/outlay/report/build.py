@@ -8,13 +8,12 @@ from urllib.parse import urlsplit
 from rich.table import Table
 
 from outlay.report.console import Page, muted, table
-from outlay.report.json import SCHEMA, Document, estimate_document
+from outlay.report.documents import SCHEMA, Document, estimate_document
 from outlay.report.text import counted, usd
-from outlay.workstation.judged import Judged
-from outlay.workstation.machine import Build
+from outlay.workstation.build import Judged
+from outlay.workstation.machine import Build, Verdict
 from outlay.workstation.parts import NOUNS, Part
 from outlay.workstation.upgrade import Change, Speed
-from outlay.workstation.verdict import Verdict
 
 _WIDE = 110
 """Columns from which fixes stand beside their rules."""

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from outlay.predict.experience import OwnFactor
-from outlay.predict.learn import Learned
-from outlay.predict.lesson import Lesson
+from outlay.predict.evidence import OwnFactor
+from outlay.predict.learn import Learned, Lesson
 from outlay.report.console import Page, bullets, muted, table
-from outlay.report.json import SCHEMA, Document
+from outlay.report.documents import SCHEMA, Document
 
 _HEADS = ("", "steps", "measurements", "measured / predicted", "factor", "error before", "after")
 _KEPT_HEADS = ("kept as", "on", "GPU", "command", "step", "measured / predicted", "used for")

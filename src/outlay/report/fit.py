@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from outlay.fit_advice import PLACE_OF, advice_for
-from outlay.fitting import Fit
+from outlay.fit.advice import PLACE_OF, advice_for
+from outlay.fit.search import Fit
+from outlay.fit.variants import Way
 from outlay.predict.step import StepPrediction
 from outlay.report.console import Page, muted, table
-from outlay.report.json import SCHEMA, Document, estimate_document
+from outlay.report.documents import SCHEMA, Document, estimate_document
 from outlay.report.text import duration, gib, or_more, usd
-from outlay.ways import Way
 
 _SHOWN = 12
 _WITH_LINES = 3

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from outlay.measurement import Ending, Holder, PauseKind, StoppedFor, Verdict
-from outlay.measurement_check import PASSES, POWER_LIMIT_W, SAMPLES, STEP_S, Range
-from outlay.measurement_file import MARK, SCHEMA
-from outlay.probe.batches import Outcome
+from outlay.measurement.file import MARK, PASSES, POWER_LIMIT_W, SAMPLES, SCHEMA, STEP_S, Range
+from outlay.measurement.measurement import Ending, Holder, PauseKind, StoppedFor, Verdict
+from outlay.probe.trial import Outcome
 from outlay.report.schema_parts import (
     COUNT,
     FLAG,

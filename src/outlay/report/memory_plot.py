@@ -6,20 +6,42 @@ anything from elsewhere (SVG with hover text, light and dark), `.png` needs matp
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from outlay.report.picture import MOST_POINTS, extremes, write_picture
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from outlay.report.svg import (
+    DPI,
+    INK,
+    LINE,
+    MOST_POINTS,
+    SOFT,
+    byte_unit,
+    drawing,
+    extremes,
+    line,
+    page,
+    rect,
+    text,
+    ticks,
+    write_picture,
+)
 from outlay.report.text import count, size
+from outlay.trace.profile import Phase
 from outlay.trace.step_report import MemoryPoint, MemoryTimeline
-from outlay.trace.trace import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from outlay.trace.trace import Phase
+    from matplotlib.axes import Axes
+
+    from outlay.trace.step_report import MemoryTimeline
+
 
 COLOURS = {
     "parameters": "#4269d0",
@@ -37,12 +59,10 @@ def write_plot(path: Path, timeline: MemoryTimeline, title: str) -> None:
     """Write the picture in the form the file's ending names."""
 
     def html() -> str:
-        from outlay.report.memory_html import memory_html
 
         return memory_html(timeline, title)
 
     def png() -> bytes:
-        from outlay.report.memory_png import memory_png
 
         return memory_png(timeline, title)
 
@@ -118,3 +138,267 @@ def place_lines(point: MemoryPoint, operations: int) -> list[str]:
     first = f"operation {count(point.operation)} of {count(operations)}, {point.phase}"
     name = point.name.removeprefix("aten.")
     return [first, name if point.site is None else f"{name} · {point.site}"]
+
+
+# Memory over a training step as one HTML file: an SVG with hover text, and a few rules of CSS.
+
+
+WIDTH, HEIGHT = 1120, 600
+LEFT, RIGHT, TOP, BOTTOM = 72, 20, 104, 52
+MOST_HOVERS = 280
+_HEADROOM = 1.26
+"""How far the axis goes beyond the peak: the note above it needs the room."""
+_NARROWEST_PHASE = 56
+_LINE = 17
+_NOTE_WIDTH = 7.2
+"""About the width of a letter of the note at the peak."""
+
+_STYLE = """\
+.peak line { stroke: var(--ink); } .peak circle { fill: var(--back); stroke: var(--ink);
+  stroke-width: 2; } .peak rect { fill: var(--note); stroke: var(--line); }
+.peak { pointer-events: none; }
+"""
+
+
+def memory_html(timeline: MemoryTimeline, title: str) -> str:
+    """The whole page."""
+    return page(title, memory_svg(timeline, title), _STYLE)
+
+
+def memory_svg(timeline: MemoryTimeline, title: str) -> str:
+    """The picture alone, as XML."""
+    made = _Drawing(thinned(timeline), timeline)
+    parts = [
+        text(LEFT, 26, title, "title"),
+        *made.legend(),
+        *made.phases(),
+        *made.grid(),
+        *(made.area(layer) for layer in layers(made.timeline)),
+        *made.phase_marks(),
+        *made.hovers(),
+        *made.peak(),
+    ]
+    return drawing(WIDTH, HEIGHT, ", ".join(peak_lines(timeline)), parts)
+
+
+class _Drawing:
+    """A timeline and its scales; each method draws one part."""
+
+    def __init__(self, timeline: MemoryTimeline, whole: MemoryTimeline) -> None:
+        self.timeline = timeline
+        self.whole = whole
+        self.edges = edges(timeline)
+        self.highest_bytes = max(whole.peak.memory.peak_bytes, 1.0)
+        self.unit_bytes, self.unit = byte_unit(self.highest_bytes)
+        self.top_bytes = self.highest_bytes * _HEADROOM
+
+    def x(self, operation: float) -> float:
+        """Across: 0 at the start of the first operation."""
+        return LEFT + operation / max(self.whole.operations, 1) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, amount_bytes: float) -> float:
+        """Down: 0 bytes at the foot."""
+        return HEIGHT - BOTTOM - amount_bytes / self.top_bytes * (HEIGHT - TOP - BOTTOM)
+
+    def legend(self) -> list[str]:
+        """A square and a word for each category, with what it has at the peak."""
+        parts, x = [], float(LEFT)
+        for category, colour in COLOURS.items():
+            amount = getattr(self.whole.peak.memory, category)
+            words = f"{label(category)} {size(amount)}"
+            parts.append(f'<rect x="{x:.1f}" y="41" width="11" height="11" fill="{colour}"/>')
+            parts.append(text(x + 16, 51, words, "soft"))
+            x += 34 + 6.4 * len(words)
+        return [*parts, text(x - 4, 51, "at the peak", "soft")]
+
+    def phases(self) -> list[str]:
+        """Every other stretch of the step on a darker ground, named where there is room.
+
+        The last is named in any case, above its place: it mostly is the short optimizer.
+        """
+        parts = []
+        for index, (phase, begin, end) in enumerate(stretches(self.timeline)):
+            left, right = self.x(begin), self.x(end)
+            if index % 2:
+                parts.append(rect(left, TOP - 24, right - left, HEIGHT - BOTTOM - TOP + 24, "band"))
+            if right - left >= _NARROWEST_PHASE:
+                middle = (left + right) / 2
+                parts.append(text(middle, TOP - 8, phase, "soft middle"))
+            elif end == self.whole.operations:
+                parts.append(text(right, TOP - 30, phase, "soft end"))
+        return parts
+
+    def phase_marks(self) -> list[str]:
+        """A dashed line where a phase begins."""
+        begins = [begin for _, begin, _ in stretches(self.timeline)][1:]
+        return [line(x, TOP - 24, x, HEIGHT - BOTTOM, "mark") for x in map(self.x, begins)]
+
+    def grid(self) -> list[str]:
+        """Lines and numbers of both axes."""
+        parts = []
+        foot = HEIGHT - BOTTOM
+        for value in ticks(self.top_bytes / self.unit_bytes, 6):
+            y = self.y(value * self.unit_bytes)
+            parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid"))
+            parts.append(text(LEFT - 8, y + 4, f"{value:g}", "soft end"))
+        parts += [
+            text(self.x(value), foot + 18, f"{value:,.0f}", "soft middle")
+            for value in ticks(self.whole.operations, 10)
+        ]
+        parts.append(text(LEFT - 8, TOP - 8, self.unit, "soft end"))
+        parts.append(text((LEFT + WIDTH - RIGHT) / 2, foot + 38, "operation", "soft middle"))
+        return parts
+
+    def area(self, layer: Layer) -> str:
+        """One category as a closed shape of steps."""
+        there = self._steps(layer.upper_bytes, list(pairwise(self.edges)))
+        back = self._steps(layer.lower_bytes[::-1], [(b, a) for a, b in pairwise(self.edges)][::-1])
+        path = f"M{self.x(0):.1f} {self.y(0):.1f}{there}{back}Z"
+        colour = COLOURS[layer.category]
+        return f'<path class="{layer.category}" fill="{colour}" fill-opacity=".88" d="{path}"/>'
+
+    def _steps(self, amounts: tuple[float, ...], spans: list[tuple[float, float]]) -> str:
+        """Up or down to each amount, then across; amounts that follow their like are one."""
+        words: list[str] = []
+        level = ""
+        for amount_bytes, (_, end) in zip(amounts, spans, strict=True):
+            height, across = f"V{self.y(amount_bytes):.1f}", f"H{self.x(end):.1f}"
+            if height == level:
+                words[-1] = across
+            else:
+                words += [height, across]
+            level = height
+        return "".join(words)
+
+    def hovers(self) -> list[str]:
+        """Strips that tell of the highest operation below them."""
+        points = self.timeline.points
+        length = -(-len(points) // MOST_HOVERS)
+        parts = ['<g class="hover">']
+        for start in range(0, len(points), length):
+            stretch = points[start : start + length]
+            highest = max(stretch, key=lambda point: point.memory.peak_bytes)
+            left, right = self.x(self.edges[start]), self.x(self.edges[start + len(stretch)])
+            tip = "\n".join(_tip(highest, self.whole.operations))
+            parts.append(rect(left, TOP, right - left, HEIGHT - BOTTOM - TOP, "", tip))
+        return [*parts, "</g>"]
+
+    def peak(self) -> list[str]:
+        """A ring at the peak, and above it how much it is and where."""
+        point = self.whole.peak
+        x, y = self.x(point.operation - 0.5), self.y(point.memory.peak_bytes)
+        lines = peak_lines(self.whole)
+        width, height = 20 + _NOTE_WIDTH * max(map(len, lines)), 10 + _LINE * len(lines)
+        left = min(max(x - width / 2, LEFT + 4), WIDTH - RIGHT - 4 - width)
+        top = y - 18 - height
+        texts = [
+            text(left + 10, top + 18 + _LINE * index, said, "" if index else "strong")
+            for index, said in enumerate(lines)
+        ]
+        return [
+            '<g class="peak">',
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + height:.1f}" y2="{y:.1f}"/>',
+            f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height}" rx="5"/>',
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>',
+            *texts,
+            "</g>",
+        ]
+
+
+def _tip(point: MemoryPoint, operations: int) -> list[str]:
+    amounts = [
+        f"{label(category)}: {size(getattr(point.memory, category))}"
+        for category in reversed(COLOURS)
+        if getattr(point.memory, category)
+    ]
+    code = [point.site.code] if point.site is not None and point.site.code else []
+    return [
+        f"{size(point.memory.peak_bytes)} allocated",
+        *place_lines(point, operations),
+        *code,
+        *amounts,
+    ]
+
+
+# Memory over a training step as a PNG, drawn by matplotlib.
+
+
+_NARROWEST_PHASE_PNG = 0.05
+"""The share of the width from which a phase is named."""
+
+
+def memory_png(timeline: MemoryTimeline, title: str) -> bytes:
+    """The picture as the bytes of a file."""
+    figure = Figure(figsize=(11, 5.6), dpi=DPI, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    unit_bytes, unit = byte_unit(timeline.peak.memory.peak_bytes)
+    top = max(timeline.peak.memory.peak_bytes, 1.0) * 1.26 / unit_bytes
+    _draw_layers(axes, thinned(timeline), unit_bytes)
+    _draw_phases(axes, timeline)
+    _draw_peak(axes, timeline, unit_bytes)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=INK)
+    axes.set(xlim=(0, max(timeline.operations, 1)), ylim=(0, top), xlabel="operation")
+    axes.grid(axis="y", color=LINE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(colors=SOFT, length=0)
+    axes.xaxis.label.set_color(SOFT)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g} {unit}")
+    key = figure.legend(
+        loc="outside lower center", ncols=6, frameon=False, fontsize=8.5, title="at the peak"
+    )
+    key.get_title().set(color=SOFT, fontsize=8.5)
+    out = io.BytesIO()
+    canvas.print_png(out)
+    return out.getvalue()
+
+
+def _draw_layers(axes: Axes, timeline: MemoryTimeline, unit_bytes: float) -> None:
+    marks = edges(timeline)
+    for layer in layers(timeline):
+        lower = [amount / unit_bytes for amount in layer.lower_bytes]
+        upper = [amount / unit_bytes for amount in layer.upper_bytes]
+        amount = getattr(timeline.peak.memory, layer.category)
+        axes.fill_between(
+            marks,
+            [*lower, lower[-1]],
+            [*upper, upper[-1]],
+            step="post",
+            color=COLOURS[layer.category],
+            alpha=0.88,
+            linewidth=0,
+            label=f"{label(layer.category)} {size(amount)}",
+        )
+
+
+def _draw_phases(axes: Axes, timeline: MemoryTimeline) -> None:
+    """A dashed line between phases, and their names above; the last is named in any case."""
+    place = axes.get_xaxis_transform()
+    for index, (phase, begin, end) in enumerate(stretches(timeline)):
+        if index:
+            axes.axvline(begin, color=SOFT, linewidth=0.8, linestyle=(0, (3, 4)))
+        if end - begin >= _NARROWEST_PHASE_PNG * timeline.operations:
+            middle = (begin + end) / 2
+            axes.text(middle, 1.01, phase, transform=place, ha="center", color=SOFT)
+        elif end == timeline.operations:
+            axes.text(end, 1.01, phase, transform=place, ha="right", color=SOFT)
+
+
+def _draw_peak(axes: Axes, timeline: MemoryTimeline, unit_bytes: float) -> None:
+    point = timeline.peak
+    x, y = point.operation - 0.5, point.memory.peak_bytes / unit_bytes
+    across = x / max(timeline.operations, 1)
+    axes.plot([x], [y], "o", markersize=6, color="white", markeredgecolor=INK)
+    axes.annotate(
+        "\n".join(peak_lines(timeline)),
+        (x, y),
+        xytext=(0, 20),
+        textcoords="offset points",
+        ha="left" if across < 0.15 else "right" if across > 0.85 else "center",
+        fontsize=9,
+        color=INK,
+        arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.8},
+        bbox={"boxstyle": "round,pad=0.5", "facecolor": "#ffffffe6", "edgecolor": LINE},
+    )

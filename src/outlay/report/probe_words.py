@@ -6,8 +6,8 @@ import shlex
 import signal
 from collections.abc import Iterator
 
-from outlay.measurement import Finding, Measurement, StepTime
-from outlay.probe.finish import Finish, finish
+from outlay.measurement.measurement import Finding, Measurement, StepTime
+from outlay.probe.remaining import Finish, finish
 from outlay.report.text import (
     clock,
     count,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from outlay.report.json import SCHEMA
+from outlay.plan.vary import PER_MILLION, WHOLE
+from outlay.report.documents import SCHEMA
 from outlay.report.schema_parts import (
     COUNT,
     FLAG,
@@ -16,11 +17,10 @@ from outlay.report.schema_parts import (
     or_null,
     record,
 )
+from outlay.trace.profile import Kind, Precision
 from outlay.trace.step_report import CATEGORIES, PHASES
-from outlay.trace.trace import Kind, Precision
-from outlay.vary import PER_MILLION, WHOLE
+from outlay.workstation.machine import State
 from outlay.workstation.parts import KINDS
-from outlay.workstation.verdict import State
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _COMMANDS = {"measurement": "probe", "batches": "probe --find-batch"}
@@ -37,7 +37,7 @@ _ESTIMATE: Schema = {
 def schema(name: str) -> Schema:
     """One schema by name."""
     if name == "workload":
-        from outlay.workload_schema import WorkloadFile
+        from outlay.workload.schema import WorkloadFile
 
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
     makers = {

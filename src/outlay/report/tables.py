@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from outlay.hardware import Gpu
+from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import Offer
 from outlay.predict.step import StepPrediction
 from outlay.report.console import table
 from outlay.report.text import count, duration, gib, machine, or_more, tera, usd
-from outlay.trace.trace import Kind, Profile
+from outlay.trace.profile import Kind, Profile
 from outlay.units import GIB
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from outlay.estimate import Estimate
 from outlay.offers.offer import Offer
 from outlay.predict.memory import LARGEST_BATCH
+from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, GIB, HOUR_S, KIB, KWH_J, MIB, MINUTE_S
 
 UNKNOWN = "unknown"

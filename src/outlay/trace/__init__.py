@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 class _CallableModule(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> StepReport:
-        """See `outlay.trace.one_step.trace_step`."""
-        from outlay.trace.one_step import trace_step
+        """See `outlay.trace.tracing.trace_step`."""
+        from outlay.trace.tracing import trace_step
 
         return trace_step(*args, **kwargs)
 

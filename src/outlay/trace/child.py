@@ -17,33 +17,261 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay.errors import InputError, OutlayError
-from outlay.trace.blame import blamed
-from outlay.trace.changes import changes_from_json
-from outlay.trace.envelope import bends, blended, lines_through, upper_envelope
-from outlay.trace.fit import aligned, fit_aligned, fit_by_kind, polynomial_through
-from outlay.trace.history import history_of, kept_places, storages_align
-from outlay.trace.prepared import FOLDER
-from outlay.trace.simulate import held_and_needed
-from outlay.trace.step_store import report_to_json
-from outlay.trace.step_summary import Origin, step_report
+from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.trace.allocator import held_and_needed
+from outlay.trace.batch_scaling import (
+    aligned,
+    bends,
+    blended,
+    fit_aligned,
+    fit_by_kind,
+    history_of,
+    kept_places,
+    lines_through,
+    polynomial_through,
+    readiness,
+    storages_align,
+    upper_envelope,
+)
+from outlay.trace.process import FOLDER
+from outlay.trace.profile import Blocks, Held, History, Memory, Profile, Structure
+from outlay.trace.step_report import (
+    PHASES,
+    CallSite,
+    HeavyOp,
+    MemoryPoint,
+    MemoryTimeline,
+    PhaseTotal,
+    StepReport,
+    report_to_json,
+)
 from outlay.trace.store import history_to_json, profile_to_json
-from outlay.trace.structure import readiness
-from outlay.trace.target import Target, load_function, parse_target
-from outlay.trace.trace import Blocks, Held, History, Memory, Profile, Structure
+from outlay.trace.target import Target, changes_from_json, load_function, parse_target
 from outlay.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from outlay.trace.capture import Capture
+    from outlay.trace.profile import Op
     from outlay.trace.step_report import StepReport
+    from outlay.trace.target import Target
+
+
+# A failure of the user's code as an error that names their line and a way round it.
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+_MESSAGE_AT_MOST = 600
+
+
+@contextlib.contextmanager
+def blamed(target: Target, when: str) -> Iterator[None]:
+    """Turn any failure of the user's code into an error that names their line."""
+    try:
+        yield
+    except OutlayError:
+        raise
+    except SyntaxError as error:
+        raise InputError(
+            f"{error.filename}:{error.lineno} is not valid Python: {error.msg}.",
+            fix="Correct the file and try again.",
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _failure(error, target, when) from error
+
+
+def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
+    text = " ".join(str(error).split()) or "no message"
+    return TraceFailed(
+        f"{target.function} failed {when}: {_place(error, target)}",
+        why=f"{type(error).__name__}: {text[:_MESSAGE_AT_MOST]}",
+        fix=_advice(error, target),
+    )
+
+
+def _place(error: BaseException, target: Target) -> str:
+    """The user's own line nearest to the failure: `train.py:31 (loss = model(x))`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    folder = str(target.path.parent)
+    own = [
+        frame
+        for frame in frames
+        if frame.filename.startswith(folder)
+        and not any(part in frame.filename for part in _INSTALLED)
+    ]
+    if not own:
+        return f"{target.path.name}."
+    frame = own[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno} ({frame.line})."
+
+
+def _advice(error: BaseException, target: Target) -> str:
+    fix = getattr(error, "fix", None)
+    if isinstance(fix, str):
+        return fix
+    by_kind = _by_kind(error, target) or _by_text(error)
+    return by_kind or (
+        "Check that the step runs by itself. If it does, it may need values or devices that "
+        "a trace does not have: leave that part out, or give it fixed sizes."
+    )
+
+
+def _by_kind(error: BaseException, target: Target) -> str | None:
+    name = type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"Install {error.name} into this Python ({sys.executable})."
+    if isinstance(error, TypeError) and target.function in str(error):
+        return "The function gets the batch size alone: give its other arguments defaults."
+    if "DataDependent" in name or "DynamicOutput" in name:
+        return (
+            "What this line does depends on values, and a trace has none. "
+            "Keep it out of the step, or give it a fixed size there."
+        )
+    if name == "UnsupportedOperatorException":
+        return _declare(str(error))
+    if isinstance(error, SystemExit):
+        return "Keep what ends the program (sys.exit) out of the step."
+    if isinstance(error, EOFError):
+        return "A trace has no terminal to read from: give what is asked for a default."
+    if isinstance(error, RecursionError):
+        return "The code calls itself without end, or needs sys.setrecursionlimit in its file."
+    return None
+
+
+def _by_text(error: BaseException) -> str | None:
+    text = str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    if any("triton" in Path(frame.filename).parts for frame in frames) or "triton" in text:
+        return (
+            "A Triton kernel runs on a GPU alone. Wrap its launch as an operator "
+            "(torch.library.triton_op or custom_op), give that a register_fake, and tell its "
+            "cost with outlay.register_op."
+        )
+    if any("torch/nested" in frame.filename.replace(os.sep, "/") for frame in frames):
+        return "Nested tensors cannot be traced: pad the sequences to one length when tracing."
+    if "from the 'CUDA' backend" in text:
+        return _declare(text.partition("'")[2].partition("'")[0])
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:
+        return (
+            "Tensors made while the file is imported are real. Make them inside the function, "
+            "where they take no memory."
+        )
+    if isinstance(error, ImportError | OSError) and ".so" in text:
+        return (
+            "A compiled extension could not be loaded. Build it for this torch, or import it only "
+            "where it is there and declare its operators with torch.library."
+        )
+    if "not compiled with CUDA" in text or "NVIDIA driver" in text:
+        return "This line asks the driver of a real GPU: skip it when tracing."
+    return None
+
+
+def _declare(operator: str) -> str:
+    """How to make an operator of one's own traceable."""
+    name = operator.replace("::", ".").split(".")
+    plain = "::".join(name[:2]) if len(name) > 1 else operator
+    return (
+        f'Say what it returns with torch.library.register_fake("{plain}"), and what it costs with '
+        f'outlay.register_op("{plain}", flops=...), in your own file.'
+    )
+
+
+# A capture of one batch size, summed up as a `StepReport`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a step comes from."""
+
+    name: str
+    target: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def step_report(capture: Capture, origin: Origin) -> StepReport:
+    """The report of a capture that was made with call sites."""
+    if not capture.ops:
+        raise InputError(
+            f"{origin.name} returned a step that runs nothing on the GPU.",
+            why="Its tensors were made on the CPU, or it calls no operation.",
+            fix="Make model and data on torch's default device, and train in the step.",
+        )
+    return StepReport(
+        name=origin.name,
+        target=origin.target,
+        batch_size=capture.batch_size,
+        period=capture.period,
+        parameters=capture.parameters,
+        trainable_parameters=capture.trainable_parameters,
+        phases=_phases(capture),
+        ops=_ops(capture),
+        timeline=_timeline(capture),
+        versions=origin.versions,
+        unknown_ops={name: n / capture.period for name, n in capture.unknown_ops.items()},
+        notes=capture.notes,
+    )
+
+
+def _phases(capture: Capture) -> tuple[PhaseTotal, ...]:
+    totals = []
+    for phase in PHASES:
+        ops = [op for op in capture.ops if op.phase == phase]
+        if phase == "recompute" and not ops:
+            continue
+        totals.append(
+            PhaseTotal(
+                phase=phase,
+                operations=len(ops) / capture.period,
+                launches=sum(op.launches for op in ops) / capture.period,
+                flops=sum(op.flops for op in ops) / capture.period,
+                moved_bytes=sum(op.moved_bytes for op in ops) / capture.period,
+            )
+        )
+    return tuple(totals)
+
+
+def _ops(capture: Capture) -> tuple[HeavyOp, ...]:
+    """Identical operations of one line together; views are left out."""
+    groups: dict[tuple[Op, CallSite | None], int] = {}
+    for op, site in zip(capture.ops, capture.sites, strict=True):
+        if op.launches:
+            groups[op, site] = groups.get((op, site), 0) + 1
+    made = [
+        HeavyOp(
+            name=op.name,
+            kind=op.kind,
+            phase=op.phase,
+            precision=op.precision,
+            count=times / capture.period,
+            flops=op.flops * times / capture.period,
+            moved_bytes=op.moved_bytes * times / capture.period,
+            shapes=op.shapes,
+            site=site,
+        )
+        for (op, site), times in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda op: (-op.flops, -op.moved_bytes)))
+
+
+def _timeline(capture: Capture) -> MemoryTimeline:
+    memories = capture.ledger.memory_at_marks()
+    points = [
+        MemoryPoint(operation=number, name=op.name, phase=op.phase, memory=memory, site=site)
+        for number, (op, memory, site) in enumerate(
+            zip(capture.ops, memories, capture.sites, strict=True), start=1
+        )
+    ]
+    return MemoryTimeline(points=tuple(points), operations=len(points))
+
 
 _GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
 """Batch sizes at which the allocator is modelled: each up to 8, then four to each doubling."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from outlay.errors import InputError
-from outlay.trace import moved
-from outlay.trace.trace import Kind
+from outlay.trace import traffic
+from outlay.trace.profile import Kind
 
 if TYPE_CHECKING:
-    from outlay.trace.moved import Tensor
+    from outlay.trace.traffic import Tensor
 
 Amount = Callable[..., float]
 """A formula: called with the operator's arguments and `out=` its result."""
@@ -31,7 +31,7 @@ class Formula:
 
     kind: Kind
     flops: Amount | None = None
-    moved_bytes: Amount = moved.read_and_written_bytes
+    moved_bytes: Amount = traffic.read_and_written_bytes
     launches: Amount | float = 1
 
 
@@ -67,7 +67,7 @@ def register_op(
             fix=f"Use one of: {', '.join(get_args(Kind))}.",
         )
     _FORMULAS[_plain(name)] = Formula(
-        kind=kind, flops=flops, moved_bytes=moved_bytes or moved.read_and_written_bytes
+        kind=kind, flops=flops, moved_bytes=moved_bytes or traffic.read_and_written_bytes
     )
 
 
@@ -271,7 +271,7 @@ def efficient_backward_flop(
 def encoder_layer_flop(x: Tensor, *args: object, **__: object) -> float:
     """The fused layers of torch's inference path: every matrix meets every row, and attention."""
     rows, dim = math.prod(x.shape[:-1]), x.shape[-1]
-    matrices = [one for one in moved.tensors_in(*args) if len(one.shape) == 2]
+    matrices = [one for one in traffic.tensors_in(*args) if len(one.shape) == 2]
     weights = sum(math.prod(one.shape) for one in matrices if dim in one.shape)
     return 2 * rows * weights + 4 * rows * x.shape[-2] * dim
 
@@ -300,17 +300,19 @@ def rnn_backward_flop(x: Tensor, weights: Sequence[Tensor], *_: object, **__: ob
 
 def update_bytes(_name: str, gradient: Tensor, *others: object, **__: object) -> float:
     """The gradient is read; parameters, states and their scales are read and written."""
-    return moved.tensor_bytes(gradient) + 2 * moved.tensor_bytes(*others)
+    return traffic.tensor_bytes(gradient) + 2 * traffic.tensor_bytes(*others)
 
 
 # The registry
 
-_FOREACH = Formula(kind="optimizer", launches=moved.foreach_launches)
+_FOREACH = Formula(kind="optimizer", launches=traffic.foreach_launches)
 _FOREACH_IN_PLACE = Formula(
-    kind="optimizer", moved_bytes=moved.foreach_in_place_bytes, launches=moved.foreach_launches
+    kind="optimizer", moved_bytes=traffic.foreach_in_place_bytes, launches=traffic.foreach_launches
 )
-_FUSED = Formula(kind="optimizer", moved_bytes=moved.fused_bytes, launches=moved.foreach_launches)
-_VIEW = Formula(kind="copy", moved_bytes=moved.no_bytes, launches=0)
+_FUSED = Formula(
+    kind="optimizer", moved_bytes=traffic.fused_bytes, launches=traffic.foreach_launches
+)
+_VIEW = Formula(kind="copy", moved_bytes=traffic.no_bytes, launches=0)
 _HINTED: Mapping[str, Formula] = {"view": _VIEW, "pointwise": Formula(kind="elementwise")}
 
 _ARITHMETIC: Mapping[str, Formula] = {
@@ -326,7 +328,7 @@ _ARITHMETIC: Mapping[str, Formula] = {
     "convolution_backward": Formula(
         kind="conv",
         flops=conv_backward_flop,
-        launches=moved.conv_backward_launches,
+        launches=traffic.conv_backward_launches,
     ),
     "_scaled_dot_product_flash_attention": Formula(kind="attention", flops=flash_flop),
     "_scaled_dot_product_flash_attention_backward": Formula(
@@ -349,14 +351,14 @@ _ARITHMETIC: Mapping[str, Formula] = {
 
 _NORMS: Mapping[str, Formula] = {
     "native_batch_norm _native_batch_norm_legit cudnn_batch_norm _batch_norm_with_update": Formula(
-        kind="norm", moved_bytes=moved.norm_bytes
+        kind="norm", moved_bytes=traffic.norm_bytes
     ),
-    "native_group_norm": Formula(kind="norm", moved_bytes=moved.norm_bytes, launches=3),
+    "native_group_norm": Formula(kind="norm", moved_bytes=traffic.norm_bytes, launches=3),
     "native_batch_norm_backward batch_norm_backward": Formula(
-        kind="norm", moved_bytes=moved.norm_backward_bytes
+        kind="norm", moved_bytes=traffic.norm_backward_bytes
     ),
     "native_group_norm_backward": Formula(
-        kind="norm", moved_bytes=moved.norm_backward_bytes, launches=5
+        kind="norm", moved_bytes=traffic.norm_backward_bytes, launches=5
     ),
     "native_layer_norm _fused_rms_norm _native_batch_norm_legit_no_training": Formula(kind="norm"),
     "native_layer_norm_backward _fused_rms_norm_backward": Formula(kind="norm", launches=2),
@@ -376,13 +378,13 @@ _REDUCTIONS: Mapping[str, Formula] = {
         kind="reduction"
     ),
     "nll_loss_forward nll_loss2d_forward": Formula(
-        kind="reduction", moved_bytes=moved.nll_loss_bytes
+        kind="reduction", moved_bytes=traffic.nll_loss_bytes
     ),
     "nll_loss_backward nll_loss2d_backward": Formula(
-        kind="reduction", moved_bytes=moved.nll_loss_backward_bytes, launches=2
+        kind="reduction", moved_bytes=traffic.nll_loss_backward_bytes, launches=2
     ),
     "sort topk argsort kthvalue median _unique2 unique_consecutive multinomial": Formula(
-        kind="reduction", moved_bytes=moved.sort_bytes, launches=4
+        kind="reduction", moved_bytes=traffic.sort_bytes, launches=4
     ),
 }
 
@@ -411,23 +413,23 @@ _ELEMENTWISE: Mapping[str, Formula] = {
 }
 
 _INDEXING: Mapping[str, Formula] = {
-    "embedding": Formula(kind="embedding", moved_bytes=moved.embedding_bytes),
+    "embedding": Formula(kind="embedding", moved_bytes=traffic.embedding_bytes),
     "embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward": Formula(
-        kind="embedding", moved_bytes=moved.embedding_backward_bytes, launches=6
+        kind="embedding", moved_bytes=traffic.embedding_backward_bytes, launches=6
     ),
     "index gather index_select take masked_select _embedding_bag _embedding_bag_forward_only "
-    "grid_sampler_2d grid_sampler_3d": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "grid_sampler_2d grid_sampler_3d": Formula(kind="embedding", moved_bytes=traffic.gather_bytes),
     "index_put_ _index_put_impl_ scatter_ scatter_add_ index_add_ index_copy_ index_fill_ "
-    "masked_scatter_ scatter_reduce_": Formula(kind="embedding", moved_bytes=moved.scatter_bytes),
+    "masked_scatter_ scatter_reduce_": Formula(kind="embedding", moved_bytes=traffic.scatter_bytes),
     "index_put scatter scatter_add index_add index_copy index_fill scatter_reduce "
     "_unsafe_index_put": Formula(
-        kind="embedding", moved_bytes=moved.scatter_copy_bytes, launches=2
+        kind="embedding", moved_bytes=traffic.scatter_copy_bytes, launches=2
     ),
     "nonzero searchsorted bucketize grid_sampler_2d_backward": Formula(kind="embedding"),
 }
 
 _COPIES: Mapping[str, Formula] = {
-    "copy_ copy": Formula(kind="copy", moved_bytes=moved.copy_into_bytes),
+    "copy_ copy": Formula(kind="copy", moved_bytes=traffic.copy_into_bytes),
     "_to_copy clone contiguous cat stack constant_pad_nd slice_backward select_backward repeat "
     "repeat_interleave roll flip im2col col2im slice_scatter select_scatter as_strided_scatter "
     "diagonal_backward unfold_backward pixel_shuffle pixel_unshuffle native_channel_shuffle "
@@ -435,7 +437,7 @@ _COPIES: Mapping[str, Formula] = {
     "zeros ones full zeros_like ones_like full_like zero_ zero fill_ fill new_zeros new_ones "
     "new_full arange linspace eye scalar_tensor rand randn rand_like randn_like randint "
     "randint_like randperm bernoulli normal_ uniform_ normal exponential_ random_ log_normal_ "
-    "geometric_ tril_indices triu_indices": Formula(kind="copy", moved_bytes=moved.written_bytes),
+    "geometric_ tril_indices triu_indices": Formula(kind="copy", moved_bytes=traffic.written_bytes),
 }
 
 _VIEWS: Mapping[str, Formula] = {
@@ -451,8 +453,8 @@ _VIEWS: Mapping[str, Formula] = {
 _OTHERS: Mapping[str, Formula] = {
     "_amp_foreach_non_finite_check_and_unscale_": Formula(
         kind="optimizer",
-        moved_bytes=moved.foreach_in_place_bytes,
-        launches=moved.foreach_launches,
+        moved_bytes=traffic.foreach_in_place_bytes,
+        launches=traffic.foreach_launches,
     ),
     "_fft_r2c _fft_c2r _fft_c2c linalg_qr linalg_inv_ex linalg_cholesky_ex _linalg_svd "
     "_linalg_eigh _linalg_det _linalg_slogdet linalg_lu_factor_ex _linalg_solve_ex "
@@ -476,10 +478,10 @@ _FORMULAS |= {
 _FORMULAS["outlay.update_8bit"] = Formula(kind="optimizer", moved_bytes=update_bytes)
 _FORMULAS |= {
     "torchvision.nms": Formula(kind="reduction", launches=4),
-    "torchvision.roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
-    "torchvision.roi_pool": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
-    "torchvision.ps_roi_align": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
-    "torchvision.ps_roi_pool": Formula(kind="embedding", moved_bytes=moved.gather_bytes),
+    "torchvision.roi_align": Formula(kind="embedding", moved_bytes=traffic.gather_bytes),
+    "torchvision.roi_pool": Formula(kind="embedding", moved_bytes=traffic.gather_bytes),
+    "torchvision.ps_roi_align": Formula(kind="embedding", moved_bytes=traffic.gather_bytes),
+    "torchvision.ps_roi_pool": Formula(kind="embedding", moved_bytes=traffic.gather_bytes),
     "torchvision._roi_align_backward": Formula(kind="embedding", launches=2),
     "torchvision._roi_pool_backward": Formula(kind="embedding", launches=2),
     "torchvision._ps_roi_align_backward": Formula(kind="embedding", launches=2),

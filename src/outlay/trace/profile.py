@@ -1,128 +1,321 @@
-"""The profile of a user's training step: traced in a process of its own, at several batch sizes.
+"""What one training step does, operation by operation: `Op`, `Trace`, and `Profile`.
 
-profile = profile_of("train.py:step", sample="image 224x224")
-write_profile(profile, "mine.json.gz")
+A `Trace` is one step at one batch size. A `Profile` is that step at any batch size: each
+amount is a polynomial in the batch size, found by tracing at a few sizes and checked at another.
+Profiles are plain data: they are read and used without torch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from outlay.errors import InputError
-from outlay.trace.changes import UNCHANGED, Changes, changes_to_json
-from outlay.trace.process import answer_of
-from outlay.trace.store import history_from_json, profile_from_json
-from outlay.trace.target import parse_target
+Kind = Literal[
+    "gemm",  # mm, addmm, bmm, linear: arithmetic on matrices
+    "conv",  # convolution forward and both backwards
+    "attention",  # fused attention, forward and backward
+    "norm",  # batch, layer, group and instance norm
+    "softmax",
+    "reduction",
+    "elementwise",
+    "embedding",  # gather, scatter, index
+    "copy",  # copies, casts, layout changes, fills
+    "optimizer",  # foreach and fused updates
+    "rnn",
+    "other",  # an operator outlay has no formula for
+]
+Phase = Literal[
+    "forward",
+    "backward",
+    "recompute",  # forward again within backward, as activation checkpointing does
+    "optimizer",
+]
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int"]
+"""The arithmetic the code asks for. `tf32` is fp32 tensors with TF32 allowed; what a GPU makes of
+it (fp32 where it has no TF32) is decided when predicting."""
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Layout = Literal[
+    "plain",  # row after row: NCHW of images; neither matrix of a product transposed
+    "channels_last",  # NHWC
+    "mixed",  # convolutions: images of both orders, one of which is turned first
+    "nt",  # products: the second matrix transposed, as in x @ weight.t()
+    "tn",  # products: the first, as in the gradient of a weight
+    "tt",
+    "unlike",  # tensors of different shape, order or width: elements are handled one by one
+    "crossed",  # what lies side by side in one tensor lies apart in another
+]
+"""How an operator's tensors lie in memory: it decides which kernel runs, and how fast."""
 
-    from outlay.trace.trace import History, Profile
-
-BATCH_SIZES = (2, 4, 8, 32)
-"""Three sizes determine the polynomials, the last checks them. A large batch costs no more
-time to trace than a small one: nothing is computed."""
-SELECTED = 0.5
-# Assumes: a selection whose mask only the data could tell keeps half of the elements (a guess:
-# padding masks keep more, masked-language labels 0.15). `--selected` gives another share.
+Polynomial = tuple[float, ...]
+"""Coefficients (c0, c1, ...) of c0 + c1 b + c2 b^2 in the batch size b."""
 
 
-def profile_of(
-    target: str,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
-    *,
-    name: str | None = None,
-    description: str = "",
-    sample: str = "",
-    period: int | None = None,
-    selected: float = SELECTED,
-    changes: Changes = UNCHANGED,
-    timeout_s: float | None = None,
-) -> Profile:
-    """Trace `path/to/file.py:function` and return its profile.
+def value_at(polynomial: Polynomial, batch_size: int) -> float:
+    """The polynomial's value at a batch size (Horner's scheme)."""
+    result = 0.0
+    for coefficient in reversed(polynomial):
+        result = result * batch_size + coefficient
+    return result
 
-    Needs torch in this Python, but no GPU. `period` is how many consecutive steps to trace and
-    average; the step may carry it as an attribute. `selected` is the share of elements that a
-    selection by unknown values keeps (docs/tracing.md); `changes` are made to the step. A crash of
-    the step, of the whole tracing process, or a trace of over `timeout_s` seconds becomes a
-    `TraceFailed`.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """A group of identical operations of one step.
+
+    `count` is how often it runs in a step (a mean over the traced steps, so it may be a fraction);
+    the amounts are of one of them. `shapes` are those of its tensor arguments, then its outputs.
+    `launches` is the number of GPU kernels one of them starts: 0 for views.
     """
-    request = profile_request(
-        target,
-        batch_sizes,
-        name=name,
-        description=description,
-        sample=sample,
-        period=period,
-        selected=selected,
-        changes=changes,
-    )
-    return profile_from_json(answer_of(request, timeout_s=timeout_s), source=target)
+
+    name: str
+    kind: Kind
+    phase: Phase
+    precision: Precision
+    count: float
+    flops: float
+    moved_bytes: float
+    launches: float = 1
+    layout: Layout = "plain"
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
-def profile_request(
-    target: str,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
-    *,
-    name: str | None = None,
-    description: str = "",
-    sample: str = "",
-    period: int | None = None,
-    selected: float = SELECTED,
-    changes: Changes = UNCHANGED,
-) -> dict[str, object]:
-    """What the tracing process is asked for a profile."""
-    found = parse_target(target)
-    return {
-        "target": f"{found.path}:{found.function}",
-        "batch_sizes": _checked_sizes(batch_sizes),
-        "name": name or found.function,
-        "description": description,
-        "sample": sample,
-        "period": period,
-        "selected": checked_share(selected),
-        "changes": changes_to_json(changes),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes allocated at the moment of the step's peak, by category; the peak is their sum.
 
+    parameters, gradients, optimizer_state: as torch means them (gradients alive at the peak).
+    inputs: tensors that exist before the step and are none of the above (data, buffers).
+    activations: made in forward and alive at the peak. workspace: what libraries and operators
+    take for themselves, on an H200. temporaries: the rest.
+    """
 
-def histories_of(
-    target: str,
-    batch_sizes: Sequence[int],
-    *,
-    period: int | None = None,
-    selected: float = SELECTED,
-    changes: Changes = UNCHANGED,
-    timeout_s: float | None = None,
-) -> dict[int, History]:
-    """What a step allocates and frees at each batch size, from a trace at that very size."""
-    found = parse_target(target)
-    request = {
-        "wanted": "histories",
-        "target": f"{found.path}:{found.function}",
-        "batch_sizes": _checked_sizes(batch_sizes),
-        "period": period,
-        "selected": checked_share(selected),
-        "changes": changes_to_json(changes),
-    }
-    answer = answer_of(request, timeout_s=timeout_s)
-    return {int(size): history_from_json(one) for size, one in answer["histories"].items()}
+    parameters: float
+    gradients: float
+    optimizer_state: float
+    inputs: float
+    activations: float
+    temporaries: float
+    workspace: float = 0.0
 
-
-def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:
-    sizes = sorted(set(batch_sizes))
-    if not sizes or sizes[0] < 1:
-        raise InputError(
-            f"{list(batch_sizes)} are not batch sizes to trace.",
-            fix="Give at least three positive sizes, for example 2, 4, 8 and 32.",
+    @property
+    def peak_bytes(self) -> float:
+        """Bytes allocated at the peak, before the CUDA context."""
+        return (
+            self.parameters
+            + self.gradients
+            + self.optimizer_state
+            + self.inputs
+            + self.activations
+            + self.temporaries
+            + self.workspace
         )
-    return sizes
 
 
-def checked_share(selected: float) -> float:
-    """The share of elements that a selection keeps, checked to be one."""
-    if isinstance(selected, bool) or not 0 < selected <= 1:
-        raise InputError(
-            f"{selected!r} is not a share of elements that a selection keeps.",
-            fix="Give a number above 0 and up to 1, for example 0.25.",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What torch's caching allocator makes of a run.
+
+    allocated: the most in use at once, as `torch.cuda.max_memory_allocated` has it: blocks are a
+    little larger than what was asked for. reserved: taken from the device where there is plenty.
+    Both with library workspaces where the profile has a history, else without.
+    """
+
+    allocated_bytes: float
+    reserved_bytes: float
+    needed_bytes: float | None = None
+    """The least the allocator must be allowed to reserve for the run not to fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What is allocated and freed from the building of the model to a steady step, in order.
+
+    Of an event n >= 0, a storage of `sizes[n]` bytes is made; of -n, the n-th last made ends.
+    Storages whose size is in `optional` are workspaces an operator can do without; those in
+    `conditions` are made only on GPUs that meet the condition (see `trace.workspace`).
+    """
+
+    sizes: tuple[Polynomial, ...]
+    events: tuple[int, ...]
+    optional: frozenset[int] = frozenset()
+    conditions: Mapping[int, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        """A cheap hash: simulations are remembered by history."""
+        return hash((self.sizes[:8], len(self.events)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Blocks of one class and size in a model: encoder layers, bottlenecks."""
+
+    name: str
+    count: int
+    parameters: int
+    """Of one of them."""
+    output_bytes: Polynomial
+    """What one hands to the next."""
+    width: int
+    """The last dimension of that: the hidden size of a transformer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """What of a step matters for spreading it over GPUs."""
+
+    blocks: tuple[Blocks, ...]
+    gradient_bytes: float
+    """Gradients finished in a step: what data-parallel training exchanges."""
+    ready: tuple[float, ...]
+    """The share of backward that has passed when 1/16, 2/16 ... 16/16 of them are finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One training step at one batch size."""
+
+    batch_size: int
+    ops: tuple[Op, ...]
+    memory: Memory
+    parameters: int
+    issued_ops: float
+    """Operations the host issues one after another, views included."""
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of one step; a multiply-add counts as two."""
+        return sum(op.count * op.flops for op in self.ops)
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes read and written by one step if every operation goes to memory."""
+        return sum(op.count * op.moved_bytes for op in self.ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOp:
+    """An `Op` at any batch size: amounts and dimensions are polynomials in it."""
+
+    name: str
+    kind: Kind
+    phase: Phase
+    precision: Precision
+    count: float
+    flops: Polynomial
+    moved_bytes: Polynomial
+    launches: float = 1
+    layout: Layout = "plain"
+    shapes: tuple[tuple[Polynomial, ...], ...] = ()
+
+    def at(self, batch_size: int, *, shapes: bool = True) -> Op:
+        """The operation at one batch size, with or without the shapes, which take the longest."""
+        return Op(
+            name=self.name,
+            kind=self.kind,
+            phase=self.phase,
+            precision=self.precision,
+            count=self.count,
+            flops=max(value_at(self.flops, batch_size), 0.0),
+            moved_bytes=max(value_at(self.moved_bytes, batch_size), 0.0),
+            launches=self.launches,
+            layout=self.layout,
+            shapes=tuple(
+                tuple(round(value_at(size, batch_size)) for size in shape) for shape in self.shapes
+            )
+            if shapes
+            else (),
         )
-    return float(selected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A training step at any batch size, with where it came from."""
+
+    name: str
+    description: str
+    sample: str
+    """What one sample is: `image 256x256`, `sequence of 1024 tokens`."""
+    parameters: int
+    trainable_parameters: int
+    ops: tuple[ProfileOp, ...]
+    memory: Mapping[int, Memory]
+    """Peak memory at each traced batch size and wherever its slope changes, ascending."""
+    issued_ops: float
+    held: Mapping[int, Held] = field(default_factory=dict)
+    """What the allocator holds at some batch sizes, ascending; empty where it was not modelled."""
+    history: History | None = None
+    """What the allocator was modelled with; None where traces at two sizes did not line up."""
+    structure: Structure | None = None
+    """None in profiles that were written without it."""
+    period: int = 1
+    """Consecutive steps that were traced and averaged (16 where every 16th differs)."""
+    traced_on: str = ""
+    """Date of the trace, YYYY-MM-DD."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    unknown_ops: Mapping[str, float] = field(default_factory=dict)
+    """Operators without a formula, and how often each runs in a step."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def asks_for_bf16(self) -> bool:
+        """Whether any of its products is in bf16."""
+        return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in self.ops)
+
+    def at(self, batch_size: int, *, shapes: bool = True) -> Trace:
+        """The step at one batch size."""
+        return Trace(
+            batch_size=batch_size,
+            ops=tuple(op.at(batch_size, shapes=shapes) for op in self.ops),
+            memory=self.memory_at(batch_size),
+            parameters=self.parameters,
+            issued_ops=self.issued_ops,
+        )
+
+    def memory_at(self, batch_size: int) -> Memory:
+        """Peak memory at a batch size: piecewise linear between and beyond the traced ones."""
+        low, high = _neighbours(sorted(self.memory), batch_size)
+        if low == high:
+            return self.memory[low]
+        share = (batch_size - low) / (high - low)
+        first, second = self.memory[low], self.memory[high]
+        return Memory(
+            parameters=_blend(first.parameters, second.parameters, share),
+            gradients=_blend(first.gradients, second.gradients, share),
+            optimizer_state=_blend(first.optimizer_state, second.optimizer_state, share),
+            inputs=_blend(first.inputs, second.inputs, share),
+            activations=_blend(first.activations, second.activations, share),
+            temporaries=_blend(first.temporaries, second.temporaries, share),
+            workspace=_blend(first.workspace, second.workspace, share),
+        )
+
+    def held_at(self, batch_size: int) -> Held | None:
+        """What the allocator holds at a batch size, or None where it was not modelled."""
+        if not self.held:
+            return None
+        low, high = _neighbours(sorted(self.held), batch_size)
+        if low == high:
+            return self.held[low]
+        share = (batch_size - low) / (high - low)
+        first, second = self.held[low], self.held[high]
+        return Held(
+            allocated_bytes=_blend(first.allocated_bytes, second.allocated_bytes, share),
+            reserved_bytes=_blend(first.reserved_bytes, second.reserved_bytes, share),
+            needed_bytes=None
+            if first.needed_bytes is None or second.needed_bytes is None
+            else _blend(first.needed_bytes, second.needed_bytes, share),
+        )
+
+
+def _neighbours(sizes: list[int], batch_size: int) -> tuple[int, int]:
+    """The two traced batch sizes to draw the line through."""
+    if len(sizes) == 1 or batch_size in sizes:
+        nearest = min(sizes, key=lambda size: abs(size - batch_size))
+        return nearest, nearest
+    above = next((i for i, size in enumerate(sizes) if size > batch_size), len(sizes) - 1)
+    above = max(above, 1)
+    return sizes[above - 1], sizes[above]
+
+
+def _blend(first: float, second: float, share: float) -> float:
+    return max(first + (second - first) * share, 0.0)

@@ -28,12 +28,14 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from outlay.errors import InputError
+from outlay.errors import InputError, NotKnown
+from outlay.facts import DATA
 from outlay.files import parsed_json, read_data, write_whole
-from outlay.trace.trace import (
+from outlay.trace.profile import (
     Blocks,
     Held,
     History,
@@ -46,6 +48,10 @@ from outlay.trace.trace import (
     Structure,
     value_at,
 )
+
+if TYPE_CHECKING:
+    from outlay.trace.profile import Profile
+
 
 SCHEMA = 1
 MARK = "outlay profile"
@@ -284,3 +290,35 @@ def _value(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _value(value[key]) for key in sorted(value)}
     return value
+
+
+# Profiles that come with outlay, and profiles users saved.
+
+
+_FOLDER = DATA / "profiles"
+_ENDING = ".json.gz"
+
+
+def bundled_profiles() -> tuple[str, ...]:
+    """The names of the bundled profiles."""
+    return tuple(sorted(path.name.removesuffix(_ENDING) for path in _FOLDER.glob(f"*{_ENDING}")))
+
+
+@lru_cache(maxsize=16)
+def _bundled(name: str) -> Profile:
+    """Read once, so that what is predicted from it is predicted once."""
+    return read_profile(_FOLDER / f"{name}{_ENDING}")
+
+
+def find_profile(name: str) -> Profile:
+    """A bundled profile by its name, or a saved one by its path."""
+    if name in bundled_profiles():
+        return _bundled(name)
+    if Path(name).suffix in (".json", ".gz"):
+        return read_profile(Path(name))
+    raise NotKnown(
+        "profile",
+        name,
+        bundled_profiles(),
+        fix="`outlay profiles` lists the bundled ones; `outlay trace ... --save FILE` makes one.",
+    )

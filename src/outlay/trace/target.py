@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from outlay.errors import InputError, NotKnown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+
 
 _EXAMPLE = "Write it as path/to/file.py:function."
 
@@ -70,3 +72,77 @@ def load_module(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+# Changes to a training step that make it need less memory, or less time, as they are asked for.
+#
+# A step is traced again with a change made (`capture.changed`), so that what it saves and costs is
+# read off the same operations that would run. Nothing here needs torch.
+
+
+Arithmetic = Literal[
+    "bf16 autocast",  # weights stay as they are, products run in bf16
+    "fp16 autocast",  # the same in fp16, with a gradient scaler
+    "bf16",  # weights, gradients and optimizer state in bf16
+]
+Recompute = Literal[
+    "blocks",  # of each block only the input is kept; the block runs again in backward
+    "selective",  # of each block the results of products are kept, the rest is computed again
+]
+Update = Literal[
+    "fused",  # one kernel updates all parameters
+    "8-bit",  # optimizer state in 8 bits with a scale for each 256 values
+    "offloaded",  # optimizer state and update on the host
+]
+
+LORA_RANK = 16
+# Assumes: the rank people start with; adapters on every linear layer of the blocks.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to change in a step; None, 0 and 1 leave that part as it is."""
+
+    arithmetic: Arithmetic | None = None
+    recompute: Recompute | None = None
+    update: Update | None = None
+    lora_rank: int = 0
+    accumulate: int = 1
+    """Micro-batches before each update of the parameters."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is changed."""
+        return self == UNCHANGED
+
+    def joined(self, other: Changes) -> Changes | None:
+        """Both at once, or None where they are about the same part."""
+        mine, theirs = asdict(self), asdict(other)
+        still = asdict(UNCHANGED)
+        if any(mine[name] != still[name] != theirs[name] for name in still):
+            return None
+        return Changes(**{name: _either(mine[name], theirs[name], still[name]) for name in still})
+
+
+UNCHANGED = Changes()
+
+
+def _either(mine: Any, theirs: Any, still: Any) -> Any:
+    return theirs if mine == still else mine
+
+
+def changes_to_json(changes: Changes) -> dict[str, Any]:
+    """The changes as plain JSON values."""
+    return asdict(changes)
+
+
+def changes_from_json(content: Mapping[str, Any] | None) -> Changes:
+    """The changes in a request; none where it does not speak of any."""
+    if content is None:
+        return UNCHANGED
+    try:
+        return Changes(**content)
+    except TypeError as error:
+        raise InputError(
+            f"{dict(content)} are no changes to a step.", why=str(error), fix="Ask for known ones."
+        ) from None

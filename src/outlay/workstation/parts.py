@@ -5,16 +5,21 @@ A part somebody describes by its figures is a `Part`, too: its facts come from t
 
 from __future__ import annotations
 
+import csv
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Literal, get_args
 
 from outlay.currency import in_usd
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, fact_of, rows_of
-from outlay.gpu_names import find_gpu
+from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpus import Gpu
 
 Kind = Literal["card", "cpu", "cooler", "board", "memory", "ssd", "hdd", "psu", "case"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -229,3 +234,230 @@ def _short_names(parts: Iterable[Part]) -> list[str]:
         first = next((at for at, word in enumerate(words) if re.search(r"\d", word)), 0)
         names += [" ".join(words[first:]), part.name]
     return names
+
+
+# Prices of graphics cards, and the user's own price list.
+
+
+_COLUMNS = ("part", "price", "currency", "as_of")
+_OPTIONAL = ("source",)
+
+
+def card_price(gpu: Gpu, today: str = "", *, used: bool = False) -> Price | None:
+    """What a card with this GPU costs: the newest price of a new one, or of a used one.
+
+    A price of a new card that is older than a year stands back for a newer one of a used card;
+    with `used`, used cards come first. None where nobody knows.
+    """
+    known = {condition: _newest(gpu, condition) for condition in ("new", "used")}
+    order = [known["used"], known["new"]] if used else [known["new"], known["used"]]
+    found = [price for price in order if price is not None]
+    return next((price for price in found if not price.is_old(today)), next(iter(found), None))
+
+
+def _newest(gpu: Gpu, condition: str) -> Price | None:
+    """The latest price of a card in a condition, from either table."""
+    facts = [*_card_prices().get((gpu.name, condition), ())]
+    facts += [fact for fact in (gpu.facts.get(f"typical_price_{condition}"),) if fact]
+    prices = [price_in(fact, "used" if condition == "used" else "") for fact in facts]
+    return max((price for price in prices if price), key=lambda price: price.as_of, default=None)
+
+
+@cache
+def _card_prices() -> dict[tuple[str, str], list[Fact]]:
+    prices: dict[tuple[str, str], list[Fact]] = {}
+    for row in rows_of("card_prices.csv"):
+        prices.setdefault((row["gpu"], row["condition"]), []).append(fact_of(row))
+    return prices
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """A price list by the names in it; the first line that cannot be read is told of."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.reader(file, strict=True))
+    except FileNotFoundError:
+        raise InputError(
+            f"There is no price list {path}.",
+            fix="Give the path of a CSV file with the columns part,price,currency,as_of.",
+        ) from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"The price list {path} cannot be read: {error}.") from error
+    head = _head(path, rows)
+    prices: dict[str, Price] = {}
+    for line, row in enumerate(rows[1:], 2):
+        if row:
+            name, price = _priced(f"{path}, line {line}", head, row)
+            if letters(name) in map(letters, prices):
+                raise InputError(
+                    f"{path}, line {line}: {name!r} stands there twice.", fix="Remove one."
+                )
+            prices[name] = price
+    return prices
+
+
+def _head(path: Path, rows: list[list[str]]) -> list[str]:
+    head = [cell.strip() for cell in rows[0]] if rows else []
+    missing = [name for name in _COLUMNS if name not in head]
+    foreign = [name for name in head if name not in (*_COLUMNS, *_OPTIONAL)]
+    if missing or foreign:
+        what = f"has no column {missing[0]!r}" if missing else f"has a column {foreign[0]!r}"
+        raise InputError(
+            f"{path}, line 1: the price list {what}.",
+            fix=f"Its first line is {','.join(_COLUMNS)} with {_OPTIONAL[0]} if you like.",
+        )
+    return head
+
+
+def _priced(where: str, head: list[str], row: list[str]) -> tuple[str, Price]:
+    if len(row) != len(head):
+        raise InputError(
+            f"{where}: {len(row)} cells where the first line has {len(head)}.",
+            why="The line is cut short, or a comma stands in a cell without quotes.",
+            fix='Put such a cell in quotes: "1,299.00".',
+        )
+    cells = dict(zip(head, (cell.strip() for cell in row), strict=True))
+    if not cells["part"]:
+        raise InputError(f"{where}: the part has no name.")
+    return cells["part"], Price(
+        usd=_amount(where, cells["price"]) * _rate(where, cells["currency"]),
+        source=cells.get("source") or "your price list",
+        as_of=_day(where, cells["as_of"]),
+    )
+
+
+def _amount(where: str, text: str) -> float:
+    try:
+        amount = float(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount <= 1e12:
+        raise InputError(
+            f"{where}: the price {text!r} is not a number above zero.", fix="Write 1299 or 1299.50."
+        )
+    return amount
+
+
+def _rate(where: str, currency: str) -> float:
+    try:
+        return in_usd(currency)
+    except InputError as error:
+        raise InputError(f"{where}: {error.what}", why=error.why, fix=error.fix) from None
+
+
+def _day(where: str, text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise InputError(
+            f"{where}: the date {text!r} is not one.", fix="Write the day it was seen: 2026-11-01."
+        ) from None
+
+
+# Graphics cards: a GPU under any spelling, or a named card of the table.
+
+
+CARD_FORM = "PCIe"
+"""The form of a GPU that goes into a desktop's slot."""
+REFERENCE = "Founders Edition"
+"""What the maker's own board is called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Card:
+    """A graphics card: a GPU, and the named board that carries it where that is known."""
+
+    gpu: Gpu
+    part: Part
+    """Its own figures; of a card that is named for its GPU alone, the reference board's count."""
+
+    @property
+    def name(self) -> str:
+        """As it is sold."""
+        return self.part.name
+
+    @property
+    def price(self) -> Price | None:
+        """Of one piece."""
+        return self.part.price
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of all devices on it."""
+        return self.gpu.memory_bytes * self.gpu.devices_per_board
+
+    @property
+    def shipped_w(self) -> float:
+        """What it may draw as shipped."""
+        return self.part.number("power_max") or self.gpu.board_tdp_w
+
+    @property
+    def slot_pitches(self) -> float | None:
+        """How many slots wide it is."""
+        own = self.part.number("slot_width")
+        return own or (self.gpu.facts["slot_width"].number if self._is_reference else None)
+
+    @property
+    def length_mm(self) -> float | None:
+        """From the bracket to its end."""
+        return self.part.number("length")
+
+    @property
+    def cooling(self) -> str | None:
+        """`open`, `blower`, `water`, `passive`; None where nobody knows."""
+        own = self.part.text("cooling")
+        return own or (self.gpu.facts["cooling"].text if self._is_reference else None)
+
+    @property
+    def connectors(self) -> str | None:
+        """`2x 8-pin`, `1x 16-pin`, `none`; None where nobody knows."""
+        own = self.part.text("power_connectors")
+        return own or (self.gpu.facts["power_connectors"].text if self._is_reference else None)
+
+    @property
+    def _is_reference(self) -> bool:
+        """Whether the GPU's own rows tell of it: those are of the maker's board."""
+        return self.name == self.gpu.name or REFERENCE in self.name
+
+
+def card_of(catalogue: Catalogue, name: str) -> Card:
+    """The card a name means."""
+    try:
+        match = find_gpu(name)
+    except NotKnown as not_a_gpu:
+        return _named_card(catalogue, name, not_a_gpu)
+    gpu = next((one for one in match.candidates if one.form == CARD_FORM), None)
+    if gpu is None or " MIG " in gpu.name:
+        raise InputError(
+            f"{match.gpu.name} is no card for a workstation.",
+            why=f"It comes as {match.gpu.form}, in machines made for it.",
+            fix="`outlay gpus` lists the forms; take one of form PCIe.",
+        )
+    facts = _reference_facts(catalogue, gpu)
+    return Card(
+        gpu=gpu,
+        part=Part(kind="card", name=gpu.name, facts=facts, price=_price(catalogue, gpu)),
+    )
+
+
+def _named_card(catalogue: Catalogue, name: str, not_a_gpu: NotKnown) -> Card:
+    try:
+        part = catalogue.find("card", name)
+    except NotKnown:
+        raise not_a_gpu from None
+    gpu = find_gpu(part.text("gpu") or "").gpu
+    return Card(gpu=gpu, part=replace(part, price=part.price or _price(catalogue, gpu)))
+
+
+def _price(catalogue: Catalogue, gpu: Gpu) -> Price | None:
+    """The user's own price of a card with this GPU, or the table's."""
+    price = card_price(gpu, catalogue.today, used=catalogue.used)
+    return catalogue.price_of(gpu.name, price)
+
+
+def _reference_facts(catalogue: Catalogue, gpu: Gpu) -> Mapping[str, Fact]:
+    """The figures of the maker's own card with a GPU, where the table has it."""
+    for part in catalogue.parts:
+        if part.kind == "card" and REFERENCE in part.name and part.text("gpu") == gpu.name:
+            return {name: fact for name, fact in part.facts.items() if name != "price"}
+    return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from outlay.workstation.machine import Build
+from outlay.workstation.machine import Build, Verdict
 from outlay.workstation.parts import Kind
 from outlay.workstation.rules_fit import (
     cooler_verdict,
@@ -27,7 +27,6 @@ from outlay.workstation.rules_space import (
     lanes_verdict,
     slots_verdict,
 )
-from outlay.workstation.verdict import Verdict
 
 Rule = Callable[[Build], Verdict | None]
 """None: the rule has nothing to say of such a machine."""

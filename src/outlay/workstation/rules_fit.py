@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from outlay.units import GB, GIB
-from outlay.workstation.machine import Build, drives_bytes
+from outlay.workstation.machine import (
+    Build,
+    Verdict,
+    drives_bytes,
+    fact_in,
+    rulebook,
+    ruled,
+    unchecked,
+)
 from outlay.workstation.parts import Part, letters
-from outlay.workstation.verdict import Verdict, fact_in, rulebook, ruled, unchecked
 
 
 def ram_verdict(build: Build) -> Verdict:

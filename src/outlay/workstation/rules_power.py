@@ -6,10 +6,9 @@ import math
 import re
 
 from outlay.facts import NONE
-from outlay.workstation.card import Card
-from outlay.workstation.machine import Build
+from outlay.workstation.machine import Build, Verdict, rulebook, ruled, unchecked
+from outlay.workstation.parts import Card
 from outlay.workstation.rules_fit import unknown
-from outlay.workstation.verdict import Verdict, rulebook, ruled, unchecked
 
 CIRCUITS = {
     "us": "us_15a_120v_continuous_w",

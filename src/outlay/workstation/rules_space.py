@@ -6,10 +6,18 @@ import math
 import re
 from typing import Literal
 
-from outlay.workstation.machine import Build, Seating, seating
+from outlay.workstation.machine import (
+    Build,
+    Seating,
+    Verdict,
+    fact_in,
+    rulebook,
+    ruled,
+    seating,
+    unchecked,
+)
 from outlay.workstation.parts import letters
 from outlay.workstation.rules_fit import unknown
-from outlay.workstation.verdict import Verdict, fact_in, rulebook, ruled, unchecked
 
 _FORMS: tuple[tuple[str, ...], ...] = (
     ("miniitx", "mitx"),

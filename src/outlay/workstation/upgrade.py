@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from outlay.estimate import Estimate
-from outlay.workstation.assemble import assembled
-from outlay.workstation.card import Card
-from outlay.workstation.choose import Choice, mend, with_choice
-from outlay.workstation.machine import Build, part_of
-from outlay.workstation.parts import Catalogue, Kind, Part
+from outlay.uncertainty import Estimate
+from outlay.workstation.assembly import Choice, assembled, mend, with_choice
+from outlay.workstation.machine import Build, Verdict, part_of
+from outlay.workstation.parts import Card, Catalogue, Kind, Part
 from outlay.workstation.rules import broken, judge
-from outlay.workstation.verdict import Verdict
 
 _MOST_ROUNDS = 12
 _PLATFORM: tuple[Kind, ...] = ("board", "cpu", "cooler", "memory")

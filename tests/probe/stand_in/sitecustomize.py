@@ -3,7 +3,7 @@
 Lightning, transformers and `accelerate launch` import it where it is installed.
 """
 
-from outlay.probe.agent.imports import after_import
+from outlay.probe.agent.patches import after_import
 
 kept = []
 

@@ -28,11 +28,11 @@ from __future__ import annotations
 
 def start(folder: str) -> None:
     """Wait for torch to be imported in this process, then watch it."""
-    from .imports import after_import
+    from .patches import after_import
 
     def begin(torch: object) -> None:
         from .channel import FileChannel
-        from .watch import Watch
+        from .step_watch import Watch
 
         watch = Watch(torch, FileChannel(folder))
         watch.install()

@@ -58,7 +58,7 @@ class BatchLook:
 
     def _may_hook_modules(self) -> bool:
         """Not where DataLoaders tell everything, and not where modules were compiled."""
-        from .ending import compiled_frames
+        from .shutdown import compiled_frames
 
         since = self._watch.since
         return (not since.batches or since.passes > since.batches) and not compiled_frames()

@@ -176,3 +176,115 @@ def complain(error: BaseException) -> None:
 
         sys.stderr.write(f"outlay: in the agent: {error!r}\n")
         traceback.print_exception(type(error), error, error.__traceback__)
+
+
+# What happened since the last optimizer step of a process.
+
+
+class Since:
+    """What happened since the last optimizer step."""
+
+    __slots__ = (
+        "aside",
+        "aside_last",
+        "aside_loader",
+        "asked",
+        "batches",
+        "evaluated",
+        "gradless",
+        "gradless_s",
+        "loader",
+        "new_epoch",
+        "passes",
+        "samples",
+        "saved_s",
+        "saves",
+        "skipped",
+        "started",
+        "switched",
+        "wait_s",
+    )
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.aside = 0
+        self.aside_loader = 0
+        """The last one whose batch was set aside."""
+        self.aside_last = 0, 0, 0
+        """Which iterator gave those that came last, how many, and their samples."""
+        self.asked: set[int] = set()
+        """Loaders whose batches are counted."""
+        self.batches = 0
+        self.evaluated = False
+        self.gradless = False
+        self.gradless_s = 0.0
+        self.loader = 0
+        self.new_epoch = False
+        self.passes = 0
+        self.samples = 0
+        self.saved_s = 0.0
+        self.saves = 0
+        self.skipped = 0
+        self.started: tuple[int, ...] = ()
+        self.switched: tuple[Any, ...] = ()
+        """Modules that the script put into evaluation mode."""
+        self.wait_s = 0.0
+
+    def told(self, step: int, optimizer: int, now_s: float, cpu_s: float) -> StepTold:
+        """What is told of a step."""
+        return (
+            step,
+            optimizer,
+            now_s,
+            self.skipped,
+            self.passes,
+            self.batches,
+            self.samples,
+            self.wait_s,
+            cpu_s,
+            self.evaluated,
+            self.saves,
+            self.saved_s,
+            self.new_epoch,
+            self.aside,
+            self.gradless,
+        )
+
+
+# When a process does what outlay asks for: at the step it names, or later.
+
+
+class Delay:
+    """How many steps later than asked; several processes must be at the same step, and do without.
+
+    Steps that come in bursts, with long pauses between, are told only when the next one is made:
+    outlay asks for what is past by then.
+    """
+
+    def __init__(self) -> None:
+        self.is_alone = False
+        self._steps: int | None = None
+        """Known from when it is first asked for something."""
+
+    def forget(self) -> None:
+        """Begin anew, in a process that was just forked."""
+        self._steps = None
+
+    def of(self, asked: Asked, step: int) -> Asked:
+        """What is asked for, after a step, with the delay."""
+        if not asked.profile_from:
+            return asked
+        if self._steps is None:
+            self._steps = max(step - asked.profile_from, 0) if self.is_alone else 0
+        late = self._steps
+        return Asked(*(one + late if one else 0 for one in asked))
+
+    def put_off(self, steps: int) -> bool:
+        """Do all that is left so many steps later; False where that cannot be."""
+        if self._steps is None or not self.is_alone:
+            return False
+        self._steps += steps
+        return True

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import sys
+import time
 from collections import deque
 from typing import Any
 
@@ -194,3 +197,124 @@ def _bus(found: Any) -> str | None:
         return None
     domain, bus, device = numbers
     return f"{domain:08X}:{bus:02X}:{device:02X}.0"
+
+
+# What the allocator was asked for from the start on: for the search of the largest batch.
+#
+# Recorded by torch itself (`torch.cuda.memory._record_memory_history`, without call stacks) up to
+# the end of a few steps. Two of these, at two batch sizes, say what a third will ask for.
+
+
+WANTED = "OUTLAY_PROBE_ALLOCATIONS"
+"""The variable that asks for it."""
+STEPS = 4
+"""Optimizer steps until it is told: the first makes states, those after are alike."""
+
+
+class Allocations:
+    """Records from the start of CUDA to the end of `STEPS` steps."""
+
+    def __init__(self, torch: Any, channel: Any) -> None:
+        self._torch = torch
+        self._channel = channel
+        self._is_on = False
+
+    def install(self) -> None:
+        """Begin as soon as CUDA does, where it is wanted."""
+        if os.environ.get(WANTED) and self._torch.version.cuda:
+            self._torch.cuda._lazy_call(self._begin)
+
+    def _begin(self) -> None:
+        try:
+            self._torch.cuda.memory._record_memory_history(
+                enabled="all", context=None, stacks="python"
+            )
+            self._is_on = True
+        except Exception as error:
+            complain(error)
+
+    def tell(self, index: int | None) -> None:
+        """Tell what was seen on a GPU, and stop recording."""
+        if not self._is_on or index is None:
+            return
+        self._is_on = False
+        memory = self._torch.cuda.memory
+        traces = memory._snapshot().get("device_traces", [])
+        memory._record_memory_history(enabled=None)
+        if index < len(traces):
+            self._channel.tell_values("allocations", {"events": events_of(traces[index])})
+
+
+def events_of(trace: list[dict[str, Any]]) -> list[int]:
+    """Sizes in the order they were asked for; minus n where the n-th of them ended, from 1 on."""
+    events: list[int] = []
+    numbers: dict[int, int] = {}
+    made = 0
+    for entry in trace:
+        if entry["action"] == "alloc":
+            made += 1
+            numbers[entry["addr"]] = made
+            events.append(int(entry["size"]))
+        elif entry["action"] == "free_completed" and entry["addr"] in numbers:
+            events.append(-numbers.pop(entry["addr"]))
+    return events
+
+
+# How long the thread that trains waited for a CPU that others used, by Linux's own count.
+#
+# # Source: https://docs.kernel.org/scheduler/sched-stats.html, /proc/PID/schedstat
+
+
+class CpuQueue:
+    """Tells now and then what part of the time went by waiting for a turn."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+        self._thread = 0
+        self._from: tuple[float, float] | None = None
+
+    def look(self) -> None:
+        """Tell of the time since the first look of this thread; nothing where it is not counted."""
+        queued_s, now_s = _queued_s(), time.perf_counter()
+        if queued_s is None:
+            return
+        if self._from is None or self._thread != self._watch.thread:
+            self._thread, self._from = self._watch.thread, (now_s, queued_s)
+            return
+        fraction = (queued_s - self._from[1]) / (now_s - self._from[0])
+        self._watch.channel.tell_values("queue", {"fraction": min(max(fraction, 0.0), 1.0)})
+
+
+def _queued_s() -> float | None:
+    """Nanoseconds on a CPU, waiting for one, and turns: the second."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:  # noqa: PTH123
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+# What a training process says of itself at its first step.
+
+
+def process_values(torch: Any) -> dict[str, Any]:
+    """The process, its place among the ranks, and its versions."""
+    return {
+        "pid": os.getpid(),
+        "argv": sys.argv,
+        "local_rank": int(os.environ.get("LOCAL_RANK", 0) or 0),
+        **_rank(torch),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
+
+
+def _rank(torch: Any) -> dict[str, int]:
+    """Which of how many: as torch has it, or as the launcher set it."""
+    group = getattr(torch, "distributed", None)
+    if group is not None and group.is_available() and group.is_initialized():
+        return {"rank": int(group.get_rank()), "world_size": int(group.get_world_size())}
+    return {
+        "rank": int(os.environ.get("RANK", 0) or 0),
+        "world_size": int(os.environ.get("WORLD_SIZE", 1) or 1),
+    }

@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise ExtraMissing('Tracing needs torch: pip install "outlay[torch]".') from error
 
-from outlay.trace.capture.refusals import NotTraceable
-from outlay.trace.capture.steps import Capture, capture_steps, watch_imports
+from outlay.trace.capture.capture import Capture, capture_steps, watch_imports
+from outlay.trace.capture.wrappers import NotTraceable
 
 __all__ = ["Capture", "NotTraceable", "capture_steps", "watch_imports"]

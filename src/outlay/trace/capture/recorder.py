@@ -2,39 +2,345 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import linecache
+import os
+import sys
+import threading
 from collections import Counter
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
-from outlay.trace.capture.ledger import Ledger
-from outlay.trace.capture.operations import Args, Kwargs, op_of, precision_of
-from outlay.trace.capture.phases import PhaseTeller
-from outlay.trace.capture.standins import run_operator
-from outlay.trace.formulas import formula_for
-from outlay.trace.moved import tensors_in
-from outlay.trace.takings import takes_workspace, workspaces_of
-from outlay.trace.trace import Op, Phase, Precision
-from outlay.trace.workspace import Workspace, with_attention
+from outlay.trace.capture.fake_results import run_operator
+from outlay.trace.capture.memory_tracker import Ledger
+from outlay.trace.capture.wrappers import Patches
+from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
+from outlay.trace.profile import Kind, Op, Phase, Precision
+from outlay.trace.step_report import CallSite
+from outlay.trace.traffic import layout_of, tensors_in
+from outlay.trace.workspace import Workspace, takes_workspace, with_attention, workspaces_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from torch._ops import OpOverload
 
-    from outlay.trace.capture.callsites import CallSites
-    from outlay.trace.capture.selection import Selection
-    from outlay.trace.step_report import CallSite
+    from outlay.trace.capture.data_dependent import Selection
+    from outlay.trace.profile import Phase
+
+
+# One dispatched operator as an `Op`: its kind, amounts, precision, layout and shapes.
+
+
+_PRECISIONS: dict[torch.dtype, Precision] = {
+    torch.float64: "fp64",
+    torch.complex128: "fp64",
+    torch.float32: "fp32",
+    torch.complex64: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+}
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+_SHAPES_AT_MOST = 16
+_aten = torch.ops.aten
+
+
+def op_of(
+    func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object, name: str = ""
+) -> tuple[Op, bool]:
+    """The operator as it ran, and whether there is a formula for it.
+
+    `name` is that of the operator whose formula to take, where it is not its own.
+    """
+    name = name or str(func.overloadpacket)
+    cost = cost_of(name, args, kwargs, out, hint=_hint(func))
+    made = list(tensors_in(out))
+    tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *made]
+    op = Op(
+        name=name,
+        kind=cost.kind,
+        phase=phase,
+        precision=precision_of(cost.kind, tensors),
+        count=1,
+        flops=cost.flops,
+        moved_bytes=cost.moved_bytes,
+        launches=cost.launches,
+        layout=layout_of(cost.kind, name, tensors, len(made)),
+        shapes=_shapes(cost, tensors),
+    )
+    return op, cost.known
+
+
+@cache
+def _hint(func: OpOverload) -> Hint:
+    """What torch says of an operator; of one in place, what it says of its plain form."""
+    if func.is_view:
+        return "view"
+    name = func._schema.name.partition("::")[2]
+    plain = getattr(_aten, name[:-1], None) if name.endswith("_") else None
+    forms = [func, *(getattr(plain, one) for one in (plain.overloads() if plain else ()))]
+    return "pointwise" if any(torch.Tag.pointwise in one.tags for one in forms) else ""
+
+
+def precision_of(kind: Kind, tensors: list[Tensor]) -> Precision:
+    """Of the first floating-point tensor; fp32 products follow the two TF32 switches."""
+    dtype = next((t.dtype for t in tensors if t.dtype in _PRECISIONS), None)
+    if dtype is None:
+        return "int"
+    if dtype == torch.float32 and _tf32_allowed(kind):
+        return "tf32"
+    return _PRECISIONS[dtype]
+
+
+def _tf32_allowed(kind: Kind) -> bool:
+    if kind in ("conv", "rnn"):
+        operators = torch.backends.cudnn.conv if kind == "conv" else torch.backends.cudnn.rnn
+        return _allows(operators, lambda: torch.backends.cudnn.allow_tf32)
+    if kind in ("gemm", "attention"):
+        matmul = torch.backends.cuda.matmul
+        return _allows(matmul, lambda: matmul.allow_tf32)
+    return False
+
+
+def _allows(operators: object, old_switch: Callable[[], bool]) -> bool:
+    """torch has an old and a new switch, and refuses to read the old one once the new is used."""
+    try:
+        return bool(old_switch())
+    except RuntimeError:
+        return getattr(operators, "fp32_precision", "") == "tf32"
+
+
+def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
+    """Shapes of arguments and results; of a multi-tensor update only the elements in total."""
+    if cost.launches == 0:
+        return ()
+    if cost.kind == "optimizer":
+        return ((sum(tensor.numel() for tensor in tensors),),)
+    if cost.kind == "rnn":  # the input, then the states, whatever the number of weights
+        tensors = [tensor for tensor in tensors if tensor.dim() == 3]
+    return tuple(tuple(tensor.shape) for tensor in tensors[:_SHAPES_AT_MOST])
+
+
+# Which line of the user's own code an operation comes from.
+#
+# A forward operation: the innermost frame in the user's folder. A backward operation: the line of
+# the forward operation it belongs to. torch numbers the nodes of autograd's graph in the order
+# they are made, in each thread; an operation that makes one sees its number (the newest), and
+# the backward pass says which node it is at.
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+_OUTLAY = str(Path(__file__).parents[2])
+_ENGINE = "_engine_run_backward"
+"""The function of torch that starts the backward pass; its callers did not ask for the operation
+at hand."""
+
+
+class CallSites:
+    """Finds the user's line for every operation of a step.
+
+    The user's own files are `file` and those in its folder, installed packages apart. A file
+    that is none (a notebook's cell) has no folder.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        path = Path(file)
+        self._folder = str(path.resolve().parent) + os.sep if path.is_file() else None
+        self._names: dict[str, str | None] = {}
+        self._made: dict[int, dict[int, tuple[str, CallSite | None]]] = {}
+
+    def here(self, func: OpOverload) -> CallSite | None:
+        """The call site of the operation that runs now."""
+        node = torch._C._current_autograd_node()
+        site = self._innermost(sys._getframe(1), in_backward=node is not None)
+        if node is not None and site is None:
+            site = self._site_of(node)
+        made = self._made.setdefault(threading.get_ident(), {})
+        made.setdefault(torch.autograd._get_sequence_nr() - 1, (_letters(func.name()), site))
+        return site
+
+    def line_now(self, *, with_code: bool = False) -> str:
+        """The line that runs now, `train.py:31`; a library's with the user's line that led there.
+
+        With its text in brackets if asked for. Empty where neither is known.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        own = self._innermost(frame, in_backward=torch._C._current_autograd_node() is not None)
+        library = _library_line(frame, self._own_name)
+        if own is None:
+            return library or ""
+        user = f"{own} ({own.code})" if with_code and own.code else str(own)
+        return user if library is None else f"{library}, from {user}"
+
+    def _innermost(self, frame: FrameType | None, *, in_backward: bool) -> CallSite | None:
+        while frame is not None:
+            code = frame.f_code
+            if in_backward and code.co_name == _ENGINE:
+                return None
+            name = self._own_name(code.co_filename)
+            if name is not None:
+                return _site(name, frame.f_lineno, code.co_name, code.co_filename)
+            frame = frame.f_back
+        return None
+
+    def _own_name(self, filename: str) -> str | None:
+        """How a file of the user's own is called, or None for any other."""
+        if filename not in self._names:
+            self._names[filename] = self._name_of(filename)
+        return self._names[filename]
+
+    def _name_of(self, filename: str) -> str | None:
+        if filename == self._file:
+            return Path(filename).name
+        if self._folder is None or not filename.startswith(self._folder):
+            return None
+        if filename.startswith(_OUTLAY) or any(part in filename for part in _INSTALLED):
+            return None
+        return filename.removeprefix(self._folder)
+
+    def _site_of(self, node: torch.autograd.graph.Node) -> CallSite | None:
+        """Where the node was made; of two threads' nodes with its number, the one of its name."""
+        number, name = node._sequence_nr(), _letters(node.name())
+        found = [made[number] for made in self._made.values() if number in made]
+        named = [site for operator, site in found if name.startswith(operator)]
+        return next(iter(named or [site for _, site in found]), None)
+
+
+def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]) -> str | None:
+    """The innermost line of an installed package other than torch, if the user's is not deeper."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if own_name(filename) is not None:
+            return None
+        found = [part for part in _INSTALLED if part in filename]
+        within = filename.rpartition(f"{found[0]}{os.sep}")[2] if found else ""
+        if within and within.partition(os.sep)[0] not in ("torch", "outlay"):
+            return f"{within}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+@cache
+def _site(name: str, line: int, function: str, filename: str) -> CallSite:
+    text = linecache.getline(filename, line).strip()
+    return CallSite(file=name, line=line, function=function, code=text)
+
+
+@cache
+def _letters(name: str) -> str:
+    """`aten::native_layer_norm` and `NativeLayerNormBackward0` begin alike."""
+    operator = name.rpartition("::")[2].partition(".")[0]
+    return operator.replace("_", "").lower()
+
+
+# Which phase of a step an operation belongs to: forward, backward, recompute, optimizer.
+
+
+class PhaseTeller:
+    """Knows what runs now, from hooks that tell it and from autograd's engine."""
+
+    def __init__(self) -> None:
+        self.in_optimizer = False
+        self.optimizer_task = -1
+        """The backward pass that called the optimizer from a hook, if one did."""
+        self.modules_running = 0
+        self.recomputing = 0
+        """Whether torch's checkpoint runs a forward again: how deep."""
+        self._after_backward = False
+
+    def start_step(self) -> None:
+        """Say that the next operation belongs to a new step."""
+        self._after_backward = False
+
+    def enter_optimizer(self) -> None:
+        """Say that an optimizer updates from now on."""
+        self.in_optimizer = True
+        self.optimizer_task = torch._C._current_graph_task_id()
+
+    def phase(self, func: OpOverload) -> Phase:
+        """Backward is what autograd's engine runs; after it, whatever needs no gradient updates.
+
+        What a module computes is forward, also without gradients (a teacher, an evaluation).
+        """
+        task = torch._C._current_graph_task_id()
+        if task != -1:
+            self._after_backward = True
+            if self.in_optimizer and task == self.optimizer_task:
+                return "optimizer"
+            again = self.recomputing or (self.modules_running and torch.is_grad_enabled())
+            return "recompute" if again else "backward"
+        if self.modules_running:
+            return "forward"
+        if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):
+            return "optimizer"
+        if self._after_backward and not torch.is_grad_enabled():
+            return "optimizer"
+        return "forward"
+
+
+@contextlib.contextmanager
+def watched_recomputing(teller: PhaseTeller) -> Iterator[None]:
+    """Tell the teller while torch's checkpoint runs a forward again."""
+    patches = Patches()
+    hook = getattr(checkpoint, "_recomputation_hook", None)
+
+    def entering(original: Callable[..., object], change: int) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            teller.recomputing += change
+            return original(*args)
+
+        return call
+
+    if hook is not None:
+        patches.set(hook, "__enter__", entering(hook.__enter__, 1))
+        patches.set(hook, "__exit__", entering(hook.__exit__, -1))
+    try:
+        yield
+    finally:
+        patches.restore()
+
+
+@contextlib.contextmanager
+def watched_modules(
+    teller: PhaseTeller, see_input: Callable[[tuple[object, ...]], None] | None = None
+) -> Iterator[None]:
+    """Tell the teller while a module computes, and what modules are given, where asked for."""
+
+    def before(_: object, inputs: tuple[object, ...]) -> None:
+        teller.modules_running += 1
+        if see_input is not None:
+            see_input(inputs)
+
+    def after(*_: object) -> None:
+        teller.modules_running -= 1
+
+    handles = [
+        module.register_module_forward_pre_hook(before),
+        module.register_module_forward_hook(after, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
 
 _COLLECT_EVERY = 256
 """Operators between collections of garbage: Python's own come at moments that differ from trace to
 trace, and what lives in a cycle would then be freed elsewhere in each."""
-_aten = torch.ops.aten
 _LIKELY_TRUE = (_aten.all, _aten.isfinite)
 _FLASH = "aten._scaled_dot_product_flash_attention"
 

@@ -1,0 +1,199 @@
+"""The ways to get the work of a month done, the best of each kind, within the purse or not.
+
+keep        the machine one has, for its electricity
+buy used    a second-hand card in a desktop; purchase less resale over the months
+buy new     the same with a new one
+on demand   rented by the hour; `reserved` for a term; `spot` may be taken away
+notebook    in the browser, units bought beforehand; `free notebook` some hours a week
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from outlay.advise.cards import Card, taken_number
+from outlay.advise.machines import bought_machines, gpus_worth_a_look, kept_machines
+from outlay.advise.request import Asked, workload_for
+from outlay.cost.ownership import BOUGHT
+from outlay.offers.terms import terms_of
+from outlay.plan.option import Option, draws_of
+from outlay.plan.pipeline import plan_workload
+from outlay.plan.ranking import Plan, rank_options
+from outlay.uncertainty import LIKELY, Estimate, Luck, Number, range_of
+from outlay.units import HOUR_S, MONTH_S, WEEK_S
+from outlay.workload.workload import Selection
+
+Kind = Literal[
+    "keep", "buy used", "buy new", "on demand", "reserved", "spot", "free notebook", "notebook"
+]
+RENTED: tuple[Kind, ...] = ("on demand", "reserved", "spot")
+BUYING: tuple[Kind, ...] = ("buy used", "buy new")
+_OF_TENANCY: dict[str, Kind] = {"on-demand": "on demand", "reserved": "reserved", "spot": "spot"}
+TOO_SLOW = "too slow"
+DRAWS = 2000
+"""Simulated months behind a range here: fewer than a plan draws, as there are many machines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to get the work of a month done."""
+
+    kind: Kind
+    option: Option
+    usd_per_month: Estimate
+    upfront_usd: float
+    """Paid at once."""
+    card: Card | None = None
+    why_not: str | None = None
+    """Why it is not to be taken; None where nothing speaks against it."""
+
+    @property
+    def busy_hours(self) -> float:
+        """Hours a month its machine works."""
+        return self.option.busy_s / HOUR_S
+
+    @property
+    def is_bought(self) -> bool:
+        """Whether it is paid at once."""
+        return self.kind in BUYING
+
+
+def planned(asked: Asked, cards: Sequence[Card], samples_per_month: float) -> Plan:
+    """The plan of a month of work: everything rented, machines to buy, and the one there is."""
+    workload = workload_for(asked, samples_per_month)
+    machines = bought_machines(asked, cards, samples_per_month)
+    if not workload.consider.gpus:
+        looked_at = replace(workload.consider, gpus=gpus_worth_a_look(asked))
+        workload = replace(workload, consider=looked_at)
+    workload = replace(
+        workload,
+        workstations=(*machines, *kept_machines(asked)),
+    )
+    plan = plan_workload(workload, asked.profile, today=asked.today)
+    free = replace(
+        workload,
+        consider=Selection(providers=("kaggle",)),
+        workstations=(),
+        quotes=(),
+    )
+    more = plan_workload(free, asked.profile, today=asked.today).options
+    known = {option.offer.identity for option in plan.options}
+    added = [option for option in more if option.offer.identity not in known]
+    return replace(plan, options=rank_options([*plan.options, *added]))
+
+
+def ways_of(plan: Plan, asked: Asked, cards: Sequence[Card]) -> tuple[Way, ...]:
+    """The best of each kind, and why it is not taken; cheapest first, what cannot be last."""
+    by_name = {card.name: card for card in cards}
+    best: dict[Kind, tuple[tuple[bool, float], Option, str | None]] = {}
+    for option in plan.options:
+        kind = kind_of(option)
+        if option.run is None or option.cost is None or (kind in RENTED and not option.sound):
+            continue
+        why_not = objection(option, asked)
+        order = (why_not is not None, option.usd)
+        if kind not in best or order < best[kind][0]:
+            best[kind] = (order, option, why_not)
+    found = [
+        way_of(option, asked, by_name.get(option.offer.instance), why_not)
+        for kind in get_args(Kind)
+        if kind in best
+        for _, option, why_not in [best[kind]]
+    ]
+    return tuple(sorted(found, key=lambda way: (way.why_not is not None, way.usd_per_month.likely)))
+
+
+def kind_of(option: Option) -> Kind:
+    """How one would get it."""
+    offer = option.offer
+    if offer.owned is not None:
+        if offer.owned.purchase_usd is None:
+            return "keep"
+        return "buy used" if offer.instance.startswith("used ") else "buy new"
+    if terms_of(offer.provider).quality("access") == "notebook":
+        return "notebook" if offer.price_usd_per_hour else "free notebook"
+    return _OF_TENANCY[option.tenancy]
+
+
+def way_of(option: Option, asked: Asked, card: Card | None, why_not: str | None) -> Way:
+    """An option as a way, with its cost of a month and what it asks for at once."""
+    drawn = monthly_usd(option, asked.months, draws_of(DRAWS))
+    return Way(
+        kind=kind_of(option),
+        option=option,
+        usd_per_month=range_of(float(monthly_usd(option, asked.months, LIKELY)), drawn),
+        upfront_usd=upfront_usd(option),
+        card=card,
+        why_not=why_not,
+    )
+
+
+def monthly_usd(option: Option, months: float, luck: Luck) -> Number:
+    """What a month costs: of a purchase just its share of the months.
+
+    A slow machine works longer for the same samples, but it is bought once all the same.
+    """
+    run, cost = option.drawn(luck)
+    assert cost is not None
+    owned = option.offer.owned
+    if owned is None or owned.purchase_usd is None or not owned.lifetime_use_s:
+        return cost.usd
+    bought = cost.breakdown.line_usd(*BOUGHT)
+    share = run.busy_s / owned.lifetime_use_s
+    return cost.usd - bought + bought / (share * months)
+
+
+def upfront_usd(option: Option) -> float:
+    """What is paid before the first step."""
+    owned = option.offer.owned
+    if owned is None or owned.purchase_usd is None:
+        return 0.0
+    return float(LIKELY.of("", owned.purchase_usd))
+
+
+def objection(option: Option, asked: Asked) -> str | None:
+    """The first thing that speaks against an option."""
+    return next(objections(option, asked), None)
+
+
+def objections(option: Option, asked: Asked) -> Iterator[str]:
+    """Why not to take an option: its speed, what the plan says, the purse, notebooks' limits."""
+    if option.run is not None and option.fits and not option.meets_deadline:
+        hours = option.busy_s / HOUR_S / float(option.run.sessions)
+        said = asked.use.hours_per_month / asked.use.sessions_per_month
+        yield f"{TOO_SLOW}: a session takes {hours:,.1f} h instead of {said:,.1f}"
+    elif not option.sound and option.why_not is not None:
+        yield option.why_not
+    budget_usd, monthly = asked.budget_usd, asked.monthly_usd
+    paid = upfront_usd(option)
+    if budget_usd is not None and paid > budget_usd:
+        yield f"${paid:,.0f} at once is over the budget of ${budget_usd:,.0f}"
+    if monthly is not None and not paid and option.usd > monthly:
+        yield f"${option.usd:,.2f} is over the ${monthly:,.2f} a month of the budget"
+    yield from _limits_of_notebooks(option, asked)
+
+
+def _limits_of_notebooks(option: Option, asked: Asked) -> Iterator[str]:
+    """What a notebook does not allow: hours a week, the length of a session, the purpose."""
+    terms, run = terms_of(option.offer.provider), option.run
+    assert run is not None
+    if terms.weekly_s is not None and option.busy_s > terms.weekly_s * MONTH_S / WEEK_S:
+        yield (
+            f"gives {terms.weekly_s / HOUR_S:.0f} h a week; the work takes it "
+            f"{option.busy_s / HOUR_S * WEEK_S / MONTH_S:,.0f}"
+        )
+    session_s = option.busy_s / float(run.sessions)
+    if terms.longest_session_s is not None and session_s > terms.longest_session_s:
+        yield (
+            f"ends sessions after {terms.longest_session_s / HOUR_S:.0f} h; one takes "
+            f"{session_s / HOUR_S:,.1f}"
+        )
+    if "notebook" in kind_of(option) and not asked.notebook_will_do:
+        yield "a notebook in the browser only"
+
+
+def many_gpus(asked: Asked) -> bool:
+    """Whether more GPUs are asked for than an office machine takes."""
+    return asked.gpus > taken_number("workstation_gpus_most")

@@ -1,0 +1,270 @@
+"""What somebody asks advice on: purpose, purse, usage, and what they have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+
+from outlay.advise.cards import taken_number
+from outlay.errors import InputError, NotKnown
+from outlay.facts import rows_of
+from outlay.trace.profile import Profile
+from outlay.units import DAY_S, GIB, HOUR_S, MONTH_S, WEEK_S, YEAR_S
+from outlay.workload.workload import Length, Limits, Preferences, Selection, Step, Workload
+
+# How much a machine would be used: hours and sessions a month, from what people say.
+#
+# 24/7, 2h/day, 4h/day 5 days/week, 20h/week, 60h/month, 15%, 4 sessions/month of 6h
+
+
+HOURS_IN_MONTH = MONTH_S / HOUR_S
+_PER_MONTH = {
+    "day": MONTH_S / DAY_S,
+    "week": MONTH_S / WEEK_S,
+    "month": 1.0,
+    "year": MONTH_S / YEAR_S,
+}
+_N = r"(?P<{}>[0-9]+(?:\.[0-9]+)?)"
+_HOURS = r" *(?:h|hr|hrs|hour|hours)"
+_EACH = r" *(?:/|a|per|an) *(?P<each>day|week|month|year)"
+_OF_HOURS = re.compile(
+    rf"{_N.format('hours')}{_HOURS}{_EACH}"
+    rf"(?:,? *{_N.format('days')} *days? *(?:/|a|per) *week)?"
+)
+_SESSIONS = re.compile(
+    rf"{_N.format('times')} *sessions?{_EACH} *(?:of|x|,) *{_N.format('hours')}{_HOURS}(?: each)?"
+)
+_SHARE = re.compile(rf"{_N.format('share')} *%")
+_ALWAYS = ("24/7", "always", "all the time", "round the clock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How much a machine is used in a month, and in how many sessions."""
+
+    hours_per_month: float
+    sessions_per_month: float
+    said: str
+    assumed: bool = False
+    """Whether nobody said it."""
+
+    @property
+    def busy_fraction(self) -> float:
+        """The share of all hours."""
+        return self.hours_per_month / HOURS_IN_MONTH
+
+    @property
+    def is_always(self) -> bool:
+        """Whether that counts as 24/7."""
+        return self.busy_fraction >= taken_number("always")
+
+    @property
+    def hours_per_day(self) -> float:
+        """Over all days."""
+        return self.hours_per_month / _PER_MONTH["day"]
+
+
+def use_of(text: str | None) -> Use:
+    """The use a text describes; without one, what is usual on a desktop of one's own."""
+    if text is None:
+        share = taken_number("hours_not_said")
+        return _spread(share * HOURS_IN_MONTH, f"{share:.0%} of all hours", assumed=True)
+    said = " ".join(text.lower().split())
+    use = _use(said)
+    if use is None:
+        raise InputError(
+            f"--usage {text!r} is not a use of a machine.",
+            why="It is hours a day, week or month, sessions of some hours, a share, or 24/7.",
+            fix="Write 24/7, 2h/day, '4h/day 5 days/week', 20h/week, 15% or "
+            "'4 sessions/month of 6h'.",
+        )
+    if not 0 < use.hours_per_month <= HOURS_IN_MONTH * 1.0001:
+        raise InputError(
+            f"--usage {text!r} is {use.hours_per_month:,.0f} h a month.",
+            why=f"A month has {HOURS_IN_MONTH:.0f} h; a machine is used for some of them.",
+            fix="Give fewer hours; more GPUs are --gpus.",
+        )
+    return use
+
+
+def _use(said: str) -> Use | None:
+    if said in _ALWAYS:
+        return Use(hours_per_month=HOURS_IN_MONTH, sessions_per_month=1.0, said=said)
+    if match := _SESSIONS.fullmatch(said):
+        times = float(match["times"]) * _PER_MONTH[match["each"]]
+        hours = times * float(match["hours"])
+        return Use(hours_per_month=hours, sessions_per_month=times, said=said)
+    if match := _SHARE.fullmatch(said):
+        return _spread(float(match["share"]) / 100 * HOURS_IN_MONTH, said)
+    if match := _OF_HOURS.fullmatch(said):
+        return _of_hours(match, said)
+    return None
+
+
+def _of_hours(match: re.Match[str], said: str) -> Use | None:
+    hours, each = float(match["hours"]), match["each"]
+    if each != "day":
+        return None if match["days"] else _spread(hours * _PER_MONTH[each], said)
+    days = _PER_MONTH["day"] * (float(match["days"]) / 7 if match["days"] else 1.0)
+    if hours > 24 or days > _PER_MONTH["day"]:
+        return Use(hours_per_month=float("inf"), sessions_per_month=days, said=said)
+    return Use(hours_per_month=hours * days, sessions_per_month=days, said=said)
+
+
+def _spread(hours: float, said: str, *, assumed: bool = False) -> Use:
+    """Hours over as many sessions as are usual, none of them longer than a day."""
+    usual = taken_number("sessions_per_week") * _PER_MONTH["week"]
+    sessions = 1.0 if hours >= taken_number("always") * HOURS_IN_MONTH else usual
+    return Use(hours_per_month=hours, sessions_per_month=sessions, said=said, assumed=assumed)
+
+
+# What people train for, and the bundled profile that stands for it: `data/purposes.csv`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purpose:
+    """What somebody wants to do, and what that usually asks of a GPU."""
+
+    name: str
+    also: tuple[str, ...]
+    profile: str
+    memory_least_bytes: float
+    memory_better_bytes: float
+    gpus: int
+    notebook_will_do: bool
+    source: str
+    as_of: str
+    note: str
+
+
+@cache
+def purposes() -> tuple[Purpose, ...]:
+    """All of them, as the table has them."""
+    return tuple(
+        Purpose(
+            name=row["purpose"],
+            also=tuple(row["also"].split(";")),
+            profile=row["profile"],
+            memory_least_bytes=float(row["memory_least_gb"]) * GIB,
+            memory_better_bytes=float(row["memory_better_gb"]) * GIB,
+            gpus=int(row["gpus"]),
+            notebook_will_do=row["notebook"] == "yes",
+            source=row["source"],
+            as_of=row["as_of"],
+            note=row["note"],
+        )
+        for row in rows_of("purposes.csv")
+    )
+
+
+def find_purpose(text: str) -> Purpose:
+    """The purpose meant by a text in any case, or an error with the nearest ones."""
+    said = " ".join(text.lower().replace("-", " ").split())
+    by_name = {name.replace("-", " "): one for one in purposes() for name in (one.name, *one.also)}
+    if said not in by_name:
+        names = ", ".join(one.name for one in purposes())
+        raise NotKnown("purpose", text, by_name, fix=f"There are: {names}.")
+    return by_name[said]
+
+
+SLACK = 1.05
+# Assumes: a session may run a twentieth into the next one; 24/7 leaves no room for set-up else.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question for advice. Money in dollars; `currency` is how it is shown."""
+
+    profile: Profile
+    use: Use
+    months: float
+    today: str
+    purpose: Purpose | None = None
+    workload: Workload | None = None
+    """The user's own, whose step, data and terms count instead of a purpose's."""
+    budget_usd: float | None = None
+    own_gpu: str | None = None
+    """The card in the machine one has: then only a card is bought, not a desktop."""
+    hours_on: str | None = None
+    """The GPU the hours of use are meant on; None: see `machines.reference_of`."""
+    country: str = "us"
+    gpus: int = 1
+    used: bool = True
+    amd: bool = False
+    regions: tuple[str, ...] = ()
+    currency: str = "USD"
+    usd_per_unit: float = 1.0
+    rate_as_of: str = ""
+
+    @property
+    def years(self) -> float:
+        """How long this goes on."""
+        return self.months / 12
+
+    @property
+    def monthly_usd(self) -> float | None:
+        """What the purse allows for renting, a month."""
+        return None if self.budget_usd is None else self.budget_usd / self.months
+
+    @property
+    def notebook_will_do(self) -> bool:
+        """Whether a notebook in the browser is enough for the purpose."""
+        return self.purpose is not None and self.purpose.notebook_will_do
+
+
+def workload_for(asked: Asked, samples_per_month: float) -> Workload:
+    """A month of the work: sessions that train on so many samples together.
+
+    A slower machine may take longer for it than the hours said, but not too long, and a session
+    has to end before the next one begins. The purse is judged later: a purchase is paid at once
+    and rent by the month.
+    """
+    use, own = asked.use, asked.workload
+    base = own or Workload(name=_name(asked), step=Step(), length=Length())
+    return replace(
+        base,
+        length=Length(samples=samples_per_month / use.sessions_per_month),
+        usage=replace(
+            base.usage,
+            sessions_per_month=use.sessions_per_month,
+            hours_per_day=None,
+            machines_tried=(),
+            horizon_s=asked.months * MONTH_S,
+        ),
+        limits=Limits(deadline_s=_longest_s(use), gpu_memory_bytes=_memory_bytes(asked)),
+        prefer=_preferences(base.prefer),
+        consider=_selection(asked, base.consider),
+        currency=asked.currency,
+        usd_per_unit=asked.usd_per_unit,
+        rate_as_of=asked.rate_as_of,
+    )
+
+
+def _memory_bytes(asked: Asked) -> float | None:
+    """What a GPU has to have at least: as the file says, or as is advised for the purpose."""
+    if asked.workload is not None:
+        return asked.workload.limits.gpu_memory_bytes
+    return asked.purpose.memory_least_bytes if asked.purpose else None
+
+
+def _preferences(said: Preferences) -> Preferences:
+    """What the file prefers; notebooks are looked at where it does not say what access."""
+    if any(name == "access" for name, _ in said.qualities):
+        return said
+    return replace(said, qualities=(*said.qualities, ("access", "notebook")))
+
+
+def _selection(asked: Asked, said: Selection) -> Selection:
+    """What the workload file considers, and no more GPUs than asked for."""
+    return replace(said, max_gpus=asked.gpus, regions=asked.regions or said.regions)
+
+
+def _longest_s(use: Use) -> float:
+    """What a session may take."""
+    said_s = use.hours_per_month / use.sessions_per_month * HOUR_S
+    return min(taken_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month)
+
+
+def _name(asked: Asked) -> str:
+    return asked.purpose.name if asked.purpose else asked.profile.name

@@ -1,0 +1,204 @@
+"""The largest batch of a user's own step on a GPU, verified by tracing it at that size.
+
+A profile says at which batch size memory is full, as long as the step does the same at every size.
+Here the answer is checked: the step is traced at it, and what that trace allocates is played
+through the allocator. Where the check fails, the next size is read off the sizes traced so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from outlay.hardware.gpu_names import GpuMatch, find_gpu
+from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import bundled_offers, offer_gpus
+from outlay.predict.calibration import Calibration
+from outlay.predict.memory import (
+    LARGEST_BATCH,
+    MemoryNeed,
+    Room,
+    largest_batch,
+    memory_need,
+    search_note,
+)
+from outlay.predict.step import Placement
+from outlay.trace import allocator
+from outlay.trace.profile import History, Profile
+from outlay.units import MIB
+
+REFERENCE_GPU = "H200"
+"""The GPU whose workspaces and context count where none is named."""
+
+Tracer = Callable[[Sequence[int]], Mapping[int, History]]
+"""Traces the step at batch sizes: what it allocates at each."""
+
+_MOST_ROUNDS = 6
+_FINENESS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestBatch:
+    """The largest batch that fits in a room."""
+
+    batch_size: int
+    """0 where not even one sample fits."""
+    is_verified: bool
+    """Whether the step was traced at this size and fits."""
+    needed_bytes: float | None = None
+    """The least the allocator must be allowed to reserve at this size, from that trace."""
+
+
+def verified_largest(
+    profile: Profile, rooms: Sequence[Room], calibration: Calibration, trace: Tracer
+) -> list[LargestBatch]:
+    """The largest batch in each room; the traces of a round are asked for together."""
+    searches = [_Search(profile, room, calibration) for room in rooms]
+    histories: dict[int, History] = {}
+    for _ in range(_MOST_ROUNDS):
+        wanted = {search.guess for search in searches if not search.is_done}
+        if not wanted:
+            break
+        missing = sorted(wanted - set(histories))
+        if missing:
+            histories.update(trace(missing))
+        for search in searches:
+            if not search.is_done:
+                search.learn(histories[search.guess])
+    return [search.answer() for search in searches]
+
+
+class _Search:
+    """The state of one room's search: what was traced, and which size to trace next."""
+
+    def __init__(self, profile: Profile, room: Room, calibration: Calibration) -> None:
+        self._room = room
+        margin = calibration.number("memory_margin_fraction")
+        self._limit_bytes = room.available_bytes * (1 - margin)
+        self._needed: dict[int, float] = {}
+        self._fits_up_to, self._fails_at = 0, LARGEST_BATCH + 1
+        self._trusts_profile = profile.history is not None
+        self.guess = largest_batch(profile, room, calibration)
+        self.is_done = self.guess == 0
+
+    def learn(self, history: History) -> None:
+        """Take in the trace at the guess, and make the next one."""
+        traits, size = self._room.traits, self.guess
+        expandable = self._room.expandable_segments
+        fits = allocator.fits(
+            history, size, self._limit_bytes, traits, expandable_segments=expandable
+        )
+        self._needed[size] = allocator.needed_bytes(history, size, traits)
+        if fits:
+            self._fits_up_to = max(self._fits_up_to, size)
+        else:
+            self._fails_at = min(self._fails_at, size)
+        exact = self._trusts_profile and fits and len(self._needed) == 1
+        near = self._fails_at - self._fits_up_to <= max(self._fits_up_to // _FINENESS, 1)
+        self.is_done = exact or near
+        self.guess = self._next()
+
+    def _next(self) -> int:
+        """Where the line through the traced sizes meets the limit, between fits and fails."""
+        sizes = sorted(self._needed)[-2:]
+        low, high = sizes[0], sizes[-1]
+        rise = self._needed[high] - self._needed[low]
+        if low == high or rise <= 0:
+            found = high * self._limit_bytes / self._needed[high]
+        else:
+            found = low + (self._limit_bytes - self._needed[low]) * (high - low) / rise
+        return max(min(int(found), self._fails_at - 1), self._fits_up_to + 1, 1)
+
+    def answer(self) -> LargestBatch:
+        """The largest size that was traced and fits."""
+        return LargestBatch(
+            batch_size=self._fits_up_to,
+            is_verified=self._fits_up_to > 0,
+            needed_bytes=self._needed.get(self._fits_up_to),
+        )
+
+
+# On GPUs
+
+
+def verified_batches(
+    profile: Profile, placements: Sequence[Placement], calibration: Calibration, trace: Tracer
+) -> dict[Placement, int]:
+    """The largest batch of a user's step on each placement, verified by a trace at that size."""
+    rooms = [placement.room for placement in placements]
+    found = verified_largest(profile, rooms, calibration, trace)
+    return {one: batch.batch_size for one, batch in zip(placements, found, strict=True)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemory:
+    """What a step needs on one GPU: at a batch size, or at the largest that fits."""
+
+    gpu: Gpu
+    asked: str
+    batch_size: int
+    max_batch_size: int
+    is_verified: bool
+    """Whether the step was traced at the largest batch and fits."""
+    memory: MemoryNeed
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits at this batch size."""
+        return self.batch_size > 0 and self.memory.fits
+
+
+def memory_on_gpus(
+    profile: Profile,
+    matches: Sequence[GpuMatch],
+    calibration: Calibration,
+    trace: Tracer,
+    *,
+    batch_size: int | None,
+    memory_cap_mib: int | None = None,
+    expandable_segments: bool = False,
+) -> list[GpuMemory]:
+    """What a user's step needs on GPUs; without any, on all that are on offer.
+
+    A name that leaves the GPU's form open stands for its first form.
+    """
+    cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
+    asked = [(match.candidates[0], match.spelling, match.note) for match in matches]
+    if not asked:
+        asked = [(gpu, gpu.name, "") for gpu in _gpus_to_try(cap_bytes)]
+    placements = [
+        Placement(gpu=gpu, memory_cap_bytes=cap_bytes, expandable_segments=expandable_segments)
+        for gpu, _, _ in asked
+    ]
+    largest = verified_batches(profile, placements, calibration, trace)
+    found = []
+    for placement, (gpu, spelling, note) in zip(placements, asked, strict=True):
+        size = largest[placement] if batch_size is None else batch_size
+        need = memory_need(profile, max(size, 1), placement.room, calibration)
+        found.append(
+            GpuMemory(
+                gpu=gpu,
+                asked=spelling,
+                batch_size=size,
+                max_batch_size=largest[placement],
+                is_verified=largest[placement] > 0,
+                memory=replace(need, fits=True) if 0 < size <= largest[placement] else need,
+                notes=(*((note,) if note else ()), *search_note(largest[placement])),
+            )
+        )
+    return found
+
+
+def reference_gpu() -> Gpu:
+    """The GPU that stands for all where none is named."""
+    return find_gpu(REFERENCE_GPU).candidates[0]
+
+
+def _gpus_to_try(cap_bytes: float | None) -> list[Gpu]:
+    """Every GPU on offer that today's PyTorch runs on, most memory first; one under a cap."""
+    if cap_bytes is not None:
+        return [reference_gpu()]
+    offered = {gpu for offer in bundled_offers() for gpu in offer_gpus(offer)}
+    runs = [gpu for gpu in offered if gpu.software.runs == "yes"]
+    return sorted(runs, key=lambda gpu: (-gpu.usable_bytes, gpu.name))

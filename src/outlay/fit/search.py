@@ -1,0 +1,284 @@
+"""What to change so that a training step fits a GPU, or takes a larger batch, and what it costs.
+
+Every change is made to the user's own step and traced again (`trace.changes`), alone and together
+with others; time and memory are then predicted as for any step. Smaller passes, optimizer state
+elsewhere and more GPUs follow from the traces without another one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from outlay.errors import OutlayError
+from outlay.fit.variants import (
+    SINGLE,
+    Way,
+    Wish,
+    cheapest_offer,
+    more_gpus,
+    names_of,
+    paged,
+    priced_offers,
+    smaller_passes,
+    way_of,
+)
+from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import offer_gpus
+from outlay.predict.calibration import Calibration
+from outlay.predict.memory import memory_need
+from outlay.predict.parallel_time import computes_in_16_bits
+from outlay.predict.step import predict_step
+from outlay.trace.profile import Profile
+from outlay.trace.target import UNCHANGED, Changes
+from outlay.units import MIB
+
+TRACED_SIZES = (4, 16)
+"""Two sizes tell what a changed step takes at any: the unchanged one was checked at more."""
+_MOST_WORKERS = 4
+_SAME_COST = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The step as it is, every way to change it, and the cheapest GPU that takes it unchanged."""
+
+    gpu: Gpu
+    batch_size: int | None
+    """Samples of one update that were asked for; None: each way at its largest batch."""
+    unchanged: Way
+    ways: tuple[Way, ...]
+    """Those that fit, cheapest first; then those that do not, by memory."""
+    left_out: Mapping[str, str]
+    """Changes that do not apply, and why."""
+    bigger: Way | None
+    """The cheapest GPU on offer that takes the step as it is; None where none does."""
+
+
+Tracer = Callable[[Changes], Profile]
+Telling = Callable[[str], None]
+
+
+# What to try
+
+
+def singles(profile: Profile, gpu: Gpu) -> tuple[dict[str, Changes], dict[str, str]]:
+    """The single changes worth a trace on this GPU, and why the others are not."""
+    wanted, left_out = {}, {}
+    mixed = computes_in_16_bits(profile)
+    for name, changes in SINGLE.items():
+        reason = _pointless(changes, profile, gpu, mixed=mixed)
+        if reason:
+            left_out[name] = reason
+        else:
+            wanted[name] = changes
+    return wanted, left_out
+
+
+def _pointless(changes: Changes, profile: Profile, gpu: Gpu, *, mixed: bool) -> str:
+    """Why a change is not worth a look, or an empty text."""
+    memory = profile.memory_at(max(profile.memory))
+    if changes.arithmetic in ("bf16 autocast", "fp16 autocast") and mixed:
+        if "bf16" not in gpu.peak_flops_per_s and profile.asks_for_bf16:
+            return f"the step asks for bf16, which {gpu.name} lacks: ask for torch.float16 there"
+        return "the step computes in 16 bits already"
+    if changes.arithmetic is not None and changes.arithmetic.startswith("bf16"):
+        if "bf16" not in gpu.peak_flops_per_s:
+            return f"{gpu.name} has no bf16 units"
+        if changes.arithmetic == "bf16" and memory.parameters < 3 * profile.parameters:
+            return "the parameters are in 16 bits already"
+    if changes.arithmetic == "fp16 autocast":
+        if "bf16" in gpu.peak_flops_per_s:
+            return "bf16 saves the same and needs no gradient scaler"
+        if "fp16" not in gpu.peak_flops_per_s:
+            return f"{gpu.name} has no fp16 units"
+    if changes.update in ("8-bit", "offloaded") and memory.optimizer_state <= 0:
+        return "the optimizer keeps no state"
+    return ""
+
+
+def combinations(traced: Sequence[Changes]) -> Iterator[Changes]:
+    """The traced changes together: precision with recomputing, then with a smaller optimizer.
+
+    LoRA goes with all of them but the optimizers, of whose state it leaves little.
+    """
+    arithmetic = [one for one in traced if one.arithmetic]
+    recompute = [one for one in traced if one.recompute]
+    small = [one for one in traced if one.update in ("8-bit", "offloaded")]
+    lora = [one for one in traced if one.lora_rank]
+    pairs = [both for a in arithmetic for r in recompute if (both := a.joined(r))]
+    yield from pairs
+    blocks = [one for one in (*pairs, *recompute) if one.recompute == "blocks"]
+    for one in blocks[:2]:
+        for other in (*small, *lora):
+            both = one.joined(other)
+            if both is not None:
+                yield both
+    if not blocks:
+        for a in arithmetic:
+            for other in (*small, *lora):
+                both = a.joined(other)
+                if both is not None:
+                    yield both
+
+
+# The answer
+
+
+def fit_step(
+    profile: Profile,
+    wish: Wish,
+    calibration: Calibration,
+    trace: Tracer | None,
+    tell: Telling = lambda _: None,
+    *,
+    together: bool = True,
+) -> Fit:
+    """Every way to make a step fit a GPU; without a tracer, those that need no other trace.
+
+    Without `together`, changes are made one at a time.
+    """
+    wish = replace(wish, moments=moments_of(profile))
+    wanted, left_out = singles(profile, wish.gpu)
+    profiles: dict[str, tuple[Changes, Profile]] = {}
+    if trace is None:
+        for name in wanted:
+            left_out[name] = "needs the code: give path/to/file.py:function as TARGET"
+    else:
+        profiles, failed = _traced(wanted, trace, tell)
+        left_out.update(failed)
+        for name in [name for name, (_, one) in profiles.items() if _is_same(one, profile)]:
+            left_out[name] = "changes nothing here"
+            del profiles[name]
+        done = [changes for changes, _ in profiles.values()]
+        if together:
+            named = {" + ".join(names_of(one)): one for one in combinations(done)}
+            profiles.update(_traced(named, trace, tell)[0])
+    unchanged = way_of(profile, UNCHANGED, wish, calibration)
+    ways = [way_of(one, changes, wish, calibration) for changes, one in profiles.values()]
+    ways += smaller_passes([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)
+    ways += paged(profiles, wish, calibration)
+    ways += more_gpus([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)
+    compared = [_against(way, unchanged, profile, calibration) for way in ways]
+    return Fit(
+        gpu=wish.gpu,
+        batch_size=wish.batch_size,
+        unchanged=unchanged,
+        ways=tuple(sorted(compared, key=_order)),
+        left_out=left_out,
+        bigger=_bigger(profile, wish, calibration),
+    )
+
+
+def _is_same(changed: Profile, profile: Profile) -> bool:
+    """Whether a change left the step as it was: it did so already, or has no such part."""
+    size = max(TRACED_SIZES)
+    mine, theirs = changed.at(size), profile.at(size)
+    return (
+        sum(op.count * op.launches for op in mine.ops)
+        == sum(op.count * op.launches for op in theirs.ops)
+        and mine.flops == theirs.flops
+        and mine.moved_bytes == theirs.moved_bytes
+        and abs(mine.memory.peak_bytes - theirs.memory.peak_bytes) < MIB
+    )
+
+
+def moments_of(profile: Profile) -> float:
+    """How many numbers the optimizer keeps for each parameter."""
+    memory = profile.memory_at(1)
+    return memory.optimizer_state / max(memory.parameters, 1.0)
+
+
+def _traced(
+    wanted: Mapping[str, Changes], trace: Tracer, tell: Telling
+) -> tuple[dict[str, tuple[Changes, Profile]], dict[str, str]]:
+    """The profiles with the changes made, and why some could not be."""
+
+    def one(name: str, changes: Changes) -> Profile | OutlayError:
+        tell(f"Tracing with {name} ...")
+        try:
+            return trace(changes)
+        except OutlayError as error:
+            return error
+
+    workers = min(max((os.cpu_count() or 2) // 2, 2), _MOST_WORKERS)
+    pool = ThreadPoolExecutor(workers)
+    try:
+        answers = list(pool.map(one, wanted, wanted.values()))
+    finally:  # an interrupted caller does not wait for the rest
+        pool.shutdown(wait=False, cancel_futures=True)
+    found: dict[str, tuple[Changes, Profile]] = {}
+    failed: dict[str, str] = {}
+    for (name, changes), answer in zip(wanted.items(), answers, strict=True):
+        if isinstance(answer, OutlayError):
+            failed[name] = answer.why or answer.what
+        else:
+            found[name] = (changes, answer)
+    return found, failed
+
+
+def _flat(
+    profiles: Mapping[str, tuple[Changes, Profile]],
+) -> list[tuple[str, Changes, Profile]]:
+    return [(name, changes, profile) for name, (changes, profile) in profiles.items()]
+
+
+def _against(way: Way, unchanged: Way, profile: Profile, calibration: Calibration) -> Way:
+    """The way with what it saves and costs, compared at its own samples with the unchanged step."""
+    step, alone = way.step, unchanged.step
+    if not step.batch_size:
+        return way
+    size = step.global_batch_size
+    need = memory_need(profile, size, alone.placement.room, calibration)
+    saved = need.reserved_bytes.likely - step.memory.reserved_bytes.likely
+    ratio = None
+    if alone.max_batch_size:
+        best = predict_step(
+            profile,
+            replace(alone.placement, memory_cap_bytes=None),
+            min(size, alone.max_batch_size),
+            calibration,
+            largest=alone.max_batch_size,
+        )
+        ratio = best.samples_per_s / step.samples_per_s
+    return replace(way, saved_bytes=saved, time_ratio=ratio)
+
+
+def _order(way: Way) -> tuple[bool, int, int, float]:
+    """Cheapest first; among those that cost the same within a few per cent, the simplest."""
+    cost = way.usd_per_million_samples
+    return (
+        not way.step.fits,
+        0 if cost is None else round(math.log(cost) / _SAME_COST),
+        len(way.kinds),
+        way.step.memory.reserved_bytes.likely if cost is None else cost,
+    )
+
+
+def _bigger(profile: Profile, wish: Wish, calibration: Calibration) -> Way | None:
+    """The GPU on offer that runs the unchanged step cheapest."""
+    best: Way | None = None
+    gpus = {gpu for offer in priced_offers() if offer.gpus == 1 for gpu in offer_gpus(offer)[:1]}
+    for gpu in sorted(gpus, key=lambda gpu: gpu.name):
+        if gpu.software.runs not in ("yes", "old builds") or gpu is wish.gpu:
+            continue
+        placement = wish.placement(gpu)
+        size = wish.batch_size or 1
+        if not memory_need(profile, size, placement.room, calibration).fits:
+            continue
+        step = predict_step(
+            profile, placement, wish.batch_size, calibration, conditions=wish.conditions
+        )
+        way = Way(
+            name=gpu.name,
+            changes=UNCHANGED,
+            kinds=(),
+            step=step,
+            offer=cheapest_offer(gpu, 1),
+        )
+        if best is None or _order(way) < _order(best):
+            best = way
+    return best

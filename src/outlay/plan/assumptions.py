@@ -1,0 +1,176 @@
+"""What a plan took for granted, in plain words: about each option, and about the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from functools import lru_cache
+
+from outlay.caching import Same
+from outlay.facts import assumptions
+from outlay.offers.catalog import offer_gpus, snapshot_date
+from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.spot import spot_risk
+from outlay.predict.evidence import PREDICTED, Seen
+from outlay.predict.parallel import unlike_note
+from outlay.predict.run_time import Habits
+from outlay.predict.step import StepPrediction
+from outlay.trace.profile import Profile
+from outlay.uncertainty import Estimate, Uncertain
+from outlay.workload.workload import Workload
+
+
+def option_notes(
+    offer: Offer, tenancy: Tenancy, profile: Profile, step: StepPrediction
+) -> tuple[str, ...]:
+    """What one should know about an option before taking it."""
+    notes = [f"price: {doubt.word}" for doubt in offer.doubts]
+    gpus = offer_gpus(offer)
+    if len(gpus) > 1:
+        notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
+    if "bf16" not in gpus[0].peak_flops_per_s and _asks_for_bf16(Same(profile)):
+        notes.append("has no bf16 units: computed in fp32; fp16 would be faster")
+    if gpus[0].software.runs in ("old builds", "special build", "unknown"):
+        notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
+    if tenancy == "spot" and spot_risk(offer).is_assumption:
+        notes.append("interruption rate assumed")
+    return (*notes, *_spread_notes(offer, step))
+
+
+@lru_cache(maxsize=8)
+def _asks_for_bf16(profile: Same[Profile]) -> bool:
+    return profile.value.asks_for_bf16
+
+
+def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
+    """How the step is spread over the GPUs, and what that rests on."""
+    notes = [] if step.time_from == PREDICTED else [f"step time {step.time_from}"]
+    if step.placement.site.total > 1 and step.batch_size:
+        notes.append(f"{step.strategy.name}: {_efficiency(step)}")
+    if step.micro_batches > 1:
+        notes.append(f"{step.micro_batches} passes of {step.batch_size} before each update")
+    if offer.other_gpus:
+        names = (offer.gpu, *offer.other_gpus)
+        notes.append(unlike_note(names, step.placement.gpu.name))
+    return [*notes, *step.notes]
+
+
+def _efficiency(step: StepPrediction) -> str:
+    lost = (step.exchange_s.likely + step.waiting_s) / step.step_time_s.likely
+    return f"{lost:.0%} of the step goes to communication and waiting"
+
+
+def plan_assumptions(
+    workload: Workload,
+    profile: Profile,
+    habits: Habits,
+    offers: Sequence[Offer],
+    today: str,
+    seen: Sequence[Seen] = (),
+) -> tuple[str, ...]:
+    """What was taken where the workload file says nothing, in plain words."""
+    usage, data = workload.usage, workload.data
+    prices = f"the bundled snapshot of {snapshot_date()}{_age(today)}"
+    bundled = f"{prices}, newer list prices where there are any, and your own quotes"
+    said = [
+        f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
+        f"Step times: {_step_times_from(seen)}, carried to other GPUs: trust the range first.",
+        *_unsaid(workload, seen),
+    ]
+    if workload.step.precision is not None:
+        said.append(
+            f"Matrix arithmetic in {workload.step.precision} instead of what was traced; memory "
+            "and traffic stay as traced."
+        )
+    if usage.setup_s is None:
+        said.append(
+            f"Each session starts with {_minutes(habits.provisioning_s)} to get a machine, "
+            f"{_minutes(habits.environment_s)} to set up the environment and "
+            f"{_minutes(habits.warmup_s)} to warm up (guesses)."
+        )
+    if data.size_bytes is None:
+        said.append("No dataset size is given: storing and fetching it is not counted.")
+    rate = assumptions()["spot_interruptions_per_month_default"]
+    spot = [offer for offer in offers if "spot" in offer.tenancies]
+    if any(spot_risk(offer).is_assumption for offer in spot):
+        said.append(
+            "Spot machines without a published rate are interrupted "
+            f"{rate.text} times a month (guess)."
+        )
+    machines = max(usage.machines_tried or (usage.machines,))
+    if any(offer.gpus > 1 for offer in offers) or machines > 1:
+        kept = workload.step.global_batch_size
+        batch = f"stays {kept:,}" if kept else "grows with the GPUs"
+        said.append(
+            f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
+            f"{batch}."
+        )
+    return (*said, *_of_money(workload), *profile.notes)
+
+
+def plan_cautions(seen: Sequence[Seen]) -> tuple[str, ...]:
+    """What to cure before the answer is acted on."""
+    if not any(one.holder == "input" for one in seen):
+        return ()
+    caution = (
+        "First cure the input, and probe again: it held the measured step back, and a faster one "
+        "changes this answer."
+    )
+    return (caution,)
+
+
+def _of_money(workload: Workload) -> list[str]:
+    """Of exchange rates, and of how much one's own machine will be used."""
+    said = []
+    if workload.currency != "USD":
+        day = f"the rate of {workload.rate_as_of}" if workload.rate_as_of else "your own rate"
+        said.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
+    if any(machine.utilisation is not None for machine in workload.workstations):
+        usual = assumptions()["utilisation_usual_desktop"]
+        said.append(
+            "Most people overestimate how much they will use a machine: personal ones run some "
+            f"{usual.number or 0.0:.1%} of the time ({usual.source})."
+        )
+    return said
+
+
+def _step_times_from(seen: Sequence[Seen]) -> str:
+    """`measured on H200 at batch 32`, or what they are predicted from."""
+    if not seen:
+        return "kernels as an H200 runs them"
+    places = dict.fromkeys(f"{one.gpu.name} at batch {one.batch_size:,}" for one in seen)
+    return f"measured on {', '.join(places)}"
+
+
+def _unsaid(workload: Workload, seen: Sequence[Seen]) -> list[str]:
+    """What is not counted because the file says nothing of it."""
+    said = []
+    held = [one.batch_size / one.step_s for one in seen if one.holder == "input"]
+    if held:
+        said.append(
+            f"Its input held the measured step back, at {max(held):,.0f} samples/s to a GPU: no "
+            "offer is taken to load faster, but at the low end of its range."
+        )
+    elif workload.data.feed is None:
+        said.append(
+            "The input pipeline keeps up with the GPU; data.kind (what a sample is) would tell."
+        )
+    if workload.evaluation is None:
+        said.append("No evaluation while training: [evaluation] would count it.")
+    return said
+
+
+def _minutes(time_s: Uncertain) -> str:
+    """`3 min (1 to 15)`."""
+    if not isinstance(time_s, Estimate):
+        return f"{time_s / 60:.0f} min"
+    low = f"{time_s.low / 60:.0f}" if time_s.low >= 60 else f"{time_s.low:.0f} s"
+    return f"{time_s.likely / 60:.0f} min ({low} to {time_s.high / 60:.0f})"
+
+
+def _age(today: str) -> str:
+    """How old the snapshot is, where the day is known."""
+    if not today:
+        return ""
+    days = (date.fromisoformat(today) - date.fromisoformat(snapshot_date())).days
+    return f" ({days} days old)"

@@ -1,0 +1,123 @@
+"""Two plans side by side: which inputs differ, what is chosen, and every line that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from outlay.plan.option import Option
+from outlay.plan.ranking import Plan
+
+Mark = Literal["+", "-", "~", "="]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputChange:
+    """A key of the files whose value differs; None where one has it not."""
+
+    key: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChange:
+    """A line of the two bills: new (+), gone (-), changed (~) or the same (=)."""
+
+    name: str
+    before_usd: float
+    after_usd: float
+
+    @property
+    def mark(self) -> Mark:
+        """How it changed, as in the diffs people know."""
+        if self.before_usd == self.after_usd:
+            return "="
+        if not self.before_usd:
+            return "+"
+        if not self.after_usd:
+            return "-"
+        same = abs(self.after_usd - self.before_usd) < 0.005
+        return "=" if same else "~"
+
+    @property
+    def usd(self) -> float:
+        """By how much."""
+        return self.after_usd - self.before_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What another workload file changes."""
+
+    inputs: tuple[InputChange, ...]
+    before: Option | None
+    after: Option | None
+    lines: tuple[LineChange, ...]
+    stayed: Option | None
+    """The first file's choice under the second file, where it is still there."""
+
+
+def difference(
+    tables: tuple[Mapping[str, Any], Mapping[str, Any]], plans: tuple[Plan, Plan]
+) -> Difference:
+    """What changes from the first file to the second."""
+    before, after = plans[0].chosen, plans[1].chosen
+    return Difference(
+        inputs=tuple(_changed(*tables)),
+        before=before,
+        after=after,
+        lines=tuple(_lines(before, after)),
+        stayed=None if before is None else _same_offer(before, plans[1]),
+    )
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[InputChange]:
+    left, right = dict(_flat(before)), dict(_flat(after))
+    for key in dict.fromkeys((*left, *right)):
+        if left.get(key) != right.get(key):
+            yield InputChange(key=key, before=left.get(key), after=right.get(key))
+
+
+def _flat(table: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of nested tables by its dotted key; repeated tables by their names."""
+    if isinstance(table, Mapping):
+        for key, value in table.items():
+            yield from _flat(value, f"{prefix}.{key}" if prefix else key)
+    elif isinstance(table, list) and table and isinstance(table[0], Mapping):
+        for place, one in enumerate(table, 1):
+            said = (one.get("provider"), one.get("name") or one.get("instance"), one.get("region"))
+            name = " ".join(str(part) for part in said if part) or place
+            yield from _flat(one, f"{prefix}.{name}")
+    else:
+        yield prefix, table
+
+
+def _lines(before: Option | None, after: Option | None) -> Iterator[LineChange]:
+    left, right = _amounts(before), _amounts(after)
+    for name in dict.fromkeys((*left, *right)):
+        yield LineChange(name=name, before_usd=left.get(name, 0.0), after_usd=right.get(name, 0.0))
+
+
+def _amounts(option: Option | None) -> dict[str, float]:
+    if option is None or option.cost is None:
+        return {}
+    amounts: dict[str, float] = {}
+    for line in option.cost.breakdown.lines:
+        amounts[line.name] = amounts.get(line.name, 0.0) + float(line.usd)
+    return amounts
+
+
+def _same_offer(wanted: Option, plan: Plan) -> Option | None:
+    return next(
+        (
+            option
+            for option in plan.options
+            if option.offer.identity == wanted.offer.identity
+            and option.tenancy == wanted.tenancy
+            and option.keeping == wanted.keeping
+            and option.offer.commitment == wanted.offer.commitment
+        ),
+        None,
+    )

@@ -1,0 +1,491 @@
+"""outlay on one page: workload -> profile -> prediction -> cost -> plan.
+
+    read_workload   what to train, for how long, within which limits      workload_file.py
+    profile_for     one training step, operation by operation             trace/
+    experience_for  what was measured of it, to be carried over           carried.py
+    candidates      every offer worth a look, the user's own included     offers/
+    steps_on        its time and memory on a machine's GPUs               placing.py, predict/
+    planner_of      each offer as an option: run, bill, luck              planner.py
+    run_of          the whole run: sessions, set-up, interruptions        predict/run.py
+    cost_of         what that costs, in the lines of a bill               cost/
+    rank_options    the order, the choice, and why each loser lost        plan.py
+
+Facts come from the tables in `data/`; everything from `predict` to `plan` is values in, values out.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import islice, product
+
+import numpy as np
+
+from outlay.cost.bill import Bill, cost_of
+from outlay.cost.lines import Cost
+from outlay.errors import InputError
+from outlay.facts import assumed, assumed_range
+from outlay.offers.candidates import candidates
+from outlay.offers.catalog import committed, offer_gpus
+from outlay.offers.instances import links_of
+from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.spot import spot_price_usd, spot_risk
+from outlay.offers.terms import Terms, lacks, terms_for, with_known_places
+from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
+from outlay.plan.from_measurement import as_measured, experience_for, named_profile
+from outlay.plan.option import TRAINING_LINES, Option, Outcome
+from outlay.plan.placement import steps_on
+from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
+from outlay.predict.evidence import NO_EXPERIENCE, Experience
+from outlay.predict.run_time import Habits, NeverEnds, Run, pace_of, run_of, steps
+from outlay.predict.step import StepPrediction
+from outlay.trace.profile import Profile
+from outlay.trace.tracing import SELECTED, profile_of
+from outlay.uncertainty import LIKELY, Luck, Number, Uncertain
+from outlay.units import GIB
+from outlay.workload.workload import WITH_THE_RUN, Step, Workload
+
+# What a session is like on an offer: what its provider states, and assumptions for the rest.
+
+
+def habits_of(terms: Callable[[str], Terms]) -> Callable[[Offer], Habits]:
+    """What sessions are like on an offer."""
+
+    @cache
+    def of_provider(provider: str) -> Habits:
+        return habits_at(terms(provider))
+
+    def of_offer(offer: Offer) -> Habits:
+        return _habits_at_home() if offer.owned is not None else of_provider(offer.provider)
+
+    return of_offer
+
+
+def habits_assumed() -> Habits:
+    """The session habits of the assumptions table."""
+    return Habits(
+        provisioning_s=assumed_range("provisioning_time_s"),
+        environment_s=assumed_range("environment_setup_time_s"),
+        warmup_s=assumed_range("warmup_time_s"),
+        download_bytes_per_s=assumed_range("data_download_bytes_per_s"),
+        upload_bytes_per_s=assumed_range("home_upload_bytes_per_s"),
+        checkpoint_bytes_per_s=assumed_range("checkpoint_write_bytes_per_s"),
+        checkpoint_interval_s=assumed("checkpoint_interval_s"),
+        requeue_s=assumed_range("spot_requeue_s"),
+        notice_s=assumed("spot_notice_s"),
+    )
+
+
+def habits_at(terms: Terms) -> Habits:
+    """The session habits at a provider: what it states, and assumptions for the rest."""
+    habits = habits_assumed()
+    return replace(
+        habits,
+        provisioning_s=terms.provisioning_s or habits.provisioning_s,
+        notice_s=habits.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
+        longest_session_s=terms.longest_session_s,
+        weekly_s=terms.weekly_s,
+    )
+
+
+@cache
+def _habits_at_home() -> Habits:
+    """One's own machine is there, with its environment."""
+    return replace(habits_assumed(), provisioning_s=0.0, environment_s=0.0)
+
+
+# One offer after the other, predicted and priced: what every option of a plan shares.
+#
+# An offer alone becomes an `Option` with its bill. Offers that differ in the price alone can be
+# billed together: the lines of a bill are worked out on all their prices at once.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """What every option of one plan shares."""
+
+    workload: Workload
+    profile: Profile
+    habits: Callable[[Offer], Habits]
+    predict: Callable[[Offer], StepPrediction]
+    terms: Callable[[str], Terms]
+    runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
+    """Likely runs by what they depend on; each with its step, whose identity is in the key."""
+
+    def option(self, offer: Offer, tenancy: Tenancy) -> Option:
+        """One offer in one tenancy, predicted and priced."""
+        step = self.predict(offer)
+        outcome = partial(self._outcome, offer, tenancy, step)
+        run, cost, blocked = None, None, None
+        if step.fits:
+            try:
+                run, cost = outcome(LIKELY)
+            except NeverEnds as error:
+                blocked = str(error)
+        return Option(
+            offer=offer,
+            tenancy=tenancy,
+            step=step,
+            samples=_samples(self.workload, step, run),
+            work=_work(self.workload, step, run),
+            run=run,
+            cost=cost,
+            limits=self.workload.limits,
+            prefer=self.workload.prefer,
+            blocked=blocked or self._blocked(offer, run),
+            outcome=outcome,
+            keeping=keeping(self.workload, offer) or "",
+            notes=option_notes(offer, tenancy, self.profile, step),
+        )
+
+    def _blocked(self, offer: Offer, run: Run | None) -> str | None:
+        """Why an offer cannot be taken, beside memory, price, budget and deadline."""
+        limits, terms = self.workload.limits, self.terms(offer.provider)
+        memory_bytes = offer.gpu_memory_bytes or min(gpu.memory_bytes for gpu in offer_gpus(offer))
+        if limits.gpu_memory_bytes is not None and memory_bytes < 0.97 * limits.gpu_memory_bytes:
+            return f"its GPU has {memory_bytes / GIB:,.0f} GiB, less than asked for"
+        expected = 0.0 if run is None else float(run.interruptions)
+        if limits.interruptions is not None and expected > limits.interruptions:
+            return f"{expected:.2g} interruptions to expect, more than allowed"
+        return lacks(terms, dict(self.workload.prefer.qualities))
+
+    def _outcome(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Outcome:
+        """The run on an offer and what it costs, as luck has it."""
+        run = self._run(offer, tenancy, step, luck)
+        return run, self._cost(offer, tenancy, run, step, luck)
+
+    def totals(self, offers: Iterable[Offer]) -> Iterator[Total]:
+        """Cost and time of every offer in every tenancy that can be taken."""
+        groups: dict[tuple[Tenancy, str, object], list[Offer]] = {}
+        for offer in offers:
+            for tenancy in self.tenancies(offer):
+                if offer.owned is None and offer.hourly_usd(tenancy) is None:
+                    continue
+                key = (tenancy, offer.provider, self._kind(offer, tenancy))
+                groups.setdefault(key, []).append(offer)
+        for (tenancy, _, _), members in groups.items():
+            yield from self._group_totals(members, tenancy)
+
+    def tenancies(self, offer: Offer) -> Iterator[Tenancy]:
+        """The ways to have an offer that the workload allows."""
+        wanted, unwanted = self.workload.consider.tenancies, self.workload.leave_out.tenancies
+        for tenancy in offer.tenancies:
+            if (not wanted or tenancy in wanted) and tenancy not in unwanted:
+                yield tenancy
+
+    def _kind(self, offer: Offer, tenancy: Tenancy) -> object:
+        """What offers share whose bills differ in the price alone."""
+        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+        return (
+            offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
+            offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
+            offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
+            offer.gpu_memory_bytes, rate, links_of(offer),
+        )  # fmt: skip
+
+    def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
+        """Cost and time of offers of one kind, their lines worked out together."""
+        first, limits = offers[0], self.workload.limits
+        option = self.option(first, tenancy)
+        prices = [offer.hourly_usd(tenancy) or 0.0 for offer in offers]
+        if option.run is None or option.cost is None or option.blocked:
+            return
+        special = option.step.placement.gpu.software.runs == "special build"
+        if special or not (option.runs and option.meets_deadline):
+            return
+        cost = self._priced(
+            first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY
+        )
+        total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),)).tolist()
+        trained = np.asarray(cost.breakdown.line_usd(*TRAINING_LINES), float)
+        trained_usd = np.broadcast_to(trained, (len(offers),)).tolist()
+        equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
+        for offer, usd, training in zip(offers, total_usd, trained_usd, strict=True):
+            within = limits.budget_usd is None or usd <= limits.budget_usd
+            if not within or offer.not_for_sale(tenancy) or offer.cautions(tenancy):
+                continue
+            expected_usd = usd + option.cost.usual_usd
+            if equal:
+                yield Total(option.merit_at(usd), expected_usd, option.busy_s, offer, tenancy)
+            else:
+                each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
+                yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
+
+    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Run:
+        """The run on an offer; the likely one is the same on all offers of a kind."""
+        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+        habits = self.habits(offer)
+        key = (id(step), id(habits), rate, offer.setup_s)
+        if luck is LIKELY and key in self.runs:
+            return self.runs[key][1]
+        workload = self.workload
+        if offer.setup_s is not None:
+            workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
+        run = run_of(workload, pace_of(workload, step, luck), habits, rate, luck)
+        if luck is LIKELY:
+            self.runs[key] = (step, run)
+        return run
+
+    def _cost(
+        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Luck
+    ) -> Cost | None:
+        price = _hourly_usd(offer, tenancy)
+        if price is None and offer.owned is None:
+            return None
+        price_usd = luck.of(f"spot price: {offer.provider}", price or 0.0)
+        return self._priced(offer, tenancy, run, step, price_usd, luck)
+
+    def _priced(
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        run: Run,
+        step: StepPrediction,
+        price_usd_per_hour: Number,
+        luck: Luck,
+    ) -> Cost:
+        """The bill of a run at a price an hour, or at several of them at once."""
+        bill = Bill(
+            run=run,
+            offer=offer,
+            tenancy=tenancy,
+            price_usd_per_hour=price_usd_per_hour,
+            terms=self.terms,
+            gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
+            luck=luck,
+        )
+        return cost_of(self.workload, bill)
+
+
+def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
+    """The price of an hour; with the range it moves in where it is a spot price."""
+    hourly_usd = offer.hourly_usd(tenancy)
+    return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
+
+
+def planner_of(
+    workload: Workload, profile: Profile, experience: Experience = NO_EXPERIENCE
+) -> Planner:
+    """What predicts and prices the offers of one workload."""
+    terms = terms_for(workload)
+    return Planner(
+        workload=workload,
+        profile=profile,
+        habits=habits_of(terms),
+        predict=steps_on(workload, profile, experience),
+        terms=terms,
+    )
+
+
+def keeping(workload: Workload, offer: Offer) -> str | None:
+    """Where things lie in words; None where that is another variant's place, said otherwise."""
+    said = []
+    for item in workload.stored:
+        if not item.also_at:
+            continue
+        if item.at == offer.provider and WITH_THE_RUN in item.also_at:
+            return None
+        said.append(f"{item.name} at {offer.provider if item.at == WITH_THE_RUN else item.at}")
+    return ", ".join(said)
+
+
+def _work(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
+    """What a run gets done, by which options are compared: samples, or hours taken as equal."""
+    if workload.length.hours_are_equal:
+        return None if run is None else float(run.training_s)
+    return _samples(workload, step, run)
+
+
+def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
+    if run is None:
+        return None
+    given = workload.samples()
+    sessions = workload.usage.sessions_per_month or 1.0
+    if given is not None:
+        return given * sessions
+    return steps(workload, step) * step.global_batch_size * sessions
+
+
+def plan_workload(
+    workload: Workload,
+    profile: Profile | None = None,
+    *,
+    today: str = "",
+    experience: Experience | None = None,
+) -> Plan:
+    """The plan of a workload: every candidate predicted, priced, ranked and explained.
+
+    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then. `experience` is
+    what was measured; without it, what the measurements say that the workload names.
+    """
+    with _without_collecting():
+        return _plan_workload(workload, profile, today, experience)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Without the garbage collector: what a plan is made of lives to its end, and looking for
+    garbage among it takes as long as making it. It has no cycles, so that it needs no collector
+    to be freed, and is left out of later rounds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.freeze()
+            gc.enable()
+
+
+def _plan_workload(
+    workload: Workload, profile: Profile | None, today: str, experience: Experience | None
+) -> Plan:
+    workload = _known(workload)
+    profile = profile or profile_for(workload.step)
+    experience = experience or experience_for(workload.step, profile)
+    offers = _with_terms(candidates(workload, today), workload)
+    options = [
+        option
+        for number, machines in enumerate(_machines_tried(workload))
+        for kept in _kept_somewhere(_with_machines(workload, machines))
+        for option in _options(
+            kept,
+            profile,
+            [offer for offer in offers if offer.owned is None or number == 0],
+            experience,
+        )
+    ]
+    if not options:
+        raise InputError(
+            "No candidate is left to plan with.",
+            why="What [consider] and [leave_out] ask for matches no offer.",
+            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
+        )
+    return _plan(workload, profile, options, offers, today, experience)
+
+
+def _known(workload: Workload) -> Workload:
+    """The workload with what its measurements and places say that it leaves open."""
+    return with_known_places(replace(workload, step=as_measured(workload.step)))
+
+
+def _plan(
+    workload: Workload,
+    profile: Profile,
+    options: Sequence[Option],
+    offers: Sequence[Offer],
+    today: str,
+    experience: Experience,
+) -> Plan:
+    ranked = rank_options(options)
+    assumed = plan_assumptions(workload, profile, habits_assumed(), offers, today, experience.seen)
+    return Plan(
+        options=ranked,
+        chosen=choose(ranked),
+        break_even=break_evens(ranked),
+        assumptions=(*assumed, *experience.notes),
+        cautions=plan_cautions(experience.seen),
+    )
+
+
+def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
+    """The offers, and those that can be taken for a term where the use goes on for long."""
+    usage, asked = workload.usage, "reserved" in workload.consider.tenancies
+    lasting = usage.horizon_s is not None or asked
+    return [*offers, *(one for offer in offers if lasting for one in committed(offer))]
+
+
+def rank_offers(
+    workload: Workload,
+    offers: Sequence[Offer],
+    profile: Profile | None = None,
+    *,
+    today: str = "",
+) -> Plan:
+    """The plan of these offers alone, every one of them an option with its bill."""
+    workload = _known(workload)
+    profile = profile or profile_for(workload.step)
+    experience = experience_for(workload.step, profile)
+    with _without_collecting():
+        options = _options(workload, profile, offers, experience)
+        return _plan(workload, profile, options, offers, today, experience)
+
+
+def best_offers(
+    workload: Workload,
+    offers: Iterable[Offer],
+    profile: Profile | None = None,
+    *,
+    keep: int = 1000,
+    today: str = "",
+) -> Plan:
+    """The plan of any number of offers, in memory for the best `keep` of them and the frontier.
+
+    All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
+    together; what is kept is ranked as every plan is.
+    """
+    workload = _known(workload)
+    profile = profile or profile_for(workload.step)
+    experience = experience_for(workload.step, profile)
+    planner = planner_of(workload, profile, experience)
+    kept: list[Total] = []
+    with _without_collecting():
+        for chunk in _chunks(offers):
+            kept = shortlist([*kept, *planner.totals(chunk)], keep)
+        options = [planner.option(one.offer, one.tenancy) for one in kept]
+    return _plan(workload, profile, options, [one.offer for one in kept], today, experience)
+
+
+_CHUNK = 50_000
+
+
+def _chunks(offers: Iterable[Offer]) -> Iterator[list[Offer]]:
+    source = iter(offers)
+    while chunk := list(islice(source, _CHUNK)):
+        yield chunk
+
+
+def _machines_tried(workload: Workload) -> list[int]:
+    """Numbers of machines to compare, fewest first: of one's own machines there are no more."""
+    return sorted(workload.usage.machines_tried) or [workload.usage.machines]
+
+
+def _with_machines(workload: Workload, machines: int) -> Workload:
+    return replace(workload, usage=replace(workload.usage, machines=machines))
+
+
+def _kept_somewhere(workload: Workload) -> Iterator[Workload]:
+    """The workload with what is stored at each of the places to compare."""
+    places = [(item.at, *item.also_at) for item in workload.stored]
+    for chosen in product(*places):
+        stored = tuple(
+            replace(item, at=at, also_at=(item.at, *item.also_at) if item.also_at else ())
+            for item, at in zip(workload.stored, chosen, strict=True)
+        )
+        yield replace(workload, stored=stored)
+
+
+def _options(
+    workload: Workload, profile: Profile, offers: Sequence[Offer], experience: Experience
+) -> list[Option]:
+    """Every offer in every tenancy that the workload allows."""
+    planner = planner_of(workload, profile, experience)
+    return [
+        planner.option(offer, tenancy)
+        for offer in offers
+        if keeping(workload, offer) is not None
+        for tenancy in planner.tenancies(offer)
+    ]
+
+
+def profile_for(step: Step, selected: float = SELECTED) -> Profile:
+    """The profile a workload's step names, a measurement's, or a trace of its code.
+
+    `selected` is the share of elements that a selection by unknown values keeps in a trace.
+    """
+    if step.target is not None:
+        return profile_of(step.target, selected=selected)
+    return named_profile(step.profile or "")

@@ -1,0 +1,166 @@
+"""A step on an offer: the GPUs it would run on, the best way to spread it, and its input.
+
+Predictions are kept, so that plans that differ in money alone ask for each of them once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, lru_cache, partial
+
+from outlay.caching import Same
+from outlay.facts import rows_of
+from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import offer_gpus
+from outlay.offers.instances import KnownLinks, disk_of, feed_rates, links_of
+from outlay.offers.offer import Offer
+from outlay.predict import input_pipeline
+from outlay.predict.calibration import Calibration, calibration_of
+from outlay.predict.evidence import NO_EXPERIENCE, Experience
+from outlay.predict.network import Wiring, Within
+from outlay.predict.parallel import Question, best_step, on_unlike
+from outlay.predict.roofline import checked_limit_w
+from outlay.predict.run_time import steps
+from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
+from outlay.predict.strategy import Wanted, wanted_of
+from outlay.trace.profile import Precision, Profile
+from outlay.workload.workload import Workload
+
+
+@cache
+def calibration() -> Calibration:
+    """The fitted numbers, from the tables in `data/`."""
+    return calibration_of(
+        rows_of("calibration.csv"), rows_of("kernel_passes.csv"), rows_of("kernel_products.csv")
+    )
+
+
+def steps_on(
+    workload: Workload, profile: Profile, experience: Experience = NO_EXPERIENCE
+) -> Callable[[Offer], StepPrediction]:
+    """The step of a workload on any offer."""
+    precision: Precision | None = workload.step.precision  # type: ignore[assignment]
+    wanted = wanted_of(workload.step.strategy or "auto")
+
+    def predict_form(placement: Placement, batch_size: int | None = None) -> StepPrediction:
+        batch_size = batch_size or workload.step.batch_size
+        global_batch_size = workload.step.global_batch_size
+        return _best_step(
+            Same(profile),
+            placement,
+            batch_size,
+            global_batch_size,
+            precision,
+            wanted,
+            Same(experience),
+            workload.data.feed is not None,
+        )
+
+    def predict(offer: Offer) -> StepPrediction:
+        step = alone(offer)
+        return _fed(step, offer, workload) if step.fits else step
+
+    def alone(offer: Offer) -> StepPrediction:
+        if offer.other_gpus:
+            return on_unlike(partial(unlike, offer), workload.step.batch_size)
+        return spanning([predict_form(one) for one in placements_of(offer, workload)])
+
+    def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
+        names = (offer.gpu, *offer.other_gpus)
+        parts = [replace(offer, gpu=name, other_gpus=()) for name in names]
+        return [
+            spanning([predict_form(one, batch_size) for one in placements_of(part, workload)])
+            for part in parts
+        ]
+
+    return predict
+
+
+@lru_cache(maxsize=8192)
+def _best_step(
+    profile: Same[Profile],
+    placement: Placement,
+    batch_size: int | None,
+    global_batch_size: int | None,
+    precision: Precision | None,
+    wanted: Wanted,
+    experience: Same[Experience],
+    is_fed: bool,
+) -> StepPrediction:
+    """The best way to run a step on a placement; asked again by another plan, the same.
+
+    Where the input is looked at by itself (`is_fed`), a measured machine's loader is no limit.
+    """
+    question = Question(
+        profile=profile.value,
+        placement=placement,
+        batch_size=batch_size,
+        global_batch_size=global_batch_size,
+        precision=precision,
+        wanted=wanted,
+        conditions=Conditions(
+            experience=experience.value, input_samples_per_s=math.inf if is_fed else None
+        ),
+    )
+    return best_step(question, calibration(), thorough=False)
+
+
+def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
+    """A step held to what its input pipeline delivers, where the workload says what that is."""
+    data, feed = workload.data, workload.data.feed
+    if feed is None:
+        return step
+    disk = disk_of(offer, data)
+    host = input_pipeline.Host(
+        vcpus=offer.vcpus,
+        gpus=offer.gpus,
+        ram_bytes=offer.ram_bytes,
+        disk_bytes_per_s=disk.bytes_per_s,
+        disk=disk.name,
+    )
+    samples = workload.samples() or steps(workload, step) * step.global_batch_size
+    epochs = samples / data.samples if data.samples else 1.0
+    given = input_pipeline.delivered(data, feed, host, epochs, feed_rates())
+    if given is None:
+        note = "its input is not counted: neither its CPU threads nor the data's size are known"
+        return replace(step, notes=(*step.notes, note))
+    return input_pipeline.fed(step, given)
+
+
+_WITHIN: dict[str, Within] = {
+    "nvswitch": "nvlink",
+    "nvlink mesh": "mesh",
+    "nvlink bridge": "bridge",
+    "pcie": "pcie",
+}
+
+
+def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
+    """Where a step would run on an offer: one placement for each form its GPU may have."""
+    known = links_of(offer)
+    return [
+        Placement(
+            gpu=gpu,
+            gpus=offer.gpus,
+            nodes=workload.usage.machines,
+            gpu_share=offer.gpu_share,
+            power_limit_w=checked_limit_w(offer.power_limit_w, gpu),
+            vcpus=offer.vcpus if offer.gpus > 1 else None,
+            wiring=Wiring(
+                within=_within(gpu, known),
+                network_bytes_per_s=known.network_bytes_per_s,
+                network_kind=known.network_kind,
+            ),
+        )
+        for gpu in offer_gpus(offer)
+    ]
+
+
+def _within(gpu: Gpu, known: KnownLinks) -> Within | None:
+    """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
+    said = _WITHIN.get(known.gpu_link)
+    if said == "pcie" and gpu.peer_to_peer is False:
+        return "host"
+    return said

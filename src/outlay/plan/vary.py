@@ -1,0 +1,165 @@
+"""One input of a workload file after another value: the choice, its cost, and where it turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from outlay.plan.option import Option
+from outlay.plan.ranking import Plan
+from outlay.workload.variation import Variation
+
+CURVES = 8
+WHOLE, PER_MILLION = "dollars", "dollars for training a million samples"
+HALVINGS = 6
+"""How often the interval in which a choice turns is halved before a straight line is drawn."""
+
+PlanAt = Callable[[Any], Plan]
+"""The plan with a value in its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The plan at one value."""
+
+    value: Any
+    number: float | None
+    """None for words."""
+    chosen: str | None
+    """The machine, in words; None where nothing satisfies the limits."""
+    usd: float | None
+    costs: dict[str, float]
+    """What each kind of machine costs there, the best of its kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Where one choice gives way to another."""
+
+    before: str
+    after: str
+    at: float | None
+    """Where their costs meet; None where a limit decides, or where values are words."""
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Costs over the values of one input."""
+
+    path: str
+    unit: str
+    """What costs are of."""
+    points: tuple[Point, ...]
+    turns: tuple[Turn, ...]
+    named: tuple[str, ...]
+    """The machines whose costs are worth a curve."""
+
+
+def curves_of(
+    variation: Variation,
+    plan_at: PlanAt,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Curves:
+    """The plan at every value, the machines worth a curve, and where the choice turns."""
+    points, units = [], set()
+    for value, number in zip(variation.values, variation.numbers, strict=True):
+        tell(f"{variation.path} = {value} ...")
+        plan = plan_at(value)
+        points.append(_point(value, number, plan))
+        units.add(WHOLE if plan.ranked_by == "cost" else PER_MILLION)
+    return Curves(
+        path=variation.path,
+        unit=WHOLE if units == {WHOLE} else PER_MILLION,
+        points=tuple(points),
+        turns=tuple(_turns(points, variation, plan_at)),
+        named=_worth_a_curve(points),
+    )
+
+
+def _point(value: Any, number: float | None, plan: Plan) -> Point:
+    costs: dict[str, float] = {}
+    for option in plan.options:
+        if option.cost is not None and (option.sound or option.offer.quoted):
+            kind = kind_of(option)
+            costs[kind] = min(_usd(option, plan), costs.get(kind, math.inf))
+    chosen = plan.chosen
+    return Point(
+        value=value,
+        number=number,
+        chosen=None if chosen is None else kind_of(chosen),
+        usd=None if chosen is None else _usd(chosen, plan),
+        costs=costs,
+    )
+
+
+def _usd(option: Option, plan: Plan) -> float:
+    """What a plan is ranked by, in dollars."""
+    if plan.ranked_by == "cost":
+        return option.usd
+    return option.training_usd_per_million_samples or math.inf
+
+
+def kind_of(option: Option) -> str:
+    """A machine at a provider, wherever it stands; the user's own by their names."""
+    offer = option.offer
+    kept = f", {option.keeping}" if option.keeping else ""
+    if offer.owned is not None:
+        return f"{offer.instance}{kept}"
+    said = offer.instance if offer.quoted else f"{offer.gpus}x {offer.gpu}"
+    tenancy = "" if said.endswith(option.tenancy) else f" {option.tenancy}"
+    return f"{said} at {offer.provider}{tenancy}{kept}"
+
+
+def _turns(points: Sequence[Point], variation: Variation, plan_at: PlanAt) -> Iterator[Turn]:
+    for left, right in pairwise(points):
+        before, after = left.chosen, right.chosen
+        if before is None or after is None or before == after:
+            continue
+        at = _crossing(left, right)
+        if at is not None and not variation.is_whole:
+            at = _crossing(*_narrowed(left, right, variation, plan_at))
+        yield Turn(before=before, after=after, at=at, unit=variation.unit)
+
+
+def _narrowed(
+    left: Point, right: Point, variation: Variation, plan_at: PlanAt
+) -> tuple[Point, Point]:
+    """The same two choices on both sides of a narrower interval."""
+    for _ in range(HALVINGS):
+        assert left.number is not None
+        assert right.number is not None
+        number = (left.number + right.number) / 2
+        value = variation.written(number)
+        middle = _point(value, number, plan_at(value))
+        if middle.chosen == left.chosen:
+            left = middle
+        elif middle.chosen == right.chosen:
+            right = middle
+        else:
+            break
+    return left, right
+
+
+def _crossing(left: Point, right: Point) -> float | None:
+    """Where the costs of two choices meet, on a straight line; None where they do not."""
+    before, after = left.chosen or "", right.chosen or ""
+    if left.number is None or right.number is None:
+        return None
+    ahead = left.costs.get(after, math.inf) - left.costs.get(before, math.inf)
+    behind = right.costs.get(before, math.inf) - right.costs.get(after, math.inf)
+    if not math.isfinite(ahead + behind) or ahead < 0 or behind < 0 or ahead + behind <= 0:
+        return None
+    return left.number + (right.number - left.number) * ahead / (ahead + behind)
+
+
+def _worth_a_curve(points: Sequence[Point]) -> tuple[str, ...]:
+    """What is chosen anywhere, the user's own, and the nearest others."""
+    chosen = list(dict.fromkeys(point.chosen for point in points if point.chosen))
+    middle = points[len(points) // 2].costs
+    near = sorted(middle, key=lambda kind: middle[kind])
+    return tuple(dict.fromkeys((*chosen, *near)))[:CURVES]

@@ -1,0 +1,219 @@
+"""What a kernel's time depends on in a GPU: units, clock, rates, power, bandwidth, cache."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from outlay.caching import Same
+from outlay.errors import InputError
+from outlay.hardware.gpus import Gpu
+from outlay.predict.calibration import Calibration
+from outlay.trace.profile import Op, Precision, Profile, Trace
+
+REFERENCE_CACHE_BYTES = 4 * 2**20
+"""L2 where the facts table has none: that of the smallest board that torch runs on."""
+
+_TENSOR = ("fp16", "bf16", "tf32")
+_WITH_TENSOR_CORES = frozenset(
+    {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"}
+    | {"CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA3"}
+)
+_GEFORCE = re.compile(r"(GTX|RTX [2-5]0[5-9]0|TITAN)")
+_BEFORE_VOLTA = frozenset({"Kepler", "Maxwell", "Pascal"})
+_PLAIN_BATCHES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machine:
+    """A GPU as the model of time sees it."""
+
+    name: str
+    units: int
+    """Multiprocessors (compute units of AMD)."""
+    clock_hz: float
+    bytes_per_s: float
+    """What a plain copy reaches, over what it reaches on the reference GPU's kind of memory."""
+    cache_bytes: float
+    rates: Mapping[str, float]
+    """FLOP/s of all units at boost clock, by arithmetic."""
+    sustained: Mapping[str, float]
+    """FLOP/s that the power limit sustains."""
+    weight: Mapping[str, float]
+    """FLOPs of one unit in a cycle, over the reference GPU's: light units are easily kept busy."""
+    older: bool = False
+    """Whether it is of the years before Volta, whose libraries split no products."""
+    plain_batches: bool = False
+    """Whether batches of fp32 products come in two tiles only."""
+
+    @property
+    def tensor_types(self) -> frozenset[str]:
+        """The types that its tensor cores take."""
+        return frozenset(kind for kind in _TENSOR if kind in self.rates)
+
+    @property
+    def cycles_per_s(self) -> float:
+        """Cycles of all units in a second."""
+        return self.units * self.clock_hz
+
+    def arithmetic(self, precision: Precision) -> str:
+        """What it computes with: `tensor` types where it has them, otherwise fp32."""
+        return _arithmetic(precision, self.rates)
+
+
+def _arithmetic(precision: Precision, kinds: Container[str]) -> str:
+    return precision if precision not in ("int", "fp32") and precision in kinds else "fp32"
+
+
+def ideal_time_s(trace: Trace, gpu: Gpu) -> float:
+    """The time of a step's FLOPs at the dense peaks of the arithmetic it runs in."""
+    kinds = dict(_peaks(gpu))
+    flops: dict[str, float] = {}
+    for op in trace.ops:
+        if op.flops:
+            kind = _arithmetic(op.precision, kinds)
+            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
+    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
+
+
+def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
+    """A GPU's figures, held to what its power limit sustains."""
+    faster = _clock_over_boost(gpu, calibration)
+    peaks = {kind: peak * faster for kind, peak in _peaks(gpu)}
+    return Machine(
+        name=gpu.name,
+        units=gpu.sm_count,
+        clock_hz=gpu.boost_hz * _clock_over_boost(gpu, calibration),
+        bytes_per_s=gpu.memory_bytes_per_s * _memory_share(gpu, calibration),
+        cache_bytes=gpu.l2_bytes or REFERENCE_CACHE_BYTES,
+        rates=peaks,
+        sustained={kind: _power_limit(gpu, kind, peak, calibration) for kind, peak in _peaks(gpu)},
+        weight={
+            kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
+            for kind, peak in _peaks(gpu)
+        },
+        older=gpu.architecture in _BEFORE_VOLTA,
+        plain_batches=gpu.architecture in _PLAIN_BATCHES,
+    )
+
+
+def _peaks(gpu: Gpu) -> list[tuple[str, float]]:
+    """Dense peaks of the arithmetic that training uses; no tensor types without tensor cores.
+
+    The GTX boards of Turing have none.
+    """
+    tensor = gpu.architecture in _WITH_TENSOR_CORES and not gpu.name.startswith("GTX")
+    kinds = ("fp64", "fp32", *(_TENSOR if tensor else ()))
+    return [(kind, gpu.peak_flops_per_s[kind]) for kind in kinds if kind in gpu.peak_flops_per_s]
+
+
+def _clock_over_boost(gpu: Gpu, calibration: Calibration) -> float:
+    """GeForce boards run faster than the boost clock on their box; others are held to it."""
+    return calibration.number("clock_geforce") if _is_geforce(gpu) else 1.0
+
+
+def _is_geforce(gpu: Gpu) -> bool:
+    return bool(_GEFORCE.match(gpu.name)) and gpu.form != "laptop"
+
+
+def _power_limit(gpu: Gpu, kind: str, peak: float, calibration: Calibration) -> float:
+    """FLOP/s that the board's power sustains, beside what it draws at rest.
+
+    Tensor cores: power goes with the square of the clock, so the rate with the root of the power.
+    Plain fp32: so many FLOPs a watt. GeForce boards have power to spare for their tensor cores,
+    which add in fp32 at half the rate.
+    """
+    watts = max(gpu.tdp_w - calibration.number("power_at_rest"), 1.0)
+    if kind not in _TENSOR:
+        return watts * calibration.first(f"power_fp32_{gpu.architecture}", "power_fp32")
+    if _is_geforce(gpu):
+        return math.inf
+    memory = "HBM" if _is_stacked(gpu) else "GDDR"
+    per_watt = calibration.first(
+        f"power_tensor_{gpu.architecture}_{memory}",
+        f"power_tensor_{gpu.architecture}",
+        "power_tensor",
+    )
+    if kind == "tf32":
+        per_watt /= 2
+    return math.sqrt(peak * per_watt * watts)
+
+
+def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
+    """Stacked memory delivers the largest share; old boards and checked GDDR less."""
+    if gpu.architecture in _BEFORE_VOLTA:
+        return calibration.number("memory_share_old")
+    return 1.0 if _is_stacked(gpu) else calibration.number("memory_share_gddr")
+
+
+def _is_stacked(gpu: Gpu) -> bool:
+    return (gpu.facts["memory_type"].text or "").startswith("HBM")
+
+
+def speed_at(limit: float, calibration: Calibration) -> float:
+    """Training speed under a power limit, over that at the limit a GPU was shipped with.
+
+    `limit` is the share of the shipped limit. One curve through published training under limits
+    on V100, Quadro RTX 6000, A40, A100 and RTX 3090: little is lost at first, then ever more.
+    """
+    if limit >= 1:
+        return 1.0
+    bend = calibration.number("power_loss_bend")
+    lost: float = calibration.number("power_loss") * (1 - limit) ** bend
+    return max(1 - lost, 0.1)
+
+
+_LEAST_POWER = 0.3
+# Assumes: drivers take no limit below about a third of the one a board was shipped with (a guess).
+
+
+def checked_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
+    """A power limit that a driver would take; None where it is none."""
+    if limit_w is None or limit_w >= gpu.tdp_w:
+        return None
+    least_w = _LEAST_POWER * gpu.tdp_w
+    if limit_w < least_w:
+        raise InputError(
+            f"A power limit of {limit_w:g} W is too low for {gpu.name}.",
+            why=f"It was shipped with {gpu.tdp_w:g} W; drivers take no less than about a third.",
+            fix=f"Give {least_w:.0f} W or more.",
+        )
+    return limit_w
+
+
+# A step at a batch size and a GPU as the model of time sees it, each worked out once.
+
+
+def trace_at(profile: Profile, batch_size: int, precision: Precision | None = None) -> Trace:
+    """The step at a batch size; asked again for another GPU, the same."""
+    return _trace_at(Same(profile), batch_size, precision)
+
+
+@lru_cache(maxsize=256)
+def _trace_at(profile: Same[Profile], batch_size: int, precision: Precision | None) -> Trace:
+    return with_precision(profile.value.at(batch_size), precision)
+
+
+def machine_at(gpu: Gpu, calibration: Calibration) -> Machine:
+    """A GPU as the model of time sees it; asked again, the same."""
+    return _machine_of(Same(gpu), Same(calibration))
+
+
+@lru_cache(maxsize=512)
+def _machine_of(gpu: Same[Gpu], calibration: Same[Calibration]) -> Machine:
+    return machine_of(gpu.value, calibration.value)
+
+
+def with_precision(trace: Trace, precision: Precision | None) -> Trace:
+    """The step with its matrix arithmetic in another precision; traffic stays as traced."""
+    if precision is None:
+        return trace
+    return replace(trace, ops=tuple(_op_in(op, precision) for op in trace.ops))
+
+
+def _op_in(op: Op, precision: Precision) -> Op:
+    matrix = op.kind in ("gemm", "conv", "attention", "rnn")
+    return replace(op, precision=precision) if matrix else op

@@ -1,0 +1,145 @@
+"""Functions of torch and others replaced by ones that count, and put back."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+# Doing something right after a module was imported, without importing it oneself.
+
+
+_waiting: dict[str, list[Callable[[Any], None]]] = {}
+
+
+def after_import(name: str, action: Callable[[Any], None]) -> None:
+    """Call `action(module)` once the module is there: now, or when the script imports it."""
+    module = sys.modules.get(name)
+    if module is not None and not _is_loading(module):
+        _quietly(action, module)
+        return
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    _waiting.setdefault(name, []).append(action)
+
+
+def forget(name: str, action: Callable[[Any], None]) -> None:
+    """Wait no longer; nothing is left behind once nobody waits."""
+    waiting = _waiting.get(name, [])
+    if action in waiting:
+        waiting.remove(action)
+    if not waiting:
+        _waiting.pop(name, None)
+    if not _waiting:
+        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _Finder)]
+
+
+def _is_loading(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _quietly(action: Callable[[Any], None], module: Any) -> None:
+    """Whatever goes wrong in the agent, the script goes on."""
+    try:
+        action(module)
+    except Exception as error:
+        from .channel import complain
+
+        complain(error)
+
+
+class _Finder(MetaPathFinder):
+    """Finds nothing itself; wraps the loader of the modules that are waited for.
+
+    Who asks for a spec need not import: libraries ask whether torch is there long before they do.
+    """
+
+    def __init__(self) -> None:
+        self._looking: set[str] = set()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if fullname not in _waiting or fullname in self._looking:
+            return None
+        self._looking.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, fullname)
+        return spec
+
+
+class _Loader(Loader):
+    """Loads as the original does, and then calls the actions."""
+
+    def __init__(self, original: Any, name: str) -> None:
+        self._original = original
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._original.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._original
+        module.__loader__ = self._original
+        self._original.exec_module(module)
+        for action in _waiting.pop(self._name, []):
+            _quietly(action, module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class Patches:
+    """What was changed, and how to undo it."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def finally_do(self, undo: Callable[[], None]) -> None:
+        """Call this when everything is undone."""
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Leave everything as it was, last change first."""
+        while self._undo:
+            self._undo.pop()()
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute until `undo`."""
+        original = getattr(owner, name)
+        setattr(owner, name, value)
+
+        def undo() -> None:
+            if getattr(owner, name) is value:  # else others have put theirs around ours
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+    def wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        """Put `wrapper(original, *args)` in the place of a function."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return wrapper(original, *args, **kwargs)
+
+        self.replace(owner, name, call)
+
+    def once_imported(self, name: str, action: Callable[[Any], None]) -> None:
+        """Do something as soon as the script imports a module."""
+        after_import(name, action)
+        self._undo.append(lambda: forget(name, action))

@@ -1,0 +1,296 @@
+"""After the timing: a profile of a few steps, then the operations of one.
+
+Both slow the script down and are therefore asked for when its speed is known. What fails here is
+told and costs nothing but itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from .channel import Asked, complain
+
+_EXCHANGES = ("nccl", "rccl", "oneccl")
+"""What kernels that exchange data between GPUs have in their names."""
+
+
+class Phases:
+    """Begins and ends each phase at the optimizer steps that outlay asks for."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+        self._profiler: Any = None
+        self._profiled_from = 0
+        self._profiled_until = 0
+        self._recorder: Any = None
+        self._skipped_before = 0
+        self._recorded_from = 0
+        self._done: set[str] = set()
+
+    def at(self, step: int, asked: Asked) -> None:
+        """Do what is due after a step."""
+        try:
+            self._profile(step, asked)
+        except Exception as error:
+            self._failed("profile", error)
+        try:
+            self._record(step, asked)
+        except Exception as error:
+            self._failed("record", error)
+
+    def _failed(self, phase: str, error: Exception) -> None:
+        complain(error)
+        self._profiler = self._watch.recorder = None
+        self._done.add(phase)
+        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        self._watch.channel.tell_values("failed", {"phase": phase, "why": why})
+
+    def pause_begins(self, step: int) -> None:
+        """Keep out an evaluation or a checkpoint, whose kernels are no step's.
+
+        A profile ends here; one that has no whole step yet begins anew after the next.
+        """
+        try:
+            self._cut_profile(step)
+        except Exception as error:
+            self._failed("profile", error)
+
+    def step_was(self, *, is_pause: bool) -> None:
+        """Say what the time before a step was that has just ended.
+
+        A pause that was not seen to begin has spoiled a profile: another one is begun.
+        """
+        if self._watch.recorder is not None:
+            self._watch.recorder.step_was(is_pause=is_pause)
+        if is_pause and self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            try:
+                profiler.stop()
+            except Exception as error:
+                self._failed("profile", error)
+
+    def abandon(self) -> None:
+        """End what is going on; what it has seen is lost."""
+        for part in (self._profiler, self._watch.recorder):
+            if part is not None:
+                try:
+                    part.stop()
+                except Exception as error:
+                    complain(error)
+        self._profiler = self._watch.recorder = None
+        self._done |= {"profile", "record"}
+
+    # Kernels
+
+    def _profile(self, step: int, asked: Asked) -> None:
+        if "profile" in self._done or not asked.profile_from or step < asked.profile_from:
+            return
+        if self._profiler is None:
+            length = asked.profile_until - asked.profile_from
+            self._profiled_until = min(step + length, max(asked.profile_until, asked.record_from))
+            if step < self._profiled_until:
+                self._start_profiler(step)
+            return
+        if step >= self._profiled_until:
+            self._done.add("profile")
+            self._stop_profiler(step)
+
+    def _cut_profile(self, step: int) -> None:
+        if self._profiler is None:
+            return
+        if step > self._profiled_from:
+            self._done.add("profile")
+            self._stop_profiler(step)
+        else:
+            profiler, self._profiler = self._profiler, None
+            profiler.stop()
+
+    def _start_profiler(self, step: int) -> None:
+        torch = self._watch.torch
+        activity = torch.profiler.ProfilerActivity.CUDA
+        if self._watch.device.index is None:
+            self._done.add("profile")
+            return
+        torch.cuda.synchronize()
+        self._profiler = torch.profiler.profile(activities=[activity], **_keeping(torch))
+        self._profiler.start()
+        self._profiled_from = step
+
+    def _stop_profiler(self, step: int) -> None:
+        self._watch.torch.cuda.synchronize()
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        spans: list[tuple[int, int]] = []
+        exchanges: list[tuple[int, int]] = []
+        names: dict[str, float] = {}
+        for event in profiler.profiler.kineto_results.events():
+            if "CUDA" not in str(event.device_type()) and "HIP" not in str(event.device_type()):
+                continue
+            name, duration = event.name(), event.duration_ns()
+            if not duration or name.startswith(("Optimizer.", "ProfilerStep")):
+                continue
+            span = (event.start_ns(), event.start_ns() + duration)
+            is_exchange = any(word in name.lower() for word in _EXCHANGES)
+            (exchanges if is_exchange else spans).append(span)
+            names[name] = names.get(name, 0.0) + duration
+        busy, everything = union(spans), union(spans + exchanges)
+        longest = sorted(names.items(), key=lambda item: -item[1])[:20]
+        self._watch.channel.tell_values(
+            "kernels",
+            {
+                "optimizer_steps": step - self._profiled_from,
+                "busy_s": busy / 1e9,
+                "exchange_s": (everything - busy) / 1e9,
+                "kernels": len(spans) + len(exchanges),
+                "longest": [[name, duration / 1e9] for name, duration in longest],
+            },
+        )
+        self._watch.channel.flush()
+
+    # Operations
+
+    def _record(self, step: int, asked: Asked) -> None:
+        if "record" in self._done or not asked.record_from or step < asked.record_from:
+            return
+        if self._recorder is None:
+            if self._watch.graphs.are_replayed:
+                raise RuntimeError("what a CUDA graph runs is not seen when it is replayed")
+            if step < asked.record_until:
+                self._start_recorder(step)
+            return
+        if step >= asked.record_until:
+            if self._is_cut_short(step):
+                self._recorder.stop()
+                self._start_recorder(step)
+                return
+            self._done.add("record")
+            self._watch.recorder = None
+            found = self._recorder.stop()
+            # A step that a gradient scaler left out was computed and recorded all the same.
+            skipped = self._watch.skipped - self._skipped_before
+            found["optimizer_steps"] = asked.record_until - asked.record_from + skipped
+            found["numbers"] = [self._recorded_from + 1, step]
+            look = self._watch.batch.last
+            found["look"] = look if look.get("step") == self._recorded_from + 1 else None
+            self._watch.channel.tell_values("operations", found)
+            self._watch.channel.flush()
+            if not asked.stop_at and self._watch.channel.folder:  # the script goes on to its end
+                from .shutdown import log_figures
+
+                log_figures(self._watch.channel.folder)
+
+    def _start_recorder(self, step: int) -> None:
+        real = outlay_module("trace.capture.real")
+        self._recorder = real.RealRecorder(self._watch.device.torch_kind)
+        self._recorder.start()
+        self._watch.recorder = self._recorder
+        self._skipped_before = self._watch.skipped
+        self._recorded_from = step
+        self._watch.batch.look()
+
+    def _is_cut_short(self, step: int) -> bool:
+        """Whether what was recorded is the rest at the end of an epoch: then the next step is.
+
+        Once: where sizes vary, one is as good as another.
+        """
+        before, last = self._watch.samples
+        is_rest = step - self._recorded_from == 1 and 0 < 2 * last < before
+        if not is_rest or "put off" in self._done:
+            return False
+        self._done.add("put off")
+        return bool(self._watch.delay.put_off(1))
+
+
+def _keeping(torch: Any) -> dict[str, bool]:
+    """An option of newer versions of torch, without which they warn."""
+    known = inspect.signature(torch.profiler.profile.__init__).parameters
+    return {"acc_events": True} if "acc_events" in known else {}
+
+
+def union(spans: Iterable[tuple[int, int]]) -> int:
+    """The length of what several spans cover together."""
+    covered, end = 0, -1
+    for start, stop in sorted(spans):
+        if stop > end:
+            covered += stop - max(start, end)
+            end = stop
+    return covered
+
+
+def outlay_module(name: str) -> Any:
+    """A module of the outlay that watches, in whatever Python the script runs."""
+    if sys.version_info < (3, 11):  # noqa: UP036
+        raise RuntimeError(
+            "operations are recorded by Python 3.11 or newer; "
+            f"the script runs in {sys.version_info[0]}.{sys.version_info[1]}"
+        )
+    if "outlay" not in sys.modules:
+        folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+        spec = importlib.util.spec_from_file_location(
+            "outlay",
+            os.path.join(folder, "__init__.py"),  # noqa: PTH118
+            submodule_search_locations=[folder],
+        )
+        if spec is None or spec.loader is None:
+            raise RuntimeError("outlay's own folder is not to be read")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["outlay"] = module
+        spec.loader.exec_module(module)
+    return importlib.import_module("outlay." + name)
+
+
+# Steps captured in a CUDA graph: they run when it is replayed, not when they are called.
+
+
+class Graphs:
+    """Which optimizer steps each graph of the process holds."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+        self._captured: list[tuple[Any, int]] = []
+        self._steps: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, int], ...]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """Optimizers in the order they step, with the backward passes before each."""
+        self._is_on = False
+        self.are_replayed = False
+        """Whether a graph with a step in it was replayed."""
+
+    def install(self) -> None:
+        """Begin to watch graphs, where torch has them."""
+        torch, patches = self._watch.torch, self._watch.patches
+        if (torch.version.cuda or torch.version.hip) and hasattr(torch.cuda, "CUDAGraph"):
+            self._is_on = True
+            patches.wrap(torch.cuda.CUDAGraph, "capture_end", self._capture_end)
+            patches.wrap(torch.cuda.CUDAGraph, "replay", self._replay)
+
+    def captures(self, optimizer: Any) -> bool:
+        """Whether a step that has just returned was captured; it is kept for the replays."""
+        cuda = self._watch.torch.cuda
+        if not (self._is_on and cuda.is_initialized() and cuda.is_current_stream_capturing()):
+            return False
+        since = self._watch.since
+        self._captured.append((optimizer, since.passes))
+        since.passes = 0
+        return True
+
+    def _capture_end(self, original: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
+        steps, self._captured = tuple(self._captured), []
+        result = original(graph, *args, **kwargs)
+        if steps:
+            self._steps[graph] = steps
+        return result
+
+    def _replay(self, original: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(graph, *args, **kwargs)
+        for optimizer, passes in self._steps.get(graph, ()):
+            self.are_replayed = True
+            self._watch.since.passes += passes
+            self._watch.step_ended(optimizer)
+        return result

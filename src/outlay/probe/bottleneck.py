@@ -1,0 +1,445 @@
+"""What holds a run back: where a step's time goes, who holds it, and why we think so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from outlay.measurement.measurement import Finding, Holder, Shares
+from outlay.trace.profile import Profile
+
+# What is known of one step when it is asked what holds it back.
+
+
+DISK_BUSY = 0.7
+"""Of the time: a disk with work for longer may hold the input back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderSeen:
+    """Settings of the DataLoader that gives the batches; None where they were not seen."""
+
+    num_workers: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What is known of one step in the steady state; None where it is not."""
+
+    step_s: float
+    device: Literal["cuda", "rocm", "mps", "cpu"]
+    busy_s: float | None = None
+    """Kernels other than exchanges ran, by a profile."""
+    exchange_s: float | None = None
+    """Exchanges that no other kernel covers, by the same."""
+    gpu_fraction: float | None = None
+    """By the driver's samples, exchanges included; used where there is no profile."""
+    wait_s: float | None = None
+    """Waiting for DataLoaders; None where there are none."""
+    cpus: float | None = None
+    """CPU seconds of the process for each second."""
+    queued_fraction: float = 0.0
+    """Of the time, for which the thread that trains waited for a CPU that others used."""
+    ranks: int = 1
+    cpu_threads: int | None = None
+    loader: LoaderSeen | None = None
+    read_bytes_per_s: float | None = None
+    disk_fraction: float | None = None
+    machine_cpu_fraction: float | None = None
+    """Of all threads of the machine, how many have work."""
+    memory_fraction: float | None = None
+    """Of the GPU's memory, the most that was reserved."""
+    is_full_precision: bool | None = None
+    """Whether its products are computed in fp32, not in bf16 or fp16."""
+    has_channels_first: bool | None = None
+    """Whether it has convolutions of images, and most of them in the usual layout."""
+    is_fused: bool | None = None
+    """Whether its optimizers update all parameters in few kernels."""
+    is_compiled: bool | None = None
+    slowed_by: tuple[str, ...] = ()
+    """Why the driver held the clock down for most of the time: `power`, `heat`, `hardware`."""
+
+    @property
+    def threads(self) -> int | None:
+        """CPU threads of the machine for one process."""
+        return None if self.cpu_threads is None else self.cpu_threads // max(self.ranks, 1)
+
+    @property
+    def is_disk_busy(self) -> bool:
+        """Whether a disk is known to have work most of the time."""
+        return (self.disk_fraction or 0.0) > DISK_BUSY
+
+
+# What usually helps, made concrete by the settings that were seen.
+
+
+WORKERS = 8
+"""DataLoader workers to try first, where there are as many threads."""
+HALF_EMPTY = 0.5
+IDLE_CPUS = 0.7
+"""Of a machine's threads with work: below, workers wait for something else than a thread."""
+
+
+def cures_for(holder: Holder, seen: Observed) -> tuple[str, ...]:
+    """What to try, most promising first."""
+    of: dict[Holder, Callable[[Observed], list[str]]] = {
+        "input": _input,
+        "host": _host,
+        "gpu": _gpu,
+        "network": lambda _: list(_NETWORK),
+        "cpu": lambda _: list(_CPU),
+    }
+    return tuple(of[holder](seen))
+
+
+def _input(seen: Observed) -> list[str]:
+    lines = [_DISK] if seen.is_disk_busy else []
+    loader = seen.loader
+    if seen.wait_s is None:
+        return [*lines, _NO_LOADER, *_CHEAPER]
+    if loader is None:
+        return [*lines, *_workers(LoaderSeen(), seen), *_CHEAPER]
+    lines += _workers(loader, seen)
+    if loader.pin_memory is False and seen.device in ("cuda", "rocm"):
+        lines.append(_PIN)
+    if loader.persistent_workers is False and loader.num_workers:
+        lines.append("persistent_workers=True keeps the workers from one epoch to the next.")
+    return [*lines, *_CHEAPER]
+
+
+def _workers(loader: LoaderSeen, seen: Observed) -> list[str]:
+    threads, used = seen.threads, seen.machine_cpu_fraction
+    has = f"this machine has {threads} threads for it" if threads else "as many as it has threads"
+    if loader.num_workers == 0:
+        return [f"num_workers is 0: try {max(1, min(WORKERS, threads or 4))} ({has})."]
+    if loader.num_workers is None:
+        return [f"Try more DataLoader workers ({has})."]
+    if threads is None or 2 * loader.num_workers <= threads:
+        return [f"num_workers is {loader.num_workers}: try {2 * loader.num_workers} ({has})."]
+    if loader.num_workers < threads:
+        return [f"num_workers is {loader.num_workers}: try {threads} ({has})."]
+    if used is not None and used < IDLE_CPUS:
+        has_work = f"only {used:.0%} of the machine's threads have work"
+        waits = f"workers wait for a disk or a network. Try {2 * loader.num_workers}."
+        return [f"num_workers is {loader.num_workers}, but {has_work}: {waits}"]
+    return [
+        (
+            f"num_workers is {loader.num_workers} and {has}: more workers will not help,"
+            " cheaper samples or a machine with more threads will."
+        )
+    ]
+
+
+def _host(seen: Observed) -> list[str]:
+    if seen.device == "cpu":
+        return [_ASLEEP]
+    lines = []
+    if seen.memory_fraction is None or seen.memory_fraction < HALF_EMPTY:
+        lines.append(f"A larger batch gives each launch more work{_room(seen)}.")
+    if seen.is_compiled is not True:
+        lines.append(_GRAPHS)
+    return [*lines, _NO_READING_BACK, *_fused(seen)]
+
+
+def _gpu(seen: Observed) -> list[str]:
+    lines = [_HEAT] if "heat" in seen.slowed_by else []
+    if seen.is_full_precision is not False:
+        known = "It computes in fp32" if seen.is_full_precision else "If it computes in fp32"
+        lines.append(f"{known}: {_MIXED}")
+    if seen.is_compiled is not True:
+        lines.append("torch.compile fuses the small operations between the large ones.")
+    if seen.has_channels_first is not False:
+        known = "Its convolutions" if seen.has_channels_first else "Convolutions, if it has any,"
+        lines.append(f"{known} are usually faster in memory_format=torch.channels_last.")
+    if seen.memory_fraction is not None and seen.memory_fraction < HALF_EMPTY:
+        lines.append(f"A larger batch uses the GPU better{_room(seen)}.")
+    return [*lines, *_fused(seen), _FASTER]
+
+
+def _fused(seen: Observed) -> tuple[str, ...]:
+    if seen.is_fused:
+        return ()
+    unless = ", unless it is compiled" if seen.is_compiled else ""
+    return (f"A fused optimizer (fused=True) updates all parameters in few kernels{unless}.",)
+
+
+def _room(seen: Observed) -> str:
+    share = seen.memory_fraction
+    return "" if share is None else f" ({share:.0%} of its memory is in use)"
+
+
+_NO_LOADER = (
+    "No DataLoader was seen: let one with workers load, so that the next batch is ready when a"
+    " step ends."
+)
+_PIN = (
+    "pin_memory is off: with pin_memory=True and .to(device, non_blocking=True) copies to the GPU"
+    " run beside its work."
+)
+_DISK = (
+    "The disk is at its limit: keep the data on a local NVMe drive or in RAM, or in fewer and"
+    " larger files (WebDataset, tar, Parquet)."
+)
+_CHEAPER = (
+    "Do once beforehand what is the same in every epoch: resize, decode, tokenize.",
+    "Move decoding and augmentation to the GPU (torchvision.transforms.v2, nvJPEG, DALI).",
+)
+_ASLEEP = (
+    "Look for what each step waits for: a sleep, a lock, an environment, a request to a server,"
+    " another process."
+)
+_GRAPHS = (
+    'torch.compile(model, mode="reduce-overhead") launches whole CUDA graphs instead of single'
+    " operations."
+)
+_NO_READING_BACK = (
+    "No .item(), .cpu(), print of a tensor or `if tensor:` in every step: each waits for the GPU."
+    " Log every 50 steps instead."
+)
+_HEAT = "It is too hot: clean it, open the case, lower its power limit a little."
+_MIXED = (
+    "mixed precision (torch.autocast with bfloat16), or at least"
+    ' torch.set_float32_matmul_precision("high").'
+)
+_FASTER = (
+    "Beyond that, a faster GPU: `outlay plan` with this measurement shows what one would cost."
+)
+_NETWORK = (
+    "Exchange less often: accumulate gradients over several passes, with no_sync() between.",
+    "A larger batch on each GPU makes more work for the same exchange.",
+    "Exchange less: gradients in bf16 (a DDP communication hook), no unused parameters.",
+    (
+        "Let more of it run beside the backward pass: a larger or smaller bucket_cap_mb,"
+        " gradient_as_bucket_view=True, static_graph=True."
+    ),
+    "GPUs joined by NVLink exchange many times faster than over PCIe or a network.",
+)
+_CPU = (
+    "It trains on the CPU: a GPU is usually ten times as fast or more; `outlay plan` shows prices.",
+    "If this machine has a GPU, install a build of torch for it and move model and batches there.",
+    "torch.set_num_threads to the number of cores, and bfloat16 by torch.autocast on new CPUs.",
+)
+
+
+BUSY = 0.8
+"""A GPU that works for more of a step than this holds it, whatever else takes its part."""
+ASLEEP = 0.5
+"""CPU seconds for each second of waiting, below which the process slept for most of it."""
+CROWDED = 0.2
+"""Of the time, waiting for a CPU, from where that is worth a line."""
+_EXCHANGED = "in exchanges that nothing hides"
+HEAVY_READING_BYTES_PER_S = 50e6
+# Assumes: what logging, checkpoints and other programs read stays below 50 MB/s.
+
+
+def shares_of(seen: Observed) -> Shares:
+    """Where the time of a step goes.
+
+    What the GPU does not work is idle: waiting for a batch up to the time that the loader was
+    waited for, and the rest for the host. Where the process slept in that rest, it did not
+    launch anything either: it is input where it reads a disk or has no DataLoader.
+    """
+    if seen.device == "cpu":
+        return _on_the_cpu(seen)
+    busy_s = _busy_s(seen)
+    if busy_s is None:
+        return Shares()
+    exchange_s = min(seen.exchange_s or 0.0, seen.step_s - busy_s)
+    idle_s = seen.step_s - busy_s - exchange_s
+    input_s = min(seen.wait_s or 0.0, idle_s)
+    if _slept(seen, idle_s - input_s) and _reads_by_itself(seen):
+        input_s = idle_s
+    is_network_known = seen.exchange_s is not None or seen.ranks == 1
+    return Shares(
+        compute=busy_s / seen.step_s,
+        network=exchange_s / seen.step_s if is_network_known else None,
+        input=input_s / seen.step_s,
+        host=(idle_s - input_s) / seen.step_s,
+    )
+
+
+def _on_the_cpu(seen: Observed) -> Shares:
+    if seen.wait_s is not None:
+        waited = min(seen.wait_s / seen.step_s, 1.0)
+    elif _sleeps(seen):
+        waited = 1 - _awake(seen)  # a process cannot compute while it sleeps
+    else:
+        waited = 0.0
+    asleep = max(1 - waited - _awake(seen), 0.0) if _sleeps(seen) else 0.0
+    if seen.ranks == 1:
+        return Shares(compute=1 - waited - asleep, input=waited, host=asleep or None)
+    # Ranks that neither compute nor load sleep until the others have come as far.
+    return Shares(compute=1 - waited - asleep, input=waited, network=asleep)
+
+
+def _busy_s(seen: Observed) -> float | None:
+    if seen.busy_s is not None:
+        return min(seen.busy_s, seen.step_s)
+    return None if seen.gpu_fraction is None else min(seen.gpu_fraction, 1.0) * seen.step_s
+
+
+def _slept(seen: Observed, rest_s: float) -> bool:
+    """Whether even all CPU time of a step would fill less than half of what is left of it."""
+    return seen.cpus is not None and _awake(seen) * seen.step_s < ASLEEP * rest_s
+
+
+def _sleeps(seen: Observed) -> bool:
+    return seen.cpus is not None and _awake(seen) < ASLEEP
+
+
+def _awake(seen: Observed) -> float:
+    """Seconds in which the process computed, or would have if others had left it a CPU."""
+    return (seen.cpus or 0.0) + seen.queued_fraction
+
+
+def _reads_by_itself(seen: Observed) -> bool:
+    is_reading = (seen.read_bytes_per_s or 0.0) > HEAVY_READING_BYTES_PER_S
+    return seen.wait_s is None or is_reading or seen.is_disk_busy
+
+
+def finding_of(seen: Observed) -> Finding | None:
+    """What holds the run back, with evidence and cures; None where nothing tells."""
+    shares = shares_of(seen)
+    holder = holder_of(seen, shares)
+    if holder is None:
+        return None
+    return Finding(
+        holder=holder,
+        evidence=(*_evidence(seen, shares), *_gain(holder, shares)),
+        cures=cures_for(holder, seen),
+    )
+
+
+def holder_of(seen: Observed, shares: Shares) -> Holder | None:
+    """The largest share; a GPU that works for most of a step always."""
+    compute: Holder = "cpu" if seen.device == "cpu" else "gpu"
+    if shares.compute is None:
+        return None
+    if shares.compute > BUSY:
+        return compute
+    of: dict[Holder, float | None] = {
+        compute: shares.compute,
+        "input": shares.input,
+        "host": shares.host,
+        "network": shares.network,
+    }
+    return max(of, key=lambda name: of[name] or 0.0)
+
+
+def _evidence(seen: Observed, shares: Shares) -> list[str]:
+    lines = [_work(seen, shares)]
+    if shares.network:
+        how = "asleep until the other ranks had come as far" if seen.device == "cpu" else _EXCHANGED
+        lines.append(f"{_part(shares.network, seen)} went by {how}.")
+    if shares.input:
+        lines.append(f"{_part(shares.input, seen)} went by {_waiting(seen)}.")
+    if shares.host:
+        how = "went by asleep" if seen.device == "cpu" else "the GPU waited for the host"
+        lines.append(f"{_part(shares.host, seen)} {how}.")
+    return [*lines, *_sleep(seen, shares), *_crowd(seen), *_slowed(seen)]
+
+
+def _waiting(seen: Observed) -> str:
+    """What is known of a wait for input: without a DataLoader, only that the process slept."""
+    if seen.wait_s is None:
+        return "asleep, most likely waiting for data"
+    return "waiting for the next batch"
+
+
+def _work(seen: Observed, shares: Shares) -> str:
+    what = "The CPU" if seen.device == "cpu" else "The GPU"
+    coarse = seen.busy_s is None and seen.device != "cpu"
+    by = ", by the driver's samples, which count any kernel however small" if coarse else ""
+    return f"{what} worked {_part(shares.compute or 0.0, seen)}{by}."
+
+
+def _sleep(seen: Observed, shares: Shares) -> list[str]:
+    """A line where the process slept, as only that tells a slow host from a wait."""
+    idle = (shares.input or 0.0) + (shares.host or 0.0)
+    waited = 0.0 if seen.wait_s is None else min(seen.wait_s / seen.step_s, idle)
+    if seen.cpus is None or not _slept(seen, (idle - waited) * seen.step_s):
+        return []
+    said = f"The process slept: it used {seen.cpus:.2g} CPU threads"
+    if _reads_by_itself(seen):
+        reading = seen.read_bytes_per_s or 0.0
+        read = f" while {reading / 1e6:.0f} MB/s were read from disk" if reading else ""
+        return [f"{said}{read}, and no DataLoader accounts for that time."]
+    return [
+        f"{said}. It waits for something that is neither input nor work: another process, a lock?"
+    ]
+
+
+def _crowd(seen: Observed) -> list[str]:
+    if seen.queued_fraction < CROWDED:
+        return []
+    said = f"{seen.queued_fraction:.0%} of the time it waited for a CPU that other programs used"
+    return [f"{said}: it would be faster alone."]
+
+
+def _slowed(seen: Observed) -> list[str]:
+    named = {"heat": "heat", "hardware": "a fault or the power supply", "power": "its power limit"}
+    return [f"The GPU's clock is held down by {named.get(why, why)}." for why in seen.slowed_by]
+
+
+def _gain(holder: Holder, shares: Shares) -> list[str]:
+    """What there is to gain where all of the holder's share went away."""
+    share = {"input": shares.input, "host": shares.host, "network": shares.network}.get(holder)
+    if not share or share >= 1:
+        return []
+    return [f"Without that it would be at best {1 / (1 - share):.1f} times as fast."]
+
+
+def _part(share: float, seen: Observed) -> str:
+    return f"{share:.0%} of a step ({_time(share * seen.step_s)} of {_time(seen.step_s)})"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+# How a recorded step computes: what the usual cures would change, and what it does already.
+
+
+PRODUCTS = ("gemm", "conv", "attention", "rnn")
+SMALL = 0.1
+"""Of a step's arithmetic: convolutions of less, as those that cut images up, matter to nobody."""
+ROW_RANK = 3
+"""Dimensions of a batch of rows with channels, as sound has; images have more."""
+
+
+def is_full_precision(profile: Profile | None) -> bool | None:
+    """Whether most of the arithmetic of products is in fp32; None where nothing was recorded."""
+    if profile is None:
+        return None
+    flops = {"full": 0.0, "half": 0.0}
+    for op in profile.at(min(profile.memory), shapes=False).ops:
+        if op.kind in PRODUCTS:
+            full = op.precision in ("fp32", "tf32", "fp64")
+            flops["full" if full else "half"] += op.flops * op.count
+    return flops["full"] > flops["half"]
+
+
+def has_channels_first(profile: Profile | None) -> bool | None:
+    """Whether convolutions of images are much of its arithmetic, mostly in the usual layout."""
+    if profile is None:
+        return None
+    flops = {"first": 0.0, "last": 0.0, "other": 0.0}
+    for op in profile.at(min(profile.memory)).ops:
+        if op.kind not in PRODUCTS:
+            continue
+        if op.kind == "conv" and op.shapes and len(op.shapes[0]) > ROW_RANK:
+            way = "last" if op.layout == "channels_last" else "first"
+        else:
+            way = "other"
+        flops[way] += op.flops * op.count
+    return flops["first"] > max(flops["last"], SMALL * sum(flops.values()))
+
+
+def is_fused(profile: Profile | None) -> bool | None:
+    """Whether an optimizer updates all its parameters in few kernels (`fused=True`)."""
+    if profile is None:
+        return None
+    return any("_fused_" in op.name for op in profile.ops if op.phase == "optimizer")

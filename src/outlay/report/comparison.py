@@ -1,0 +1,233 @@
+"""Two plans side by side: inputs that differ, both answers, and the lines that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, time
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from outlay.plan.difference import Difference, InputChange, LineChange
+from outlay.plan.option import Option
+from outlay.plan.vary import Curves, Point
+from outlay.report.console import Page, muted, table
+from outlay.report.documents import SCHEMA, Document, option_document
+from outlay.report.plan import machine_of, place_of
+from outlay.report.text import duration, usd
+
+
+def print_difference(page: Page, names: tuple[str, str], found: Difference) -> None:
+    """Print what changes from the first file to the second."""
+    for line in difference_words(names, found):
+        page.print(Text(line))
+    for title, heads, rows in (
+        ("Inputs", ("key", "first", "second"), list(map(_input_row, found.inputs))),
+        ("Lines", ("", "line", "first", "second", "change"), list(map(_line_row, found.lines))),
+    ):
+        if rows:
+            page.print()
+            page.print(Text(title, style="bold"))
+            right = heads[1:] if title == "Lines" else ()
+            page.print(Padding(table(heads, rows, page.width - 2, right=right[1:]), (0, 0, 0, 2)))
+
+
+def difference_words(names: tuple[str, str], found: Difference) -> Iterator[str]:
+    """Both answers, the amount between them, and what became of the first."""
+    pairs = zip(("First", "Second"), names, (found.before, found.after), strict=True)
+    for place, name, option in pairs:
+        yield f"{place}, {name}: {_answer(option)}"
+    if found.before is None or found.after is None:
+        return
+    change = found.after.usd - found.before.usd
+    sign = "+" if change >= 0 else ""
+    yield (
+        f"Amount: {sign}{usd(change)} ({usd(found.before.usd)} -> {usd(found.after.usd)}), "
+        f"time {duration(found.before.busy_s)} -> {duration(found.after.busy_s)}."
+    )
+    stayed = found.stayed
+    if stayed is not None and stayed.why_not is not None:
+        yield f"The first choice, in the second file: {_answer(stayed)} ({stayed.why_not})"
+
+
+def _answer(option: Option | None) -> str:
+    if option is None:
+        return "no option satisfies the limits."
+    cost = "no price known" if option.cost is None else usd(option.usd)
+    return (
+        f"{machine_of(option)} at {place_of(option)}, {option.tenancy}: {cost} in "
+        f"{duration(option.busy_s)}."
+    )
+
+
+def _input_row(change: InputChange) -> tuple[str, str, str]:
+    return change.key, _said(change.before), _said(change.after)
+
+
+def _said(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _line_row(change: LineChange) -> tuple[str, ...]:
+    sign = "+" if change.usd >= 0 else ""
+    moved = "" if change.mark == "=" else f"{sign}{usd(change.usd)}"
+    amounts = (change.before_usd, change.after_usd)
+    return change.mark, change.name, *(usd(amount) if amount else "-" for amount in amounts), moved
+
+
+def _plain(value: object) -> object:
+    """A value of TOML as JSON can have it: a date as its text."""
+    return value.isoformat() if isinstance(value, date | time) else value
+
+
+def difference_document(names: tuple[str, str], found: Difference) -> Document:
+    """`outlay diff --json`."""
+    return {
+        "schema": SCHEMA,
+        "files": list(names),
+        "inputs": [
+            {"key": one.key, "before": _plain(one.before), "after": _plain(one.after)}
+            for one in found.inputs
+        ],
+        "before": None if found.before is None else option_document(found.before),
+        "after": None if found.after is None else option_document(found.after),
+        "change_usd": None
+        if found.before is None or found.after is None
+        else found.after.usd - found.before.usd,
+        "lines": [
+            {
+                "mark": one.mark,
+                "name": one.name,
+                "before_usd": one.before_usd,
+                "after_usd": one.after_usd,
+            }
+            for one in found.lines
+        ],
+    }
+
+
+# Curves as a person reads them: where the choice turns, a table, and a drawing in characters.
+
+
+HEIGHT, WIDTH = 12, 64
+LETTERS = "ABCDEFGH"
+
+
+def print_curves(page: Page, name: str, curves: Curves) -> None:
+    """Print where the choice turns, the table, and the drawing."""
+    page.print(Text(f"{name}: {curves.path} from {_ends(curves)}; {curves.unit}"))
+    for line in turns(curves):
+        page.print(Text(line))
+    page.print()
+    page.print(Padding(_table(curves, page.width - 2), (0, 0, 0, 2)))
+    page.print()
+    for letter, kind in zip(LETTERS, curves.named, strict=False):
+        page.print(Text(f"  {letter}  {kind}"))
+    drawn = list(_drawing(curves))
+    if drawn:
+        page.print()
+    for line in drawn:
+        page.print(muted(line))
+
+
+def _ends(curves: Curves) -> str:
+    return f"{_shown(curves.points[0])} to {_shown(curves.points[-1])}"
+
+
+def _shown(point: Point) -> str:
+    return f"{point.value:g}" if isinstance(point.value, int | float) else str(point.value)
+
+
+def turns(curves: Curves) -> Iterator[str]:
+    """The choice from value to value, in words."""
+    last: str | None = ""
+    for point in curves.points:
+        if point.chosen != last:
+            said = point.chosen or "nothing satisfies the limits"
+            cost = "" if point.usd is None else f", {usd(point.usd)}"
+            yield f"From {_shown(point)}: {said}{cost}."
+            last = point.chosen
+    for turn in curves.turns:
+        if turn.at is not None:
+            at = f"{turn.at:,.0f}" if turn.at >= 1000 else f"{turn.at:.3g}"
+            yield f"{turn.before} and {turn.after} cost the same at about {at}{turn.unit}."
+
+
+def _table(curves: Curves, width: int) -> Table:
+    heads = [curves.path.rpartition(".")[2], "chosen", *LETTERS[: len(curves.named)]]
+    rows = []
+    for point in curves.points:
+        letter = "-"
+        if point.chosen in curves.named:
+            letter = LETTERS[curves.named.index(point.chosen)]
+        costs = [_cost(point, kind) for kind in curves.named]
+        rows.append((_shown(point), letter, *costs))
+    return table(heads, rows, width, right=(heads[0], *heads[2:]), drop=tuple(reversed(heads[4:])))
+
+
+def _cost(point: Point, kind: str) -> str:
+    return usd(point.costs.get(kind))
+
+
+def _drawing(curves: Curves) -> Iterator[str]:
+    """The costs over the values, a letter for each machine; the first letter hides the others.
+
+    What costs many times more than the rest is left out, so that the rest can be told apart.
+    """
+    points = [point for point in curves.points if point.number is not None]
+    most = _tallest(curves)
+    if len(points) < 3 or most <= 0:
+        return
+    numbers = [point.number or 0.0 for point in points]
+    low, span = min(numbers), (max(numbers) - min(numbers)) or 1.0
+    grid = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for place, kind in reversed(list(enumerate(curves.named))):
+        for point, number in zip(points, numbers, strict=True):
+            usd_there = point.costs.get(kind)
+            if usd_there is not None and usd_there <= most:
+                across = round((number - low) / span * (WIDTH - 1))
+                grid[HEIGHT - 1 - round(usd_there / most * (HEIGHT - 1))][across] = LETTERS[place]
+    for down, row in enumerate(grid):
+        marked = down % 3 == 0 or down == HEIGHT - 1
+        scale = usd(most * (HEIGHT - 1 - down) / (HEIGHT - 1)) if marked else ""
+        yield f"{scale:>9} |{''.join(row).rstrip()}"
+    yield f"{'':>9} +{'-' * WIDTH}"
+    first, last = (_shown(min(points, key=_at)), _shown(max(points, key=_at)))
+    yield f"{'':>11}{first}{last:>{WIDTH - len(first)}}"
+
+
+def _at(point: Point) -> float:
+    return point.number or 0.0
+
+
+def _tallest(curves: Curves) -> float:
+    """The dearest cost worth drawing: no more than eight times what is chosen anywhere."""
+    chosen = [point.usd for point in curves.points if point.usd is not None]
+    costs = [cost for point in curves.points for kind, cost in point.costs.items()
+             if kind in curves.named]  # fmt: skip
+    limit = 8 * max(chosen, default=0.0)
+    return max((cost for cost in costs if cost <= limit), default=0.0)
+
+
+def curves_document(name: str, curves: Curves) -> Document:
+    """`outlay plan --vary --json`."""
+    return {
+        "schema": SCHEMA,
+        "workload": name,
+        "vary": curves.path,
+        "unit": curves.unit,
+        "points": [
+            {
+                "value": point.value,
+                "chosen": point.chosen,
+                "cost_usd": point.usd,
+                "costs_usd": {kind: point.costs.get(kind) for kind in curves.named},
+            }
+            for point in curves.points
+        ],
+        "turns": [
+            {"before": turn.before, "after": turn.after, "at": turn.at, "unit": turn.unit}
+            for turn in curves.turns
+        ],
+    }

@@ -1,0 +1,205 @@
+"""One option in full: its bill line by line, its hours, its luck, what it hangs on, its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from outlay.cost.lines import Unpriced
+from outlay.hardware.gpus import PEAKS, Gpu
+from outlay.offers.spot import spot_risk
+from outlay.offers.terms import remarks, terms_of
+from outlay.plan.option import Option
+from outlay.plan.ranking import Plan
+from outlay.plan.sensitivity import Swing
+from outlay.report.console import Page, bullets, table
+from outlay.report.plan import INDENT, machine_of, money, place_of
+from outlay.report.text import duration, duration_range, per_cent, usd, usd_range
+from outlay.trace.profile import Profile
+from outlay.units import HOUR_S
+from outlay.workload.workload import Workload
+
+# Where the figures of an option come from: every row behind its price, its bill and its speed.
+
+
+_GPU_FACTS = ("memory_usable", "memory_bandwidth", "tdp")
+
+
+def print_sources(page: Page, option: Option, profile: Profile) -> None:
+    """Print the table of sources."""
+    page.print()
+    page.print(Text("Where these figures come from", style="bold"))
+    rows = list(_rows(option, profile))
+    body = table(("figure", "value", "source"), rows, page.width - 2, wrap="source")
+    page.print(Padding(body, (0, 0, 0, 2)))
+
+
+def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
+    offer = option.offer
+    price = offer.hourly_usd(option.tenancy)
+    yield "price", "-" if price is None else f"${price:.4g}/h", f"{offer.source}, {offer.as_of}"
+    for line in option.cost.breakdown.lines if option.cost else ():
+        if line.source and not line.source.startswith(offer.source):
+            yield line.name, f"${float(line.usd):.4g}", line.source
+    if option.tenancy == "spot":
+        risk = spot_risk(offer)
+        rate = f"{risk.interruptions_per_month.likely:.3g} a month"
+        yield "interruptions", rate, risk.source
+    yield from _gpu_rows(option.step.placement.gpu)
+    traced = ", ".join(f"{name} {version}" for name, version in profile.versions.items())
+    yield "training step", profile.name, f"traced on {profile.traced_on} with {traced}"
+    yield "efficiencies", "", "data/calibration.csv, each row with its measurements"
+    yield "assumptions", "", "data/assumptions.csv, each row with its source or 'guess'"
+
+
+def _gpu_rows(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+    """The facts of the GPU that decide time and memory."""
+    for name in (*_GPU_FACTS, *PEAKS.values()):
+        fact = gpu.facts[name]
+        if fact.number is not None:
+            note = f" ({fact.note})" if fact.note else ""
+            yield (
+                f"{gpu.name} {name}",
+                f"{fact.text} {fact.unit}",
+                (f"{fact.source}, {fact.as_of}{note}"),
+            )
+
+
+MOST_SWINGS = 8
+
+
+def print_explained(
+    page: Page,
+    plan: Plan,
+    option: Option,
+    workload: Workload,
+    profile: Profile,
+    swings: Sequence[Swing],
+) -> None:
+    """Print everything behind one option."""
+    page.print(_head(option, workload))
+    for title, body in _sections(plan, option, workload, swings, page.width - INDENT):
+        page.print()
+        page.print(Text(title, style="bold"))
+        page.print(Padding(body, (0, 0, 0, INDENT)))
+    print_sources(page, option, profile)
+
+
+def _head(option: Option, workload: Workload) -> Text:
+    text = Text(f"#{option.rank} {machine_of(option)} at {place_of(option)}, {option.tenancy}: ")
+    if option.cost_usd is None or option.run_time_s is None:
+        text.append(option.why_not or "no price known")
+        return text
+    cost, time_s = option.cost_usd, option.run_time_s
+    text.append(f"{money(cost.likely, workload)} ({usd_range(cost) or 'exactly'}), ")
+    text.append(f"{duration(time_s.likely)} ({duration_range(time_s) or 'exactly'}). ")
+    text.append("It is the choice." if option.why_not is None else f"Not chosen: {option.why_not}.")
+    return text
+
+
+def _sections(
+    plan: Plan, option: Option, workload: Workload, swings: Sequence[Swing], width: int
+) -> Iterator[tuple[str, RenderableType]]:
+    if option.cost is not None:
+        yield "What it costs, line by line", bill(option, workload, width)
+    if option.run is not None:
+        yield "What its hours go into", _hours(option, width)
+    if swings:
+        yield (
+            "What its cost hangs on: each input from its 10th to its 90th percentile",
+            _swings(swings, width),
+        )
+    yield "To know", bullets([*_remarks(option), *option.notes])
+    yield "Assumed", bullets(plan.assumptions)
+
+
+def bill(option: Option, workload: Workload, width: int) -> Table:
+    """The lines of an option, each with its range and how it came about."""
+    assert option.cost is not None
+    ranges = option.ranges
+    spreads = ranges.lines if ranges else ()
+    rows = []
+    for place, line in enumerate(option.cost.breakdown.lines):
+        spread = usd_range(spreads[place]) if place < len(spreads) else ""
+        rows.append((line.name, usd(float(line.usd)), spread, line.basis))
+    total = option.cost_usd
+    own = "" if workload.currency == "USD" else money(option.usd, workload)
+    if workload.rate_as_of:
+        own += f", rate of {workload.rate_as_of}"
+    rows.append(("total", usd(option.usd), "" if total is None else usd_range(total), own))
+    rows += [("not priced", "unknown", "", _missing(one)) for one in option.cost.unpriced]
+    return table(
+        ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
+    )
+
+
+def _missing(one: Unpriced) -> str:
+    if one.usual_usd is None:
+        return one.what
+    usual = usd(float(np.mean(one.usual_usd)))
+    return f"{one.what}; {usual} at what is usual, which counts in the ranking"
+
+
+def _hours(option: Option, width: int) -> Table:
+    """How the time it is held divides."""
+    run = option.run
+    assert run is not None
+    rows = [
+        (name, f"{float(time_s) / HOUR_S:,.2f} h", per_cent(float(time_s) / option.busy_s))
+        for name, time_s in run.held_s
+    ]
+    rows.append(("all", f"{option.busy_s / HOUR_S:,.2f} h", _sessions(option)))
+    return table(("part", "time", "share"), rows, width, right=("time",), wrap="share")
+
+
+def _sessions(option: Option) -> str:
+    run = option.run
+    assert run is not None
+    said = []
+    if float(run.sessions) > 1:
+        said.append(f"in {float(run.sessions):,.0f} sessions")
+    if float(run.period_s) > 1.01 * option.busy_s:
+        said.append(f"over {duration(float(run.period_s))}")
+    if float(run.waiting_s):
+        said.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
+    return ", ".join(said)
+
+
+def _swings(swings: Sequence[Swing], width: int) -> Table:
+    rows = [
+        (
+            swing.name,
+            usd(swing.usd.low),
+            usd(swing.usd.high),
+            "" if swing.winner is None else _named(swing.winner),
+        )
+        for swing in swings[:MOST_SWINGS]
+    ]
+    heads = ("input", "from", "to", "then cheaper")
+    return table(heads, rows, width, right=("from", "to"), wrap="then cheaper")
+
+
+def _named(option: Option) -> str:
+    return f"{machine_of(option)} at {place_of(option)}"
+
+
+def _remarks(option: Option) -> Iterator[str]:
+    """What one should know of the machine and who rents it out."""
+    provider = option.offer.provider
+    yield from (f"{provider}: {remark}" for remark in remarks(terms_of(provider)))
+    if option.tenancy == "spot" and option.run is not None:
+        risk = spot_risk(option.offer)
+        rate = risk.interruptions_per_month
+        yield (
+            f"interrupted {rate.likely:.3g} times a month ({rate.low:.3g} to {rate.high:.3g}; "
+            f"{risk.source}): {float(option.run.interruptions):.2g} times in this run, saved every "
+            f"{duration(float(option.run.checkpoint_interval_s))}"
+        )
+    ranges = option.ranges
+    if ranges is not None and ranges.within_budget is not None:
+        yield f"chance to stay within the budget: {per_cent(ranges.within_budget)}"

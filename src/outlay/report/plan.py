@@ -1,0 +1,575 @@
+"""A plan as a person reads it: the answer, its bill, the best ten, the frontier, the losers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from outlay.plan.option import Option
+from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
+from outlay.plan.sensitivity import Swing, Trial, spot_limit_per_month
+from outlay.report.console import Page, bullets, muted, table
+from outlay.report.text import (
+    count,
+    counted,
+    duration,
+    duration_range,
+    machine,
+    per_cent,
+    usd,
+    usd_range,
+)
+from outlay.trace.profile import Profile
+from outlay.units import DAY_S, HOUR_S
+from outlay.workload.workload import Workload
+
+# A plan in words: three lines that a person can act on.
+
+
+def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
+    """What to take, what it may cost, and what else to think of: lines to act on."""
+    if plan.chosen is None or plan.chosen.cost is None:
+        yield _no_answer(plan)
+        return
+    yield _take(plan, plan.chosen, workload)
+    yield _risk(plan.chosen, workload)
+    for caution in plan.cautions:
+        yield Text(caution, style="yellow")
+    yield Text(_instead(plan, plan.chosen))
+
+
+def worth_knowing(plan: Plan, swing: Swing | None, trial: Trial | None) -> Iterator[str]:
+    """What the decision hangs on most, whether to try first, and what spot has to do with it."""
+    chosen = plan.chosen
+    if chosen is None:
+        return
+    if swing is not None and swing.width_usd > 0.05 * chosen.usd:
+        yield _hinge(swing)
+    if chosen.tenancy == "spot" and chosen.run is not None:
+        yield _spot(plan, chosen)
+    if trial is not None:
+        yield trial_words(trial)
+
+
+def _hinge(swing: Swing) -> str:
+    said = (
+        f"The cost hangs most on the {_input(swing.name)}: {usd(swing.usd.low)} to "
+        f"{usd(swing.usd.high)} between its 10th and its 90th percentile"
+    )
+    if swing.winner is None:
+        return f"{said}, and the choice stays the same."
+    return f"{said}; at one end {_named(swing.winner)} would be the choice."
+
+
+def _input(name: str) -> str:
+    """`speed: H200` as one would say it."""
+    what, colon, whose = name.partition(": ")
+    return f"{what} of {whose}" if colon and what == "speed" else name.replace(": ", " at ")
+
+
+def _spot(plan: Plan, chosen: Option) -> str:
+    assert chosen.run is not None
+    count = float(chosen.run.interruptions)
+    said = f"Interruptions to expect: {count:.2g}" if count >= 0.1 else "Hardly an interruption"
+    kept = _kept(plan)
+    rate = None if kept is None else spot_limit_per_month(chosen, kept)
+    if rate is None:
+        return f"{said} in this run."
+    return f"{said} in this run; spot pays up to {rate:,.0f} a month."
+
+
+def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
+    """Where to run it, what that costs, how long it takes."""
+    cost, time_s = chosen.cost_usd, chosen.run_time_s
+    assert cost is not None
+    assert time_s is not None
+    a_month = " a month" if workload.usage.sessions_per_month is not None else ""
+    text = Text("Take: " if plan.ranked_by == "cost" else "Best value: ", style="bold green")
+    text.append(
+        f"{machine_of(chosen)} at {place_of(chosen)}, {chosen.tenancy}: "
+        f"{money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
+        f"{duration(time_s.likely)}{_bracketed(duration_range(time_s))}{_calendar(chosen)}.",
+        style="none",
+    )
+    return text
+
+
+def _risk(chosen: Option, workload: Workload) -> Text:
+    """What most of it is spent on, and how sure one can be of the limits."""
+    text = Text(_spent_on(chosen))
+    ranges, limits = chosen.ranges, workload.limits
+    assert ranges is not None
+    chances = [
+        (f"to stay within {usd(limits.budget_usd)}", ranges.within_budget),
+        (f"to be done in {duration(limits.deadline_s)}", ranges.meets_deadline),
+    ]
+    said = [f"{what}: {per_cent(chance)}" for what, chance in chances if chance is not None]
+    if said:
+        low = min(chance for _, chance in chances if chance is not None) < 0.9
+        text.append(f" Chance {', '.join(said)}.", style="yellow" if low else "none")
+    return text
+
+
+def _spent_on(chosen: Option) -> str:
+    """The largest lines, and what share of the billed time trains."""
+    assert chosen.cost is not None
+    assert chosen.run is not None
+    lines = sorted(chosen.cost.breakdown.lines, key=lambda line: -float(line.usd))
+    largest = [line for line in lines[:3] if float(line.usd) >= 0.02 * chosen.usd]
+    parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
+    training = float(chosen.run.training_s) / chosen.busy_s
+    missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
+    spent = f"Of that {parts}" if parts else "It costs nothing"
+    return f"{spent}; {per_cent(training)} of its time trains.{missing}"
+
+
+def _instead(plan: Plan, chosen: Option) -> str:
+    """What a person who wants it faster, safer or their own would take."""
+    said = [*_faster(plan, chosen), *_safer(plan, chosen), *_bought(plan)]
+    return " ".join(said or _next(plan, chosen))
+
+
+def _next(plan: Plan, chosen: Option) -> Iterator[str]:
+    second = next((one for one in plan.options if one.sound and one is not chosen), None)
+    if second is not None:
+        yield f"Next best: {_named(second)}, {_figures(second)}."
+    else:
+        yield "There is no other that satisfies the limits."
+
+
+def _faster(plan: Plan, chosen: Option) -> Iterator[str]:
+    """The cheapest that takes at most half as long."""
+    if plan.ranked_by != "cost":
+        return
+    quick = [one for one in plan.options if one.sound and one.busy_s <= 0.5 * chosen.busy_s]
+    if quick:
+        yield f"In half the time or less: {_named(quick[0])}, {_figures(quick[0])}."
+
+
+def _safer(plan: Plan, chosen: Option) -> Iterator[str]:
+    """The cheapest that nobody takes away."""
+    kept = _kept(plan)
+    if chosen.tenancy == "spot" and kept is not None:
+        yield f"Without interruptions: {_named(kept)}, {_figures(kept)}."
+
+
+def _kept(plan: Plan) -> Option | None:
+    return next((one for one in plan.options if one.sound and one.tenancy != "spot"), None)
+
+
+def _bought(plan: Plan) -> Iterator[str]:
+    for one in plan.break_even[:1]:
+        if one.use_s is None:
+            yield f"Buying {one.buy} never pays here."
+        else:
+            yield f"Buying {one.buy} pays from {one.use_s / HOUR_S:,.0f} h{_by_the_calendar(one)}."
+
+
+def _named(option: Option) -> str:
+    return f"{machine_of(option)} at {place_of(option, instance=False)} {option.tenancy}"
+
+
+def _figures(option: Option) -> str:
+    unpriced = option.cost is not None and option.cost.unknown
+    more = f" (not all priced{_usually(option)})" if unpriced else ""
+    return f"{usd(option.usd)}{more} in {duration(option.busy_s)}"
+
+
+def _usually(option: Option) -> str:
+    """What is not priced, at what others charge for it."""
+    usual = option.expected_usd - option.usd
+    return f": usually {usd(usual)} more" if usual else ""
+
+
+def trial_words(trial: Trial) -> str:
+    """Whether trying two machines first is worth it."""
+    other = f"{machine_of(trial.second)} at {trial.second.offer.provider}"
+    if trial.is_worth_it:
+        return (
+            f"Try it against {other} first: that costs {usd(trial.cost_usd)} and saves "
+            f"{usd(trial.gain_usd)} on average ({per_cent(trial.second_wins)} that the other wins)."
+        )
+    return (
+        f"No trial needed: one against {other} would cost {usd(trial.cost_usd)} and save "
+        f"{usd(trial.gain_usd)} on average."
+    )
+
+
+def rent_or_buy(plan: Plan) -> Iterable[str]:
+    """For each machine to be bought, after how much use it pays."""
+    for one in plan.break_even:
+        if one.use_s is None:
+            verdict = "never pays: running it costs more than renting the same work"
+        else:
+            verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use{_by_the_calendar(one)}"
+        resale = f" less {usd(one.resale_usd)} resale" if one.resale_usd else ""
+        yield (
+            f"{one.buy} ({usd(one.purchase_usd)}{resale}) {verdict}; it costs "
+            f"{usd(one.owned_usd_per_hour)}/h to run, renting its work "
+            f"{usd(one.rented_usd_per_hour)}/h ({one.rent})"
+        )
+
+
+def _by_the_calendar(one: BreakEven) -> str:
+    """How long that is at the use it is put to, and whether it lives so long."""
+    if one.calendar_s is None or one.use_s is None or one.life_use_s is None:
+        return ""
+    late = "" if one.use_s <= one.life_use_s else ", which it does not live to see"
+    return f", {one.calendar_s / DAY_S:,.0f} days as it is used{late}"
+
+
+def _no_answer(plan: Plan) -> Text:
+    text = Text("No option satisfies the limits.", style="bold red")
+    nearest = next((one for one in plan.options if one.cost is not None), None)
+    if nearest is not None:
+        text.append(f" Nearest: {_named(nearest)}, {usd(nearest.usd)}: {nearest.why_not}.", "none")
+    return text
+
+
+def _calendar(option: Option) -> str:
+    """How long it takes by the calendar, where that is not the machine's time."""
+    assert option.run is not None
+    run = option.run
+    if run.recurring or float(run.period_s) <= 1.01 * option.busy_s:
+        return ""
+    return f" of machine time over {duration(float(run.period_s))}"
+
+
+def machine_of(option: Option) -> str:
+    """The machine of an option, and how many of them."""
+    return machine(option.offer, option.step.placement.nodes)
+
+
+def place_of(option: Option, *, instance: bool = True) -> str:
+    """`gcp europe-north1 (a3-highgpu-1g)`, or short of the instance, which a table names."""
+    offer = option.offer
+    if not instance and not offer.quoted:
+        return offer.provider
+    region = "" if offer.region in ("any", "here") else f" {offer.region}"
+    term = "" if offer.commitment is None else f", {offer.commitment.name}"
+    kept = f"; {option.keeping}" if option.keeping else ""
+    return f"{offer.provider}{region} ({offer.instance}{term}{kept})"
+
+
+def money(amount_usd: float, workload: Workload) -> str:
+    """Dollars, and the user's own currency beside them."""
+    if workload.currency == "USD":
+        return usd(amount_usd)
+    return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
+
+
+def _bracketed(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+BEST = 10
+INDENT = 2
+NARROW = 100
+"""Columns below which words are kept short."""
+NAME_WIDTH = 24
+"""Characters of an own offer's name in a table."""
+WIDE = 148
+"""Columns from which the table of the best has room for more than figures."""
+
+
+def print_plan(
+    page: Page,
+    plan: Plan,
+    workload: Workload,
+    profile: Profile,
+    *,
+    best: int = BEST,
+    swing: Swing | None = None,
+    trial: Trial | None = None,
+) -> None:
+    """Print the answer in words, the table of the best, and what else one should know."""
+    page.print(_head(plan, workload, profile))
+    for line in answer(plan, workload):
+        page.print(line)
+    known = list(worth_knowing(plan, swing, trial))
+    for title, body in _sections(plan, known, page.width - INDENT, best):
+        page.print()
+        page.print(Text(title, style="bold"))
+        page.print(Padding(body, (0, 0, 0, INDENT)))
+    page.print()
+    page.print(muted(_footer(plan)))
+
+
+def _sections(
+    plan: Plan, known: Sequence[str], width: int, best: int
+) -> Iterable[tuple[str, RenderableType]]:
+    priced = _representatives(option for option in plan.options if option.cost is not None)
+    if priced:
+        yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
+    if known:
+        yield "Worth knowing", bullets(known)
+    faster = _worthwhile(plan)
+    if len(faster) > 1:
+        title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
+        yield title, _frontier(faster, width)
+    doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
+    cheaper = [one for one in doubtful if _beats(one, plan)]
+    if cheaper:
+        yield "Cheaper, but doubtful", _doubtful(sorted(cheaper[:5], key=_usd), width)
+    unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
+    if unpriced:
+        yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
+    if plan.break_even:
+        yield "Rent or buy", bullets(rent_or_buy(plan))
+    ruled_out = [one for one in plan.options if not one.feasible and (one.cost or not one.run)]
+    if ruled_out:
+        yield "Ruled out", _ruled_out(ruled_out, width)
+    yield "Assumed", bullets(plan.assumptions)
+
+
+def _footer(plan: Plan) -> str:
+    asked = "1" if plan.chosen else "RANK"
+    return (
+        f"The bill line by line, what it hangs on, and every source: --explain {asked} "
+        "(or a provider, a GPU ...)"
+    )
+
+
+def _head(plan: Plan, workload: Workload, profile: Profile) -> Text:
+    limits = workload.limits
+    said = [f"{workload.name}: {_work(workload, profile)}"]
+    if limits.budget_usd is not None:
+        said.append(f"budget {money(limits.budget_usd, workload)}")
+    if limits.deadline_s is not None:
+        said.append(f"deadline {duration(limits.deadline_s)}")
+    offers = len({option.offer.identity for option in plan.options})
+    options = counted(len(plan.options), "option")
+    return Text(f"{', '.join(said)}. {options} from {counted(offers, 'offer')}.")
+
+
+def _work(workload: Workload, profile: Profile) -> str:
+    samples, length, usage = workload.samples(), workload.length, workload.usage
+    if samples is not None:
+        work = f"{count(samples)} samples" + (f" ({profile.sample})" if profile.sample else "")
+    elif length.iterations is not None:
+        work = f"{count(length.iterations)} iterations at each machine's own batch"
+    else:
+        work = f"{duration(length.training_s)} of training"
+    if usage.sessions_per_month is not None:
+        return f"{usage.sessions_per_month:g} sessions a month of {work}"
+    return work
+
+
+def _representatives(options: Iterable[Option]) -> list[Option]:
+    """The best option of each provider, GPU and tenancy, in rank order; every quote."""
+    seen: set[tuple[str, str, str]] = set()
+    best = []
+    for option in options:
+        key = (option.offer.provider, option.offer.gpu, option.tenancy)
+        if key not in seen or option.offer.quoted:
+            seen.add(key)
+            best.append(option)
+    return best
+
+
+def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
+    return (
+        f"Best {min(best, len(shown))} of {len(shown)} by {plan.ranked_by}: the best of each "
+        f"provider, GPU and tenancy (--json has all {len(plan.options):,})"
+    )
+
+
+def _shown(options: Sequence[Option], best: int) -> list[Option]:
+    """The best, and after them what the user wrote into the file, wherever it ranks."""
+    own = [option for option in options[best:] if option.offer.quoted]
+    return [*options[:best], *own[:best]]
+
+
+def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
+    rows = []
+    for option in options:
+        assert option.cost is not None
+        assert option.run is not None
+        rows.append(
+            (
+                str(option.rank),
+                option.offer.provider,
+                option.offer.region,
+                _told_apart(option),
+                option.tenancy,
+                "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
+                str(option.step.batch_size),
+                duration(option.step.step_time_s.likely),
+                duration(option.busy_s),
+                usd(option.usd),
+                _range(option),
+                usd(option.training_usd_per_million_samples),
+                _mark(option, plan, width),
+            )
+        )
+    drop = ["region", "$/M", "step", "batch", "#", "$/h", "range"]
+    if plan.ranked_by != "cost":
+        drop.remove("$/M")
+    return table(
+        ("#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", "cost",
+         "range", "$/M", ""),
+        rows,
+        width,
+        right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
+        drop=drop,
+    )  # fmt: skip
+
+
+def _told_apart(option: Option) -> str:
+    """The machine, and what tells the user's own offers apart."""
+    name = option.offer.instance
+    short = name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1].rstrip()}…"
+    own = f" ({short})" if option.offer.quoted else ""
+    kept = f", {option.keeping}" if option.keeping else ""
+    return f"{machine_of(option)}{own}{kept}"
+
+
+def _mark(option: Option, plan: Plan, width: int) -> str:
+    """What became of an option, and where there is room by how much it lost."""
+    chosen = plan.chosen
+    if chosen is not None and option.rank == chosen.rank:
+        return "CHOSEN ✔"
+    if not option.feasible:
+        return _reason(option)
+    if option.doubts:
+        return f"doubtful: {option.doubts[0]}"
+    head = "frontier" if option.on_frontier else ""
+    if option.cost is not None and option.cost.usual_usd > 0.01 * option.usd:
+        unpriced = f"+{usd(option.cost.usual_usd)}{' not priced' if width >= NARROW else '?'}"
+        head = f"{head}, {unpriced}" if head else unpriced
+    if chosen is None or width < WIDE:
+        return head
+    more_usd = _merit_usd(option, plan) - _merit_usd(chosen, plan)
+    pace = chosen.training_s_per_sample / option.training_s_per_sample
+    return f"{head + ': ' if head else ''}+{usd(more_usd)}, {pace:.1f}x as fast"
+
+
+def _worthwhile(plan: Plan) -> list[Option]:
+    """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
+    kept: list[Option] = []
+    for option in reversed(plan.frontier):
+        if not kept or _time_s(option, plan) <= 0.9 * _time_s(kept[-1], plan):
+            kept.append(option)
+    return kept
+
+
+def _time_s(option: Option, plan: Plan) -> float:
+    return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample
+
+
+def _frontier(options: Sequence[Option], width: int) -> Table:
+    rows = [
+        (
+            duration(option.busy_s),
+            usd(option.usd),
+            machine_of(option),
+            option.offer.provider,
+            option.tenancy,
+        )
+        for option in options
+        if option.run and option.cost
+    ]
+    return table(
+        ("time", "cost", "machine", "provider", "tenancy"), rows, width, right=("time", "cost")
+    )
+
+
+def _beats(option: Option, plan: Plan) -> bool:
+    """Whether a doubtful option would be the choice if its price held."""
+    return plan.chosen is None or _merit_usd(option, plan) < _merit_usd(plan.chosen, plan)
+
+
+def _merit_usd(option: Option, plan: Plan) -> float:
+    """The dollars a plan is ranked by."""
+    if plan.ranked_by == "cost":
+        return option.merit_usd
+    return option.training_usd_per_million_samples or float("inf")
+
+
+def _range(option: Option) -> str:
+    return "" if option.cost_usd is None else usd_range(option.cost_usd)
+
+
+def _usd(option: Option) -> float:
+    return option.usd
+
+
+def _doubtful(options: Sequence[Option], width: int) -> Table:
+    rows = [
+        (
+            usd(option.usd),
+            machine_of(option),
+            option.offer.provider,
+            option.tenancy,
+            f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
+        )
+        for option in options
+    ]
+    return table(
+        ("cost", "machine", "provider", "tenancy", "why doubtful"),
+        rows,
+        width,
+        right=("cost",),
+        wrap="why doubtful",
+    )
+
+
+def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> Table:
+    rows = []
+    for option in options:
+        assert option.run is not None
+        tie_usd = tie_usd_per_hour(option, chosen)
+        rows.append(
+            (
+                machine_of(option),
+                option.offer.provider,
+                str(option.step.batch_size),
+                duration(option.step.step_time_s.likely),
+                duration(option.busy_s),
+                "unknown" if tie_usd is None else f"{usd(tie_usd)}/h",
+            )
+        )
+    return table(
+        ("machine", "provider", "batch", "step", "time", "best value below"),
+        rows,
+        width,
+        right=("batch", "step", "time", "best value below"),
+        drop=("batch", "step"),
+    )
+
+
+def _ruled_out(options: Sequence[Option], width: int) -> Table:
+    groups: dict[str, list[Option]] = {}
+    for option in options:
+        groups.setdefault(_reason(option), []).append(option)
+    rows = [
+        (
+            f"{len(members):,}",
+            reason,
+            _example(next((one for one in members if one.offer.quoted), members[0])),
+        )
+        for reason, members in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
+    return table(("options", "why", "such as"), rows, width, right=("options",), wrap="such as")
+
+
+def _example(option: Option) -> str:
+    return f"{_told_apart(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
+
+
+def _reason(option: Option) -> str:
+    if not option.fits:
+        return "does not fit"
+    if option.blocked is not None:
+        return "asked otherwise"
+    if not option.runs:
+        return "PyTorch does not run"
+    if not option.for_sale:
+        return "not for sale"
+    if option.cost is None:
+        return "no price known"
+    return "over budget" if not option.within_budget else "too late"

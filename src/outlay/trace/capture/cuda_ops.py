@@ -1,0 +1,274 @@
+"""Which attention kernel CUDA would run, without CUDA to ask.
+
+torch picks a backend of `scaled_dot_product_attention` by asking the GPU; for fake tensors it
+falls back to separate matrix products. Here the choice follows torch's own rules for a GPU of
+compute capability 8.0 or later: flash for 16-bit tensors without a mask, memory-efficient
+otherwise, separate products where neither applies. Older GPUs have no flash kernel; what that
+means for time is decided when predicting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Backend = Literal["flash", "efficient", "math"]
+
+# Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
+_FLASH_MAX_HEAD_DIM = 256
+_FLASH_ALIGNMENT = 8
+_MASK_ALIGNMENT = 16
+
+_attention_library: list[torch.library.Library] = []
+
+
+def install_attention() -> None:
+    """Route attention on CUDA tensors through `attend`. Does nothing the second time."""
+    if not _attention_library:
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("scaled_dot_product_attention", attend, "AutogradCUDA")
+        _attention_library.append(library)
+
+
+def backend_for(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+) -> Backend:
+    """The backend torch would take, honouring `torch.nn.attention.sdpa_kernel`."""
+    four_dimensional = query.dim() == key.dim() == value.dim() == 4
+    if not four_dimensional:
+        return "math"
+    enabled = torch.backends.cuda
+    if enabled.flash_sdp_enabled() and _flash_can(query, key, value, mask, causal):
+        return "flash"
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
+    efficient = enabled.mem_efficient_sdp_enabled() and query.dtype in dtypes
+    if efficient and _efficient_can(query, key, mask):
+        return "efficient"
+    return "math"
+
+
+def _flash_can(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+) -> bool:
+    return (
+        mask is None
+        and query.dtype in (torch.float16, torch.bfloat16)
+        and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _FLASH_MAX_HEAD_DIM
+        and not (causal and query.shape[-2] != key.shape[-2])
+    )
+
+
+def _efficient_can(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+    """No shared key heads, and no mask that is learned (seen on an H200 with torch 2.11)."""
+    return query.shape[-3] == key.shape[-3] and not (mask is not None and mask.requires_grad)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`scaled_dot_product_attention` as CUDA would run it."""
+    backend = backend_for(query, key, value, attn_mask, is_causal)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa and backend != "flash":
+        key, value = _repeated_heads(query, key), _repeated_heads(query, value)
+    if backend == "flash":
+        return _flash(query, key, value, dropout_p, is_causal, scale)
+    mask = _additive_mask(attn_mask, query)
+    if backend == "efficient":
+        return _efficient(query, key, value, mask, dropout_p, is_causal, scale)
+    return torch.ops.aten._scaled_dot_product_attention_math(
+        query, key, value, mask, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, causal: bool, scale: float) -> Tensor:
+    head_dim = q.shape[-1]
+    padding = -head_dim % _FLASH_ALIGNMENT
+    if padding:
+        q, k, v = (functional.pad(tensor, (0, padding)) for tensor in (q, k, v))
+    run = torch.ops.aten._scaled_dot_product_flash_attention
+    out = run(q, k, v, dropout_p, causal, False, scale=scale)[0]
+    return out[..., :head_dim] if padding else out
+
+
+def _efficient(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    if mask is not None:
+        mask = _aligned(mask).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    needs_grad = any(tensor.requires_grad for tensor in (q, k, v))
+    run = torch.ops.aten._scaled_dot_product_efficient_attention
+    return run(q, k, v, mask, needs_grad, dropout_p, causal, scale=scale)[0]
+
+
+def _repeated_heads(query: Tensor, tensor: Tensor) -> Tensor:
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)
+
+
+def _additive_mask(mask: Tensor | None, query: Tensor) -> Tensor | None:
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    zero = torch.zeros((), dtype=query.dtype, device=query.device)
+    return torch.where(mask, zero, float("-inf"))
+
+
+def _aligned(mask: Tensor) -> Tensor:
+    """The mask in a buffer whose rows are a multiple of 16 long, as the kernel wants them."""
+    columns = mask.shape[-1]
+    padding = -columns % _MASK_ALIGNMENT
+    return functional.pad(mask, (0, padding))[..., :columns] if padding else mask
+
+
+# RMS norm as CUDA runs it: one kernel forward and one backward.
+#
+# A CPU build of torch has no kernel of its own for it and takes it apart into element-wise
+# operations, which would show traffic and memory that no GPU has. Here `rms_norm` of CUDA tensors
+# becomes two operators of outlay's own that keep what CUDA keeps: the input and one number a row.
+
+
+_norm_library: list[torch.library.Library] = []
+
+
+def install_norms() -> None:
+    """Route RMS norm on CUDA tensors through `_RmsNorm`. Does nothing the second time."""
+    if _norm_library:
+        return
+    own = torch.library.Library("outlay", "DEF")
+    own.define("rms_norm(Tensor input, Tensor? weight) -> (Tensor, Tensor)")
+    own.define(
+        "rms_norm_backward(Tensor grad, Tensor input, Tensor rstd, Tensor? weight)"
+        " -> (Tensor, Tensor)"
+    )
+    own.impl("rms_norm", _forward, "Meta")
+    own.impl("rms_norm_backward", _backward, "Meta")
+    aten = torch.library.Library("aten", "IMPL")
+    aten.impl("rms_norm", _rms_norm, "AutogradCUDA")
+    _norm_library.extend((own, aten))
+
+
+def _rms_norm(
+    tensor: Tensor,
+    normalized_shape: Sequence[int],  # noqa: ARG001
+    weight: Tensor | None = None,
+    eps: float | None = None,  # noqa: ARG001
+) -> Tensor:
+    result: Tensor = _RmsNorm.apply(tensor, weight)
+    return result
+
+
+class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, weight: Tensor | None) -> Tensor:
+        out, rstd = torch.ops.outlay.rms_norm(tensor, weight)
+        ctx.save_for_backward(tensor, rstd, weight)
+        result: Tensor = out
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+        tensor, rstd, weight = ctx.saved_tensors
+        to_input, to_weight = torch.ops.outlay.rms_norm_backward(grad, tensor, rstd, weight)
+        return to_input, None if weight is None else to_weight
+
+
+def _forward(tensor: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    rows = (*tensor.shape[:-1], 1)
+    return torch.empty_like(tensor), tensor.new_empty(rows, dtype=torch.float32)
+
+
+def _backward(
+    grad: Tensor,  # noqa: ARG001
+    tensor: Tensor,
+    rstd: Tensor,  # noqa: ARG001
+    weight: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(tensor), torch.empty_like(tensor[0] if weight is None else weight)
+
+
+# `linear` as it runs on real tensors: a bias is added in place.
+#
+# torch adds it out of place where it sees a tensor that is not plain, as fake ones are not, and
+# that takes memory for a second result. It only does so for inputs with gaps and more than two
+# dimensions; all others are one matrix product with the bias in it.
+
+
+_linear_library: list[torch.library.Library] = []
+
+
+def install_linear() -> None:
+    """Route `linear` on CUDA tensors through `_linear`. Does nothing the second time."""
+    if not _linear_library:
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("linear", _linear, "AutogradCUDA")
+        _linear_library.append(library)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if bias is None or x.dim() <= 2 or x.is_contiguous():
+        result: Tensor = torch.ops.aten.linear.default.decompose(x, weight, bias)
+        return result
+    return torch.matmul(x, weight.t()).add_(bias)
+
+
+# An optimizer update with 8-bit state as one operator, as its libraries run one kernel for it.
+#
+# State is kept as blocks of 256 values of a byte each with one fp32 scale (Dettmers et al. 2022,
+# arXiv 2110.02861); parameters of fewer than 4096 values keep theirs in fp32, as bitsandbytes does.
+
+
+_BLOCK = 256
+_SMALLEST = 4096
+
+
+@torch.library.custom_op("outlay::update_8bit", mutates_args=("parameter", "states"))  # type: ignore[untyped-decorator]
+def _update(
+    name: str,
+    gradient: Tensor,
+    parameter: Tensor,
+    states: list[Tensor],
+) -> None:
+    """What the update computes is of no interest here, only what it touches."""
+
+
+@_update.register_fake  # type: ignore[untyped-decorator]
+def _(name: str, gradient: Tensor, parameter: Tensor, states: list[Tensor]) -> None:  # noqa: ARG001
+    return None
+
+
+def update_8bit(parameter: Tensor, state: dict[str, Any], moments: int) -> None:
+    """Update one parameter from its gradient, making its state the first time."""
+    if not state:
+        made = _states(parameter, moments)
+        state.update({f"state{i}": one for i, one in enumerate(made)})
+    _update("8-bit", parameter.grad, parameter.detach(), list(state.values()))
+
+
+def _states(parameter: Tensor, moments: int) -> list[Tensor]:
+    size = parameter.numel()
+    if size < _SMALLEST:
+        return [torch.zeros_like(parameter, dtype=torch.float32) for _ in range(moments)]
+    made: list[Tensor] = []
+    for _ in range(moments):
+        made.append(torch.zeros(size, dtype=torch.uint8, device=parameter.device))
+        scales = -(-size // _BLOCK)
+        made.append(torch.zeros(scales, dtype=torch.float32, device=parameter.device))
+    return made

@@ -1,0 +1,166 @@
+"""The operations of steps that really run, on whatever device: for a probe, after its timing.
+
+Nothing is faked or held back: every operator runs as it would, and is noted. Compiled code runs
+as it was written meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules import module
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
+from torch.utils._pytree import tree_iter
+
+from outlay.trace.capture.capture import eager
+from outlay.trace.capture.recorder import (
+    Args,
+    Kwargs,
+    PhaseTeller,
+    op_of,
+    watched_modules,
+    watched_recomputing,
+)
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.optim import Optimizer
+
+    from outlay.trace.profile import Op
+
+
+_ATTENTION = "aten._scaled_dot_product_flash_attention"
+_ALIKE = {
+    # Operators of one device that do what one with a formula does.
+    "aten._scaled_dot_product_cudnn_attention": _ATTENTION,
+    "aten._scaled_dot_product_cudnn_attention_backward": f"{_ATTENTION}_backward",
+    "aten._scaled_dot_product_flash_attention_for_cpu": _ATTENTION,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": f"{_ATTENTION}_backward",
+}
+_NO_OPERATIONS = ("prim", "c10d", "_c10d_functional", "profiler", "inductor")
+"""Questions, exchanges between processes, and marks: no work of the step's own on its device."""
+
+
+class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records from `start` to `stop`, which may lie in different calls of the user's code."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.paused = 0
+        """How many reasons there are to note nothing just now: a loader makes a batch."""
+        self._device = device
+        self._teller = PhaseTeller()
+        self._ops: Counter[Op] = Counter()
+        self._gradless: Counter[Op] = Counter()
+        """Run without gradients since the last step: of the step, or of an evaluation before it."""
+        self._unknown: set[Op] = set()
+        self._parameters: dict[int, Tensor] = {}
+        self._rows: dict[bool, int] = {}
+        """Of the first input with gradients, and of the first without."""
+        self._stack = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Record from now on."""
+        # Of the hooks by which the phase is told, torch warns where a module is compiled.
+        self._stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
+        self._stack.enter_context(eager())
+        self._stack.enter_context(watched_modules(self._teller, self._see_input))
+        self._stack.enter_context(watched_recomputing(self._teller))
+        self._stack.enter_context(self)
+        self._stack.callback(module.register_module_forward_pre_hook(self.wake).remove)
+
+    def wake(self, *_: object) -> None:
+        """Record again, where a compiled function that was running at the start has ended.
+
+        Compiled code leaves the state of the dispatcher as it found it: without us.
+        """
+        is_on = torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+        if not is_on and _get_current_dispatch_mode() is self:
+            _pop_mode()
+            _push_mode(self)
+
+    def stop(self) -> dict[str, Any]:
+        """Stop recording; what was seen, as JSON values."""
+        self._stack.close()
+        self.step_was(is_pause=False)
+        parameters = list(self._parameters.values())
+        unknown: Counter[str] = Counter()
+        for op in self._unknown:
+            unknown[op.name] += self._ops[op]
+        return {
+            "ops": [{**asdict(op), "count": count} for op, count in self._ops.items()],
+            "unknown_ops": dict(+unknown),
+            "rows": self._rows.get(True, self._rows.get(False)),
+            "parameter_shapes": sorted({tuple(p.shape) for p in parameters}),
+            "parameters": sum(p.numel() for p in parameters),
+            "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        }
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
+        """Run one operator and note it."""
+        kwargs = kwargs or {}
+        phase = self._teller.phase(func)
+        out = func(*args, **kwargs)
+        is_operation = func.namespace not in _NO_OPERATIONS and not isinstance(out, bool)
+        if is_operation and not self.paused and self._ran_here(out, args):
+            name = str(func.overloadpacket)
+            op, is_known = op_of(func, phase, args, kwargs, out, _ALIKE.get(name, name))
+            (self._gradless if self._is_gradless() else self._ops)[op] += 1
+            if not is_known:
+                self._unknown.add(op)
+        return out
+
+    def _ran_here(self, out: object, args: Args) -> bool:
+        """Whether an operator ran on the device of the steps: what the CPU does beside is not."""
+        return any(
+            isinstance(one, Tensor) and one.device.type == self._device
+            for one in tree_iter((out, args))
+        )
+
+    def _is_gradless(self) -> bool:
+        """Whether what runs now may be no training: without gradients, between two steps."""
+        if self._teller.in_optimizer or torch.is_grad_enabled():
+            return False
+        in_backward = torch._C._current_graph_task_id() != -1
+        return not in_backward
+
+    def _see_input(self, inputs: tuple[object, ...]) -> None:
+        """The rows of the first tensor that a module is given: mostly the samples of a pass."""
+        first = inputs[0] if inputs else None
+        if isinstance(first, Tensor) and first.dim():
+            self._rows.setdefault(torch.is_grad_enabled(), int(first.shape[0]))
+
+    def step_was(self, *, is_pause: bool) -> None:
+        """Say whether there was an evaluation or a checkpoint before the step that has ended."""
+        if not is_pause:
+            self._ops.update(self._gradless)
+        self._gradless.clear()
+
+    def before_update(self, optimizer: Optimizer) -> None:
+        """Say that an optimizer begins its step."""
+        self._teller.enter_optimizer()
+        for group in optimizer.param_groups:
+            self._parameters.update((id(p), p) for p in group["params"])
+
+    def after_update(self) -> None:
+        """Say that it has ended."""
+        self._teller.in_optimizer = False
+        self._teller.start_step()

@@ -1,0 +1,297 @@
+"""A figure with its range: every number a user is shown is an `Estimate`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A best single figure (`likely`) between its 10th (`low`) and 90th percentile (`high`)."""
+
+    low: float
+    likely: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.likely <= self.high:
+            raise ValueError(f"not ordered: low {self.low}, likely {self.likely}, high {self.high}")
+
+    @classmethod
+    def exactly(cls, value: float) -> Estimate:
+        """A figure without uncertainty, such as a quoted price."""
+        return cls(low=value, likely=value, high=value)
+
+    def scaled(self, factor: float) -> Estimate:
+        """All three figures times a factor that is known exactly and not negative."""
+        return Estimate(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
+
+    def plus(self, other: Estimate) -> Estimate:
+        """The sum of two figures whose errors go together (the widest honest range)."""
+        return Estimate(
+            low=self.low + other.low,
+            likely=self.likely + other.likely,
+            high=self.high + other.high,
+        )
+
+
+def total(parts: Iterable[Estimate]) -> Estimate:
+    """The sum of figures whose errors go together."""
+    low = likely = high = 0.0
+    for part in parts:
+        low, likely, high = low + part.low, likely + part.likely, high + part.high
+    return Estimate(low=low, likely=likely, high=high)
+
+
+# Luck: every uncertain input at its likely value, or drawn ten thousand times.
+#
+# The arithmetic of a run and of its bill is written once, on `Number`s. Where it asks `LIKELY` for
+# an input it gets the best single figure, and what comes out is the sum of the lines. Where it asks
+# `Draws` it gets an array, and what comes out are ten thousand bills; their 10th and 90th
+# percentiles are the range a user is shown. The same name always gives the same luck, so that two
+# options that share an input share its luck, too.
+#
+# Names of one family (`speed: H200`, `speed: T4`) share half of their variance: what is wrong with
+# the prediction of a step is partly the step's fault and partly the GPU's.
+
+
+Array = npt.NDArray[np.float64]
+Number = float | Array
+"""One figure, or one for each draw."""
+Uncertain = Estimate | float
+
+DRAWS = 10_000
+SEED = 20
+PERCENTILE_90 = 1.2815515594
+"""Standard deviations from the middle to the 10th and the 90th percentile."""
+SHARED = 0.5
+# Assumes: half of the variance of one family of inputs is common to all its members.
+_KEPT = 1024
+"""Drawn inputs that are kept for the next option that asks."""
+_MANY = 200.0
+"""Events from which their number is taken to be normally distributed."""
+
+
+class Luck(Protocol):
+    """Where the arithmetic gets its uncertain inputs from."""
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """An input that is not known for certain."""
+        ...
+
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
+        """How often something happens that happens `mean` times on average.
+
+        Independently (Poisson), or straying more: the mean itself has a relative variance.
+        """
+        ...
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:
+        """A sum of many small things: its mean, and how far it strays."""
+        ...
+
+
+class _Likely:
+    """Every input at its best single figure."""
+
+    def of(self, name: str, value: Uncertain) -> Number:  # noqa: ARG002
+        return value.likely if isinstance(value, Estimate) else value
+
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:  # noqa: ARG002
+        return mean
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:  # noqa: ARG002
+        return mean
+
+
+LIKELY: Luck = _Likely()
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Every input drawn `size` times, repeatably: the same seed and name give the same draws."""
+
+    size: int = DRAWS
+    seed: int = SEED
+    _known: dict[str, Array] = field(default_factory=dict)
+    _drawn: dict[tuple[str, Estimate], Array] = field(default_factory=dict)
+    """What was asked for before: most options share most inputs."""
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """Two half log-normals that meet at `likely`, with 10th and 90th percentile as given.
+
+        Where `low` is zero or below, two half normals instead, cut off at zero.
+        """
+        if not isinstance(value, Estimate) or value.low == value.high:
+            return value.likely if isinstance(value, Estimate) else value
+        key = (name, value)
+        if key not in self._drawn:
+            drawn = spread_over(value, self.normal(name))
+            if len(self._drawn) >= _KEPT:
+                return drawn
+            self._drawn[key] = drawn
+        return self._drawn[key]
+
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
+        """Poisson, around a log-normal mean where that strays, too."""
+        variance = np.log1p(np.asarray(spread, float))
+        drift = np.sqrt(variance) * self.normal(f"how often: {name}") - variance / 2
+        means = np.broadcast_to(np.asarray(mean, float) * np.exp(drift), (self.size,))
+        return _poisson(means, self.even(name))
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:
+        """Normal, never below zero."""
+        return np.maximum(mean + deviation * self.normal(name), 0.0)
+
+    def normal(self, name: str) -> Array:
+        """Standard normal draws of that name, half of it from its family's."""
+        if name not in self._known:
+            family, colon, _ = name.partition(":")
+            own = self._strata(name)
+            if colon:
+                own = np.sqrt(SHARED) * self.normal(family) + np.sqrt(1 - SHARED) * own
+            self._known[name] = own
+        return self._known[name]
+
+    def even(self, name: str) -> Array:
+        """Draws of that name, even between 0 and 1."""
+        order = self._generator(name).permutation(self.size)
+        return (order + 0.5) / self.size
+
+    def _strata(self, name: str) -> Array:
+        """One draw from each of `size` equally likely strata, in an order of the name's own."""
+        return self._generator(name).permutation(_normal_strata(self.size))
+
+    def _generator(self, name: str) -> np.random.Generator:
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """Every input at its likely value but one, which is at `level` standard deviations."""
+
+    name: str
+    level: float
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """The input moved, or the likely one."""
+        if not isinstance(value, Estimate):
+            return value
+        if name != self.name:
+            return value.likely
+        return float(spread_over(value, np.asarray([self.level]))[0])
+
+    times = _Likely.times
+    around = _Likely.around
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Every input at its likely value but one, which is as given."""
+
+    name: str
+    value: float
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """The given value, or the likely one."""
+        return self.value if name == self.name else LIKELY.of(name, value)
+
+    times = _Likely.times
+    around = _Likely.around
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Likely values, keeping a note of every uncertain input that was asked for."""
+
+    inputs: dict[str, Estimate] = field(default_factory=dict)
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """The likely value."""
+        if isinstance(value, Estimate):
+            if value.low < value.high:
+                self.inputs[name] = value
+            return value.likely
+        return value
+
+    times = _Likely.times
+    around = _Likely.around
+
+
+def is_some(number: Number) -> bool:
+    """Whether there is any of it: not zero, or not zero in every draw."""
+    return bool(number != 0) if isinstance(number, float | int) else bool((number != 0).any())
+
+
+def range_of(likely: float, draws: Number) -> Estimate:
+    """A figure with the 10th and 90th percentile of its draws.
+
+    Where something rare lifts the expected figure beyond a percentile, the range takes it in.
+    """
+    if not isinstance(draws, np.ndarray):
+        return Estimate.exactly(likely)
+    tenth = len(draws) // 10
+    ordered = np.partition(draws, (tenth, len(draws) - 1 - tenth))
+    low, high = float(ordered[tenth]), float(ordered[-1 - tenth])
+    return Estimate(low=min(low, likely), likely=likely, high=max(high, likely))
+
+
+def share_up_to(limit: float, draws: Number) -> float:
+    """How many of the draws stay within a limit, as a share."""
+    return float(np.mean(np.asarray(draws) <= limit))
+
+
+def spread_over(value: Estimate, normal: Array) -> Array:
+    """An estimate at so many standard deviations."""
+    up = normal > 0
+    if value.low > 0:
+        steps = (
+            np.log(value.likely / value.low) / PERCENTILE_90,
+            np.log(value.high / value.likely) / PERCENTILE_90,
+        )
+        drawn: Array = value.likely * np.exp(normal * np.where(up, steps[1], steps[0]))
+        return drawn
+    steps = (
+        (value.likely - value.low) / PERCENTILE_90,
+        (value.high - value.likely) / PERCENTILE_90,
+    )
+    return np.maximum(value.likely + normal * np.where(up, steps[1], steps[0]), 0.0)
+
+
+@cache
+def _normal_strata(size: int) -> Array:
+    inverse: Callable[[float], float] = NormalDist().inv_cdf
+    return np.asarray([inverse((index + 0.5) / size) for index in range(size)])
+
+
+def _poisson(mean: Array, even: Array) -> Array:
+    """The number of events at each draw's mean, by the inverse of the cumulative distribution."""
+    few = mean <= _MANY
+    if few.all():
+        return _few(mean, even)
+    normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
+    count = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)
+    count[few] = _few(mean[few], even[few])
+    return count
+
+
+def _few(mean: Array, even: Array) -> Array:
+    most = float(mean.max(initial=0.0))
+    chance = np.exp(-mean)
+    reached, count = chance.copy(), np.zeros_like(mean)
+    for number in range(1, int(most + 12 * np.sqrt(most) + 20)):
+        beyond = even > reached
+        if not beyond.any():
+            break
+        count[beyond] += 1
+        chance = chance * mean / number
+        reached = reached + chance
+    return count

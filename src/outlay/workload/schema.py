@@ -1,0 +1,587 @@
+"""The tables of a workload file as pydantic models: what may be written, and its bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from outlay.errors import InputError
+from outlay.uncertainty import Estimate, Uncertain
+from outlay.units import YEAR_S, duration_s, size_bytes
+from outlay.workload.workload import Every
+
+# Values as people write them into TOML files: durations, sizes, ranges, dates; their bounds.
+
+
+_LONGEST_S = 100 * YEAR_S
+_MOST_COUNTED = 1e15
+LARGEST_BYTES = 10**18
+
+
+def _as_duration(value: object) -> float:
+    if not isinstance(value, str):
+        raise ValueError('a duration needs a unit in quotes, for example "35m", "6h" or "14d"')
+    return _within(_read(duration_s, value), _LONGEST_S, "a hundred years")
+
+
+def _as_size(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('a size needs a unit in quotes, for example "13.8GB" or "600MB"')
+    return int(_within(_read(size_bytes, value), LARGEST_BYTES, "an exabyte"))
+
+
+def _read(reader: Callable[[str], float], text: str) -> float:
+    """The quantity in a text; what is wrong with it becomes part of the message about its key."""
+    try:
+        return reader(text)
+    except InputError as error:
+        raise ValueError(f"{error.why} {error.fix}") from None
+
+
+def _within(amount: float, most: float, name: str) -> float:
+    if not 0 < amount <= most:
+        raise ValueError(f"it must be above zero and at most {name}")
+    return amount
+
+
+def _in_range(text: str, read: Callable[[str], float]) -> Uncertain:
+    """`30m..40m`: from its 10th to its 90th percentile, the middle being the likely one."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        return read(first)
+    low, high = read(first.strip()), read(last.strip())
+    if low > high:
+        raise ValueError("a range goes from the smaller to the larger, for example 30m..40m")
+    return Estimate(low=low, likely=(low + high) / 2, high=high)
+
+
+def _as_durations(value: object) -> Uncertain:
+    """A duration or a range of them; here none at all (0m) is one, too."""
+    if not isinstance(value, str):
+        return _as_duration(value)
+    return _in_range(value, lambda text: 0.0 if _is_none(text) else _as_duration(text))
+
+
+def _is_none(text: str) -> bool:
+    return _read(duration_s, text) == 0
+
+
+def _as_amounts(value: object) -> Uncertain:
+    """A number, or a range of them in quotes."""
+    if isinstance(value, str) and ".." in value:
+        return _in_range(value, _as_amount)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError('it is a number, or a range in quotes such as "1000..1500"')
+    return _as_amount(value)
+
+
+def _as_amount(value: object) -> float:
+    try:
+        return _from_zero(_number(str(value)))
+    except ValueError:
+        raise ValueError(f"{value!r} is not an amount from 0 to 1e9") from None
+
+
+def _number(text: str) -> float:
+    return float(text.replace("_", "").replace(",", ""))
+
+
+def _above_zero(value: Uncertain) -> Uncertain:
+    if (value.low if isinstance(value, Estimate) else value) <= 0:
+        raise ValueError("it must be above zero")
+    return value
+
+
+def _at_most_one(value: Uncertain) -> Uncertain:
+    if (value.high if isinstance(value, Estimate) else value) > 1:
+        raise ValueError("it is a share, from 0 to 1")
+    return value
+
+
+def _from_zero(amount: float) -> float:
+    if not 0 <= amount <= 1e9:
+        raise ValueError
+    return amount
+
+
+_EVERY = re.compile(r"(?:every )?(?:([0-9][0-9_,.]*) ?)?(epoch|step|iteration|sample)s?")
+_COUNTED = {"epoch": "epochs", "step": "steps", "iteration": "steps", "sample": "samples"}
+
+
+def _as_every(value: object) -> Every:
+    """`epoch`, `5 epochs`, `1000 steps`, `64_000 samples`, or a duration."""
+    if not isinstance(value, str):
+        raise ValueError('an interval is "epoch", "1000 steps" or a duration such as "30m"')
+    match = _EVERY.fullmatch(value.strip().lower())
+    if match is None:
+        return Every(time_s=_as_duration(value))
+    count = _number(match[1] or "1")
+    if not 0 < count <= _MOST_COUNTED:
+        raise ValueError("an interval must be above zero, and a count that a run can reach")
+    return Every(**{_COUNTED[match[2]]: count})
+
+
+def _as_date(value: object) -> str:
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError:
+        raise ValueError("it is not a date such as 2026-11-01") from None
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_as_duration, json_schema_input_type=str),
+    Field(description='A duration such as "35m", "1h30m" or "14d".'),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(_as_size, json_schema_input_type=str),
+    Field(description='A size such as "13.8GB" (10^9) or "512MiB" (2^20).'),
+]
+Day = Annotated[str, BeforeValidator(_as_date, json_schema_input_type=str)]
+Durations = Annotated[
+    Uncertain,
+    BeforeValidator(_as_durations, json_schema_input_type=str),
+    Field(description='A duration, or a range of them such as "30m..40m".'),
+]
+Amounts = Annotated[
+    Uncertain,
+    BeforeValidator(_as_amounts, json_schema_input_type=float | str),
+    Field(description='An amount, or a range of them in quotes such as "1000..1500".'),
+]
+Times = Annotated[
+    Uncertain,
+    BeforeValidator(_as_amounts, json_schema_input_type=float | str),
+    Field(description='How often in each such interval: 1, or a range such as "0.5..1.5".'),
+]
+Rates = Annotated[Amounts, AfterValidator(_above_zero)]
+Shares = Annotated[Amounts, AfterValidator(_at_most_one)]
+Interval = Annotated[
+    Every,
+    BeforeValidator(_as_every, json_schema_input_type=str),
+    Field(
+        description='"epoch", "5 epochs", "1000 steps", "64_000 samples", or a duration ("30m").'
+    ),
+]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
+Money = Annotated[float, Field(strict=True, gt=0, le=1e9)]
+MoneyOrZero = Annotated[float, Field(strict=True, ge=0, le=1e9)]
+HourlyPrice = Annotated[float, Field(strict=True, gt=0, le=1e7)]
+Rate = Annotated[float, Field(strict=True, ge=0, le=1e6)]
+Count = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+Amount = Annotated[float, Field(strict=True, gt=0, le=1e15)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+def likely_of(value: Uncertain | None) -> float:
+    """The likely value, 0 where none is given."""
+    return value.likely if isinstance(value, Estimate) else value or 0.0
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class StepTable(_Table):
+    """The training step: exactly one of `profile` and `target`."""
+
+    profile: Name | None = Field(
+        None, description="A bundled profile, or the path of a saved one or of a measurement."
+    )
+    target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
+    batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | Literal["max"] | None = (
+        Field(
+            None,
+            description="Samples per GPU and step, or max: the largest that fits. Without it max, "
+            "or of a measurement its own.",
+        )
+    )
+    measured: tuple[Name, ...] = Field(
+        (),
+        description="Files of measurements of this step (outlay probe): the GPUs they were taken "
+        "on get the measured time, others what that says of them.",
+    )
+    precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
+    global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+        None,
+        description="Samples of one update over all GPUs, kept on every machine (in several passes "
+        "where they do not fit); without it the batch grows with the GPUs.",
+    )
+    strategy: Name | None = Field(
+        None,
+        description="How several GPUs share the step: auto, ddp, zero1, zero2, fsdp, hybrid, and "
+        "tensor=N or pipeline=N, joined by commas.",
+    )
+
+    @model_validator(mode="after")
+    def _one_step(self) -> Self:
+        if (self.profile is None) == (self.target is None):
+            raise ValueError("give exactly one of profile and target")
+        return self
+
+
+class LengthTable(_Table):
+    """How long to train: exactly one of samples, epochs, iterations and time."""
+
+    samples: Amount | None = None
+    epochs: Annotated[float, Field(strict=True, gt=0, le=1e9)] | None = Field(
+        None, description="Passes over the dataset; needs data.samples."
+    )
+    iterations: Annotated[int, Field(strict=True, ge=1, le=10**12)] | None = None
+    global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+        None, description="The batch the iterations refer to; without it each machine's own."
+    )
+    time: Duration | None = Field(None, description="Train for this long, whatever gets done.")
+    hours_are_equal: bool = Field(
+        False, description="With time: an hour counts as the same work on every machine."
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        given = [self.samples, self.epochs, self.iterations, self.time]
+        if sum(value is not None for value in given) != 1:
+            raise ValueError("give exactly one of samples, epochs, iterations and time")
+        if self.global_batch_size is not None and self.iterations is None:
+            raise ValueError("global_batch_size goes with iterations")
+        if self.hours_are_equal and self.time is None:
+            raise ValueError("hours_are_equal goes with time")
+        return self
+
+
+class DataTable(_Table):
+    """The dataset."""
+
+    samples: Annotated[int, Field(strict=True, ge=1, le=10**13)] | None = None
+    size: Size | None = Field(None, description="On disk; or give samples and sample_size.")
+    sample_size: Size | None = None
+    preparation: Durations | None = Field(
+        None, description='Time to prepare it on the machine, billed like training: "30m..40m".'
+    )
+    prepared: Literal["each session", "once"] = "each session"
+    at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
+    kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
+    storage: Literal["volume", "object", "disk", "none"] = Field(
+        "volume", description="disk is the machine's own, which costs while it is stopped, too."
+    )
+    results: Size | None = Field(None, description="Fetched home at the end.")
+    upload_mbit: Rates | None = Field(None, description="Mbit/s from home, for at = home.")
+    download_mbit: Rates | None = Field(None, description="Mbit/s to the machine.")
+    kind: Name | None = Field(
+        None,
+        description='What a sample is to the CPU, such as "jpeg 256": see docs/models/feed.md.',
+    )
+    decode_per_vcpu: Rates | None = Field(
+        None, description="Samples a second that one CPU thread decodes and augments."
+    )
+    read_size: Size | None = Field(None, description="Bytes read for a sample, if not the average.")
+    disk: Literal["nvme", "sata", "hdd", "volume", "object", "network"] | None = Field(
+        None, description="Where it is read from while training; without it what the offer has."
+    )
+    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from there.")
+    cached: bool | None = Field(
+        None, description="Read from RAM after the first epoch; without it, where it fits."
+    )
+
+    @model_validator(mode="after")
+    def _of_one_piece(self) -> Self:
+        if self.sample_size is not None and self.samples is None:
+            raise ValueError("sample_size needs samples: how many there are")
+        if (self.samples or 0) * (self.sample_size or 0) > LARGEST_BYTES:
+            raise ValueError("samples times sample_size is more than an exabyte")
+        return self
+
+
+class StoredTable(_Table):
+    """Something kept by the GB-month besides the dataset, such as container images."""
+
+    name: Name
+    size: Size
+    at: Name | tuple[Name, ...] = Field(
+        "run", description="run, a provider, or a list of places to compare."
+    )
+    kind: Literal["volume", "object", "registry", "disk"] = "volume"
+    pulled: Size | None = Field(None, description="Pulled by each machine in each session.")
+
+
+class CheckpointTable(_Table):
+    """Checkpoints."""
+
+    size: Size | None = None
+    interval: Interval | None = None
+    time: Duration | None = Field(
+        None, description="What writing one took somewhere, instead of by its size."
+    )
+    times: Times = 1.0
+    kept: Count = 1
+    on_notice: bool = Field(
+        False, description="Whether the script saves when told that its machine will be taken."
+    )
+
+
+class EvaluationTable(_Table):
+    """What is evaluated while training: so many samples, or for so long."""
+
+    every: Interval
+    samples: Amount | None = None
+    time: Duration | None = None
+    times: Times = 1.0
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Self:
+        if (self.samples is None) == (self.time is None):
+            raise ValueError("give exactly one of samples and time")
+        return self
+
+
+class PauseTable(_Table):
+    """Other time between steps, now and then: starts of epochs, stalls."""
+
+    name: Name = "pauses"
+    every: Interval
+    time: Durations
+    times: Times = 1.0
+
+
+class UsageTable(_Table):
+    """One run (nothing given), or sessions a month, or hours a day."""
+
+    sessions_per_month: Annotated[float, Field(strict=True, gt=0, le=10_000)] | None = None
+    hours_per_day: Annotated[float, Field(strict=True, gt=0, le=24)] | None = None
+    days_per_week: Annotated[float, Field(strict=True, gt=0, le=7)] = Field(
+        7.0, description="Of the hours a day."
+    )
+    machines: Count | tuple[Count, ...] = Field(
+        1, description="Machines that train together, or a list of numbers to try."
+    )
+    setup: Durations | None = Field(
+        None, description="From asking for a machine to the first step, in each session."
+    )
+    idle: Durations | None = Field(
+        None, description="Billed in each session while nothing trains, until it is stopped."
+    )
+    keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
+    horizon: Duration | None = Field(
+        None, description="How long this use goes on, for commitments; without it this run."
+    )
+
+    @model_validator(mode="after")
+    def _one_pattern(self) -> Self:
+        if self.sessions_per_month is not None and self.hours_per_day is not None:
+            raise ValueError("give sessions_per_month or hours_per_day, not both")
+        if self.days_per_week != 7 and self.hours_per_day is None:
+            raise ValueError("days_per_week goes with hours_per_day")
+        return self
+
+
+class LimitsTable(_Table):
+    """Limits every option must satisfy."""
+
+    budget: Money | None = None
+    deadline: Duration | None = None
+    gpu_memory: Size | None = Field(None, description="At least so much on each GPU.")
+    interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
+        None, description="At most so many to be expected on spot machines."
+    )
+
+
+class PreferTable(_Table):
+    """What is worth money besides money."""
+
+    waiting_per_hour: MoneyOrZero = Field(0.0, description="What an hour until the end is worth.")
+    providers: tuple[Name, ...] = Field((), description="Preferred, even if they cost more ...")
+    premium: Fraction = Field(0.0, description="... by this fraction.")
+    access: Literal["full machine", "container", "notebook"] | None = Field(
+        None, description="At least this: a notebook is less than a container or a machine."
+    )
+    quota: Literal["none"] | None = Field(None, description="none: without applying for quota.")
+    persistent_disk: Literal["yes"] | None = None
+    driver_image: Literal["yes"] | None = None
+
+
+class OwnTimeTable(_Table):
+    """Your own hours, as a line of the bill."""
+
+    per_hour: Money
+    each_session: Durations | None = None
+    once: Durations | None = None
+
+
+class SelectionTable(_Table):
+    """Names to consider, or to leave out."""
+
+    gpus: tuple[Name, ...] = ()
+    providers: tuple[Name, ...] = ()
+    regions: tuple[Name, ...] = ()
+    instances: tuple[Name, ...] = ()
+    tenancies: tuple[Literal["on-demand", "spot", "reserved", "owned"], ...] = ()
+
+
+class ConsiderTable(SelectionTable):
+    """Names to consider; an empty list means all."""
+
+    max_gpus: Count | None = Field(None, description="GPUs in one machine at most.")
+    bundled: bool = Field(True, description="Whether bundled offers rank beside your own.")
+
+
+class OfferTable(_Table):
+    """A quote of your own, in your currency."""
+
+    provider: Name
+    gpu: Name
+    gpus: Count = 1
+    instance: Name | None = None
+    price_per_hour: HourlyPrice | None = Field(None, description="The whole machine, on demand.")
+    spot_per_hour: HourlyPrice | None = None
+    region: Name = "any"
+    vcpus: Amount | None = None
+    ram: Size | None = None
+    local_disk: Size | None = None
+    network_gbit: Amount | None = Field(
+        None, description="Gbit/s of the machine, between several of them."
+    )
+    setup: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
+    disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
+    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from its disk.")
+    interruptions_per_month: Amounts | None = Field(None, description="Of its spot machines.")
+    term: Duration | None = Field(
+        None, description="Taken and paid for that long, used or not: price_per_hour is its price."
+    )
+    as_of: Day | None = None
+    note: str = ""
+
+
+class MachineTable(_Table):
+    """A machine of your own; with `purchase`, one to be bought."""
+
+    name: Name
+    gpu: Name | tuple[Name, ...] = Field(description="One name, or a list where its GPUs differ.")
+    gpus: Count = 1
+    power_limit_watts: Annotated[float, Field(strict=True, gt=0, le=5000)] | None = Field(
+        None, description="What each GPU is held to (nvidia-smi -pl)."
+    )
+    vcpus: Amount | None = None
+    ram: Size | None = None
+    network_gbit: Amount | None = Field(
+        None, description="Gbit/s of the machine, between several of them."
+    )
+    host_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = None
+    idle_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = Field(
+        None, description="Of the whole machine while it is on and nothing runs; else it is off."
+    )
+    electricity_per_kwh: Amounts | None = None
+    disk: Literal["nvme", "sata", "hdd", "network"] | None = None
+    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from its disk.")
+    purchase: Amounts | None = Field(None, description="The whole; or give parts.")
+    parts: dict[str, MoneyOrZero] = Field({}, description="What it is made of, and their prices.")
+    resale: Amounts | None = None
+    resale_fraction: Shares | None = Field(None, description="Of the purchase.")
+    use: Duration | None = Field(
+        None, description="Hours it will be used before it is sold; or years and utilisation."
+    )
+    years: Annotated[float, Field(strict=True, gt=0, le=30)] | None = Field(
+        None, description="From purchase to resale."
+    )
+    utilisation: Annotated[float, Field(strict=True, gt=0, le=1)] | Name | None = Field(
+        None,
+        description="Share of all hours it is used, or: student desktop, usual desktop, student "
+        "cluster, company cluster. Without it, with years: nothing else runs on it.",
+    )
+    others_use: Duration | None = Field(None, description="Hours others use it in its life.")
+    maintenance_per_year: MoneyOrZero = 0.0
+    interest_per_year: Fraction = Field(
+        0.0, description="What the money would bring elsewhere, or what a loan costs: 0.05."
+    )
+    wear_per_hour: MoneyOrZero = 0.0
+    pue: Annotated[float, Field(strict=True, ge=1, le=3)] = 1.0
+
+    @model_validator(mode="after")
+    def _bought(self) -> Self:
+        if isinstance(self.gpu, tuple) and not self.gpu:
+            raise ValueError("gpu is an empty list")
+        if isinstance(self.gpu, tuple) and self.gpus not in (1, len(self.gpu)):
+            raise ValueError("gpus and the list of gpu do not agree; leave gpus out")
+        bought = self.purchase is not None or self.parts
+        if self.purchase is not None and self.parts:
+            raise ValueError("give purchase or parts, not both")
+        if bought and self.use is None and self.years is None:
+            raise ValueError(
+                "a machine to be bought needs use, the hours it will be used; or years, with or "
+                "without utilisation"
+            )
+        if self.resale is not None and self.resale_fraction is not None:
+            raise ValueError("give resale or resale_fraction, not both")
+        if bought and likely_of(self.resale) > (
+            likely_of(self.purchase) or sum(self.parts.values())
+        ):
+            raise ValueError("resale is above purchase")
+        return self
+
+
+class ProviderTable(_Table):
+    """What you pay a provider where it differs from the table, in your currency."""
+
+    name: Name
+    billing_step: Duration | None = None
+    billing_minimum: Duration | None = None
+    volume_per_gb_month: Rate | None = None
+    object_per_gb_month: Rate | None = None
+    registry_per_gb_month: Rate | None = None
+    egress_per_gb: Rate | None = None
+    egress_free_gb_per_month: Rate | None = None
+    block: Money | None = Field(
+        None, description="Machine time is bought beforehand in amounts of this."
+    )
+    fee_per_month: MoneyOrZero = Field(
+        0.0, description="A subscription, a static address: what is paid each month besides."
+    )
+    discount: Fraction = Field(0.0, description="Off machine time, as agreed: 0.1 is a tenth.")
+    credit: MoneyOrZero = Field(0.0, description="Free money you have there.")
+
+
+class WorkloadFile(_Table):
+    """An outlay workload file: what to train, for how long, on what data, within which limits."""
+
+    name: Name = "training run"
+    currency: Name = Field("USD", description="Currency of every amount in this file.")
+    currency_day: Day | None = Field(
+        None, description="Day of the exchange rate; without it the newest known."
+    )
+    usd_per_unit: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = Field(
+        None, description="An exchange rate of your own: dollars for one unit of the currency."
+    )
+    tax: Fraction | Name = Field(
+        0.0, description='Added to what providers charge without it: 0.19, or a place ("DE").'
+    )
+    step: StepTable
+    length: LengthTable
+    data: DataTable = DataTable()
+    checkpoint: CheckpointTable = CheckpointTable()
+    evaluation: EvaluationTable | None = None
+    pause: tuple[PauseTable, ...] = ()
+    usage: UsageTable = UsageTable()
+    limits: LimitsTable = LimitsTable()
+    prefer: PreferTable = PreferTable()
+    own_time: OwnTimeTable | None = None
+    consider: ConsiderTable = ConsiderTable()
+    leave_out: SelectionTable = SelectionTable()
+    stored: tuple[StoredTable, ...] = ()
+    offer: tuple[OfferTable, ...] = ()
+    machine: tuple[MachineTable, ...] = ()
+    provider: tuple[ProviderTable, ...] = ()
+
+    @model_validator(mode="after")
+    def _epochs_need_a_dataset(self) -> Self:
+        if self.length.epochs is not None and self.data.samples is None:
+            raise ValueError("length.epochs needs data.samples: how many samples an epoch has")
+        for name, every in (
+            ("checkpoint.interval", self.checkpoint.interval),
+            ("evaluation.every", self.evaluation and self.evaluation.every),
+            *(("pause.every", pause.every) for pause in self.pause),
+        ):
+            if every and every.epochs is not None and self.data.samples is None:
+                raise ValueError(f"{name} in epochs needs data.samples")
+        return self

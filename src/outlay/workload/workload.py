@@ -1,0 +1,344 @@
+"""What the user wants to train, for how long, on what data and within which limits.
+
+Plain values in outlay's units (seconds, bytes, dollars); `workload_file` reads them from TOML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from outlay.uncertainty import Uncertain
+
+WITH_THE_RUN = "run"
+"""Where something lies that is kept at the provider the run is on."""
+FREE_SOURCES = frozenset({"home", "internet"})
+"""Places to fetch from that charge nothing for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The training step: a bundled profile, a saved one, a measurement, or code to trace."""
+
+    profile: str | None = None
+    target: str | None = None
+    """`path/to/file.py:function`, traced when planning (needs torch)."""
+    batch_size: int | None = None
+    """Per GPU; None is the largest that fits."""
+    batch_as_measured: bool = False
+    """Whether None is the measurement's own batch instead, where the profile is a measurement."""
+    measured: tuple[str, ...] = ()
+    """Files of measurements of this step, whose times correct the prediction."""
+    precision: str | None = None
+    """Arithmetic to use instead of the traced one."""
+    global_batch_size: int | None = None
+    """Samples of one update over all GPUs, where that is kept; None: it grows with the GPUs."""
+    strategy: str | None = None
+    """How to spread over GPUs (`ddp`, `fsdp,tensor=2` ...); None is chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """How long to train. `samples` and `epochs` are equal work on every machine; plain
+    `iterations` are that many steps at each machine's own batch; `training_s` is a fixed time."""
+
+    samples: float | None = None
+    epochs: float | None = None
+    iterations: int | None = None
+    global_batch_size: int | None = None
+    """The batch `iterations` refers to: with it they are equal work, too."""
+    training_s: float | None = None
+    hours_are_equal: bool = False
+    """Whether an hour counts as the same work on every machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    """An interval: a time, or so many epochs, steps or samples."""
+
+    time_s: float | None = None
+    epochs: float | None = None
+    steps: float | None = None
+    """Of the batch that the length's steps are of, where it says; else of each machine's own."""
+    samples: float | None = None
+    """Trained on by all GPUs together: as many intervals in a run everywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What is looked at now and then while training: so many samples, or so long."""
+
+    every: Every
+    samples: float | None = None
+    time_s: float | None = None
+    times: Uncertain = 1.0
+    """How often in each such interval, where that is not known for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Other time between steps, now and then: new epochs, stalls."""
+
+    name: str
+    every: Every
+    time_s: Uncertain
+    times: Uncertain = 1.0
+    """How often in each such interval, where that is not known for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """How samples get to the GPU: read from a disk, decoded and augmented by CPU threads."""
+
+    kind: str | None = None
+    """What a sample is to the CPU, such as `jpeg 500x375 to 224`."""
+    samples_per_s_per_vcpu: Uncertain | None = None
+    """Decoded and augmented by one thread, as the user measured it."""
+    sample_bytes: float | None = None
+    """As read; None is the dataset's size by its samples."""
+    disk: str | None = None
+    """`nvme`, `sata`, `hdd`, `volume` or `network`; None is what the offer has."""
+    disk_bytes_per_s: Uncertain | None = None
+    cached: bool | None = None
+    """Whether it is read from RAM after the first epoch; None: where it fits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """The data: how much of it, where it lies, and how long preparing it takes on the machine."""
+
+    samples: int | None = None
+    size_bytes: float | None = None
+    preparation_s: Uncertain = 0.0
+    prepared_each_session: bool = True
+    at: str = "internet"
+    kept_at: str = WITH_THE_RUN
+    storage: str = "volume"
+    results_bytes: float = 0.0
+    """Fetched home at the end."""
+    upload_bytes_per_s: Uncertain | None = None
+    """From home; None takes the assumption."""
+    download_bytes_per_s: Uncertain | None = None
+    """To the machine, from elsewhere; None takes the assumption."""
+    feed: Feed | None = None
+    """How samples get from the disk to the GPU; None where nothing is said of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Something kept and paid for by the GB-month, and perhaps pulled by each machine."""
+
+    name: str
+    size_bytes: float
+    at: str = WITH_THE_RUN
+    also_at: tuple[str, ...] = ()
+    """Other places to compare."""
+    kind: str = "volume"
+    pulled_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What is written now and then so that work is not lost."""
+
+    size_bytes: float | None = None
+    interval: Every | None = None
+    """None: the interval that costs least (Young 1974, Daly 2006)."""
+    time_s: float | None = None
+    """What writing one took somewhere; other disks differ from that as from the usual one."""
+    times: Uncertain = 1.0
+    """How often in each such interval, where that is not known for certain."""
+    kept: int = 1
+    on_notice: bool = False
+    """Whether the script saves itself when it is told that its machine will be taken away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One run from end to end, or a number of sessions a month, or some hours a day."""
+
+    sessions_per_month: float | None = None
+    hours_per_day: float | None = None
+    days_per_week: float = 7.0
+    machines: int = 1
+    """Machines that train together."""
+    machines_tried: tuple[int, ...] = ()
+    """Numbers of machines to compare; empty: only `machines`."""
+    setup_s: Uncertain | None = None
+    """From asking for a machine to the first step, in each session; None takes assumptions."""
+    idle_s: Uncertain = 0.0
+    """Held and billed in each session while nothing trains."""
+    storage_s: float | None = None
+    """How long data is kept; None is as long as the run takes."""
+    horizon_s: float | None = None
+    """How long this use goes on, for purchases and commitments; None: this run or month."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an option must satisfy."""
+
+    budget_usd: float | None = None
+    deadline_s: float | None = None
+    gpu_memory_bytes: float | None = None
+    """At least so much on each GPU."""
+    interruptions: float | None = None
+    """At most so many to be expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What is worth money besides money."""
+
+    waiting_usd_per_hour: float = 0.0
+    """What an hour until the end is worth."""
+    providers: tuple[str, ...] = ()
+    premium_fraction: float = 0.0
+    """How much more one of the preferred providers may cost."""
+    qualities: tuple[tuple[str, str], ...] = ()
+    """Facts a provider must have: (`access`, `full machine`) ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTime:
+    """The user's own hours, as a line of the bill."""
+
+    usd_per_hour: float
+    session_s: Uncertain = 0.0
+    once_s: Uncertain = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """GPUs, providers, regions, instances and tenancies by name; empty means no restriction."""
+
+    gpus: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    tenancies: tuple[str, ...] = ()
+    max_gpus: int | None = None
+    bundled: bool = True
+    """Whether the bundled offers are considered besides the user's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """An offer the user was given."""
+
+    provider: str
+    instance: str
+    gpu: str
+    gpus: int
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None = None
+    region: str = "any"
+    vcpus: float | None = None
+    ram_bytes: float | None = None
+    local_disk_bytes: float | None = None
+    network_bytes_per_s: float | None = None
+    disk: str | None = None
+    disk_bytes_per_s: Uncertain | None = None
+    setup_s: Uncertain | None = None
+    interruptions_per_month: Uncertain | None = None
+    term_s: float | None = None
+    """Taken and paid for that long, where it is a commitment."""
+    as_of: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workstation:
+    """A machine of one's own, or one to be bought (then `purchase_usd` is set)."""
+
+    name: str
+    gpu: str
+    gpus: int
+    other_gpus: tuple[str, ...] = ()
+    """Further GPUs of another kind in the same machine."""
+    vcpus: float | None = None
+    ram_bytes: float | None = None
+    power_limit_w: float | None = None
+    """Of each GPU, where it is held to less than it was shipped with."""
+    network_bytes_per_s: float | None = None
+    disk: str | None = None
+    disk_bytes_per_s: Uncertain | None = None
+    host_w: float | None = None
+    electricity_usd_per_kwh: Uncertain | None = None
+    purchase_usd: Uncertain | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+    """What the purchase is made of, in dollars; empty where only the whole is known."""
+    resale_usd: Uncertain | None = None
+    resale_fraction: Uncertain | None = None
+    """Of the purchase; None with `resale_usd` None takes nothing."""
+    lifetime_use_s: float | None = None
+    years: float | None = None
+    utilisation: float | None = None
+    """Share of all hours it is used; with `years` it gives the hours of use."""
+    idle_w: float | None = None
+    """Of the whole machine while it is on and nothing runs; None: it is switched off."""
+    maintenance_usd_per_year: float = 0.0
+    interest_per_year: float = 0.0
+    """What the money would bring or costs elsewhere."""
+    others_use_s: float = 0.0
+    """Hours in its life that others use it, beside the user's own."""
+    wear_usd_per_hour: float = 0.0
+    pue: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermsOverride:
+    """What the user pays a provider where it differs from the table."""
+
+    provider: str
+    billing_step_s: float | None = None
+    billing_minimum_s: float | None = None
+    volume_usd_per_gb_month: float | None = None
+    object_usd_per_gb_month: float | None = None
+    registry_usd_per_gb_month: float | None = None
+    egress_usd_per_gb: float | None = None
+    egress_free_gb_per_month: float | None = None
+    block_usd: float | None = None
+    fee_usd_per_month: float = 0.0
+    discount_fraction: float = 0.0
+    credit_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Everything a plan needs to know from the user."""
+
+    name: str
+    step: Step
+    length: Length
+    data: Dataset = field(default_factory=Dataset)
+    stored: tuple[Stored, ...] = ()
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    usage: Usage = field(default_factory=Usage)
+    evaluation: Evaluation | None = None
+    pauses: tuple[Pause, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    prefer: Preferences = field(default_factory=Preferences)
+    own_time: OwnTime | None = None
+    tax_fraction: float = 0.0
+    """Added to what providers charge without it."""
+    consider: Selection = field(default_factory=Selection)
+    leave_out: Selection = field(default_factory=Selection)
+    quotes: tuple[Quote, ...] = ()
+    workstations: tuple[Workstation, ...] = ()
+    terms: tuple[TermsOverride, ...] = ()
+    currency: str = "USD"
+    usd_per_unit: float = 1.0
+    """One unit of the user's currency in dollars."""
+    rate_as_of: str = ""
+    """The day of that exchange rate."""
+
+    def samples(self) -> float | None:
+        """Samples to train on, None where that depends on each machine's batch or speed."""
+        length = self.length
+        if length.samples is not None:
+            return length.samples
+        if length.epochs is not None and self.data.samples is not None:
+            return length.epochs * self.data.samples
+        if length.iterations is not None and length.global_batch_size is not None:
+            return float(length.iterations * length.global_batch_size)
+        return None

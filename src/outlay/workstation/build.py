@@ -1,0 +1,246 @@
+"""The three questions about a workstation: put one together, judge one, upgrade one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from outlay.errors import InputError
+from outlay.predict.roofline import checked_limit_w
+from outlay.units import DAY_S, HOUR_S
+from outlay.workstation.assembly import (
+    Asked,
+    Choice,
+    assembled,
+    beginning,
+    cheapest,
+    choices,
+    mended,
+)
+from outlay.workstation.file import Described
+from outlay.workstation.machine import Build, State, Verdict, part_of, ruled
+from outlay.workstation.parts import NOUNS, Catalogue, Kind, card_price, letters
+from outlay.workstation.rules import judge
+from outlay.workstation.rules_power import load_w, slower, wall_w
+from outlay.workstation.rules_space import throttling, water_usd
+from outlay.workstation.speed import Training, input_note, speed_of
+from outlay.workstation.upgrade import Change, Speed, upgraded
+
+# A machine and all that is said about it: its cost, which rules hold, what to know.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A machine, judged; of an upgrade also the changes that lead to it."""
+
+    build: Build
+    verdicts: Sequence[Verdict]
+    notes: Sequence[str]
+    old_usd: float
+    """What of the total stands on prices older than a year."""
+    changes: Sequence[Change] = ()
+    had: Build | None = None
+    """The machine before an upgrade."""
+    speed: Speed | None = None
+    trained: str = ""
+    """What is trained, where that was said."""
+    budget_usd: float | None = None
+
+    def having(self, state: State) -> list[Verdict]:
+        """The verdicts of a state."""
+        return [verdict for verdict in self.verdicts if verdict.state == state]
+
+    @property
+    def cost_usd(self) -> float:
+        """What is to be paid, as far as it is known: the changes of an upgrade, else all parts."""
+        if self.had is None:
+            return self.build.known_usd
+        return sum(change.usd for change in self.changes if change.usd is not None)
+
+    @property
+    def not_priced(self) -> list[str]:
+        """The kinds of what has no price."""
+        if self.had is None:
+            kinds = [part.kind for part in self.build.not_priced]
+        else:
+            kinds = [change.kind for change in self.changes if change.usd is None]
+        return list(dict.fromkeys(NOUNS[kind] for kind in kinds))
+
+    @property
+    def over_budget_usd(self) -> float:
+        """By how much the known prices exceed the budget; 0 where they do not."""
+        return max(self.cost_usd - self.budget_usd, 0.0) if self.budget_usd is not None else 0.0
+
+    @property
+    def works(self) -> bool:
+        """Whether no rule is broken and the budget is kept."""
+        return not self.having("broken") and not self.over_budget_usd
+
+
+def judged(
+    build: Build,
+    catalogue: Catalogue,
+    *,
+    notes: Sequence[str] = (),
+    changes: Sequence[Change] = (),
+    had: Build | None = None,
+    speed: Speed | None = None,
+    trained: str = "",
+    budget_usd: float | None = None,
+) -> Judged:
+    """A machine with its verdicts, the fixes of broken rules, and notes on heat and power."""
+    verdicts = mended(build, judge(build), catalogue)
+    return Judged(
+        build=build,
+        verdicts=verdicts,
+        notes=(*heat_and_power(build), *notes, *_guesses(verdicts)),
+        old_usd=_old_usd(build, catalogue),
+        changes=changes,
+        had=had,
+        speed=speed,
+        trained=trained,
+        budget_usd=budget_usd,
+    )
+
+
+def _old_usd(build: Build, catalogue: Catalogue) -> float:
+    return sum(
+        count * part.price.usd
+        for _, part, count in build.parts
+        if part.price is not None and part.price.is_old(catalogue.today)
+    )
+
+
+def heat_and_power(build: Build) -> list[str]:
+    """What to expect of heat and power, whatever the verdicts are."""
+    notes = [_heat(build)]
+    peak_w, wall = load_w(build), wall_w(build)
+    if peak_w is not None and wall is not None:
+        kwh = wall * DAY_S / HOUR_S / 1000
+        notes.append(
+            f"Power: {peak_w:,.0f} W at most; {wall:,.0f} W from the wall while training, "
+            f"{kwh:.0f} kWh a day."
+        )
+    if build.power_limit_w is not None:
+        notes.append(_limit(build, build.power_limit_w))
+    if len(build.cards) > 1 and any(card.gpu.nvlink_reach == "pair" for card in build.cards):
+        notes.append("NVLink bridges are left out: they pay in clusters, not in a workstation.")
+    return notes
+
+
+def _heat(build: Build) -> str:
+    low, high, words = throttling(build)
+    if high == 0:
+        return "Heat: cooled by water, no throttling is expected."
+    said = f"Heat: {words} may lose {100 * low:.0f} to {100 * high:.0f} % of speed to throttling"
+    if not words.endswith("side by side"):
+        return f"{said}."
+    worst = "" if "blower" in words else f", at worst {100 * ruled('throttling_worst'):.0f} %"
+    return f"{said}{worst}; water for about ${water_usd(build):,.0f} takes that away."
+
+
+def _limit(build: Build, limit_w: float) -> str:
+    shipped_w = max(card.shipped_w for card in build.cards)
+    return (
+        f"Each GPU is held to {limit_w:.0f} W of {shipped_w:.0f} "
+        f"(nvidia-smi -pl {limit_w:.0f}): {slower(build, limit_w)}."
+    )
+
+
+def _guesses(verdicts: Sequence[Verdict]) -> list[str]:
+    if not any(verdict.guessed for verdict in verdicts):
+        return []
+    return ["Where a verdict says guess, a figure behind it was inferred or remembered, not read."]
+
+
+def put_together(asked: Asked, training: Training | None) -> Judged:
+    """The cheapest machine around the cards asked for, judged."""
+    if not asked.cards:
+        raise InputError(
+            "No GPU is given.",
+            why="A workstation is built around its cards.",
+            fix='Write for example --gpu "RTX 3090:2", or give a file that describes a machine.',
+        )
+    start = _used(beginning(asked), asked)
+    build = assembled(start, asked.catalogue, asked.order)
+    if "hdd" in asked.least:
+        build = cheapest(
+            build, asked.catalogue, "hdd", choices(asked.catalogue, "hdd", asked.least["hdd"])
+        )
+    return _judged(build, asked, training)
+
+
+def judge_machine(described: Described, asked: Asked, training: Training | None) -> Judged:
+    """A machine as it is described, judged; nothing is added to it."""
+    build = _used(described.build, asked)
+    return _judged(build, asked, training, described.notes)
+
+
+def upgrade_machine(described: Described, asked: Asked, training: Training | None) -> Judged:
+    """The machine that comes of an upgrade, judged, with the changes that lead to it."""
+    had = _used(described.build, asked)
+    parts = [*asked.parts, *_sized(had, asked)]
+    if not asked.cards and not parts:
+        raise InputError(
+            "Nothing is asked for.",
+            fix='Say what to change, for example --gpu "RTX 4090" or --ram 64GB.',
+        )
+    speed = speed_of(training)
+    changes = upgraded(had, asked.cards, parts, asked.catalogue, speed)
+    build = changes[-1].build if changes else had
+    notes = (*described.notes, *_left_over(had, build, asked))
+    return replace(_judged(build, asked, training, notes), changes=changes, had=had)
+
+
+def _left_over(had: Build, build: Build, asked: Asked) -> list[str]:
+    """What the cards that go are sold for, which no sum here counts."""
+    kept = {card.name for card in build.cards}
+    today = asked.catalogue.today
+    return [
+        f"Not counted: a used {card.gpu.name} sells for about ${price.usd:,.0f} ({price.as_of})."
+        for card, _ in had.counted_cards
+        if card.name not in kept
+        if (price := card_price(card.gpu, today, used=True)) is not None and "used" in price.note
+    ]
+
+
+def _used(build: Build, asked: Asked) -> Build:
+    limit_w = asked.power_limit_w or build.power_limit_w
+    for card in (*build.cards, *asked.cards):
+        checked_limit_w(limit_w, card.gpu)
+    return replace(build, use=asked.use, power_limit_w=limit_w)
+
+
+def _sized(had: Build, asked: Asked) -> list[tuple[Kind, Choice]]:
+    """The best parts of the sizes asked for, in the machine one has."""
+    wanted = replace(had, cards=asked.cards or had.cards)
+    found: list[tuple[Kind, Choice]] = []
+    for kind, least in asked.least.items():
+        made = cheapest(wanted, asked.catalogue, kind, choices(asked.catalogue, kind, least))
+        drives = {"ssd": made.ssds, "hdd": made.hdds}.get(kind)
+        part = drives[-1] if drives else part_of(made, kind)
+        if part is not None:
+            found.append((kind, Choice(part=part, pieces=made.kits if kind == "memory" else 1)))
+    return found
+
+
+def _judged(
+    build: Build, asked: Asked, training: Training | None, notes: Sequence[str] = ()
+) -> Judged:
+    return judged(
+        build,
+        asked.catalogue,
+        notes=(*notes, *input_note(build, training), *_strangers(build, asked)),
+        speed=speed_of(training)(build),
+        trained=training.profile.name if training else "",
+        budget_usd=asked.budget_usd,
+    )
+
+
+def _strangers(build: Build, asked: Asked) -> list[str]:
+    """Prices of the user's that went nowhere, lest a misspelt name goes unnoticed."""
+    here = {letters(part.name) for _, part, _ in build.parts}
+    unused = [name for name in asked.catalogue.strangers if letters(name) not in here]
+    return (
+        [f"No part is known as {', '.join(unused)}: those prices are not used."] if unused else []
+    )

@@ -1,0 +1,92 @@
+"""Which way an option is, what it costs a month, and what speaks against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from outlay.advise.alternatives import monthly_usd, planned, ways_of
+from outlay.advise.machines import for_sale, reference_of
+from outlay.advise.request import Asked, find_purpose, use_of
+from outlay.trace.store import find_profile
+from outlay.uncertainty import PERCENTILE_90, One
+
+TODAY = "2026-11-15"
+
+
+@pytest.fixture(scope="module")
+def first_steps():
+    """First steps of two hours a day, counted on a T4, with everything there is."""
+    purpose = find_purpose("first steps")
+    asked = Asked(
+        profile=find_profile(purpose.profile),
+        use=use_of("2h/day"),
+        months=24,
+        today=TODAY,
+        purpose=purpose,
+        hours_on="T4",
+        budget_usd=2000,
+    )
+    cards = for_sale(asked)
+    plan = planned(asked, cards, reference_of(asked, cards).samples_per_month)
+    return asked, plan, ways_of(plan, asked, cards)
+
+
+def test_each_kind_is_there_once_and_the_cheapest_first(first_steps):
+    _, _, ways = first_steps
+    kinds = [way.kind for way in ways]
+    assert len(set(kinds)) == len(kinds)
+    assert {"buy used", "buy new", "on demand", "spot", "free notebook"} <= set(kinds)
+    able = [way.usd_per_month.likely for way in ways if way.why_not is None]
+    assert able == sorted(able)
+
+
+def test_all_ways_do_the_same_work(first_steps):
+    _, _, ways = first_steps
+    amounts = {round(way.option.samples) for way in ways}
+    assert len(amounts) == 1
+
+
+def test_free_hours_are_chosen_where_a_notebook_will_do(first_steps):
+    _, _, ways = first_steps
+    assert ways[0].kind == "free notebook"
+    assert ways[0].usd_per_month.likely == 0
+    assert ways[0].busy_hours < 30 * 30 / 7  # 30 h a week
+
+
+def test_a_month_of_a_purchase_is_a_share_of_the_months(first_steps):
+    _, _, ways = first_steps
+    way = next(way for way in ways if way.kind == "buy used")
+    owned, cost = way.option.offer.owned, way.option.cost
+    lost = owned.purchase_usd.likely * (1 - owned.resale_fraction.likely)
+    electricity = float(cost.breakdown.line_usd("electricity"))
+    # (purchase - resale) / 24 months + electricity
+    assert way.usd_per_month.likely == pytest.approx(lost / 24 + electricity)
+
+
+def test_a_slow_machine_is_bought_once_all_the_same(first_steps):
+    """The speed moves a month's electricity, not its share of the purchase."""
+    asked, _, ways = first_steps
+    option = next(way for way in ways if way.kind == "buy used").option
+    slow = One(f"speed: {option.offer.gpu}", PERCENTILE_90)
+    run, _ = option.drawn(slow)
+    assert run.busy_s > 1.1 * option.busy_s
+    electricity = float(option.cost.breakdown.line_usd("electricity"))
+    bought = option.usd - electricity
+    expected = bought + electricity * run.busy_s / option.busy_s
+    assert float(monthly_usd(option, asked.months, slow)) == pytest.approx(expected)
+
+
+def test_a_purse_too_small_for_a_purchase_says_so(first_steps):
+    asked, plan, _ = first_steps
+    poor = replace(asked, budget_usd=500)
+    bought = next(way for way in ways_of(plan, poor, for_sale(poor)) if way.kind == "buy used")
+    assert "over the budget of $500" in bought.why_not
+
+
+def test_notebooks_are_not_for_every_purpose(first_steps):
+    asked, plan, _ = first_steps
+    vision = replace(asked, purpose=find_purpose("computer vision"))
+    free = next(way for way in ways_of(plan, vision, ()) if way.kind == "free notebook")
+    assert free.why_not == "a notebook in the browser only"

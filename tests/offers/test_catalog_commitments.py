@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+from tests.builders import an_offer
+
+from outlay.offers import catalog
+from outlay.offers.catalog import committed
+from outlay.offers.offer import Owned
+
+COLUMNS = ("provider", "instance_pattern", "term", "payment", "discount", "source", "as_of")
+ROWS = (
+    ("acme", "box.*", "1 year", "no upfront", "0.25", "acme.example", "2026-01-02"),
+    ("acme", "box.*", "3 years", "all upfront", "0.5", "acme.example", "2026-01-02"),
+    ("other", "*", "1 month", "all upfront", "0.2", "other.example", "2026-01-03"),
+)
+DAY_S = 86_400
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch):
+    """Two terms at acme for its boxes, one at another provider for everything."""
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
+    monkeypatch.setattr(catalog, "rows_of", lambda _: rows)
+    catalog._commitment_rows.cache_clear()
+    yield
+    catalog._commitment_rows.cache_clear()
+
+
+def test_an_offer_once_more_for_each_term():
+    year, three = committed(an_offer(instance="box.large", usd=4.0, spot_usd=1.0))
+    # 4 x (1 - 0.25) and 4 x (1 - 0.5)
+    assert year.commitment.price_usd_per_hour == pytest.approx(3.0)
+    assert three.commitment.price_usd_per_hour == pytest.approx(2.0)
+    assert year.commitment.name == "1 year, no upfront"
+    assert three.commitment.name == "3 years, all upfront"
+    assert year.commitment.source == "acme.example, 2026-01-02"
+    assert year.commitment.term_s == 365 * DAY_S
+    assert three.commitment.term_s == 3 * 365 * DAY_S
+
+
+def test_a_term_is_a_tenancy_of_its_own_at_its_own_price():
+    year, _ = committed(an_offer(instance="box.large", usd=4.0, spot_usd=1.0))
+    assert year.tenancies == ("reserved",)
+    assert year.hourly_usd("reserved") == pytest.approx(3.0)
+    assert year.price_usd_per_hour == 4.0
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        an_offer(instance="crate"),
+        an_offer("nobody", "box.large"),
+        an_offer(instance="box.large", usd=None),
+        an_offer(instance="box.large", usd=None, spot_usd=1.0),
+        an_offer(instance="box.large", owned=Owned(electricity_usd_per_kwh=0.1, host_w=1.0)),
+    ],
+    ids=["other instance", "other provider", "no price", "spot alone", "owned"],
+)
+def test_what_cannot_be_taken_for_a_term(offer):
+    assert list(committed(offer)) == []
+
+
+def test_a_term_is_not_taken_for_another_term():
+    year, _ = committed(an_offer(instance="box.large"))
+    assert list(committed(year)) == []
+
+
+def test_a_pattern_may_be_of_everything():
+    (month,) = committed(an_offer("other", "whatever", usd=1.0))
+    # 1 x (1 - 0.2)
+    assert month.commitment.price_usd_per_hour == pytest.approx(0.8)
+    assert month.commitment.term_s == 30 * DAY_S

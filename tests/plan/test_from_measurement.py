@@ -1,0 +1,83 @@
+"""Measurements that a step names."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import a_measurement, a_profile
+
+from outlay.errors import InputError
+from outlay.measurement.file import write_measurement
+from outlay.plan.from_measurement import as_measured, experience_for, measurement_at, named_profile
+from outlay.predict.evidence import NO_EXPERIENCE, OwnCalibration, OwnFactor
+from outlay.trace.store import write_profile
+from outlay.workload.workload import Step
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Write a measurement and return its path."""
+
+    def write(name="m.json", **changes):
+        path = tmp_path / name
+        write_measurement(a_measurement(**({"profile": a_profile()} | changes)), path)
+        return str(path)
+
+    return write
+
+
+def test_a_measurement_is_told_from_a_profile(measured, tmp_path):
+    assert measurement_at(measured()).step.mean_s == 0.2
+    write_profile(a_profile(), tmp_path / "p.json")
+    assert measurement_at(str(tmp_path / "p.json")) is None
+    assert measurement_at("resnet50") is None
+    assert measurement_at(str(tmp_path / "none.json")) is None
+    (tmp_path / "odd.json").write_text("{")
+    assert measurement_at(str(tmp_path / "odd.json")) is None
+
+
+def test_one_that_is_written_anew_is_read_anew(measured):
+    path = measured()
+    assert measurement_at(path).step.mean_s == 0.2
+    measured(mean_s=0.345)
+    assert measurement_at(path).step.mean_s == 0.345
+
+
+def test_its_operations_are_a_profile(measured):
+    assert named_profile(measured()) == a_profile()
+    assert named_profile("resnet50").name == "resnet50"
+
+
+def test_without_operations_it_is_no_target(measured):
+    with pytest.raises(InputError, match="no operations of a step"):
+        named_profile(measured(profile=None))
+
+
+def test_its_batch_is_taken_where_nothing_else_is_said(measured):
+    path = measured(samples=48)
+    assert as_measured(Step(profile=path, batch_as_measured=True)).batch_size == 48
+    assert as_measured(Step(profile=path)).batch_size is None
+    assert as_measured(Step(profile=path, batch_as_measured=True, batch_size=8)).batch_size == 8
+    assert as_measured(Step(profile="resnet50", batch_as_measured=True)).batch_size is None
+
+
+def test_experience_is_of_the_target_and_of_further_files(measured):
+    own, more = measured(), measured("more.json", gpu="NVIDIA H200")
+    step = Step(profile=own, measured=(measured("third.json", mean_s=2.0, gpu="Tesla T4"),))
+    found = experience_for(step, named_profile(own), more=[more])
+    assert [one.gpu.name for one in found.seen] == ["RTX 3090", "T4", "H200"]
+
+
+def test_without_measurements_there_is_none():
+    profile = named_profile("resnet50")
+    assert experience_for(Step(profile="resnet50"), profile) is NO_EXPERIENCE
+    factor = OwnFactor(
+        name="T4", measurements=2, mean_ratio=1.2, factor=1.1, error_before=0.2, error=0.1
+    )
+    learned = OwnCalibration(gpus=(factor,))
+    assert experience_for(Step(profile="resnet50"), profile, learned).own is learned
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    step = Step(profile="resnet50", measured=(str(tmp_path / "none.json"),))
+    with pytest.raises(InputError, match="There is no measurement"):
+        experience_for(step, named_profile("resnet50"))

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import a_doubt, a_gpu, a_run, an_offer, an_option, exactly, span
+
+from outlay.cost.lines import Breakdown, Cost, Line
+from outlay.plan.option import FIRST, draws_of
+from outlay.plan.ranking import rank_options
+from outlay.uncertainty import DRAWS, LIKELY
+from outlay.units import HOUR_S
+from outlay.workload.workload import Limits, Preferences
+
+HOURS = span(5, 10, 20)
+
+
+def drawn_option(hours=HOURS, usd_per_hour=2.0, *, setup_hours=1.0, asked=None, **said):
+    """An option whose training time, and perhaps whose price, is uncertain."""
+
+    def outcome(luck):
+        if asked is not None:
+            asked.append(luck)
+        training_s = luck.of("speed", hours) * HOUR_S
+        price = luck.of("spot price", usd_per_hour)
+        run = a_run(training_s, setup_s=setup_hours * HOUR_S)
+        lines = (
+            Line(name="set-up", usd=setup_hours * price),
+            Line(name="compute", usd=training_s / HOUR_S * price),
+        )
+        return run, Cost(breakdown=Breakdown(lines=lines))
+
+    run, cost = outcome(LIKELY)
+    if asked is not None:
+        asked.clear()
+    return an_option(run=run, cost=cost, outcome=outcome, **said)
+
+
+# --- ranges ---
+
+
+def test_ranges_are_the_percentiles_of_what_is_drawn():
+    option = drawn_option()
+    # an hour of set-up and 5, 10 and 20 h of training; $2 an hour
+    hours = option.run_time_s.scaled(1 / HOUR_S)
+    assert (hours.low, hours.likely, hours.high) == pytest.approx((6, 11, 21), rel=1e-3)
+    usd = option.cost_usd
+    assert (usd.low, usd.likely, usd.high) == pytest.approx((12, 22, 42), rel=1e-3)
+    assert option.calendar_s == option.run_time_s
+
+
+def test_each_line_has_its_range():
+    setup, compute = drawn_option().ranges.lines
+    assert setup == exactly(2.0)
+    assert (compute.low, compute.likely, compute.high) == pytest.approx((10, 20, 40), rel=1e-3)
+
+
+def test_lines_of_one_name_have_their_own_ranges():
+    def outcome(luck):
+        amounts = (luck.of("a", span(1, 2, 4)), luck.of("b", span(10, 20, 40)))
+        lines = tuple(Line(name="storage", usd=usd) for usd in amounts)
+        return a_run(), Cost(breakdown=Breakdown(lines=lines))
+
+    option = an_option(run=a_run(), cost=outcome(LIKELY)[1], outcome=outcome)
+    assert [one.likely for one in option.ranges.lines] == [2, 20]
+    assert [one.high for one in option.ranges.lines] == pytest.approx([4, 40], rel=1e-3)
+
+
+def test_what_is_exact_has_no_range():
+    option = an_option(10.0, 3600.0)
+    assert option.cost_usd == exactly(10.0)
+    assert option.run_time_s == option.calendar_s == exactly(3600.0)
+
+
+def test_what_has_no_price_has_a_time():
+    option = an_option(None, 3600.0)
+    assert option.cost_usd is None
+    assert option.run_time_s == exactly(3600.0)
+    assert option.ranges.lines == ()
+
+
+def test_what_does_not_run_has_no_ranges():
+    option = an_option(fits=False)
+    assert option.ranges is option.cost_usd is option.run_time_s is option.calendar_s is None
+
+
+@pytest.mark.parametrize(
+    ("budget_usd", "chance"),
+    [(2.01, 0.0), (12.0, 0.1), (22.0, 0.5), (42.0, 0.9), (1e6, 1.0)],
+)
+def test_chance_to_stay_within_the_budget(budget_usd, chance):
+    option = drawn_option(limits=Limits(budget_usd=budget_usd))
+    assert option.ranges.within_budget == pytest.approx(chance, abs=1e-3)
+    assert option.within_budget is (budget_usd >= 22)
+
+
+@pytest.mark.parametrize(("hours", "chance"), [(6, 0.1), (11, 0.5), (21, 0.9)])
+def test_chance_to_meet_the_deadline(hours, chance):
+    option = drawn_option(limits=Limits(deadline_s=hours * HOUR_S))
+    assert option.ranges.meets_deadline == pytest.approx(chance, abs=1e-3)
+
+
+def test_without_limits_there_is_no_chance_to_miss_them():
+    ranges = drawn_option().ranges
+    assert ranges.within_budget is ranges.meets_deadline is None
+
+
+def test_options_that_share_an_input_share_its_luck():
+    cheap, dear = (drawn_option(10.0, span(p, 2 * p, 4 * p)) for p in (1, 3))
+    luck = draws_of(DRAWS)
+    assert np.allclose(3 * cheap.drawn(luck)[1].usd, dear.drawn(luck)[1].usd)
+
+
+# --- when they are worked out ---
+
+
+def test_ranges_are_worked_out_when_first_asked_for_and_once():
+    asked = []
+    option = drawn_option(asked=asked)
+    assert option.feasible
+    assert asked == []
+    assert option.cost_usd is not None
+    assert option.run_time_s is not None
+    assert len(asked) == 1
+
+
+def test_ranking_draws_nothing():
+    asked = []
+    rank_options([drawn_option(asked=asked, instance=str(number)) for number in range(30)])
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ({"rank": FIRST}, DRAWS),
+        ({"rank": FIRST + 1}, DRAWS // 5),
+        ({"rank": FIRST + 1, "on_frontier": True}, DRAWS),
+        ({"rank": FIRST + 1, "offer": an_offer(quoted=True)}, DRAWS),
+    ],
+)
+def test_what_is_looked_at_is_drawn_in_full_number(said, size):
+    asked = []
+    option = replace(drawn_option(asked=asked), **said)
+    ranges = option.ranges
+    assert [luck.size for luck in asked] == [size]
+    assert len(ranges.lines) == (2 if size == DRAWS else 0)
+    # fewer draws, the same range: 21 h at $2
+    assert ranges.cost_usd.high == pytest.approx(42, rel=0.02)
+
+
+def test_the_first_25_are_drawn_in_full_number():
+    asked = {}
+
+    def option(number):
+        asked[number] = []
+        return drawn_option(asked=asked[number], setup_hours=1.0 + number, instance=f"{number:02}")
+
+    for one in rank_options([option(number) for number in range(40)]):
+        assert one.ranges is not None
+    sizes = [asked[number][0].size for number in range(40)]
+    assert sizes == [DRAWS] * 25 + [DRAWS // 5] * 15
+
+
+# --- what it is worth ---
+
+
+def test_merit_is_the_cost_where_nothing_else_is_said():
+    assert an_option(10.0).merit_usd == 10
+
+
+def test_waiting_is_worth_money():
+    prefer = Preferences(waiting_usd_per_hour=3.0)
+    # $10 and 2 h of $3
+    assert an_option(10.0, 2 * HOUR_S, prefer=prefer).merit_usd == pytest.approx(16)
+
+
+def test_a_preferred_provider_may_cost_more():
+    prefer = Preferences(providers=("acme",), premium_fraction=0.25)
+    # $10 there are as good as $8 elsewhere
+    assert an_option(10.0, prefer=prefer).merit_usd == pytest.approx(8)
+    assert an_option(10.0, prefer=prefer, offer=an_offer("other")).merit_usd == 10
+
+
+def test_what_does_not_run_has_no_merit():
+    assert an_option(fits=False).merit_usd == float("inf")
+    assert an_option(None).merit_usd == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("said", "feasible", "sound"),
+    [
+        ({}, True, True),
+        ({"fits": False}, False, False),
+        ({"usd": None}, False, False),
+        ({"blocked": "would never end"}, False, False),
+        ({"limits": Limits(budget_usd=9.0)}, False, False),
+        ({"limits": Limits(deadline_s=3599.0)}, False, False),
+        ({"gpu": a_gpu(runs="no")}, False, False),
+        ({"gpu": a_gpu(runs="special build")}, True, False),
+        ({"doubts": [a_doubt("withdrawn", kind="no price")]}, False, False),
+        ({"doubts": [a_doubt()]}, True, False),
+    ],
+)
+def test_feasible_and_sound(said, feasible, sound):
+    option = an_option(**said)
+    assert (option.feasible, option.sound) == (feasible, sound)
+
+
+# --- whatever is uncertain ---
+
+positive = st.floats(0.1, 100)
+estimates = st.lists(positive, min_size=3, max_size=3).map(lambda three: span(*sorted(three)))
+
+
+@given(estimates, estimates, st.floats(0, 10))
+@settings(deadline=None, max_examples=30)
+def test_every_range_is_in_order(hours, usd_per_hour, setup_hours):
+    option = drawn_option(hours, usd_per_hour, setup_hours=setup_hours)
+    ranges = option.ranges
+    for one in (ranges.cost_usd, ranges.run_time_s, ranges.calendar_s, *ranges.lines):
+        assert one.low <= one.likely <= one.high
+    assert option.usd == pytest.approx(sum(one.likely for one in ranges.lines))
+
+
+def test_a_cost_that_is_unknown_under_other_luck_has_no_range():
+    option = an_option(10.0, run=a_run(), outcome=lambda _: (a_run(), None))
+    assert option.cost_usd is None

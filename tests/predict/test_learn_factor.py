@@ -1,0 +1,113 @@
+"""The factor that measured steps make of what is taken for a GPU."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from outlay.predict.evidence import OwnFactor
+from outlay.predict.learn import Vote, is_explained, over_hosts, own_factor
+
+
+def vote(ratio, base=0.2, model=0, **changes):
+    return Vote(log=math.log(ratio), base=base, model=model, **changes)
+
+
+def votes(*ratios, base=0.2):
+    """Steps of different models."""
+    return [vote(ratio, base, model) for model, ratio in enumerate(ratios)]
+
+
+def test_one_step_counts_by_how_well_steps_are_known():
+    # prior 0.2, one step with an error of 0.2: half of the logarithm
+    found = own_factor("T4", votes(1.21), prior=0.2)
+    assert found.factor == pytest.approx(1.1)
+    assert (found.steps, found.measurements, found.mean_ratio) == (1, 1, pytest.approx(1.21))
+    # 0.2 / sqrt(2)
+    assert (found.error_before, found.error) == (0.2, pytest.approx(0.2 * math.sqrt(0.5)))
+    assert not found.is_bounded
+
+
+def test_steps_that_agree_by_chance_are_not_known_better_than_expected():
+    found = own_factor("T4", votes(*[1.3] * 4), prior=0.2)
+    # 0.2² / 4 = 0.01, however much alike: 0.04 / (0.04 + 0.01)
+    assert found.factor == pytest.approx(1.3**0.8)
+    assert found.error == pytest.approx(0.2 * math.sqrt(0.2))
+
+
+def test_those_that_scatter_count_less():
+    alike = own_factor("T4", votes(1.2, 1.2), prior=0.2)
+    apart = own_factor("T4", votes(0.6, 2.4), prior=0.2)
+    assert apart.mean_ratio == pytest.approx(alike.mean_ratio)
+    # log 2 to both sides, in units of 0.2: (2 + 2 x 3.466²) / 3 = 8.67 times the variance
+    variance = (2 + 2 * (math.log(2) / 0.2) ** 2) / 3 * 0.04 / 2
+    assert apart.factor == pytest.approx(1.2 ** (0.04 / (0.04 + variance)))
+    assert alike.error < apart.error < 0.2
+
+
+def test_better_known_steps_have_more_weight():
+    found = own_factor("T4", [vote(1.5, 0.1, 1), vote(1.0, 0.2, 2)], prior=0.3)
+    # weights 1 / 0.01 and 1 / 0.04: 4 to 1
+    assert found.mean_ratio == pytest.approx(1.5**0.8)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        [vote(1.3, 0.2, model=7), vote(1.3, 0.2, model=7)],  # of one model
+        [vote(1.3, 0.0, 1, doubts={"a": 0.2}), vote(1.3, 0.0, 2, doubts={"a": 0.2})],
+    ],
+)
+def test_what_steps_share_does_not_average_out(pair):
+    alone, both = own_factor("T4", pair[:1], 0.2), own_factor("T4", pair, 0.2)
+    assert both.factor == pytest.approx(alone.factor)
+    assert both.error == pytest.approx(alone.error)
+    assert both.steps == 2
+
+
+def test_other_families_of_kernels_do():
+    one = vote(1.3, 0.0, 1, doubts={"a": 0.2})
+    other = vote(1.3, 0.0, 2, doubts={"b": 0.2})
+    # 0.04 / 2
+    assert own_factor("T4", [one, other], 0.2).factor == pytest.approx(1.3 ** (0.04 / 0.06))
+
+
+def test_no_factor_goes_further_than_three_errors():
+    # 100 steps at 0.8, 0.05 each: a variance of 0.000025 against 0.0004, 94 % of -0.223
+    found = own_factor("H200", votes(*[0.8] * 100, base=0.05), prior=0.02)
+    assert found.is_bounded
+    assert found.factor == pytest.approx(math.exp(-0.06))
+    assert found.error == 0.02
+
+
+def test_what_errors_explain():
+    # 3 x hypot(0.03, 0.04) = 0.15
+    assert is_explained(vote(math.exp(0.149), 0.04), prior=0.03)
+    assert not is_explained(vote(math.exp(-0.151), 0.04), prior=0.03)
+
+
+def test_an_inaccurate_measurement_says_less():
+    # hypot(0.12, 0.16) = 0.2
+    assert vote(1.2, 0.12, noise=0.16).error == pytest.approx(0.2)
+
+
+def host(factor, error, measurements=1):
+    return OwnFactor(
+        name="CPU",
+        measurements=measurements,
+        mean_ratio=factor,
+        factor=factor,
+        error_before=0.4,
+        error=error,
+    )
+
+
+def test_each_cpu_is_one_vote_for_the_host():
+    found = over_hosts([host(0.5, 0.1, measurements=9), host(2.0, 0.1)])
+    assert (found.name, found.measurements, found.steps) == ("host", 10, 2)
+    assert found.factor == pytest.approx(1.0)
+    # each is log 2 away from the mean
+    assert found.error == pytest.approx(math.hypot(0.1, math.log(2)))
+    assert over_hosts([host(0.5, 0.1)]).factor == pytest.approx(0.5)
+    assert over_hosts([]) is None

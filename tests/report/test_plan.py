@@ -1,0 +1,172 @@
+"""The three lines above the table, and what they leave out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.builders import a_run, a_workload, an_offer, an_option, span
+
+from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
+from outlay.plan.ranking import BreakEven, Plan, choose, rank_options
+from outlay.plan.sensitivity import Swing, Trial
+from outlay.report.plan import answer, rent_or_buy, trial_words, worth_knowing
+from outlay.uncertainty import LIKELY
+from outlay.units import DAY_S, HOUR_S
+from outlay.workload.workload import Limits, Usage
+
+
+def planned(*options, break_even=()):
+    ranked = rank_options(options)
+    return Plan(options=ranked, chosen=choose(ranked), break_even=break_even)
+
+
+def said(*options, workload=None, break_even=()):
+    """The lines of the answer."""
+    plan = planned(*options, break_even=break_even)
+    return [line.plain for line in answer(plan, workload or a_workload())]
+
+
+def test_what_to_take_what_it_is_spent_on_and_nothing_else():
+    assert said(an_option(10, 10 * HOUR_S)) == [
+        "Take: 1x T4 at acme (box), on-demand: $10.00, 10.0 h.",
+        "Of that compute $10.00; >99 % of its time trains.",
+        "There is no other that satisfies the limits.",
+    ]
+
+
+def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
+    lines = {"set-up": 1.0, "compute": 75.0, "idle": 4.0, "storage": 20.0, "tax": 0.5}
+    cost = Cost(
+        breakdown=Breakdown(lines=tuple(Line(name=name, usd=usd) for name, usd in lines.items())),
+        unpriced=(Unpriced(what="egress"),),
+    )
+    run = a_run(15 * HOUR_S, setup_s=5 * HOUR_S)
+    _, spent, _ = said(an_option(cost=cost, run=run))
+    # 15 of 20 h
+    assert spent == (
+        "Of that compute $75.00, storage $20.00, idle $4.00; 75 % of its time trains. "
+        "Not all of it is priced."
+    )
+
+
+def test_ranges_and_chances():
+    def outcome(luck):
+        run = a_run(luck.of("speed", span(5, 10, 20)) * HOUR_S)
+        line = Line(name="compute", usd=run.busy_s / HOUR_S)
+        return run, Cost(breakdown=Breakdown(lines=(line,)))
+
+    run, cost = outcome(LIKELY)
+    limits = Limits(budget_usd=20.0, deadline_s=10 * HOUR_S)
+    option = an_option(run=run, cost=cost, outcome=outcome, limits=limits)
+    take, spent, _ = said(option, workload=a_workload(limits=limits))
+    assert take.endswith(": $10.00 ($5.00-20.00), 10.0 h (5.0 h - 20.0 h).")
+    assert spent.endswith("Chance to stay within $20.00: 90 %, to be done in 10.0 h: 50 %.")
+
+
+def test_who_wants_it_faster_or_without_interruptions():
+    spot = an_option(
+        10, tenancy="spot", offer=an_offer(spot_usd=1.0), run=a_run(10 * HOUR_S, interruptions=0.31)
+    )
+    kept = an_option(20, 9 * HOUR_S, instance="kept")
+    fast = an_option(30, 5 * HOUR_S, instance="fast")
+    *_, instead = said(spot, kept, fast)
+    assert instead == (
+        "In half the time or less: 1x T4 at acme on-demand, $30.00 in 5.0 h. "
+        "Without interruptions: 1x T4 at acme on-demand, $20.00 in 9.0 h."
+    )
+    (known,) = worth_knowing(planned(spot, kept, fast), None, None)
+    assert known == "Interruptions to expect: 0.31 in this run."
+
+
+def test_what_the_cost_hangs_on_most():
+    chosen, other = an_option(10), an_option(11, offer=an_offer("mart", gpu="L4"))
+    swing = Swing(name="speed: T4", value=span(1, 2, 3), usd=span(8, 10, 14), winner=other)
+    (known,) = worth_knowing(planned(chosen, other), swing, None)
+    assert known == (
+        "The cost hangs most on the speed of T4: $8.00 to $14.00 between its 10th and its 90th "
+        "percentile; at one end 1x L4 at mart on-demand would be the choice."
+    )
+    narrow = replace(swing, usd=span(9.9, 10, 10.1))
+    assert list(worth_knowing(planned(chosen, other), narrow, None)) == []
+
+
+def test_nights_count_in_the_calendar_and_sessions_by_the_month():
+    take, *_ = said(an_option(10, run=a_run(8 * HOUR_S, period_s=2 * DAY_S)))
+    assert take.endswith("8.0 h of machine time over 2.0 d.")
+    month = an_option(10, run=a_run(8 * HOUR_S, period_s=30 * DAY_S, recurring=True))
+    take, *_ = said(month, workload=a_workload(usage=Usage(sessions_per_month=4)))
+    assert take.endswith("$10.00 a month, 8.0 h.")
+
+
+def test_ones_own_currency_stands_beside_dollars():
+    workload = a_workload(currency="KRW", usd_per_unit=0.001)
+    take, *_ = said(an_option(10), workload=workload)
+    # $10 / 0.001
+    assert "$10.00 (10,000 KRW)" in take
+
+
+def test_no_answer_names_the_nearest():
+    limits = Limits(budget_usd=5)
+    assert said(an_option(10, limits=limits), an_option(8, limits=limits, instance="near")) == [
+        (
+            "No option satisfies the limits. "
+            "Nearest: 1x T4 at acme on-demand, $8.00: over budget by $3.00."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gain_usd", "words"),
+    [
+        (
+            5.0,
+            (
+                "Try it against 1x L4 at acme first: that costs $2.00 and saves $5.00 on average "
+                "(40 % that the other wins)."
+            ),
+        ),
+        (
+            0.5,
+            (
+                "No trial needed: one against 1x L4 at acme would cost $2.00 and save $0.50 on "
+                "average."
+            ),
+        ),
+    ],
+)
+def test_whether_to_try_first(gain_usd, words):
+    first, second = an_option(10), an_option(11, offer=an_offer(gpu="L4"))
+    trial = Trial(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
+    assert trial_words(trial) == words
+    assert list(worth_knowing(planned(first, second), None, trial)) == [words]
+
+
+def a_break_even(use_s):
+    return BreakEven(
+        buy="desk",
+        rent="acme box on-demand",
+        use_s=use_s,
+        life_use_s=4000 * HOUR_S,
+        calendar_s=None if use_s is None else 4 * use_s,
+        owned_usd_per_hour=0.5,
+        rented_usd_per_hour=2.0,
+        purchase_usd=2200.0,
+        resale_usd=200.0,
+    )
+
+
+def test_when_buying_pays():
+    pays, never = a_break_even(1000 * HOUR_S), a_break_even(None)
+    # 4,000 h by the calendar: 166.7 days
+    assert said(an_option(10), break_even=(pays,))[-1] == (
+        "Buying desk pays from 1,000 h, 167 days as it is used."
+    )
+    assert said(an_option(10), break_even=(never,))[-1] == "Buying desk never pays here."
+    costs = "it costs $0.50/h to run, renting its work $2.00/h (acme box on-demand)"
+    assert list(rent_or_buy(Plan(options=(), chosen=None, break_even=(pays, never)))) == [
+        "desk ($2,200 less $200.00 resale) pays after 1,000 h of use, 167 days as it is used; "
+        + costs,
+        "desk ($2,200 less $200.00 resale) never pays: running it costs more than renting the "
+        "same work; " + costs,
+    ]

@@ -1,0 +1,684 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from currency_converter import CurrencyConverter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import span
+
+from outlay.errors import InputError, NotKnown, OutlayError
+from outlay.units import DAY_S, HOUR_S
+from outlay.workload.file import parse_workload, read_workload
+from outlay.workload.toml import line_of
+from outlay.workload.workload import (
+    Checkpoint,
+    Dataset,
+    Evaluation,
+    Every,
+    Length,
+    Limits,
+    OwnTime,
+    Pause,
+    Preferences,
+    Stored,
+    Usage,
+)
+
+SMALL = """\
+[step]
+profile = "resnet50"
+[length]
+samples = 1000
+"""
+
+
+def refusal(text):
+    """The error a text is refused with."""
+    with pytest.raises(InputError) as caught:
+        parse_workload(text, "w.toml")
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+# --- what a file says ---
+
+
+def test_pauses_and_how_often_they_come():
+    workload = parse_workload(
+        SMALL
+        + """
+[evaluation]
+every = "64_000 samples"
+time = "5m"
+times = "0.5..1.5"
+[checkpoint]
+interval = "1000 steps"
+time = "30s"
+times = 2
+[[pause]]
+name = "new epochs"
+every = "250 steps"
+time = "5s..15s"
+"""
+    )
+    assert workload.evaluation == Evaluation(
+        every=Every(samples=64_000), time_s=300, times=span(0.5, 1, 1.5)
+    )
+    assert workload.checkpoint == Checkpoint(interval=Every(steps=1000), time_s=30, times=2)
+    time_s = span(5, 10, 15)
+    assert workload.pauses == (Pause(name="new epochs", every=Every(steps=250), time_s=time_s),)
+
+
+def test_pauses_by_the_epoch_need_its_samples():
+    with pytest.raises(InputError, match="pause.every in epochs needs data.samples"):
+        parse_workload(SMALL + '[[pause]]\nevery = "epoch"\ntime = "5s"\n')
+
+
+def test_the_smallest_file():
+    workload = parse_workload(SMALL)
+    assert workload.name == "training run"
+    assert workload.step.profile == "resnet50"
+    assert workload.step.batch_size is None
+    assert workload.step.precision is None
+    assert workload.length == Length(samples=1000)
+    assert workload.data == Dataset()
+    assert workload.checkpoint == Checkpoint()
+    assert workload.usage == Usage()
+    assert workload.limits == Limits()
+    assert workload.consider.bundled
+    assert workload.currency == "USD"
+    assert workload.usd_per_unit == 1.0
+
+
+def test_a_file_with_everything():
+    workload = parse_workload("""
+        name = "everything"
+        [step]
+        profile = "resnet50"
+        batch_size = 64
+        precision = "bf16"
+        [length]
+        epochs = 90
+        [data]
+        samples = 1_000_000
+        size = "150GB"
+        preparation = "35m"
+        prepared = "once"
+        at = "aws"
+        kept_at = "gcp"
+        storage = "object"
+        [checkpoint]
+        size = "600MB"
+        interval = "30m"
+        kept = 3
+        [usage]
+        hours_per_day = 8
+        machines = 2
+        setup = "10m"
+        keep_data = "14d"
+        [limits]
+        budget = 500
+        deadline = "3d"
+        [consider]
+        gpus = ["H100"]
+        providers = ["aws"]
+        regions = ["us-east"]
+        instances = ["p5*"]
+        tenancies = ["spot"]
+        max_gpus = 8
+        bundled = false
+        [leave_out]
+        gpus = ["A100"]
+        [[stored]]
+        name = "images"
+        size = "10GB"
+        at = "aws"
+        kind = "registry"
+        pulled = "2GB"
+        """)
+    assert workload.name == "everything"
+    assert (workload.step.batch_size, workload.step.precision) == (64, "bf16")
+    assert workload.data == Dataset(
+        samples=1_000_000,
+        size_bytes=150e9,
+        preparation_s=35 * 60,
+        prepared_each_session=False,
+        at="aws",
+        kept_at="gcp",
+        storage="object",
+    )
+    assert workload.checkpoint == Checkpoint(size_bytes=600e6, interval=Every(time_s=1800), kept=3)
+    assert workload.usage == Usage(hours_per_day=8, machines=2, setup_s=600, storage_s=14 * DAY_S)
+    assert workload.limits == Limits(budget_usd=500, deadline_s=3 * DAY_S)
+    assert workload.consider.gpus == ("H100",)
+    assert workload.consider.instances == ("p5*",)
+    assert workload.consider.tenancies == ("spot",)
+    assert workload.consider.max_gpus == 8
+    assert not workload.consider.bundled
+    assert workload.leave_out.gpus == ("A100",)
+    assert workload.stored == (
+        Stored(name="images", size_bytes=10e9, at="aws", kind="registry", pulled_bytes=2e9),
+    )
+    # 90 epochs x 1,000,000
+    assert workload.samples() == 90_000_000
+
+
+def test_iterations_at_a_global_batch_are_samples():
+    text = SMALL.replace("samples = 1000", "iterations = 200\nglobal_batch_size = 32")
+    # 200 x 32 = 6400
+    assert parse_workload(text).samples() == 6400
+
+
+@pytest.mark.parametrize("length", ["iterations = 200", 'time = "6h"'])
+def test_samples_may_depend_on_the_machine(length):
+    workload = parse_workload(SMALL.replace("samples = 1000", length))
+    assert workload.samples() is None
+
+
+def test_time_is_read_in_seconds():
+    workload = parse_workload(SMALL.replace("samples = 1000", 'time = "1h30m"'))
+    assert workload.length.training_s == 1.5 * HOUR_S
+
+
+def test_the_datasets_size_from_samples_and_their_size():
+    workload = parse_workload(SMALL + '[data]\nsamples = 50\nsample_size = "2KB"\n')
+    # 50 x 2000 bytes
+    assert workload.data.size_bytes == 100_000
+
+
+def test_batch_size_max_is_the_largest_that_fits():
+    text = SMALL.replace("[length]", 'batch_size = "max"\n[length]')
+    assert parse_workload(text).step.batch_size is None
+
+
+def test_paths_start_from_the_files_folder(tmp_path):
+    path = tmp_path / "outlay.toml"
+    path.write_text(SMALL.replace('"resnet50"', '"mine.json"'), encoding="utf-8")
+    assert read_workload(path).step.profile == str(tmp_path / "mine.json")
+    path.write_text(
+        SMALL.replace('profile = "resnet50"', 'target = "train.py:step"'), encoding="utf-8"
+    )
+    assert read_workload(path).step.target == str(tmp_path / "train.py:step")
+
+
+def test_a_bundled_profile_is_not_a_path(tmp_path):
+    path = tmp_path / "outlay.toml"
+    path.write_text(SMALL, encoding="utf-8")
+    assert read_workload(path).step.profile == "resnet50"
+
+
+def test_an_offer_without_an_instance_is_named_by_its_place():
+    offer = '[[offer]]\nprovider = "acme"\ngpu = "T4"\nprice_per_hour = 1\n'
+    first, second = parse_workload(SMALL + offer + offer).quotes
+    assert "quote 1" in first.instance
+    assert "quote 2" in second.instance
+
+
+# --- currency ---
+
+
+def test_the_rate_is_the_newest_the_package_has():
+    workload = parse_workload('currency = "eur"\n' + SMALL)
+    rates = CurrencyConverter()
+    assert workload.currency == "EUR"
+    assert workload.usd_per_unit == rates.convert(1, "EUR", "USD")
+    assert workload.rate_as_of == rates.bounds["USD"].last_date.isoformat()
+
+
+def test_the_rate_of_a_day():
+    workload = parse_workload('currency = "KRW"\ncurrency_day = 2024-05-31\n' + SMALL)
+    assert workload.usd_per_unit == CurrencyConverter().convert(
+        1, "KRW", "USD", date=date(2024, 5, 31)
+    )
+    assert workload.rate_as_of == "2024-05-31"
+
+
+def test_a_rate_of_ones_own_goes_before_the_packages():
+    workload = parse_workload('currency = "doubloon"\nusd_per_unit = 400.0\n' + SMALL)
+    assert (workload.currency, workload.usd_per_unit) == ("DOUBLOON", 400.0)
+    assert workload.rate_as_of == ""
+
+
+def test_amounts_become_dollars():
+    workload = parse_workload(f"""
+        currency = "KRW"
+        usd_per_unit = 0.0008
+        {SMALL}
+        [limits]
+        budget = 1000
+        [[offer]]
+        provider = "acme"
+        gpu = "T4"
+        price_per_hour = 2
+        spot_per_hour = 1
+        [[machine]]
+        name = "desk"
+        gpu = "T4"
+        electricity_per_kwh = 0.5
+        purchase = 2000
+        resale = 400
+        use = "1000h"
+        wear_per_hour = 0.25
+        maintenance_per_year = 120
+        [prefer]
+        waiting_per_hour = 3
+        [own_time]
+        per_hour = 30
+        [[provider]]
+        name = "aws"
+        volume_per_gb_month = 0.1
+        object_per_gb_month = 0.2
+        registry_per_gb_month = 0.3
+        egress_per_gb = 0.4
+        egress_free_gb_per_month = 100
+        credit = 50
+        """)
+    usd = 0.0008
+    assert (workload.currency, workload.usd_per_unit) == ("KRW", usd)
+    assert workload.limits.budget_usd == pytest.approx(1000 * usd)
+    quote, machine, terms = workload.quotes[0], workload.workstations[0], workload.terms[0]
+    assert quote.price_usd_per_hour == pytest.approx(2 * usd)
+    assert quote.spot_usd_per_hour == pytest.approx(usd)
+    assert machine.electricity_usd_per_kwh == pytest.approx(0.5 * usd)
+    assert machine.purchase_usd == pytest.approx(2000 * usd)
+    assert machine.resale_usd == pytest.approx(400 * usd)
+    assert machine.wear_usd_per_hour == pytest.approx(0.25 * usd)
+    assert machine.maintenance_usd_per_year == pytest.approx(120 * usd)
+    assert workload.prefer.waiting_usd_per_hour == pytest.approx(3 * usd)
+    assert workload.own_time.usd_per_hour == pytest.approx(30 * usd)
+    assert terms.credit_usd == pytest.approx(50 * usd)
+    assert terms.volume_usd_per_gb_month == pytest.approx(0.1 * usd)
+    assert terms.object_usd_per_gb_month == pytest.approx(0.2 * usd)
+    assert terms.registry_usd_per_gb_month == pytest.approx(0.3 * usd)
+    assert terms.egress_usd_per_gb == pytest.approx(0.4 * usd)
+    # An amount of data is no money.
+    assert terms.egress_free_gb_per_month == 100
+
+
+# --- ranges, intervals, and the tables of costs ---
+
+
+def test_durations_and_amounts_may_be_ranges():
+    workload = parse_workload(
+        SMALL
+        + """
+        [data]
+        preparation = "30m..40m"
+        upload_mbit = "10..30"
+        [usage]
+        setup = "10m .. 20m"
+        idle = "5m"
+        [[machine]]
+        name = "desk"
+        gpu = "T4"
+        electricity_per_kwh = "0.20..0.40"
+        purchase = "1_000..1,500"
+        resale_fraction = 0.4
+        use = "1000h"
+        """
+    )
+    # the middle is the likely one
+    assert workload.data.preparation_s == span(1800, 2100, 2400)
+    # 20 Mbit/s are 2.5 MB/s
+    assert workload.data.upload_bytes_per_s == span(1.25e6, 2.5e6, 3.75e6)
+    assert workload.usage.setup_s == span(600, 900, 1200)
+    assert workload.usage.idle_s == 300
+    machine = workload.workstations[0]
+    found = machine.electricity_usd_per_kwh
+    assert (found.low, found.likely, found.high) == pytest.approx((0.2, 0.3, 0.4))
+    assert machine.purchase_usd == span(1000, 1250, 1500)
+    assert machine.resale_fraction == 0.4
+
+
+@pytest.mark.parametrize(
+    ("text", "every"),
+    [
+        ("epoch", Every(epochs=1)),
+        ("every epoch", Every(epochs=1)),
+        ("5 epochs", Every(epochs=5)),
+        ("0.5 epochs", Every(epochs=0.5)),
+        ("1000 steps", Every(steps=1000)),
+        ("10_000 iterations", Every(steps=10_000)),
+        ("Step", Every(steps=1)),
+        ("51_200 samples", Every(samples=51_200)),
+        ("2000000000000 samples", Every(samples=2e12)),
+        ("30m", Every(time_s=1800)),
+    ],
+)
+def test_intervals(text, every):
+    added = f"""
+        [data]
+        samples = 10
+        [checkpoint]
+        interval = "{text}"
+        [evaluation]
+        every = "{text}"
+        samples = 500
+        """
+    workload = parse_workload(SMALL + added)
+    assert workload.checkpoint.interval == every
+    assert workload.evaluation == Evaluation(every=every, samples=500)
+
+
+def test_what_costs_besides():
+    workload = parse_workload(
+        """
+        tax = "de"
+        [step]
+        profile = "resnet50"
+        [length]
+        samples = 1000
+        [data]
+        results = "5GB"
+        storage = "disk"
+        [checkpoint]
+        on_notice = true
+        [evaluation]
+        every = "1h"
+        time = "5m"
+        [usage]
+        sessions_per_month = 4
+        horizon = "2 years"
+        [own_time]
+        per_hour = 40
+        each_session = "15m"
+        once = "2h"
+        [prefer]
+        waiting_per_hour = 3
+        providers = ["aws"]
+        premium = 0.1
+        [[offer]]
+        provider = "acme"
+        gpu = "T4"
+        price_per_hour = 1
+        term = "1 year"
+        interruptions_per_month = "1..5"
+        [[machine]]
+        name = "desk"
+        gpu = "T4"
+        years = 4
+        utilisation = "student desktop"
+        parts = { gpu = 900, rest = 600.5 }
+        idle_watts = 50
+        maintenance_per_year = 100
+        interest_per_year = 0.05
+        others_use = "100h"
+        [[provider]]
+        name = "aws"
+        discount = 0.1
+        credit = 300
+        """
+    )
+    # Germany's value added tax
+    assert workload.tax_fraction == 0.19
+    assert (workload.data.results_bytes, workload.data.storage) == (5e9, "disk")
+    assert workload.checkpoint.on_notice
+    assert workload.evaluation == Evaluation(every=Every(time_s=HOUR_S), time_s=300)
+    assert workload.usage.horizon_s == 2 * 365 * DAY_S
+    assert workload.own_time == OwnTime(usd_per_hour=40, session_s=900, once_s=2 * HOUR_S)
+    assert workload.prefer == Preferences(
+        waiting_usd_per_hour=3, providers=("aws",), premium_fraction=0.1
+    )
+    quote, machine, terms = workload.quotes[0], workload.workstations[0], workload.terms[0]
+    assert quote.term_s == 365 * DAY_S
+    assert quote.interruptions_per_month == span(1, 3, 5)
+    # 900 + 600.50; 15 % of four years
+    assert machine.purchase_usd == 1500.5
+    assert (machine.years, machine.utilisation) == (4, 0.15)
+    assert (machine.idle_w, machine.maintenance_usd_per_year) == (50, 100)
+    assert (machine.interest_per_year, machine.others_use_s) == (0.05, 100 * HOUR_S)
+    assert (terms.discount_fraction, terms.credit_usd) == (0.1, 300)
+
+
+def test_a_tax_rate_is_taken_as_it_is():
+    assert parse_workload("tax = 0.085\n" + SMALL).tax_fraction == 0.085
+
+
+@pytest.mark.parametrize(
+    ("added", "what"),
+    [
+        ('tax = "atlantis"', "No place with a tax rate is known as 'atlantis'"),
+        ("currency_day = 1990-01-01\ncurrency = 'EUR'", "no exchange rate of EUR on 1990-01-01"),
+    ],
+)
+def test_refused_taxes_and_days(added, what):
+    assert what in str(refusal(f"{added}\n{SMALL}"))
+
+
+def test_an_unknown_currency_is_refused():
+    error = refusal('currency = "doubloon"\n' + SMALL)
+    assert isinstance(error, NotKnown)
+    assert "'doubloon'" in str(error)
+    assert "usd_per_unit" in error.fix
+
+
+# --- what is refused, and what the message names ---
+
+
+@pytest.mark.parametrize(
+    ("added", "line", "said"),
+    [
+        # unknown keys, with the one that was meant
+        ("[limits]\nbudgt = 3\n", 6, "there is no key 'limits.budgt'. Did you mean 'budget'?"),
+        ("[limit]\nbudget = 3\n", 5, "there is no key 'limit'. Did you mean 'limits'?"),
+        (
+            '[[offer]]\ngpu = "T4"\nprovider = "a"\n[[offer]]\ngpu="T4"\nnot=1\nprovider = "b"\n',
+            10,
+            "there is no key 'the 2nd [[offer]], not'. Did you mean 'note'?",
+        ),
+        ("[usage]\nzzzzzz = 3\n", 6, "Known here: sessions_per_month, hours_per_day"),
+        # negative, zero, absurd
+        ("[limits]\nbudget = -5\n", 6, "limits.budget = -5: it should be greater than 0"),
+        ("[limits]\nbudget = 1e12\n", 6, "limits.budget"),
+        ("[limits]\nbudget = nan\n", 6, "limits.budget = nan"),
+        ("[limits]\nbudget = inf\n", 6, "limits.budget = inf"),
+        ('[limits]\ndeadline = "-3d"\n', 6, "limits.deadline = '-3d'"),
+        ('[limits]\ndeadline = "0s"\n', 6, "it must be above zero"),
+        ('[limits]\ndeadline = "200 years"\n', 6, "at most a hundred years"),
+        ('[data]\nsize = "5000000TB"\n', 6, "at most an exabyte"),
+        ("[usage]\nhours_per_day = 25\n", 6, "usage.hours_per_day = 25"),
+        ("[usage]\nmachines = 0\n", 6, "usage.machines = 0"),
+        ("[checkpoint]\nkept = -1\n", 6, "checkpoint.kept = -1"),
+        ('[[offer]]\nprovider = "a"\ngpu = "T4"\nprice_per_hour = 0\n', 8, "greater than 0"),
+        ('[[offer]]\nprovider = "a"\ngpu = "T4"\nprice_per_hour = -1\n', 8, "greater than 0"),
+        (
+            '[[offer]]\nprovider = "a"\ngpu = "T4"\ngpus = 999999\n',
+            8,
+            "the 1st [[offer]], gpus = 999999",
+        ),
+        ('[[machine]]\nname = "a"\ngpu = "T4"\npue = 0.5\n', 8, "the 1st [[machine]], pue = 0.5"),
+        # wrong type
+        ("[limits]\ndeadline = 3\n", 6, "a duration needs a unit in quotes"),
+        ("[data]\nsize = 100\n", 6, "a size needs a unit in quotes"),
+        ('[limits]\ndeadline = "soon"\n', 6, "a duration is a number with a unit"),
+        ('[data]\nsize = "big"\n', 6, "a size is a number with a unit"),
+        ('[limits]\nbudget = "much"\n', 6, "limits.budget = 'much'"),
+        ("[usage]\nmachines = 1.5\n", 6, "usage.machines = 1.5"),
+        (
+            '[consider]\ngpus = "H100"\n',
+            6,
+            "'H100': it is a list: write gpus = [...]",
+        ),
+        ('[consider]\ntenancies = ["spott"]\n', 6, "'on-demand', 'spot', 'reserved' or 'owned'"),
+        ('[offer]\nprovider = "a"\ngpu = "T4"\n', 5, "offer"),
+        ('[[offer]]\nprovider = "a"\ngpu = "T4"\nas_of = "soon"\n', 8, "it is not a date"),
+        ('[data]\nprepared = "twice"\n', 6, "'each session' or 'once'"),
+        # missing
+        ('[[offer]]\nprovider = "a"\n', 5, "'the 1st [[offer]], gpu' is missing"),
+        ('[[machine]]\ngpu = "T4"\n', 5, "'the 1st [[machine]], name' is missing"),
+        ('[[stored]]\nname = "x"\n', 5, "'the 1st [[stored]], size' is missing"),
+        # contradictions
+        ("[usage]\nsessions_per_month = 2\nhours_per_day = 3\n", 5, "not both"),
+        ('[evaluation]\nevery = "1h"\n', 5, "give exactly one of samples and time"),
+        (
+            '[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\nparts = { a = 1 }\nuse = "1h"\n',
+            5,
+            "give purchase or parts, not both",
+        ),
+        # ranges and intervals
+        ('[usage]\nsetup = "20m..10m"\n', 6, "a range goes from the smaller to the larger"),
+        ('[usage]\nsetup = "10..20"\n', 6, "a duration is a number with a unit"),
+        ('[checkpoint]\ninterval = "0 steps"\n', 6, "an interval must be above zero"),
+        ("[checkpoint]\ninterval = 30\n", 6, "an interval is"),
+        ('[data]\nupload_mbit = "-5..5"\n', 6, "is not an amount from 0 to 1e9"),
+        ('[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\n', 5, "a machine to be bought needs"),
+        (
+            '[[machine]]\nname = "a"\ngpu = "T4"\npurchase = 9\nresale = 10\nuse = "1h"\n',
+            5,
+            "resale is above purchase",
+        ),
+    ],
+)
+def test_refused_with_line_and_key(added, line, said):
+    message = str(refusal(SMALL + added))
+    assert message.startswith(f"w.toml, line {line}: ")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[length]\nsamples = 1\n", "w.toml: 'step' is missing"),
+        ('[step]\nprofile = "x"\n', "w.toml: 'length' is missing"),
+        ("[step]\n[length]\nsamples = 1\n", "line 1: step: give exactly one of profile and target"),
+        (
+            '[step]\nprofile = "x"\ntarget = "y:z"\n[length]\nsamples = 1\n',
+            "line 1: step: give exactly one of profile and target",
+        ),
+        ('[step]\nprofile = "x"\n[length]\n', "line 3: length: give exactly one of samples"),
+        (
+            '[step]\nprofile = "x"\n[length]\nsamples = 1\nepochs = 2\n',
+            "line 3: length: give exactly one of samples",
+        ),
+        (
+            '[step]\nprofile = "x"\n[length]\nsamples = 1\nglobal_batch_size = 2\n',
+            "line 3: length: global_batch_size goes with iterations",
+        ),
+        (
+            '[step]\nprofile = "x"\n[length]\nepochs = 2\n',
+            "length.epochs needs data.samples",
+        ),
+        (
+            '[step]\nprofile = "x"\nbatch_size = 0\n[length]\nsamples = 1\n',
+            "line 3: step.batch_size = 0",
+        ),
+        (
+            '[step]\nprofile = "x"\nprecision = "fp4"\n[length]\nsamples = 1\n',
+            "line 3: step.precision = 'fp4'",
+        ),
+        ('[step]\nprofile = ""\n[length]\nsamples = 1\n', "line 2: step.profile = ''"),
+        ('[step]\nprofile = "x"\n[length]\nsamples = -1\n', "line 4: length.samples = -1"),
+        ('[step]\nprofile = "x"\n[length]\nsamples = 1e20\n', "line 4: length.samples = 1e+20"),
+        ("", "'step' is missing (1 more after this one)"),
+    ],
+)
+def test_refused_step_or_length(text, said):
+    assert said in str(refusal(text))
+
+
+@pytest.mark.parametrize("text", ["[step", "samples = ", "budget = 5 euros", "{json: 1}", "a\x00"])
+def test_not_toml(text):
+    error = refusal(text)
+    assert error.what.startswith("w.toml is not valid TOML")
+    assert "quotes" in error.fix
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match="There is no workload file .*nowhere.toml") as caught:
+        read_workload(tmp_path / "nowhere.toml")
+    assert caught.value.exit_code == 2
+    assert "outlay init" in caught.value.fix
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", b"\x89PNG\r\n\x1a\n\x00"])
+def test_a_binary_file(tmp_path, content):
+    path = tmp_path / "picture.png"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="picture.png") as caught:
+        read_workload(path)
+    assert caught.value.exit_code == 2
+
+
+def test_a_folder_is_no_workload_file(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_workload(tmp_path)
+
+
+def test_a_message_from_a_file_names_its_path(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL + "[limits]\nbudget = -1\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_workload(path)
+    assert str(caught.value).startswith(f"{path}, line 6: limits.budget = -1")
+
+
+@given(st.text(max_size=60))
+@settings(deadline=None)
+def test_any_text_is_read_or_refused_in_words(text):
+    said = None
+    try:
+        parse_workload(text)
+    except OutlayError as error:
+        said = error
+    assert said is None or said.exit_code == 2
+
+
+# --- lines ---
+
+TEXT = """\
+name = "x"
+[limits]
+budget = 5
+
+[[offer]]
+gpu = "T4"
+[[offer]]
+gpu = "L4"
+price = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (["name"], 1),
+        (["limits"], 2),
+        (["limits", "budget"], 3),
+        (["limits", "deadline"], 2),
+        (["offer", 0, "gpu"], 6),
+        (["offer", 1, "gpu"], 8),
+        (["offer", 1, "price"], 9),
+        (["offer", 0, "price"], 5),
+        (["offer", 1, "region"], 7),
+        (["step"], None),
+        ([], None),
+    ],
+)
+def test_line_of(path, line):
+    assert line_of(TEXT, path) == line
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ('[data]\ndownload_mbit = "0..100"', "above zero"),
+        ("[data]\nupload_mbit = 0", "above zero"),
+        (
+            '[[machine]]\nname = "m"\ngpu = "T4"\npurchase = 1000\nresale_fraction = 3\nuse = "9h"',
+            "from 0 to 1",
+        ),
+    ],
+)
+def test_rates_and_shares_have_bounds(more, why):
+    with pytest.raises(InputError, match=why):
+        parse_workload(f'[step]\nprofile = "resnet50"\n[length]\nsamples = 1e7\n{more}')
+
+
+def test_the_usual_desktop_is_a_preset():
+    machine = '[[machine]]\nname = "m"\ngpu = "T4"\nyears = 3\nutilisation = "usual desktop"'
+    workload = parse_workload(
+        f'[step]\nprofile = "resnet50"\n[length]\nsamples = 1e7\n{machine}\npurchase = 1000'
+    )
+    assert workload.workstations[0].utilisation == 0.075
