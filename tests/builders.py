@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outlay.cost.bill import Bill
-from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
+from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.facts import Fact
 from outlay.hardware.gpus import Gpu, Libraries, Software
-from outlay.measurement.measurement import Finding, GpuSeen, MachineSeen, Measurement, StepTime
+from outlay.measurement.measurement import (
+    Finding,
+    MeasuredGpu,
+    MeasuredMachine,
+    Measurement,
+    StepTime,
+)
 from outlay.offers.offer import Doubt, Offer
 from outlay.offers.terms import Terms
 from outlay.plan.option import Option
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
-from outlay.predict.run_time import Habits, Run
+from outlay.predict.run_time import Run, SessionOverheads
 from outlay.predict.step import Placement, StepPrediction
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import Blocks, Memory, Op, Profile, ProfileOp, Structure
@@ -373,7 +379,7 @@ def a_step(*, step_time_s=1.0, batch_size=10, gpus=1, nodes=1, fits=True, gpu=No
     )
 
 
-HABITS = Habits(
+HABITS = SessionOverheads(
     provisioning_s=100.0,
     environment_s=200.0,
     warmup_s=50.0,
@@ -447,7 +453,7 @@ def a_bill(run, *, usd=2.0, terms=(), owned=None, gpu_w=300.0, **more):
 
 
 def a_cost(usd, *, name="compute", unknown=()):
-    unpriced = tuple(Unpriced(what=what) for what in unknown)
+    unpriced = tuple(UnpricedItem(what=what) for what in unknown)
     return Cost(breakdown=Breakdown(lines=(Line(name=name, usd=usd),)), unpriced=unpriced)
 
 
@@ -508,9 +514,9 @@ def a_measurement(
         "measured_on": "2026-11-01",
         "ending": "stopped",
         "status": 0,
-        "machine": MachineSeen(
+        "machine": MeasuredMachine(
             system="Linux",
-            gpus=(GpuSeen(name=gpu, memory_bytes=memory_bytes, power_limit_w=power_limit_w),),
+            gpus=(MeasuredGpu(name=gpu, memory_bytes=memory_bytes, power_limit_w=power_limit_w),),
         ),
         "device": "cuda",
         "ranks": 1,

@@ -7,21 +7,21 @@ from tests.builders import a_profile
 from outlay.measurement.measurement import (
     Check,
     Finding,
-    GpuSeen,
-    MachineSeen,
+    MeasuredGpu,
+    MeasuredMachine,
+    MeasuredMemory,
+    MeasuredOptimizer,
+    MeasuredPause,
+    MeasuredPower,
     Measurement,
-    MemorySeen,
-    OptimizerSeen,
-    Pause,
-    PowerSeen,
     Sample,
-    Shares,
     StepTime,
+    TimeShares,
 )
 from outlay.probe.trial import BatchSearch, Trial
 from outlay.units import GIB, MIB
 
-GPU = GpuSeen(
+GPU = MeasuredGpu(
     name="NVIDIA GeForce RTX 4090",
     memory_bytes=24.0 * GIB,
     driver="570.86",
@@ -39,7 +39,9 @@ STEP = StepTime(
     warm_up_steps=10,
     is_steady=True,
 )
-EVALUATIONS = Pause(kind="evaluation", times=2, total_s=8.0, spans=((50.0, 4.0), (84.0, 4.0)))
+EVALUATIONS = MeasuredPause(
+    kind="evaluation", times=2, total_s=8.0, spans=((50.0, 4.0), (84.0, 4.0))
+)
 
 
 def a_step(**changes):
@@ -54,7 +56,7 @@ def a_measurement(**changes):
         "measured_on": "2026-11-01",
         "ending": "stopped",
         "status": 0,
-        "machine": MachineSeen(
+        "machine": MeasuredMachine(
             system="Linux", cpu="EPYC 9354", cpu_threads=16, ram_bytes=64.0 * GIB, gpus=(GPU,)
         ),
         "device": "cuda",
@@ -65,7 +67,7 @@ def a_measurement(**changes):
         "steps_seen": 200,
         "samples_per_step": 10.0,
         "passes_per_step": 1.0,
-        "optimizers": (OptimizerSeen(name="AdamW", parameters=21_300_000, per_step=1.0),),
+        "optimizers": (MeasuredOptimizer(name="AdamW", parameters=21_300_000, per_step=1.0),),
         "start_up_s": 10.0,
         "warm_up_s": 8.0,
         "elapsed_s": 120.0,
@@ -73,7 +75,7 @@ def a_measurement(**changes):
         "pauses": (EVALUATIONS,),
         "steps_per_epoch": 100.0,
         "total_steps": 10_000,
-        "memory": MemorySeen(
+        "memory": MeasuredMemory(
             allocated_bytes=16.0 * GIB,
             reserved_bytes=17.5 * GIB,
             used_bytes=18.0 * GIB,
@@ -83,10 +85,10 @@ def a_measurement(**changes):
             optimizer_bytes=170.4 * MIB,
             host_bytes=6.0 * GIB,
         ),
-        "power": PowerSeen(mean_w=100.0, max_w=130.0, energy_per_step_j=50.0),  # 100 W x 0.5 s
+        "power": MeasuredPower(mean_w=100.0, max_w=130.0, energy_per_step_j=50.0),  # 100 W x 0.5 s
         "gpu_fraction": 0.62,
         "busy_s": 0.3,
-        "shares": Shares(compute=0.6, input=0.3, host=0.1),
+        "shares": TimeShares(compute=0.6, input=0.3, host=0.1),
         "finding": Finding(
             holder="input",
             evidence=("30 % of a step waits for the next batch.", "Loader workers are 98 % busy."),
@@ -136,13 +138,13 @@ def _samples():
 def on_the_cpu(**changes):
     """The same on a machine without a GPU."""
     given = {
-        "machine": MachineSeen(system="Linux", cpu="EPYC 9354", cpu_threads=16),
+        "machine": MeasuredMachine(system="Linux", cpu="EPYC 9354", cpu_threads=16),
         "device": "cpu",
-        "memory": MemorySeen(host_bytes=2.0 * GIB),
+        "memory": MeasuredMemory(host_bytes=2.0 * GIB),
         "power": None,
         "gpu_fraction": None,
         "busy_s": None,
-        "shares": Shares(),
+        "shares": TimeShares(),
         "samples": tuple(
             Sample(time_s=float(at), cpu_fraction=0.9, process_bytes=2.0 * GIB)
             for at in range(1, 120)
@@ -160,7 +162,7 @@ def without_steps(**changes):
         "measured_on": "2026-11-01",
         "ending": "failed",
         "status": 1,
-        "machine": MachineSeen(system="Linux"),
+        "machine": MeasuredMachine(system="Linux"),
         "device": None,
         "elapsed_s": 3.0,
         "notes": ("No NVIDIA driver was found: GPU use, memory and power were not read.",),

@@ -10,8 +10,8 @@ from outlay.uncertainty import (
     LIKELY,
     PERCENTILE_90,
     Draws,
-    Noted,
-    One,
+    InputRecorder,
+    OneAtLevel,
     range_of,
     share_up_to,
     spread_over,
@@ -153,17 +153,17 @@ def test_a_sum_of_many_strays_around_its_mean_and_never_below_zero():
 
 def test_one_input_is_moved_and_no_other():
     value = span(1, 2, 8)
-    up, down = One("x", PERCENTILE_90), One("x", -PERCENTILE_90)
+    up, down = OneAtLevel("x", PERCENTILE_90), OneAtLevel("x", -PERCENTILE_90)
     assert up.of("x", value) == pytest.approx(8)
     assert down.of("x", value) == pytest.approx(1)
-    assert One("x", 0.0).of("x", value) == 2
+    assert OneAtLevel("x", 0.0).of("x", value) == 2
     assert up.of("y", value) == 2
     assert up.of("x", 5.0) == 5
     assert (up.times("x", 2.5), up.around("x", 10.0, 3.0)) == (2.5, 10)
 
 
 def test_noted_keeps_what_is_uncertain():
-    luck = Noted()
+    luck = InputRecorder()
     assert luck.of("x", span(1, 2, 4)) == 2
     assert luck.of("exact", exactly(3.0)) == 3
     assert luck.of("plain", 5.0) == 5

@@ -27,7 +27,7 @@ from outlay.plan.placement import calibration as bundled
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
 from outlay.predict.kernel_time import kernels_of, op_time_s, pass_s, product_s, recipe_of
 from outlay.predict.kernels import Kernel, Pass, Product
-from outlay.predict.roofline import Machine, machine_of
+from outlay.predict.roofline import RooflineGpu, roofline_of
 
 REFERENCE = "H200"
 MEASURED_ON = "NVIDIA H200"
@@ -103,7 +103,7 @@ def _class_of(name: str) -> str:
     return "product"
 
 
-def samples_of(measured: Iterable[Measured], machine: Machine) -> dict[str, list[Sample]]:
+def samples_of(measured: Iterable[Measured], machine: RooflineGpu) -> dict[str, list[Sample]]:
     """Kernels by family with their times: operators of one kernel, and parts of convolutions."""
     found: dict[str, list[Sample]] = {}
 
@@ -227,7 +227,7 @@ def fit(
 
 def fit_all(measured: Iterable[Measured], base: Calibration) -> tuple[list[Fitted], list[Fitted]]:
     """Every family of passes and of products."""
-    machine = machine_of(gpus()[REFERENCE], base)
+    machine = roofline_of(gpus()[REFERENCE], base)
     passes, products = [], []
     for family, samples in sorted(samples_of(measured, machine).items()):
         if isinstance(samples[0].kernel, Pass):
@@ -304,7 +304,7 @@ def main() -> None:
             f"error {one.mean_error:6.1%}, predicted/measured {one.bias:.2f}  {numbers}"
         )
     calibration = with_fitted(bundled(), passes, products)
-    machine = machine_of(gpus()[REFERENCE], calibration)
+    machine = roofline_of(gpus()[REFERENCE], calibration)
     for step in steps:
         ops = measured[id(step)]
         taken = sum(one.count * one.time_s for one in ops)

@@ -27,7 +27,7 @@ from pathlib import Path
 from outlay.errors import OutlayError
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
-from outlay.predict.memory import Room, largest_batch, memory_need, room_on
+from outlay.predict.memory import MemoryBudget, largest_batch, memory_budget, memory_need
 from outlay.trace.profile import Profile
 from outlay.trace.tracing import profile_of
 from outlay.units import MIB
@@ -57,9 +57,9 @@ class Checker:
             print(f"{workload}: {error}")
             return None
 
-    def _room(self, row: Row, cap_bytes: float) -> Room:
+    def _room(self, row: Row, cap_bytes: float) -> MemoryBudget:
         expandable = row.get("expandable_segments") == "1"
-        return room_on(self.gpu, cap_bytes=cap_bytes, expandable_segments=expandable)
+        return memory_budget(self.gpu, cap_bytes=cap_bytes, expandable_segments=expandable)
 
     def rows(self, columns: set[str]) -> Iterator[Row]:
         """The rows of every table with these columns."""

@@ -23,7 +23,7 @@ from measure_published import IMAGES
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration
-from outlay.predict.evidence import Experience, Seen
+from outlay.predict.evidence import Evidence, MeasuredStep
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.uncertainty import Estimate
 from score_steps import (
@@ -93,7 +93,7 @@ def _image_step(row: Row, size: int, folder: Path) -> Published:
     return Published(source="timm", workload=name, layout=layout, sample=sample)
 
 
-def seen_for(step: Published, rows: Sequence[Row]) -> list[Seen]:
+def seen_for(step: Published, rows: Sequence[Row]) -> list[MeasuredStep]:
     """The same step on the H200; with cudnn.benchmark where it was measured so, as others ran."""
     own = [row for row in rows if (row["workload"], row["layout"]) == (step.workload, step.layout)]
     if step.source == "timm":
@@ -102,9 +102,9 @@ def seen_for(step: Published, rows: Sequence[Row]) -> list[Seen]:
     return [_seen(row) for row in chosen.values()]
 
 
-def _seen(row: Row) -> Seen:
+def _seen(row: Row) -> MeasuredStep:
     step_s, busy_s = float(row["step_ms"]) / 1e3, float(row["busy_ms"]) / 1e3
-    return Seen(
+    return MeasuredStep(
         gpu=gpus()["H200"],
         batch_size=int(row["batch_size"]),
         step_s=step_s,
@@ -113,10 +113,10 @@ def _seen(row: Row) -> Seen:
     )
 
 
-def score(step: Published, seen: Sequence[Seen]) -> Score:
+def score(step: Published, seen: Sequence[MeasuredStep]) -> Score:
     """Both predictions of one published step."""
 
-    def predicted(experience: Experience) -> Estimate:
+    def predicted(experience: Evidence) -> Estimate:
         sample = step.sample
         found = predict_step(
             sample.profile,
@@ -130,8 +130,8 @@ def score(step: Published, seen: Sequence[Seen]) -> Score:
 
     return Score(
         published=step,
-        alone=predicted(Experience()),
-        carried=predicted(Experience(seen=tuple(seen))),
+        alone=predicted(Evidence()),
+        carried=predicted(Evidence(seen=tuple(seen))),
     )
 
 
@@ -180,8 +180,8 @@ def between(steps: Sequence[Published]) -> Iterator[Score]:
                 yield score(one, [_published_as_seen(other.sample)])
 
 
-def _published_as_seen(sample: Sample) -> Seen:
-    return Seen(
+def _published_as_seen(sample: Sample) -> MeasuredStep:
+    return MeasuredStep(
         gpu=sample.gpu, batch_size=sample.batch_size, step_s=sample.measured_s, holder="gpu"
     )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outlay.fit.search import moments_of
-from outlay.fit.variants import Wish, way_of
+from outlay.fit.variants import FitRequest, variant_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
 from outlay.trace.profile import Profile
@@ -101,8 +101,8 @@ def scores(folder: Path) -> Iterator[Score]:
             changes = changes_of(row["changes"])
             traced = profile(row["model"], replace(changes, accumulate=1), folder)
             alone = profile(row["model"], UNCHANGED, folder)
-            wish = Wish(gpu=gpu, batch_size=int(row["batch_size"]), moments=moments_of(alone))
-            way = way_of(traced, changes, wish, calibration())
+            wish = FitRequest(gpu=gpu, batch_size=int(row["batch_size"]), moments=moments_of(alone))
+            way = variant_of(traced, changes, wish, calibration())
             # The measured steps keep the samples of all passes on the GPU.
             size, passes = way.step.batch_size, changes.accumulate
             kept = traced.memory_at(size * passes).inputs - traced.memory_at(size).inputs

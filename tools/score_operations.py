@@ -24,7 +24,7 @@ from outlay.hardware.gpus import gpus
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernel_time import pass_s, product_s
 from outlay.predict.kernels import Kernel, Pass, Product
-from outlay.predict.roofline import Machine, machine_of
+from outlay.predict.roofline import RooflineGpu, roofline_of
 from outlay.uncertainty import Estimate
 
 BOARDS = {
@@ -89,7 +89,7 @@ def _kernel_of(row: dict[str, str]) -> Kernel | None:
 
 
 def predicted_s(
-    row: Row, machines: dict[str, Machine], calibration: Calibration, call_s: float
+    row: Row, machines: dict[str, RooflineGpu], calibration: Calibration, call_s: float
 ) -> float:
     """What the row would show."""
     machine = machines[row.gpu]
@@ -122,7 +122,7 @@ def calibration_with(base: Calibration, numbers: dict[str, float]) -> Calibratio
 def errors(rows: Iterable[Row], base: Calibration, numbers: dict[str, float]) -> list[float]:
     """Relative errors, signed."""
     calibration = calibration_with(base, numbers)
-    machines = {board: machine_of(gpus()[name], calibration) for board, name in BOARDS.items()}
+    machines = {board: roofline_of(gpus()[name], calibration) for board, name in BOARDS.items()}
     return [
         predicted_s(row, machines, calibration, numbers["call"]) / row.measured_s - 1
         for row in rows

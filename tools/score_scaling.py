@@ -21,7 +21,7 @@ from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.plan.placement import calibration
 from outlay.predict.network import Wiring, fabric_of
-from outlay.predict.parallel_time import Load, Phases, Site, spent
+from outlay.predict.parallel_time import CommunicationLoad, PhaseTimes, Site, parallel_step_time
 from outlay.predict.strategy import Strategy
 
 PUBLISHED = (
@@ -85,7 +85,7 @@ def score(row: dict[str, str]) -> Score:
     gpu = _gpu(row)
     wiring = Wiring(within="bridge") if _is_bridged(row) else Wiring()
     fabric = fabric_of(gpu, gpus, wiring, calibration())
-    phases = Phases(
+    phases = PhaseTimes(
         forward_s=step_s * (1 - BACKWARD),
         backward_s=step_s * BACKWARD,
         update_s=0.0,
@@ -95,7 +95,7 @@ def score(row: dict[str, str]) -> Score:
     load = _load(row)
     likely, slow, fast = (
         step_s
-        / spent(
+        / parallel_step_time(
             phases, load, Strategy(data=gpus), Site(gpus=gpus), fabric, case, 1, calibration()
         ).total_s
         for case in ("likely", "slow", "fast")
@@ -118,13 +118,13 @@ def _is_bridged(row: dict[str, str]) -> bool:
     return row["nvlink"] == "yes" and _gpu(row).nvlink_reach == "pair"
 
 
-def _load(row: dict[str, str]) -> Load:
+def _load(row: dict[str, str]) -> CommunicationLoad:
     """fp16 rows of BERT and GNMT ran with models in fp16, whose gradients are, too."""
     task = row["task"]
     width = 2 if row["precision"].startswith("fp16") and task != "ssd" else 4
     width = 4 if task in ("resnet50", "waveglow") else width
     size = float(width * PARAMETERS[task])
-    return Load(
+    return CommunicationLoad(
         gradient_bytes=size,
         sent_bytes=size,
         blocks=0,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from outlay.errors import OutlayError
     from outlay.hardware.gpu_names import find_gpu
     from outlay.hardware.gpus import Gpu, gpus
-    from outlay.inline.block import Probing, probing
+    from outlay.inline.block import BlockProbe, probing
     from outlay.inline.lightning import LightningProbe as LightningProbe
     from outlay.inline.notebook import load_ipython_extension as load_ipython_extension
     from outlay.inline.notebook import unload_ipython_extension as unload_ipython_extension
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from outlay.plan.option import Option
     from outlay.plan.pipeline import best_offers, plan_workload, rank_offers
     from outlay.plan.ranking import Plan
-    from outlay.plan.sensitivity import swings, trial
+    from outlay.plan.sensitivity import swings, trial_value
     from outlay.trace.formulas import register_op
     from outlay.trace.step_report import StepReport
     from outlay.trace.store import find_profile
@@ -61,7 +61,7 @@ _HOMES = {
     "Option": "plan.option",
     "OutlayError": "errors",
     "Plan": "plan.ranking",
-    "Probing": "inline.block",
+    "BlockProbe": "inline.block",
     "StepReport": "trace.step_report",
     "Workload": "workload.workload",
     "best_offers": "plan.pipeline",
@@ -79,7 +79,7 @@ _HOMES = {
     "register_op": "trace.formulas",
     "swings": "plan.sensitivity",
     "trace_step": "trace.tracing",
-    "trial": "plan.sensitivity",
+    "trial_value": "plan.sensitivity",
 }
 _ON_DEMAND = {
     # Classes of a library's own kind, and what IPython looks for.
@@ -90,6 +90,7 @@ _ON_DEMAND = {
 }
 
 __all__ = [
+    "BlockProbe",
     "Breakdown",
     "Estimate",
     "Gpu",
@@ -99,7 +100,6 @@ __all__ = [
     "Option",
     "OutlayError",
     "Plan",
-    "Probing",
     "StepReport",
     "Workload",
     "best_offers",
@@ -118,7 +118,7 @@ __all__ = [
     "swings",
     "trace",
     "trace_step",
-    "trial",
+    "trial_value",
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Same(Generic[T]):
+class ById(Generic[T]):
     """A value that equals itself alone: a key for caches of what is too large to compare."""
 
     __slots__ = ("value",)
@@ -21,4 +21,4 @@ class Same(Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         """Whether the other holds the very same value."""
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, ById) and self.value is other.value

@@ -80,7 +80,7 @@ _MANY = 200.0
 """Events from which their number is taken to be normally distributed."""
 
 
-class Luck(Protocol):
+class Sampler(Protocol):
     """Where the arithmetic gets its uncertain inputs from."""
 
     def of(self, name: str, value: Uncertain) -> Number:
@@ -112,7 +112,7 @@ class _Likely:
         return mean
 
 
-LIKELY: Luck = _Likely()
+LIKELY: Sampler = _Likely()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class One:
+class OneAtLevel:
     """Every input at its likely value but one, which is at `level` standard deviations."""
 
     name: str
@@ -194,7 +194,7 @@ class One:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class OneFixed:
     """Every input at its likely value but one, which is as given."""
 
     name: str
@@ -209,7 +209,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class InputRecorder:
     """Likely values, keeping a note of every uncertain input that was asked for."""
 
     inputs: dict[str, Estimate] = field(default_factory=dict)

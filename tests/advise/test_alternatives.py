@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from outlay.advise.alternatives import monthly_usd, planned, ways_of
+from outlay.advise.alternatives import alternatives_of, monthly_usd, planned
 from outlay.advise.machines import for_sale, reference_of
-from outlay.advise.request import Asked, find_purpose, use_of
+from outlay.advise.request import AdviceRequest, find_purpose, monthly_use
 from outlay.trace.store import find_profile
-from outlay.uncertainty import PERCENTILE_90, One
+from outlay.uncertainty import PERCENTILE_90, OneAtLevel
 
 TODAY = "2026-11-15"
 
@@ -19,9 +19,9 @@ TODAY = "2026-11-15"
 def first_steps():
     """First steps of two hours a day, counted on a T4, with everything there is."""
     purpose = find_purpose("first steps")
-    asked = Asked(
+    asked = AdviceRequest(
         profile=find_profile(purpose.profile),
-        use=use_of("2h/day"),
+        use=monthly_use("2h/day"),
         months=24,
         today=TODAY,
         purpose=purpose,
@@ -30,7 +30,7 @@ def first_steps():
     )
     cards = for_sale(asked)
     plan = planned(asked, cards, reference_of(asked, cards).samples_per_month)
-    return asked, plan, ways_of(plan, asked, cards)
+    return asked, plan, alternatives_of(plan, asked, cards)
 
 
 def test_each_kind_is_there_once_and_the_cheapest_first(first_steps):
@@ -69,7 +69,7 @@ def test_a_slow_machine_is_bought_once_all_the_same(first_steps):
     """The speed moves a month's electricity, not its share of the purchase."""
     asked, _, ways = first_steps
     option = next(way for way in ways if way.kind == "buy used").option
-    slow = One(f"speed: {option.offer.gpu}", PERCENTILE_90)
+    slow = OneAtLevel(f"speed: {option.offer.gpu}", PERCENTILE_90)
     run, _ = option.drawn(slow)
     assert run.busy_s > 1.1 * option.busy_s
     electricity = float(option.cost.breakdown.line_usd("electricity"))
@@ -81,12 +81,14 @@ def test_a_slow_machine_is_bought_once_all_the_same(first_steps):
 def test_a_purse_too_small_for_a_purchase_says_so(first_steps):
     asked, plan, _ = first_steps
     poor = replace(asked, budget_usd=500)
-    bought = next(way for way in ways_of(plan, poor, for_sale(poor)) if way.kind == "buy used")
+    bought = next(
+        way for way in alternatives_of(plan, poor, for_sale(poor)) if way.kind == "buy used"
+    )
     assert "over the budget of $500" in bought.why_not
 
 
 def test_notebooks_are_not_for_every_purpose(first_steps):
     asked, plan, _ = first_steps
     vision = replace(asked, purpose=find_purpose("computer vision"))
-    free = next(way for way in ways_of(plan, vision, ()) if way.kind == "free notebook")
+    free = next(way for way in alternatives_of(plan, vision, ()) if way.kind == "free notebook")
     assert free.why_not == "a notebook in the browser only"

@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from outlay.advise.cards import beaten_cards, cards, device_times_s, fitting_profiles, least_ratio
+from outlay.advise.cards import (
+    cards,
+    device_times_s,
+    dominated_cards,
+    fitting_profiles,
+    least_ratio,
+)
 from outlay.advise.recommendation import upgrade_path
 from outlay.hardware.gpus import gpus
 
@@ -14,7 +20,7 @@ TODAY = "2026-11-15"
 
 
 def test_who_beats_a_card_is_at_least_as_good_in_everything():
-    found = beaten_cards(TODAY)
+    found = dominated_cards(TODAY)
     assert found
     for one in found:
         assert one.by.seen_usd <= one.card.seen_usd
@@ -25,13 +31,13 @@ def test_who_beats_a_card_is_at_least_as_good_in_everything():
 
 
 def test_leftover_gtx_1080_is_beaten_and_a_cheap_card_is_not():
-    names = {(one.card.gpu.name, one.card.condition) for one in beaten_cards(TODAY)}
+    names = {(one.card.gpu.name, one.card.condition) for one in dominated_cards(TODAY)}
     assert ("GTX 1080", "new") in names  # $499, with a used RTX 3080 Ti at $453
     assert ("RTX 4060", "used") not in names  # nothing costs less
 
 
 def test_a_used_card_beats_a_new_one_only_where_that_is_leftover():
-    for one in beaten_cards(TODAY):
+    for one in dominated_cards(TODAY):
         assert one.by.condition == "new" or one.card.condition == "used" or one.card.is_leftover
 
 

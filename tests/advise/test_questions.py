@@ -6,10 +6,10 @@ import pytest
 
 from outlay.advise.answers import TOPICS, answer
 from outlay.advise.ask_speed import rank_correlation
-from outlay.advise.questions import Circumstances, quoted, said_of
+from outlay.advise.questions import QuestionContext, answer_row, quoted
 from outlay.errors import NotKnown
 
-ABOUT = Circumstances(today="2026-11-15")
+ABOUT = QuestionContext(today="2026-11-15")
 WITHOUT_SOURCE = {"list"}
 
 
@@ -42,7 +42,7 @@ def test_rank_correlation():
 
 
 def figures(topic, **about):
-    found = answer(topic, Circumstances(today="2026-11-15", **about))
+    found = answer(topic, QuestionContext(today="2026-11-15", **about))
     return [dict(zip(found.figures.heads, row, strict=True)) for row in found.figures.rows]
 
 
@@ -97,7 +97,7 @@ def test_cpu_cores_by_their_flops():
 def test_nvlink_takes_time_off_and_the_published_figure_is_cited():
     for row in figures("nvlink"):
         assert 0 <= float(row["less time"].rstrip("%")) < 50
-    assert any("101.9" in one.answer for one in said_of("nvlink"))
+    assert any("101.9" in one.answer for one in answer_row("nvlink"))
 
 
 def test_shares_and_whole_gpus_are_all_offers():

@@ -9,7 +9,7 @@ import pytest
 from outlay.advise.cards import cards, electricity_usd_per_kwh
 from outlay.advise.machines import machine_of, reference_of, rest_usd
 from outlay.advise.recommendation import TurningPoint, rule_tests
-from outlay.advise.request import Asked, find_purpose, use_of, workload_for
+from outlay.advise.request import AdviceRequest, find_purpose, monthly_use, workload_for
 from outlay.errors import NoOption, NotKnown
 from outlay.trace.store import find_profile
 from outlay.uncertainty import Estimate
@@ -19,9 +19,9 @@ TODAY = "2026-11-15"
 
 
 def asked(usage="2h/day", months=24, **changes):
-    return Asked(
+    return AdviceRequest(
         profile=find_profile("resnet50"),
-        use=use_of(usage),
+        use=monthly_use(usage),
         months=months,
         today=TODAY,
         **changes,
@@ -132,9 +132,9 @@ def test_24_7_leaves_a_twentieth_of_slack():
 
 
 def test_hours_on_what_does_not_hold_the_step_are_no_hours():
-    question = Asked(
+    question = AdviceRequest(
         profile=find_profile("llama-1b"),
-        use=use_of("2h/day"),
+        use=monthly_use("2h/day"),
         months=24,
         today=TODAY,
         hours_on="GTX 1080",

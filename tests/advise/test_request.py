@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.advise.request import use_of
+from outlay.advise.request import monthly_use
 from outlay.errors import InputError
 
 
@@ -24,21 +24,21 @@ from outlay.errors import InputError
     ],
 )
 def test_use(said, hours, sessions):
-    use = use_of(said)
+    use = monthly_use(said)
     assert use.hours_per_month == pytest.approx(hours)
     assert use.sessions_per_month == pytest.approx(sessions)
 
 
 def test_share_of_a_month():
-    use = use_of("2h/day")
+    use = monthly_use("2h/day")
     assert use.busy_fraction == pytest.approx(2 / 24)
     assert use.hours_per_day == pytest.approx(2)
     assert not use.is_always
-    assert use_of("23h/day").is_always
+    assert monthly_use("23h/day").is_always
 
 
 def test_without_a_word_it_is_the_upper_end_of_a_students_desktop_and_says_so():
-    use = use_of(None)
+    use = monthly_use(None)
     assert use.hours_per_month == pytest.approx(108)  # 0.15 x 720
     assert use.assumed
 
@@ -48,6 +48,6 @@ def test_without_a_word_it_is_the_upper_end_of_a_students_desktop_and_says_so():
 )
 def test_what_is_no_use_is_refused(said):
     with pytest.raises(InputError) as raised:
-        use_of(said)
+        monthly_use(said)
     assert repr(said) in raised.value.what
     assert raised.value.fix

@@ -10,7 +10,7 @@ from tests.builders import a_measurement
 
 from outlay.ledger.kept_measurements import calibration_file, keep_measurement
 from outlay.measurement.file import read_measurement, write_measurement
-from outlay.measurement.measurement import MachineSeen
+from outlay.measurement.measurement import MeasuredMachine
 from outlay.trace.store import find_profile
 
 WORKLOAD = """
@@ -278,7 +278,7 @@ def test_forgetting_what_is_not_there(outlay, measured):
 def test_several_hosts(outlay, measured):
     gpus = a_measurement().machine.gpus
     for cpu in ("Zen", "Xeon"):
-        machine = MachineSeen(system="Linux", cpu=cpu, gpus=gpus)
+        machine = MeasuredMachine(system="Linux", cpu=cpu, gpus=gpus)
         path = measured(f"{cpu}.json", 0.03, holder="host", busy_s=0.01, machine=machine)
         said = " ".join(outlay("calibrate", path).out.split())
     assert "host: Xeon 1 1" in said

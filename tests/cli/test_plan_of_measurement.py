@@ -13,12 +13,12 @@ from outlay.cli.main import cli
 from outlay.cli.options import length_of
 from outlay.errors import InputError
 from outlay.measurement.file import write_measurement
-from outlay.measurement.measurement import Finding, Pause
+from outlay.measurement.measurement import Finding, MeasuredPause
 from outlay.plan.from_measurement import text_of_workload
 from outlay.plan.pipeline import rank_offers
 from outlay.trace.store import find_profile
 from outlay.workload.file import parse_workload
-from outlay.workload.workload import Every
+from outlay.workload.workload import Cadence
 
 
 @pytest.fixture
@@ -139,8 +139,8 @@ def test_what_is_no_measurement_is_no_workload_file_either(tmp_path, text, words
 def test_evaluations_and_checkpoints_go_on_as_they_were_seen(tmp_path):
     # In 400 steps 4 evaluations of 3 s, one each 100 steps; 2 checkpoints, one each 200.
     pauses = (
-        Pause(kind="evaluation", times=4, total_s=12.0),
-        Pause(kind="checkpoint", times=2, total_s=1.0),
+        MeasuredPause(kind="evaluation", times=4, total_s=12.0),
+        MeasuredPause(kind="checkpoint", times=2, total_s=1.0),
     )
     seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
     write_measurement(seen, tmp_path / "probe.json")
@@ -149,14 +149,14 @@ def test_evaluations_and_checkpoints_go_on_as_they_were_seen(tmp_path):
     workload = parse_workload(text)
     assert workload.evaluation is not None
     # Of 10 samples each, so that there are as many on any number of GPUs.
-    assert workload.evaluation.every == Every(samples=1000)
+    assert workload.evaluation.every == Cadence(samples=1000)
     assert workload.evaluation.time_s is None
-    assert workload.checkpoint.interval == Every(samples=2000)
+    assert workload.checkpoint.interval == Cadence(samples=2000)
 
 
 def evaluated(tmp_path, **changes):
     """What a measurement with an evaluation of 3 s each 100 steps becomes."""
-    pauses = (Pause(kind="evaluation", times=4, total_s=12.0),)
+    pauses = (MeasuredPause(kind="evaluation", times=4, total_s=12.0),)
     seen = a_measurement(
         **{"profile": find_profile("resnet50"), "steps_seen": 400, "pauses": pauses, **changes}
     )
@@ -216,8 +216,8 @@ def test_of_a_step_without_operations_a_third_goes_forward(tmp_path):
 
 def test_where_evaluations_and_checkpoints_come_from_is_said(tmp_path):
     pauses = (
-        Pause(kind="evaluation", times=4, total_s=12.0, every_steps=90.0),
-        Pause(kind="checkpoint", times=2, total_s=1.0),
+        MeasuredPause(kind="evaluation", times=4, total_s=12.0, every_steps=90.0),
+        MeasuredPause(kind="checkpoint", times=2, total_s=1.0),
     )
     seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
     write_measurement(seen, tmp_path / "probe.json")
@@ -234,8 +234,8 @@ def test_a_workload_file_has_what_it_does_not_say_from_the_measurement(tmp_path,
     """The step of a measurement, in a file or by itself: the same run, with the same pauses."""
     path = tmp_path / "probe.json"
     pauses = (
-        Pause(kind="evaluation", times=4, total_s=12.0),
-        Pause(kind="checkpoint", times=2, total_s=1.0),
+        MeasuredPause(kind="evaluation", times=4, total_s=12.0),
+        MeasuredPause(kind="checkpoint", times=2, total_s=1.0),
     )
     seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
     write_measurement(seen, path)

@@ -19,18 +19,18 @@ from tests.builders import (
 )
 
 from outlay.cost.bill import billed_s, committed_s, cost_of
-from outlay.offers.offer import Commitment, Owned
+from outlay.offers.offer import Commitment, OwnedMachine
 from outlay.predict.run_time import pace_of, run_of
 from outlay.uncertainty import LIKELY, Draws
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
 from outlay.workload.workload import (
+    Cadence,
     Checkpoint,
     Dataset,
     Evaluation,
-    Every,
     Length,
     OwnTime,
-    Stored,
+    StoredData,
     Usage,
 )
 
@@ -91,8 +91,8 @@ def test_every_line_of_a_whole_run():
     workload = a_workload(
         length=Length(samples=360_000),
         data=Dataset(samples=90_000, size_bytes=36e9, preparation_s=900.0, at="depot"),
-        checkpoint=Checkpoint(size_bytes=9e9, interval=Every(epochs=1)),
-        evaluation=Evaluation(every=Every(steps=12_000), samples=1800),
+        checkpoint=Checkpoint(size_bytes=9e9, interval=Cadence(epochs=1)),
+        evaluation=Evaluation(every=Cadence(steps=12_000), samples=1800),
         usage=Usage(idle_s=1800.0),
     )
     run = run_of(workload, pace_of(workload, a_step()), HABITS)
@@ -258,7 +258,7 @@ def test_a_discount_is_off_machine_time_alone():
         billing_step_s=HOUR_S,
         storage_usd_per_byte_month={"volume": 0.1 / GB},
     )
-    images = Stored(name="images", size_bytes=100 * GB)
+    images = StoredData(name="images", size_bytes=100 * GB)
     cost = billed(a_run(9.5 * HOUR_S, period_s=MONTH_S), terms=(terms,), stored=(images,))
     # a quarter of $19 and of the $1 that rounding adds; storage stays
     assert amounts(cost) == {"compute": 19, "billing step": 1, "storage": 10, "discount": -5}
@@ -338,7 +338,7 @@ def test_drawn_bills_of_exact_inputs_are_the_likely_bill_on_average():
     workload = a_workload(
         length=Length(samples=950_000),
         data=Dataset(size_bytes=100e9, at="depot", storage="none"),
-        checkpoint=Checkpoint(size_bytes=5e9, interval=Every(time_s=950.0)),
+        checkpoint=Checkpoint(size_bytes=5e9, interval=Cadence(time_s=950.0)),
         tax_fraction=0.19,
     )
 
@@ -445,7 +445,7 @@ def usd_of(said):
             at="depot",
         ),
         checkpoint=Checkpoint(size_bytes=said["checkpoint_bytes"]),
-        evaluation=Evaluation(every=Every(steps=10), time_s=said["evaluation_s"]),
+        evaluation=Evaluation(every=Cadence(steps=10), time_s=said["evaluation_s"]),
         usage=Usage(
             sessions_per_month=3,
             idle_s=said["idle_s"],
@@ -490,7 +490,7 @@ def test_a_dearer_hour_never_costs_less(one_usd, other_usd, training_s):
 def test_credit_pays_its_own_provider_alone():
     # $2 of an hour at acme, where there are $100 of credit; $20 of storage are depot's
     bill = a_bill(a_run(HOUR_S, period_s=MONTH_S), terms=(some_terms(credit_usd=100.0),))
-    elsewhere = Stored(name="images", size_bytes=100 * GB, at="depot")
+    elsewhere = StoredData(name="images", size_bytes=100 * GB, at="depot")
     cost = cost_of(a_workload(stored=(elsewhere,)), bill)
     assert cost.breakdown.line_usd("credit") == -2
     assert cost.usd == pytest.approx(20)
@@ -498,9 +498,9 @@ def test_credit_pays_its_own_provider_alone():
 
 def test_storage_elsewhere_is_taxed_beside_a_machine_of_ones_own():
     # 100 GB x $0.20 a month at depot, and a fifth of it
-    owned = Owned(electricity_usd_per_kwh=0.0, host_w=100)
+    owned = OwnedMachine(electricity_usd_per_kwh=0.0, host_w=100)
     bill = a_bill(a_run(HOUR_S, period_s=MONTH_S), owned=owned)
-    elsewhere = Stored(name="images", size_bytes=100 * GB, at="depot")
+    elsewhere = StoredData(name="images", size_bytes=100 * GB, at="depot")
     cost = cost_of(a_workload(stored=(elsewhere,), tax_fraction=0.2), bill)
     assert cost.breakdown.line_usd("tax") == pytest.approx(4)
 

@@ -7,7 +7,7 @@ from tests.builders import a_bill, a_run, a_workload, span
 from outlay.cost.bill import cost_of
 from outlay.cost.ownership import break_even_s, owned_usd_per_hour, resale_usd_of
 from outlay.offers.candidates import workstation_offer
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 from outlay.uncertainty import LIKELY, Draws
 from outlay.units import HOUR_S, YEAR_S
 from outlay.workload.workload import Usage, Workstation
@@ -15,7 +15,7 @@ from outlay.workload.workload import Usage, Workstation
 
 def owned(**said):
     """A machine that draws 100 W beside its GPUs, at $0.25 a kWh."""
-    return Owned(**({"electricity_usd_per_kwh": 0.25, "host_w": 100} | said))
+    return OwnedMachine(**({"electricity_usd_per_kwh": 0.25, "host_w": 100} | said))
 
 
 def cost_on(machine, run=None, *, luck=LIKELY, **said):

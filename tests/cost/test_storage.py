@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.builders import DEPOT, a_bill, a_run, a_workload, an_offer, some_terms
 
 from outlay.cost.storage import kept_lines
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
-from outlay.workload.workload import Checkpoint, Dataset, Stored, Usage
+from outlay.workload.workload import Checkpoint, Dataset, StoredData, Usage
 
-HOME = Owned(electricity_usd_per_kwh=0.25, host_w=100)
-IMAGES = Stored(name="images", size_bytes=100 * GB, at="depot", kind="registry")
+HOME = OwnedMachine(electricity_usd_per_kwh=0.25, host_w=100)
+IMAGES = StoredData(name="images", size_bytes=100 * GB, at="depot", kind="registry")
 
 
 def kept(run=None, *, terms=(), owned=None, **said):
@@ -77,7 +77,7 @@ def test_checkpoints_are_kept_with_the_run():
     "said",
     [
         {"data": Dataset(size_bytes=100 * GB, storage="none")},
-        {"stored": (Stored(name="x", size_bytes=GB, at="home"),)},
+        {"stored": (StoredData(name="x", size_bytes=GB, at="home"),)},
         {"owned": HOME, "data": Dataset(size_bytes=100 * GB)},
         {"owned": HOME, "checkpoint": Checkpoint(size_bytes=GB)},
     ],
@@ -88,8 +88,8 @@ def test_what_is_not_stored_or_lies_at_home_costs_no_storage(said):
 
 def test_storage_without_a_price_is_named_and_not_counted():
     stored = (
-        Stored(name="tapes", size_bytes=GB, at="acme", kind="object"),
-        Stored(name="logs", size_bytes=GB, at="nobody"),
+        StoredData(name="tapes", size_bytes=GB, at="acme", kind="object"),
+        StoredData(name="logs", size_bytes=GB, at="nobody"),
     )
     lines, unknown = kept(stored=stored, terms=(with_volume(0.05),))
     assert lines == []
@@ -163,7 +163,7 @@ def test_transfer_beyond_the_free_allowance_of_each_month_is_paid(free_gb, month
 
 
 def test_the_free_allowance_is_shared_by_all_that_leaves_a_provider():
-    tools = Stored(name="tools", size_bytes=GB, at="depot", pulled_bytes=5 * GB)
+    tools = StoredData(name="tools", size_bytes=GB, at="depot", pulled_bytes=5 * GB)
     data = Dataset(size_bytes=20 * GB, at="depot", storage="none")
     lines, _ = kept(stored=(PULLED, tools), data=data, terms=(with_free(100),))
     moved = [line for line in lines if line.name == "transfer"]
@@ -250,7 +250,7 @@ def test_transfer_without_a_price_is_named_and_not_counted(data, said):
 @given(st.lists(st.floats(0, 1e14), min_size=1, max_size=4), st.floats(0, 1e5))
 @settings(deadline=None)
 def test_sharing_an_allowance_costs_what_one_heap_would(sizes, free_gb):
-    heaps = [Stored(name="x", size_bytes=0.0, at="depot", pulled_bytes=size) for size in sizes]
+    heaps = [StoredData(name="x", size_bytes=0.0, at="depot", pulled_bytes=size) for size in sizes]
     run = a_run(0.0, period_s=MONTH_S)
     apart = usd_of("transfer", run, stored=tuple(heaps), terms=(with_free(free_gb),))
     # (all - free) x $0.09

@@ -3,9 +3,9 @@ from __future__ import annotations
 from tests.builders import a_calibration, a_profile
 
 from outlay.fit.largest_batch import verified_largest
-from outlay.predict.memory import Room
+from outlay.predict.memory import MemoryBudget
 from outlay.trace.allocator import held_and_needed
-from outlay.trace.profile import Held, History
+from outlay.trace.profile import AllocatorUse, History
 from outlay.units import MIB
 
 
@@ -32,7 +32,7 @@ def profile_with(history):
 
 
 def search(profile, tracer, *rooms_mib):
-    rooms = [Room(available_bytes=mib * MIB) for mib in rooms_mib]
+    rooms = [MemoryBudget(available_bytes=mib * MIB) for mib in rooms_mib]
     return verified_largest(profile, rooms, a_calibration(), tracer)
 
 
@@ -67,8 +67,10 @@ def test_a_profile_that_promises_too_much_is_found_out():
 def test_without_a_common_history_the_search_goes_on_upwards():
     # Each trace has its own history; the profile's table is far on the safe side.
     held = {
-        1: Held(allocated_bytes=74 * MIB, reserved_bytes=74 * MIB, needed_bytes=74 * MIB),
-        4: Held(allocated_bytes=400 * MIB, reserved_bytes=400 * MIB, needed_bytes=400 * MIB),
+        1: AllocatorUse(allocated_bytes=74 * MIB, reserved_bytes=74 * MIB, needed_bytes=74 * MIB),
+        4: AllocatorUse(
+            allocated_bytes=400 * MIB, reserved_bytes=400 * MIB, needed_bytes=400 * MIB
+        ),
     }
     tracer = Tracer(lambda _: growing(10.0))
     (found,) = search(a_profile(held=held), tracer, 1000)

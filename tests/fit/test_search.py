@@ -8,7 +8,7 @@ from tests.builders import a_calibration, a_gpu, a_profile, a_transformer
 
 from outlay.errors import TraceFailed
 from outlay.fit.search import combinations, fit_step, moments_of, singles
-from outlay.fit.variants import Wish, cheapest_offer, way_of
+from outlay.fit.variants import FitRequest, cheapest_offer, variant_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.trace.target import UNCHANGED, Changes, changes_from_json, changes_to_json
 
@@ -16,7 +16,7 @@ BF16 = {"fp32": 10e12, "fp16": 100e12, "bf16": 100e12}
 
 
 def wish(memory_gib=10, batch_size=None, **gpu):
-    return Wish(gpu=a_gpu(memory_gib=memory_gib, peaks=BF16, **gpu), batch_size=batch_size)
+    return FitRequest(gpu=a_gpu(memory_gib=memory_gib, peaks=BF16, **gpu), batch_size=batch_size)
 
 
 def in_fp32(profile):
@@ -102,7 +102,7 @@ def test_combinations_change_each_part_once():
 def test_smaller_passes_keep_gradients():
     # 2.4 GB of parameters and state, 0.1 GB a sample, 0.8 GB of gradients kept: 16 samples in
     # passes of 4 take 2.4 + 0.4 + 0.8
-    way = way_of(a_transformer(), Changes(accumulate=4), wish(batch_size=16), a_calibration())
+    way = variant_of(a_transformer(), Changes(accumulate=4), wish(batch_size=16), a_calibration())
     assert way.step.memory.allocated_bytes.likely == pytest.approx(3.6e9)
     assert (way.step.batch_size, way.step.micro_batches) == (4, 4)
     assert way.step.global_batch_size == 16
@@ -110,16 +110,18 @@ def test_smaller_passes_keep_gradients():
 
 
 def test_an_update_on_the_host_sends_gradients_and_parameters():
-    alone = way_of(a_transformer(), UNCHANGED, wish(batch_size=4), a_calibration())
-    way = way_of(a_transformer(), Changes(update="offloaded"), wish(batch_size=4), a_calibration())
+    alone = variant_of(a_transformer(), UNCHANGED, wish(batch_size=4), a_calibration())
+    way = variant_of(
+        a_transformer(), Changes(update="offloaded"), wish(batch_size=4), a_calibration()
+    )
     # 0.8 GB each way / (31.52 GB/s x 0.5) = 102 ms, and 200e6 parameters x 3 ns = 0.6 s
     extra = way.step.step_time_s.likely - alone.step.step_time_s.likely
     assert extra == pytest.approx(1.6e9 / 15.76e9 + 0.6)
 
 
 def test_selective_recomputing_takes_the_host_longer():
-    plain = way_of(a_transformer(), Changes(recompute="blocks"), wish(), a_calibration())
-    way = way_of(a_transformer(), Changes(recompute="selective"), wish(), a_calibration())
+    plain = variant_of(a_transformer(), Changes(recompute="blocks"), wish(), a_calibration())
+    way = variant_of(a_transformer(), Changes(recompute="selective"), wish(), a_calibration())
     assert way.step.host_time_s == pytest.approx(2 * plain.step.host_time_s)
 
 
@@ -203,7 +205,7 @@ def test_a_gpu_nobody_rents_out_costs_electricity():
     # 300 W and the host, at the assumed price of a kilowatt-hour
     from outlay.facts import assumed
 
-    way = way_of(a_transformer(), UNCHANGED, wish(batch_size=4), a_calibration())
+    way = variant_of(a_transformer(), UNCHANGED, wish(batch_size=4), a_calibration())
     assert way.offer is None
     watts = 300 + assumed("desktop_host_power_w")
     assert way.usd_per_hour == pytest.approx(watts / 1000 * assumed("electricity_usd_per_kwh"))

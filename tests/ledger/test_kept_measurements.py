@@ -21,9 +21,9 @@ from outlay.ledger.kept_measurements import (
     own_measurements,
     write_calibration,
 )
-from outlay.predict.evidence import NOTHING_LEARNED, OwnCalibration, OwnFactor
+from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration, LearnedFactor
 
-FACTOR = OwnFactor(
+FACTOR = LearnedFactor(
     name="T4", measurements=2, mean_ratio=1.2, factor=1.1, error_before=0.2, error=0.1
 )
 
@@ -69,7 +69,7 @@ def test_a_measurement_that_cannot_be_read_is_named_and_left_out():
 
 
 def test_what_was_learned_is_read_as_written():
-    learned = OwnCalibration(gpus=(FACTOR,), host=FACTOR, hosts=(FACTOR,))
+    learned = LearnedCalibration(gpus=(FACTOR,), host=FACTOR, hosts=(FACTOR,))
     assert own_calibration(pytest.fail) == NOTHING_LEARNED
     assert write_calibration(learned) == calibration_file()
     assert own_calibration(pytest.fail) == learned
@@ -148,7 +148,7 @@ def test_a_name_that_nothing_has_removes_nothing():
 
 
 def test_what_was_learned_can_be_forgotten():
-    write_calibration(OwnCalibration(gpus=(FACTOR,)))
+    write_calibration(LearnedCalibration(gpus=(FACTOR,)))
     forget_calibration()
     forget_calibration()
     assert own_calibration(pytest.fail) == NOTHING_LEARNED

@@ -8,7 +8,7 @@ from tests.builders import an_offer
 from outlay import facts
 from outlay.errors import InputError, NotKnown
 from outlay.offers.catalog import (
-    Wanted,
+    OfferFilter,
     bundled_offers,
     doubts,
     gpu_filter,
@@ -300,7 +300,7 @@ PLACES = [
 
 
 def found(**wanted):
-    return [offer.instance for offer in search(PLACES, Wanted(**wanted))]
+    return [offer.instance for offer in search(PLACES, OfferFilter(**wanted))]
 
 
 def test_search_for_nothing_in_particular_finds_all_in_their_order():
@@ -359,5 +359,5 @@ def test_search_by_price_and_tenancy(max_usd, spot, instances):
 
 
 def test_search_takes_any_of_several_gpu_filters():
-    wanted = Wanted(gpus=(gpu_filter("T4"), gpu_filter("H100:16")))
+    wanted = OfferFilter(gpus=(gpu_filter("T4"), gpu_filter("H100:16")))
     assert [offer.instance for offer in search(MACHINES, wanted)] == ["16 H100", "T4"]

@@ -5,7 +5,7 @@ from tests.builders import an_offer
 
 from outlay.offers import catalog
 from outlay.offers.catalog import committed
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 
 COLUMNS = ("provider", "instance_pattern", "term", "payment", "discount", "source", "as_of")
 ROWS = (
@@ -52,7 +52,7 @@ def test_a_term_is_a_tenancy_of_its_own_at_its_own_price():
         an_offer("nobody", "box.large"),
         an_offer(instance="box.large", usd=None),
         an_offer(instance="box.large", usd=None, spot_usd=1.0),
-        an_offer(instance="box.large", owned=Owned(electricity_usd_per_kwh=0.1, host_w=1.0)),
+        an_offer(instance="box.large", owned=OwnedMachine(electricity_usd_per_kwh=0.1, host_w=1.0)),
     ],
     ids=["other instance", "other provider", "no price", "spot alone", "owned"],
 )

@@ -5,7 +5,7 @@ from tests.builders import an_offer, exactly, span
 
 from outlay.offers import instances
 from outlay.offers.instances import disk_of, feed_rates
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 from outlay.workload.workload import Dataset, Feed
 
 MB = 1e6
@@ -49,7 +49,7 @@ def _forget():
 
 
 def owned():
-    return Owned(electricity_usd_per_kwh=0.1, host_w=100.0)
+    return OwnedMachine(electricity_usd_per_kwh=0.1, host_w=100.0)
 
 
 def data_of(storage="volume", **feed):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_doubt, an_offer
 
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_tenancies(usd, spot_usd, tenancies):
 
 
 def test_ones_own_machine_is_only_owned():
-    offer = an_offer(usd=None, owned=Owned(electricity_usd_per_kwh=0.1, host_w=100))
+    offer = an_offer(usd=None, owned=OwnedMachine(electricity_usd_per_kwh=0.1, host_w=100))
     assert offer.tenancies == ("owned",)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_run, a_workload, an_offer, an_option, exactly, some_terms
 
-from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
+from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.cost.storage import kept_lines
 from outlay.offers import terms
 from outlay.offers.terms import usual_egress_usd_per_byte, usual_usd_per_byte_month
@@ -77,7 +77,7 @@ def test_what_is_nowhere_usual_counts_nothing():
 def a_cost_without(usd, *usual):
     return Cost(
         breakdown=Breakdown(lines=(Line(name="compute", usd=usd),)),
-        unpriced=tuple(Unpriced(what="storage", usual_usd=one) for one in usual),
+        unpriced=tuple(UnpricedItem(what="storage", usual_usd=one) for one in usual),
     )
 
 

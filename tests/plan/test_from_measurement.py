@@ -7,8 +7,8 @@ from tests.builders import a_measurement, a_profile
 
 from outlay.errors import InputError
 from outlay.measurement.file import write_measurement
-from outlay.plan.from_measurement import as_measured, experience_for, measurement_at, named_profile
-from outlay.predict.evidence import NO_EXPERIENCE, OwnCalibration, OwnFactor
+from outlay.plan.from_measurement import as_measured, evidence_for, measurement_at, named_profile
+from outlay.predict.evidence import NO_EVIDENCE, LearnedCalibration, LearnedFactor
 from outlay.trace.store import write_profile
 from outlay.workload.workload import Step
 
@@ -63,21 +63,21 @@ def test_its_batch_is_taken_where_nothing_else_is_said(measured):
 def test_experience_is_of_the_target_and_of_further_files(measured):
     own, more = measured(), measured("more.json", gpu="NVIDIA H200")
     step = Step(profile=own, measured=(measured("third.json", mean_s=2.0, gpu="Tesla T4"),))
-    found = experience_for(step, named_profile(own), more=[more])
+    found = evidence_for(step, named_profile(own), more=[more])
     assert [one.gpu.name for one in found.seen] == ["RTX 3090", "T4", "H200"]
 
 
 def test_without_measurements_there_is_none():
     profile = named_profile("resnet50")
-    assert experience_for(Step(profile="resnet50"), profile) is NO_EXPERIENCE
-    factor = OwnFactor(
+    assert evidence_for(Step(profile="resnet50"), profile) is NO_EVIDENCE
+    factor = LearnedFactor(
         name="T4", measurements=2, mean_ratio=1.2, factor=1.1, error_before=0.2, error=0.1
     )
-    learned = OwnCalibration(gpus=(factor,))
-    assert experience_for(Step(profile="resnet50"), profile, learned).own is learned
+    learned = LearnedCalibration(gpus=(factor,))
+    assert evidence_for(Step(profile="resnet50"), profile, learned).own is learned
 
 
 def test_a_file_that_is_not_there(tmp_path):
     step = Step(profile="resnet50", measured=(str(tmp_path / "none.json"),))
     with pytest.raises(InputError, match="There is no measurement"):
-        experience_for(step, named_profile("resnet50"))
+        evidence_for(step, named_profile("resnet50"))

@@ -9,20 +9,20 @@ from tests.builders import an_offer
 from tests.measured import a_measurement, a_step
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json, write_measurement
-from outlay.measurement.measurement import Finding, Pause
+from outlay.measurement.measurement import Finding, MeasuredPause
 from outlay.plan.from_measurement import pauses_said, text_of_workload
 from outlay.plan.pipeline import rank_offers
-from outlay.probe.remaining import finish
+from outlay.probe.whole_run import whole_run
 from outlay.trace.store import find_profile
 from outlay.uncertainty import Estimate
 from outlay.workload.file import parse_workload
-from outlay.workload.workload import Every
+from outlay.workload.workload import Cadence
 
 # In 400 steps of 0.05 s (batch 128).
-EVALUATION = Pause(kind="evaluation", times=4, total_s=12.0, every_steps=90.0)
-CHECKPOINT = Pause(kind="checkpoint", times=2, total_s=8.0, every_steps=150.0)
-NEW_EPOCH = Pause(kind="epoch start", times=3, total_s=6.0)
-STALL = Pause(kind="other", times=2, total_s=5.0)
+EVALUATION = MeasuredPause(kind="evaluation", times=4, total_s=12.0, every_steps=90.0)
+CHECKPOINT = MeasuredPause(kind="checkpoint", times=2, total_s=8.0, every_steps=150.0)
+NEW_EPOCH = MeasuredPause(kind="epoch start", times=3, total_s=6.0)
+STALL = MeasuredPause(kind="other", times=2, total_s=5.0)
 ALL = (EVALUATION, CHECKPOINT, NEW_EPOCH, STALL)
 
 
@@ -57,7 +57,7 @@ def test_a_plan_takes_as_long_as_the_probe_says_where_it_was_measured(tmp_path, 
     measurement = measured(pauses)
     run = planned(tmp_path, measurement).run
     held_s = run.training_s + run.evaluation_s + run.checkpoint_s + run.pauses_s
-    whole = finish(measurement, 9_000)
+    whole = whole_run(measurement, 9_000)
     start_s = measurement.start_up_s + measurement.warm_up_s
     assert held_s == pytest.approx(whole.time_s.likely - start_s, rel=0.02)
 
@@ -83,15 +83,15 @@ def test_only_their_number_leaves_a_range(tmp_path):
     seen = workload_of(tmp_path, measured((replace(EVALUATION, every_steps=None),)))
     assert seen.evaluation is not None
     # Four in 400 steps of 128: one each 12,800 samples; three to five in as many.
-    assert seen.evaluation.every == Every(samples=12_800)
+    assert seen.evaluation.every == Cadence(samples=12_800)
     assert seen.evaluation.times == Estimate(low=0.75, likely=1.0, high=1.25)
     spaced = workload_of(tmp_path, measured((EVALUATION,)))
     assert spaced.evaluation is not None
-    assert (spaced.evaluation.every, spaced.evaluation.times) == (Every(samples=90 * 128), 1.0)
+    assert (spaced.evaluation.every, spaced.evaluation.times) == (Cadence(samples=90 * 128), 1.0)
 
 
 def test_the_range_of_a_plan_has_what_was_seen_once(tmp_path):
-    once = Pause(kind="evaluation", times=1, total_s=100.0)
+    once = MeasuredPause(kind="evaluation", times=1, total_s=100.0)
     sure = replace(once, every_steps=400.0)
     counted, spaced = (planned(tmp_path, measured((one,))).cost_usd for one in (once, sure))
     assert counted.likely == pytest.approx(spaced.likely)
@@ -110,9 +110,9 @@ def test_other_machines_disks_and_hosts_are_in_the_range(tmp_path):
 def test_without_samples_intervals_are_steps(tmp_path):
     workload = workload_of(tmp_path, measured(ALL, samples_per_step=None))
     assert workload.evaluation is not None
-    assert workload.evaluation.every == Every(steps=90)
+    assert workload.evaluation.every == Cadence(steps=90)
     assert workload.evaluation.time_s == 3
-    assert workload.checkpoint.interval == Every(steps=150)
+    assert workload.checkpoint.interval == Cadence(steps=150)
 
 
 def test_a_pause_of_hardly_any_time_makes_a_workload(tmp_path):

@@ -8,7 +8,7 @@ from outlay.facts import assumptions
 from outlay.offers import candidates as chosen_from
 from outlay.offers.candidates import candidates
 from outlay.plan import placement
-from outlay.plan.pipeline import habits_assumed, plan_workload, profile_for
+from outlay.plan.pipeline import assumed_overheads, plan_workload, profile_for
 from outlay.units import HOUR_S
 from outlay.workload.file import parse_workload
 from outlay.workload.workload import Step
@@ -445,7 +445,7 @@ def test_today_is_handed_to_the_catalog(monkeypatch):
 
 
 def test_habits_are_the_rows_of_the_assumptions():
-    habits = habits_assumed()
+    habits = assumed_overheads()
     for name, said in (
         ("provisioning_time_s", habits.provisioning_s),
         ("environment_setup_time_s", habits.environment_s),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option
 
 from outlay.cost.lines import Breakdown, Cost, Line
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 from outlay.plan.ranking import (
     Plan,
     break_evens,
@@ -428,7 +428,7 @@ def test_the_frontier_is_of_sound_options_fastest_first():
 
 def a_purchase(*, purchase_usd=2000.0, resale_usd=500.0, electricity_usd=1.0, hours=10.0, **more):
     """A machine to be bought on which the run takes 10 hours and a dollar of electricity."""
-    owned = Owned(
+    owned = OwnedMachine(
         electricity_usd_per_kwh=0.25,
         host_w=100,
         purchase_usd=purchase_usd,
@@ -482,7 +482,7 @@ def test_break_even_takes_no_doubtful_rental():
 
 def test_a_machine_one_has_breaks_even_with_nothing():
     had = a_purchase()
-    owned = Owned(electricity_usd_per_kwh=0.25, host_w=100)
+    owned = OwnedMachine(electricity_usd_per_kwh=0.25, host_w=100)
     had = replace(had, offer=replace(had.offer, owned=owned))
     assert break_evens(rank_options([had, an_option(16)])) == ()
 

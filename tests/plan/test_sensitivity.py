@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import a_cost, a_doubt, a_run, an_offer, an_option, exactly, span
 
 from outlay.plan.ranking import Plan, choose, rank_options
-from outlay.plan.sensitivity import RIVALS, find_option, rivals_of, swings, trial
+from outlay.plan.sensitivity import RIVALS, find_option, rivals_of, swings, trial_value
 from outlay.predict.run_time import NeverEnds
 from outlay.uncertainty import LIKELY
 from outlay.units import HOUR_S
@@ -182,7 +182,7 @@ def test_the_gain_of_a_trial_is_what_the_smaller_of_two_saves(one, other, names,
         an_uncertain({names[0]: log_normal(*one)}),
         an_uncertain({names[1]: log_normal(*other)}, gpu="L4"),
     )
-    found = trial(plan)
+    found = trial_value(plan)
     least, deviation, other_wins = integrated(one, other, correlation)
     expected = min(mean_of(*one), mean_of(*other)) - least
     # Three standard errors of ten thousand draws.
@@ -196,12 +196,12 @@ def test_only_speeds_are_told_by_a_trial():
         an_uncertain({"spot price: acme": log_normal(100, 3)}),
         an_uncertain({"electricity": log_normal(101, 3)}, gpu="L4"),
     )
-    found = trial(plan)
+    found = trial_value(plan)
     assert (found.gain_usd, found.second_wins) == (0, 0)
 
 
 def test_a_trial_of_what_is_certain_gains_nothing():
-    found = trial(planned(an_uncertain({"x": 10.0}), an_uncertain({"x": 12.0}, gpu="L4")))
+    found = trial_value(planned(an_uncertain({"x": 10.0}), an_uncertain({"x": 12.0}, gpu="L4")))
     assert (found.gain_usd, found.second_wins) == (0, 0)
     assert not found.is_worth_it
 
@@ -216,7 +216,7 @@ def test_a_trial_never_loses_what_it_tells(one, other):
         an_uncertain({"speed: T4": log_normal(*one)}),
         an_uncertain({"speed: L4": log_normal(*other)}, gpu="L4"),
     )
-    found = trial(plan)
+    found = trial_value(plan)
     assert found.gain_usd >= 0
     assert 0 <= found.second_wins <= 1
     assert {found.first.offer.gpu, found.second.offer.gpu} == {"T4", "L4"}
@@ -237,7 +237,7 @@ def test_a_trial_costs_two_machines_set_up_and_ten_minutes():
         an_uncertain({"speed: L4": span(5, 11, 30)}, usd=6.0, run=run, gpu="L4"),
     )
     # (200 + 400 + 100) s / 2 sessions + 250 s of data + 600 s = 1200 s: a third of $3 and of $6
-    assert trial(plan).cost_usd == pytest.approx(3)
+    assert trial_value(plan).cost_usd == pytest.approx(3)
 
 
 def test_a_trial_is_worth_it_where_it_saves_more_than_it_costs():
@@ -245,12 +245,12 @@ def test_a_trial_is_worth_it_where_it_saves_more_than_it_costs():
         an_uncertain({"speed: T4": log_normal(1000, 2)}),
         an_uncertain({"speed: L4": log_normal(1010, 2)}, gpu="L4"),
     )
-    assert trial(close).is_worth_it
+    assert trial_value(close).is_worth_it
     far = planned(
         an_uncertain({"speed: T4": log_normal(10, 1.1)}),
         an_uncertain({"speed: L4": log_normal(100, 1.1)}, gpu="L4"),
     )
-    assert not trial(far).is_worth_it
+    assert not trial_value(far).is_worth_it
 
 
 def test_the_rival_worth_most_is_tried():
@@ -259,7 +259,7 @@ def test_the_rival_worth_most_is_tried():
         an_uncertain({"speed: L4": log_normal(101, 1.01)}, gpu="L4"),
         an_uncertain({"speed: A10": log_normal(102, 3)}, gpu="A10"),
     )
-    assert trial(plan).second.offer.gpu == "A10"
+    assert trial_value(plan).second.offer.gpu == "A10"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_rival_worth_most_is_tried():
     ],
 )
 def test_without_a_rival_there_is_no_trial(options):
-    assert trial(planned(*options)) is None
+    assert trial_value(planned(*options)) is None
 
 
 # --- the option that is meant ---

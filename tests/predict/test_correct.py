@@ -11,12 +11,19 @@ import math
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile
 
-from outlay.predict.correct import Asked, correction_at
-from outlay.predict.evidence import Experience, OwnCalibration, OwnFactor, Seen, around, gpu_error
+from outlay.predict.correct import CorrectionRequest, correction_at
+from outlay.predict.evidence import (
+    Evidence,
+    LearnedCalibration,
+    LearnedFactor,
+    MeasuredStep,
+    around,
+    gpu_error,
+)
 from outlay.predict.host import Host
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.parallel import spread_step
-from outlay.predict.roofline import machine_at, trace_at
+from outlay.predict.roofline import roofline_at, trace_at
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
 
@@ -25,19 +32,19 @@ CALIBRATION = a_calibration(error_on_Hopper=0.3, error_on_Ada=0.4)
 
 
 def a_seen(step_s=0.2, *, gpu=CARD, batch_size=4, **changes):
-    return Seen(gpu=gpu, batch_size=batch_size, step_s=step_s, **changes)
+    return MeasuredStep(gpu=gpu, batch_size=batch_size, step_s=step_s, **changes)
 
 
 def corrected(*seen, gpu=OTHER, batch_size=4, own=None, calibration=CALIBRATION, **asked):
     trace = trace_at(a_profile(), batch_size)
-    device = device_time(trace, machine_at(gpu, calibration), calibration)
-    experience = Experience(seen=seen, own=own or OwnCalibration())
-    where = Asked(gpu=gpu, batch_size=batch_size, **asked)
+    device = device_time(trace, roofline_at(gpu, calibration), calibration)
+    experience = Evidence(seen=seen, own=own or LearnedCalibration())
+    where = CorrectionRequest(gpu=gpu, batch_size=batch_size, **asked)
     return correction_at(experience, a_profile(), where, device, calibration)
 
 
 def step_on(gpu, *seen, batch_size=4, calibration=CALIBRATION, own=None, **placement):
-    conditions = Conditions(experience=Experience(seen=seen, own=own or OwnCalibration()))
+    conditions = Conditions(experience=Evidence(seen=seen, own=own or LearnedCalibration()))
     where = Placement(gpu=gpu, **placement)
     return predict_step(a_profile(), where, batch_size, calibration, conditions=conditions)
 
@@ -120,7 +127,7 @@ def test_a_step_that_waited_for_its_input_is_a_limit_only_at_the_high_end():
     # on the measured GPU it is what was measured, without a word
     assert not step_on(CARD, seen).notes
     # somebody who says what their input delivers knows better
-    said = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=1000)
+    said = Conditions(experience=Evidence(seen=(seen,)), input_samples_per_s=1000)
     known = predict_step(a_profile(), Placement(gpu=OTHER), 4, CALIBRATION, conditions=said)
     assert known.step_time_s.likely == pytest.approx(0.08)
 
@@ -136,7 +143,7 @@ def test_several_gpus_are_corrected_by_their_kernels():
     assert corrected(seen).device == pytest.approx(2.0)
     # the very machine that was measured takes what it took
     strategy, placement = Strategy(data=4), Placement(gpu=CARD, gpus=4)
-    conditions = Conditions(experience=Experience(seen=(seen,)))
+    conditions = Conditions(experience=Evidence(seen=(seen,)))
     step = spread_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
     assert (step.step_time_s.likely, step.time_from) == (0.3, "measured")
     # one GPU of it is carried over
@@ -175,7 +182,7 @@ def test_what_was_different_is_named(there, here, words):
 
 
 def test_in_another_precision_it_is_carried_over():
-    conditions = Conditions(experience=Experience(seen=(a_seen(0.16, holder="gpu"),)))
+    conditions = Conditions(experience=Evidence(seen=(a_seen(0.16, holder="gpu"),)))
     where = Placement(gpu=CARD)
     step = predict_step(a_profile(), where, 4, CALIBRATION, "fp32", conditions=conditions)
     # 0.8 s in fp32, twice as long as predicted
@@ -347,11 +354,11 @@ def test_the_largest_batch_is_at_least_the_largest_that_ran(batch_size):
 
 def test_an_input_that_is_said_to_be_slower_holds_the_measured_step_back():
     seen = a_seen(0.2, holder="gpu")
-    slow = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=10.0)
+    slow = Conditions(experience=Evidence(seen=(seen,)), input_samples_per_s=10.0)
     step = predict_step(a_profile(), Placement(gpu=CARD), 4, CALIBRATION, conditions=slow)
     assert step.step_time_s.likely == pytest.approx(0.4)  # 4 samples at 10 a second
     assert (step.bound, step.time_from) == ("input", "measured, but for the input")
-    fast = Conditions(experience=Experience(seen=(seen,)), input_samples_per_s=1000.0)
+    fast = Conditions(experience=Evidence(seen=(seen,)), input_samples_per_s=1000.0)
     step = predict_step(a_profile(), Placement(gpu=CARD), 4, CALIBRATION, conditions=fast)
     assert (step.step_time_s.likely, step.time_from) == (0.2, "measured")
 
@@ -361,7 +368,7 @@ def test_a_given_host_that_is_slower_holds_the_measured_step_back(gpus):
     seen = a_seen(0.2, holder="gpu", busy_s=0.16, gpus=gpus)
 
     def step_with(host, *measured):
-        conditions = Conditions(host=host, experience=Experience(seen=measured))
+        conditions = Conditions(host=host, experience=Evidence(seen=measured))
         where = Placement(gpu=CARD, gpus=gpus)
         if gpus == 1:
             return predict_step(a_profile(), where, 4, CALIBRATION, conditions=conditions)
@@ -438,7 +445,7 @@ def test_many_measurements_never_tell_what_they_share():
 
 
 def learned(name, factor, error=0.1, count=3):
-    return OwnFactor(
+    return LearnedFactor(
         name=name,
         measurements=count,
         mean_ratio=factor,
@@ -449,7 +456,7 @@ def learned(name, factor, error=0.1, count=3):
 
 
 def test_what_was_learned_of_a_gpu_corrects_it():
-    own = OwnCalibration(gpus=(learned("Other", 1.5),))
+    own = LearnedCalibration(gpus=(learned("Other", 1.5),))
     assert gpu_error(OTHER, own, CALIBRATION) == 0.1
     step = step_on(OTHER, own=own)
     assert step.device_time_s == pytest.approx(0.12)
@@ -465,21 +472,21 @@ def test_what_was_learned_of_a_gpu_corrects_it():
 
 
 def test_a_measurement_on_one_learned_gpu_carries_to_another():
-    own = OwnCalibration(gpus=(learned("Card", 2.0), learned("Other", 1.5)))
+    own = LearnedCalibration(gpus=(learned("Card", 2.0), learned("Other", 1.5)))
     # twice as long is what the card is known for: nothing is left to correct but the other's 1.5
     assert corrected(a_seen(0.16, holder="gpu"), own=own).device == pytest.approx(1.5)
 
 
 def test_what_was_learned_of_hosts():
-    own = OwnCalibration(host=learned("host", 0.5, error=0.1))
+    own = LearnedCalibration(host=learned("host", 0.5, error=0.1))
     step = step_on(OTHER, own=own)
     assert step.host_time_s == pytest.approx(0.005)
 
 
 def test_nothing_to_go_on_changes_nothing():
     nothing = DeviceTime(total_s=0.0, by_kind_s={}, by_phase_s={}, arithmetic_s=0.0, doubt=0.0)
-    where = Asked(gpu=CARD, batch_size=1)
-    found = correction_at(Experience(), a_profile(), where, nothing, CALIBRATION)
+    where = CorrectionRequest(gpu=CARD, batch_size=1)
+    found = correction_at(Evidence(), a_profile(), where, nothing, CALIBRATION)
     assert (found.device, found.host, found.error) == (1.0, 1.0, None)
     assert found.measured_s is None
     assert step_on(CARD).time_from == "predicted"

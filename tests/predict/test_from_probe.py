@@ -10,8 +10,8 @@ from tests.builders import a_profile as heavy_profile
 
 from outlay.errors import InputError
 from outlay.hardware.gpu_names import find_gpu
-from outlay.measurement.measurement import MachineSeen, OptimizerSeen
-from outlay.predict.from_probe import experience_of, seen_in, step_size
+from outlay.measurement.measurement import MeasuredMachine, MeasuredOptimizer
+from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
 from outlay.units import GIB
 
 
@@ -33,12 +33,12 @@ def a_profile(**changes):
     ],
 )
 def test_a_driver_s_names_are_found(driver_s, ours):
-    seen, notes = seen_in(a_measurement(gpu=driver_s))
+    seen, notes = measured_step_in(a_measurement(gpu=driver_s))
     assert (seen.gpu.name, notes) == (ours, ())
 
 
 def test_the_figures_of_a_step():
-    seen, _ = seen_in(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
+    seen, _ = measured_step_in(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
     assert (seen.step_s, seen.batch_size, seen.busy_s, seen.holder) == (0.2, 64, 0.15, "gpu")
     # 95 % of a normal distribution lie within 1.96 standard errors
     assert seen.error == pytest.approx(0.01)
@@ -46,14 +46,14 @@ def test_the_figures_of_a_step():
 
 
 def test_memory_tells_forms_of_a_gpu_apart():
-    seen, _ = seen_in(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
+    seen, _ = measured_step_in(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
     assert seen.gpu.memory_bytes == 40 * GIB
 
 
 def test_a_power_limit_below_the_shipped_one_counts():
     # an RTX 3090 is shipped with 350 W
-    assert seen_in(a_measurement(power_limit_w=350))[0].power_limit_w is None
-    assert seen_in(a_measurement(power_limit_w=250))[0].power_limit_w == 250
+    assert measured_step_in(a_measurement(power_limit_w=350))[0].power_limit_w is None
+    assert measured_step_in(a_measurement(power_limit_w=250))[0].power_limit_w == 250
 
 
 def test_all_passes_are_one_step():
@@ -63,10 +63,10 @@ def test_all_passes_are_one_step():
 
 
 def test_ranks_on_several_machines():
-    seen, notes = seen_in(a_measurement(ranks=8, world_size=16))
+    seen, notes = measured_step_in(a_measurement(ranks=8, world_size=16))
     assert (seen.gpus, seen.nodes) == (8, 2)
     assert "other GPUs are not corrected" in notes[0]
-    assert seen_in(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
+    assert measured_step_in(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_ranks_on_several_machines():
         (a_measurement(gpu="Some Card 9"), "no GPU is known as 'Some Card 9'"),
         (a_measurement(device="cpu"), "ran on the CPU"),
         (a_measurement(samples=None), "how many samples a step has was not seen"),
-        (a_measurement(machine=MachineSeen(system="Linux")), "ran on the CPU"),
+        (a_measurement(machine=MeasuredMachine(system="Linux")), "ran on the CPU"),
     ],
 )
 def test_what_corrects_nothing_says_why(measurement, why):
-    seen, notes = seen_in(measurement)
+    seen, notes = measured_step_in(measurement)
     assert seen is None
     assert why in notes[0]
-    experience = experience_of([("m.json", measurement)], a_profile())
+    experience = evidence_of([("m.json", measurement)], a_profile())
     assert experience.seen == ()
     assert experience.notes[0].startswith("m.json: ")
 
@@ -91,7 +91,7 @@ def test_what_corrects_nothing_says_why(measurement, why):
 def test_a_step_that_was_never_steady_is_used_with_a_word():
     unsteady = a_measurement()
     unsteady = replace(unsteady, step=replace(unsteady.step, is_steady=False))
-    seen, notes = seen_in(unsteady)
+    seen, notes = measured_step_in(unsteady)
     assert seen is not None
     assert "no steady state" in notes[0]
 
@@ -99,32 +99,32 @@ def test_a_step_that_was_never_steady_is_used_with_a_word():
 def test_a_measurement_of_another_step_is_refused():
     other = a_measurement(profile=a_profile(trainable_parameters=7))
     with pytest.raises(InputError, match="m.json is of another step: it has 7 parameters"):
-        experience_of([("m.json", other)], a_profile())
-    assert experience_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).seen
+        evidence_of([("m.json", other)], a_profile())
+    assert evidence_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).seen
 
 
 def test_measurements_that_contradict_each_other_are_named():
     # 0.25 / 0.2 = 1.25: no repeat of one step differs so
     pair = [("a.json", a_measurement(0.2)), ("b.json", a_measurement(0.25))]
-    (note,) = experience_of(pair, a_profile()).notes
+    (note,) = evidence_of(pair, a_profile()).notes
     assert note.startswith("a.json and b.json contradict each other: 200 ms and 250 ms a step")
     again = [("a.json", a_measurement(0.2)), ("b.json", a_measurement(0.205))]
-    assert experience_of(again, a_profile()).notes == ()
+    assert evidence_of(again, a_profile()).notes == ()
 
 
 def holding(parameters):
     """A measurement without operations, whose optimizer holds so many parameters."""
-    held = OptimizerSeen(name="Adam", parameters=round(parameters), per_step=1.0)
+    held = MeasuredOptimizer(name="Adam", parameters=round(parameters), per_step=1.0)
     return a_measurement(optimizers=(held,))
 
 
 def test_optimizers_of_another_model_are_doubted():
     profile = a_profile()
     # a tenth more: perhaps not all were seen when one of them was counted
-    (note,) = experience_of([("m.json", holding(1.1 * profile.parameters))], profile).notes
+    (note,) = evidence_of([("m.json", holding(1.1 * profile.parameters))], profile).notes
     assert "is it the same step?" in note
     same = holding(profile.trainable_parameters)
-    assert experience_of([("m.json", same)], profile).notes == ()
+    assert evidence_of([("m.json", same)], profile).notes == ()
 
 
 @pytest.mark.parametrize("times", [0.1, 0.7, 1.3, 3])
@@ -132,10 +132,10 @@ def test_optimizers_of_clearly_another_model_are_refused(times):
     profile = a_profile()
     other = holding(times * profile.parameters)
     with pytest.raises(InputError, match="m.json is of another step: its optimizers hold"):
-        experience_of([("m.json", other)], profile)
+        evidence_of([("m.json", other)], profile)
     # of several processes each may hold a part
     spread = replace(other, ranks=2, world_size=2, busy_s=0.1)
-    assert experience_of([("m.json", spread)], profile).notes == ()
+    assert evidence_of([("m.json", spread)], profile).notes == ()
 
 
 # An RTX 3090 does 71 TFLOP/s in fp16 at most; 64 samples of 1e12 FLOPs take 0.9 s at that.
@@ -147,8 +147,8 @@ def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
     def experience(step_s, profile=None, **changes):
         measurement = a_measurement(step_s, profile=profile, **changes)
         if by_hand and profile is None:
-            return experience_of([], predicted, given=[("m.json", seen_in(measurement)[0])])
-        return experience_of([("m.json", measurement)], predicted)
+            return evidence_of([], predicted, given=[("m.json", measured_step_in(measurement)[0])])
+        return evidence_of([("m.json", measurement)], predicted)
 
     predicted = heavy_profile(flops_per_sample=1e12)
     assert experience(1.01 * IDEAL_S).notes == ()
@@ -173,7 +173,7 @@ def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
     ],
 )
 def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
-    experience = experience_of([("m.json", a_measurement(**changes))], a_profile())
+    experience = evidence_of([("m.json", a_measurement(**changes))], a_profile())
     assert experience.notes[-1].startswith(f"m.json: {words}")
     assert bool(experience.seen) == ("step" not in changes)
     assert all(one.fits != ("ran_out_of_memory" in changes) for one in experience.seen)
@@ -181,13 +181,13 @@ def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
 
 @pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])
 def test_an_end_as_it_should_be_needs_no_word(ending):
-    experience = experience_of([("m.json", a_measurement(ending=ending))], a_profile())
+    experience = evidence_of([("m.json", a_measurement(ending=ending))], a_profile())
     assert experience.notes == ()
 
 
 def doubts(measured, profile, **changes):
     seen = replace(a_measurement(samples=4, profile=measured), **changes)
-    return experience_of([("m.json", seen)], profile).notes
+    return evidence_of([("m.json", seen)], profile).notes
 
 
 def test_another_amount_of_arithmetic_is_doubted():

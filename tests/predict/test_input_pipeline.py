@@ -7,7 +7,13 @@ from tests.builders import a_step, exactly, span
 
 from outlay.errors import InputError
 from outlay.offers.instances import feed_rates
-from outlay.predict.input_pipeline import Delivered, Host, delivered, fed, thread_samples_per_s
+from outlay.predict.input_pipeline import (
+    InputHost,
+    InputRate,
+    input_rate,
+    thread_samples_per_s,
+    with_input_rate,
+)
 from outlay.workload.workload import Dataset, Feed
 
 RATES = {
@@ -27,7 +33,7 @@ GB = 1e9
 def a_host(*, vcpus=9.0, gpus=1, ram_gb=None, disk_mb_per_s=100.0, disk="nvme"):
     """Eight threads beside the one that is busy with its GPU, and a disk of 100 MB/s."""
     rate = disk_mb_per_s
-    return Host(
+    return InputHost(
         vcpus=vcpus,
         gpus=gpus,
         ram_bytes=None if ram_gb is None else ram_gb * GB,
@@ -43,7 +49,7 @@ def some_data(size_gb=100.0, samples=1_000_000):
 
 def likely(feed, host=None, *, data=None, epochs=1.0):
     """What is delivered, at likely rates: in the first epoch and in later ones."""
-    found = delivered(data or some_data(), feed, host or a_host(), epochs, RATES)
+    found = input_rate(data or some_data(), feed, host or a_host(), epochs, RATES)
     return found.first.likely, found.later.likely
 
 
@@ -135,14 +141,14 @@ def test_without_the_number_of_threads_reading_alone_limits():
 
 
 def test_what_limits_is_said_with_its_figures():
-    decoding = delivered(some_data(), given_rate(5), a_host(), 1, RATES)
+    decoding = input_rate(some_data(), given_rate(5), a_host(), 1, RATES)
     assert decoding.by == "decoding, 8 CPU threads x 5 samples/s"
-    reading = delivered(some_data(), Feed(kind="tokens"), a_host(disk="sata"), 1, RATES)
+    reading = input_rate(some_data(), Feed(kind="tokens"), a_host(disk="sata"), 1, RATES)
     assert reading.by == "reading, sata at 100 MB/s, 100 KB a sample"
 
 
 def test_where_nothing_is_known_that_could_limit_it_there_is_no_limit():
-    assert delivered(Dataset(), Feed(kind="tokens"), a_host(), 1, RATES) is None
+    assert input_rate(Dataset(), Feed(kind="tokens"), a_host(), 1, RATES) is None
 
 
 # --- reading ---
@@ -164,7 +170,7 @@ def test_bytes_read_for_a_sample_may_be_stated():
 
 def test_an_uncertain_disk_gives_an_uncertain_rate():
     host = a_host(disk_mb_per_s=span(50e6, 100e6, 400e6))
-    found = delivered(some_data(), Feed(kind="ready"), host, 1, RATES)
+    found = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
     first = found.first
     assert (first.low, first.likely, first.high) == pytest.approx((500, 1000, 4000))
 
@@ -211,9 +217,9 @@ def test_a_cache_of_unknown_size_is_none():
 
 def test_what_limits_later_epochs_is_said_where_there_are_some():
     host = a_host(ram_gb=70)
-    many = delivered(some_data(), Feed(kind="ready"), host, 10, RATES)
+    many = input_rate(some_data(), Feed(kind="ready"), host, 10, RATES)
     assert many.by.endswith("100 KB a sample, 85% of it from there and the rest from RAM")
-    one = delivered(some_data(), Feed(kind="ready"), host, 1, RATES)
+    one = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
     assert one.by.endswith("100 KB a sample")
 
 
@@ -222,11 +228,11 @@ def test_what_limits_later_epochs_is_said_where_there_are_some():
 
 def some_delivered(first, later=None, *, epochs=1.0, by="reading"):
     later = first if later is None else later
-    return Delivered(first=exactly(first), later=exactly(later), epochs=epochs, by=by)
+    return InputRate(first=exactly(first), later=exactly(later), epochs=epochs, by=by)
 
 
 def test_a_step_that_its_input_keeps_up_with_is_as_it_was():
-    step = fed(a_step(), some_delivered(50))
+    step = with_input_rate(a_step(), some_delivered(50))
     assert step.step_time_s == exactly(1.0)
     assert step.bound == "arithmetic"
     # 10 samples at 50 a second
@@ -235,7 +241,7 @@ def test_a_step_that_its_input_keeps_up_with_is_as_it_was():
 
 
 def test_a_step_waits_for_its_input():
-    step = fed(a_step(), some_delivered(4))
+    step = with_input_rate(a_step(), some_delivered(4))
     # 10 samples at 4 a second
     assert step.step_time_s == exactly(2.5)
     assert step.input_s == pytest.approx(2.5)
@@ -246,13 +252,13 @@ def test_a_step_waits_for_its_input():
 def test_the_first_epoch_and_the_others_are_averaged():
     # 10 samples at 5 a second take 2 s, at 20 a second less than the step's own second:
     # a quarter of four epochs at 2 s, three quarters at 1 s
-    assert fed(a_step(), some_delivered(5, 20, epochs=4)).step_time_s == exactly(1.25)
+    assert with_input_rate(a_step(), some_delivered(5, 20, epochs=4)).step_time_s == exactly(1.25)
     # and with 5 and 8 a second: 2 / 4 + 1.25 x 3 / 4
-    assert fed(a_step(), some_delivered(5, 8, epochs=4)).step_time_s == exactly(1.4375)
+    assert with_input_rate(a_step(), some_delivered(5, 8, epochs=4)).step_time_s == exactly(1.4375)
 
 
 def test_what_many_epochs_wait_for_is_their_later_input():
-    step = fed(a_step(), some_delivered(5, 20, epochs=4, by="decoding"))
+    step = with_input_rate(a_step(), some_delivered(5, 20, epochs=4, by="decoding"))
     # 10 samples at 20 a second
     assert step.input_s == pytest.approx(0.5)
     assert step.bound == "arithmetic"
@@ -260,24 +266,26 @@ def test_what_many_epochs_wait_for_is_their_later_input():
 
 
 def test_one_epoch_is_the_first():
-    assert fed(a_step(), some_delivered(5, 20, epochs=1)).step_time_s == exactly(2.0)
+    assert with_input_rate(a_step(), some_delivered(5, 20, epochs=1)).step_time_s == exactly(2.0)
 
 
 def test_less_than_an_epoch_is_a_first_one():
-    found = delivered(some_data(), Feed(kind="ready"), a_host(ram_gb=1000), 0.1, RATES)
+    found = input_rate(some_data(), Feed(kind="ready"), a_host(ram_gb=1000), 0.1, RATES)
     assert found.epochs == 1
 
 
 def test_every_machine_feeds_its_own_gpus():
     # 2 machines with 4 GPUs and 10 samples each: 40 samples at 10 a second on each machine
     step = a_step(gpus=4, nodes=2)
-    assert fed(step, some_delivered(10)).step_time_s == exactly(4.0)
+    assert with_input_rate(step, some_delivered(10)).step_time_s == exactly(4.0)
 
 
 def test_the_range_of_a_step_takes_in_that_of_its_input():
-    found = Delivered(first=span(2, 5, 20), later=span(2, 5, 20), epochs=1, by="reading")
+    found = InputRate(first=span(2, 5, 20), later=span(2, 5, 20), epochs=1, by="reading")
     # 10 samples at 20, 5 and 2 a second, but never less than the step alone
-    assert fed(a_step(step_time_s=span(0.8, 1, 1.5)), found).step_time_s == span(0.8, 2, 5)
+    assert with_input_rate(a_step(step_time_s=span(0.8, 1, 1.5)), found).step_time_s == span(
+        0.8, 2, 5
+    )
 
 
 def test_half_the_disk_s_bandwidth_doubles_a_step_bound_by_reading():
@@ -285,7 +293,9 @@ def test_half_the_disk_s_bandwidth_doubles_a_step_bound_by_reading():
     for rate in (0.5, 0.25):
         # 0.5 MB/s / 100 KB = 5 samples a second; 10 of them take 2 s, and 4 s at half of it
         host = a_host(disk_mb_per_s=rate)
-        times_s.append(fed(a_step(), delivered(some_data(), Feed(kind="ready"), host, 1, RATES)))
+        times_s.append(
+            with_input_rate(a_step(), input_rate(some_data(), Feed(kind="ready"), host, 1, RATES))
+        )
     assert [step.step_time_s.likely for step in times_s] == pytest.approx([2.0, 4.0])
 
 
@@ -301,8 +311,8 @@ TIMES_S = st.tuples(*(st.floats(0.01, 100) for _ in range(3))).map(lambda ends: 
 )
 @settings(max_examples=100, deadline=None)
 def test_no_input_speeds_a_step_up(time_s, first, later, epochs):
-    found = fed(
-        a_step(step_time_s=time_s), Delivered(first=first, later=later, epochs=epochs, by="")
+    found = with_input_rate(
+        a_step(step_time_s=time_s), InputRate(first=first, later=later, epochs=epochs, by="")
     )
     # up to the rounding of a weighted mean
     assert found.step_time_s.low >= time_s.low * (1 - 1e-12)
@@ -312,8 +322,8 @@ def test_no_input_speeds_a_step_up(time_s, first, later, epochs):
 
 def a_fed_step_s(vcpus, disk_mb_per_s, ram_gb, epochs, rate):
     host = a_host(vcpus=vcpus, disk_mb_per_s=disk_mb_per_s, ram_gb=ram_gb)
-    found = delivered(some_data(), given_rate(rate), host, epochs, RATES)
-    return fed(a_step(), found).step_time_s.likely
+    found = input_rate(some_data(), given_rate(rate), host, epochs, RATES)
+    return with_input_rate(a_step(), found).step_time_s.likely
 
 
 @given(

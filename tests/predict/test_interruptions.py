@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay.predict.interruptions import held_s, interrupted, is_hopeless, optimal_interval_s
+from outlay.predict.interruptions import (
+    held_s,
+    interruption_overhead,
+    is_hopeless,
+    optimal_interval_s,
+)
 from outlay.uncertainty import LIKELY, Draws, range_of
 
 RUNS = 3000
@@ -73,7 +78,7 @@ def test_held_s_of_work_that_is_not_in_whole_stretches():
 @pytest.mark.parametrize("case", WHOLE)
 def test_interrupted_adds_up_to_the_time_held(case):
     work_s, stretch_s, restart_s, between_s = case
-    found = interrupted(work_s, stretch_s, restart_s, 1 / between_s, LIKELY)
+    found = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, LIKELY)
     expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert work_s + found.lost_s + found.restart_s == pytest.approx(expected_s)
     assert found.count == pytest.approx(expected_s / between_s)
@@ -86,7 +91,7 @@ def test_interrupted_adds_up_to_the_time_held(case):
 def test_the_drawn_range_is_that_of_simulated_runs(case):
     work_s, stretch_s, restart_s, between_s = case
     held, _ = simulated(*case)
-    drawn = interrupted(work_s, stretch_s, restart_s, 1 / between_s, Draws())
+    drawn = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, Draws())
     total_s = work_s + drawn.lost_s + drawn.restart_s
     expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert total_s.mean() == pytest.approx(expected_s, rel=1e-3)
@@ -98,18 +103,18 @@ def test_the_drawn_range_is_that_of_simulated_runs(case):
 
 def test_a_stretch_is_no_longer_than_the_work():
     # One stretch of 500 s: (e^0.05 - 1) x e^0.035 x 10,000 s = 0.0512711 x 1.0356197 x 10,000 s
-    found = interrupted(500.0, 1_000.0, 350.0, 1e-4, LIKELY)
+    found = interruption_overhead(500.0, 1_000.0, 350.0, 1e-4, LIKELY)
     assert 500 + found.lost_s + found.restart_s == pytest.approx(530.974, abs=0.001)
 
 
 def test_about_half_a_stretch_is_lost_each_time():
-    found = interrupted(1e6, 1_000.0, 0.0, 1e-6, LIKELY)
+    found = interruption_overhead(1e6, 1_000.0, 0.0, 1e-6, LIKELY)
     assert found.lost_s / found.count == pytest.approx(500, rel=1e-3)
 
 
 @pytest.mark.parametrize("rate_per_s", [1e-9, 1e-12])
 def test_without_interruptions_nothing_is_lost(rate_per_s):
-    found = interrupted(1e6, 1_000.0, 350.0, rate_per_s, LIKELY)
+    found = interruption_overhead(1e6, 1_000.0, 350.0, rate_per_s, LIKELY)
     # one in 1e9 s or fewer, of 850 s each
     assert found.lost_s + found.restart_s == pytest.approx(1e6 * rate_per_s * 850, rel=0.01)
     assert held_s(1e6, 1_000.0, 350.0, rate_per_s) == pytest.approx(1e6, rel=1e-5)

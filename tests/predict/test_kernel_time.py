@@ -19,7 +19,7 @@ from tests.builders import (
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
 from outlay.predict.kernel_time import device_time, kernel_s, kernels_of, op_time_s
-from outlay.predict.roofline import machine_of
+from outlay.predict.roofline import roofline_of
 from outlay.trace.profile import Trace
 
 WAVE_S = 65.536e-6
@@ -47,12 +47,12 @@ def a_trace(*ops):
 
 def device(*ops, calibration=None, gpu=None):
     calibration = calibration or a_calibration()
-    return device_time(a_trace(*ops), machine_of(gpu or a_gpu(), calibration), calibration)
+    return device_time(a_trace(*ops), roofline_of(gpu or a_gpu(), calibration), calibration)
 
 
 def one_op_s(op, calibration=None, **gpu):
     calibration = calibration or a_calibration()
-    return op_time_s(op, machine_of(a_gpu(**gpu), calibration), calibration)
+    return op_time_s(op, roofline_of(a_gpu(**gpu), calibration), calibration)
 
 
 def test_a_product_and_a_pass_take_their_time():
@@ -66,7 +66,7 @@ def test_a_view_takes_no_time():
 
 def test_every_kernel_waits_a_little():
     calibration = a_calibration(kernel_pause_s=1e-6)
-    machine = machine_of(a_gpu(), calibration)
+    machine = roofline_of(a_gpu(), calibration)
     assert kernel_s(a_pass(launches=3), machine, calibration) == pytest.approx(3e-6)
     repeated = kernel_s(a_product(repeats=2), machine, calibration)
     assert repeated == pytest.approx(2 * (WAVE_S + 1e-6))
@@ -191,14 +191,14 @@ def test_a_gpu_of_more_bandwidth_and_faster_arithmetic_is_never_slower(op, facto
         board_tdp_w=300 * factor,
     )
     calibration = bundled()
-    fast_s = op_time_s(op, machine_of(fast, calibration), calibration)
-    assert fast_s <= op_time_s(op, machine_of(slow, calibration), calibration) * (1 + 1e-9)
+    fast_s = op_time_s(op, roofline_of(fast, calibration), calibration)
+    assert fast_s <= op_time_s(op, roofline_of(slow, calibration), calibration) * (1 + 1e-9)
 
 
 @given(operations(), st.sampled_from(["K80", "T4", "RTX 3090", "H100 SXM", "MI300X"]))
 @settings(deadline=None)
 def test_every_operation_takes_some_time_everywhere(op, name):
-    assert 0 < op_time_s(op, machine_of(gpus()[name], bundled()), bundled()) < 3600
+    assert 0 < op_time_s(op, roofline_of(gpus()[name], bundled()), bundled()) < 3600
 
 
 @pytest.mark.parametrize(("kind", "name"), [("other", "mine.block"), ("conv", "mine.conv")])

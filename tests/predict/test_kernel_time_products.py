@@ -10,7 +10,7 @@ from tests.builders import a_calibration, a_gpu, a_product, product_numbers
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
 from outlay.predict.kernel_time import HIGHEST_SHARE, product_s, recipe_of
-from outlay.predict.roofline import machine_of
+from outlay.predict.roofline import roofline_of
 
 FULL_WAVE_FLOPS = 2 * 1280 * 1280 * 1000
 """Of `a_product()`: 10 x 10 tiles of 128 x 128, one for each of 100 multiprocessors."""
@@ -19,7 +19,7 @@ FULL_WAVE_FLOPS = 2 * 1280 * 1280 * 1000
 def timed(kernel, gpu=None, *, scales=None, **numbers):
     """Seconds of an fp16 product on a GPU of 100 TFLOP/s, of which products reach half."""
     calibration = a_calibration(products={"gemm_16": product_numbers(**numbers)}, **(scales or {}))
-    return product_s(kernel, machine_of(gpu or a_gpu(), calibration), calibration)
+    return product_s(kernel, roofline_of(gpu or a_gpu(), calibration), calibration)
 
 
 def test_a_full_wave_runs_at_the_share_of_peak():
@@ -57,7 +57,7 @@ def test_splitting_k_helps_few_tiles():
     # 16 tiles of 32 x 32, each 2 x 1024 x 100,000 FLOPs at 0.5 TFLOP/s
     kernel = a_product(m=128, n=128, k=100_000)
     calibration = a_calibration()
-    machine = machine_of(a_gpu(), calibration)
+    machine = roofline_of(a_gpu(), calibration)
     unsplit = product_s(kernel, replace(machine, older=True), calibration)
     assert unsplit == pytest.approx(409.6e-6)
     # in 16 parts, 256 of them in 3 waves: 3/16 of it; then 1.5 us, writing 16 and reading one more
@@ -119,14 +119,14 @@ def test_an_unaligned_product_has_a_row_of_its_own_or_that_of_aligned_ones():
     kernel = a_product(aligned=1)
     plain = a_calibration()
     special = a_calibration(products={"gemm_16_single": product_numbers(share=0.1)})
-    machine = machine_of(a_gpu(), plain)
+    machine = roofline_of(a_gpu(), plain)
     assert product_s(kernel, machine, plain) == pytest.approx(65.536e-6)
     assert product_s(kernel, machine, special) == pytest.approx(5 * 65.536e-6)
 
 
 def test_a_family_has_a_row_of_its_own_or_that_of_plain_products():
     special = a_calibration(products={"forward_16": product_numbers(share=0.25)})
-    machine = machine_of(a_gpu(), special)
+    machine = roofline_of(a_gpu(), special)
     times_s = [
         product_s(a_product(family=family, aligned=aligned), machine, special)
         for family, aligned in [("forward", 8), ("forward", 1), ("weight", 8)]
@@ -165,8 +165,8 @@ def test_lightness_is_by_the_sort_of_product(family, precision, sort):
     light = a_gpu(peaks={"fp32": 5e12, "fp16": 50e12})  # half of the reference
     kernel = a_product(family=family, precision=precision)
     plain, scaled = a_calibration(), a_calibration(**{f"lightness_{sort}": 0.5})
-    slower = product_s(kernel, machine_of(light, plain), plain)
-    assert product_s(kernel, machine_of(light, scaled), scaled) == pytest.approx(slower / 2**0.5)
+    slower = product_s(kernel, roofline_of(light, plain), plain)
+    assert product_s(kernel, roofline_of(light, scaled), scaled) == pytest.approx(slower / 2**0.5)
 
 
 def test_bf16_runs_in_fp32_on_a_gpu_without():
@@ -232,7 +232,7 @@ def grown(kernel, what, factor):
 @given(any_product, names, st.integers(1, 50), st.sampled_from(["batch", "moved_bytes"]))
 @settings(deadline=None)
 def test_more_products_or_bytes_never_take_less(kernel, name, factor, what):
-    machine = machine_of(gpus()[name], bundled())
+    machine = roofline_of(gpus()[name], bundled())
     more_s = bundled_s(grown(kernel, what, factor), machine)
     assert more_s >= bundled_s(kernel, machine) * (1 - 1e-9)
 
@@ -241,7 +241,7 @@ def test_more_products_or_bytes_never_take_less(kernel, name, factor, what):
 @settings(deadline=None)
 def test_a_larger_product_never_takes_less(kernel, name, factor, what):
     # Small ones may: they are given no large tiles, nor parts of k.
-    machine = machine_of(gpus()[name], bundled())
+    machine = roofline_of(gpus()[name], bundled())
     more_s = bundled_s(grown(kernel, what, factor), machine)
     assert more_s >= bundled_s(kernel, machine) * (1 - 1e-9)
 
@@ -249,7 +249,7 @@ def test_a_larger_product_never_takes_less(kernel, name, factor, what):
 @given(any_product, newer, st.integers(1, 4))
 @settings(deadline=None)
 def test_a_gpu_of_more_units_is_never_slower(kernel, name, factor):
-    slow = machine_of(gpus()[name], bundled())
+    slow = roofline_of(gpus()[name], bundled())
     fast = replace(
         slow,
         units=factor * slow.units,
@@ -263,7 +263,7 @@ def test_a_gpu_of_more_units_is_never_slower(kernel, name, factor):
 @given(any_product, newer, st.floats(1, 4))
 @settings(deadline=None)
 def test_a_gpu_of_faster_units_is_never_slower(kernel, name, factor):
-    slow = machine_of(gpus()[name], bundled())
+    slow = roofline_of(gpus()[name], bundled())
     fast = replace(
         slow,
         bytes_per_s=factor * slow.bytes_per_s,

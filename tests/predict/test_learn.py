@@ -9,13 +9,13 @@ import pytest
 from tests.builders import a_calibration, a_measurement, a_profile
 
 from outlay.hardware.gpu_names import find_gpu
-from outlay.measurement.measurement import GpuSeen, MachineSeen
+from outlay.measurement.measurement import MeasuredGpu, MeasuredMachine
 from outlay.plan.placement import calibration
 from outlay.predict.correct import step_error
 from outlay.predict.host import host_time_s
 from outlay.predict.kernel_time import device_time
 from outlay.predict.learn import learned_from
-from outlay.predict.roofline import machine_at, trace_at
+from outlay.predict.roofline import roofline_at, trace_at
 
 PROFILE = a_profile(issued_ops=2)
 """One fp16 product: its host needs next to nothing."""
@@ -24,7 +24,7 @@ BUSY = a_profile(issued_ops=100_000)
 
 def device(profile, batch_size=4):
     gpu, numbers = find_gpu("RTX 3090").gpu, calibration()
-    return device_time(trace_at(profile, batch_size), machine_at(gpu, numbers), numbers)
+    return device_time(trace_at(profile, batch_size), roofline_at(gpu, numbers), numbers)
 
 
 def at(ratio, profile=PROFILE, samples=4, **changes):
@@ -34,8 +34,8 @@ def at(ratio, profile=PROFILE, samples=4, **changes):
 
 
 def on(cpu):
-    gpus = (GpuSeen(name="NVIDIA GeForce RTX 3090"),)
-    return MachineSeen(system="Linux", cpu=cpu, gpus=gpus)
+    gpus = (MeasuredGpu(name="NVIDIA GeForce RTX 3090"),)
+    return MeasuredMachine(system="Linux", cpu=cpu, gpus=gpus)
 
 
 def waiting(ratio, cpu="Zen", profile=BUSY):

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from outlay.predict.evidence import OwnFactor
-from outlay.predict.learn import Vote, is_explained, over_hosts, own_factor
+from outlay.predict.evidence import LearnedFactor
+from outlay.predict.learn import StepRatio, is_explained, over_hosts, shrunken_factor
 
 
 def vote(ratio, base=0.2, model=0, **changes):
-    return Vote(log=math.log(ratio), base=base, model=model, **changes)
+    return StepRatio(log=math.log(ratio), base=base, model=model, **changes)
 
 
 def votes(*ratios, base=0.2):
@@ -21,7 +21,7 @@ def votes(*ratios, base=0.2):
 
 def test_one_step_counts_by_how_well_steps_are_known():
     # prior 0.2, one step with an error of 0.2: half of the logarithm
-    found = own_factor("T4", votes(1.21), prior=0.2)
+    found = shrunken_factor("T4", votes(1.21), prior=0.2)
     assert found.factor == pytest.approx(1.1)
     assert (found.steps, found.measurements, found.mean_ratio) == (1, 1, pytest.approx(1.21))
     # 0.2 / sqrt(2)
@@ -30,15 +30,15 @@ def test_one_step_counts_by_how_well_steps_are_known():
 
 
 def test_steps_that_agree_by_chance_are_not_known_better_than_expected():
-    found = own_factor("T4", votes(*[1.3] * 4), prior=0.2)
+    found = shrunken_factor("T4", votes(*[1.3] * 4), prior=0.2)
     # 0.2² / 4 = 0.01, however much alike: 0.04 / (0.04 + 0.01)
     assert found.factor == pytest.approx(1.3**0.8)
     assert found.error == pytest.approx(0.2 * math.sqrt(0.2))
 
 
 def test_those_that_scatter_count_less():
-    alike = own_factor("T4", votes(1.2, 1.2), prior=0.2)
-    apart = own_factor("T4", votes(0.6, 2.4), prior=0.2)
+    alike = shrunken_factor("T4", votes(1.2, 1.2), prior=0.2)
+    apart = shrunken_factor("T4", votes(0.6, 2.4), prior=0.2)
     assert apart.mean_ratio == pytest.approx(alike.mean_ratio)
     # log 2 to both sides, in units of 0.2: (2 + 2 x 3.466²) / 3 = 8.67 times the variance
     variance = (2 + 2 * (math.log(2) / 0.2) ** 2) / 3 * 0.04 / 2
@@ -47,7 +47,7 @@ def test_those_that_scatter_count_less():
 
 
 def test_better_known_steps_have_more_weight():
-    found = own_factor("T4", [vote(1.5, 0.1, 1), vote(1.0, 0.2, 2)], prior=0.3)
+    found = shrunken_factor("T4", [vote(1.5, 0.1, 1), vote(1.0, 0.2, 2)], prior=0.3)
     # weights 1 / 0.01 and 1 / 0.04: 4 to 1
     assert found.mean_ratio == pytest.approx(1.5**0.8)
 
@@ -60,7 +60,7 @@ def test_better_known_steps_have_more_weight():
     ],
 )
 def test_what_steps_share_does_not_average_out(pair):
-    alone, both = own_factor("T4", pair[:1], 0.2), own_factor("T4", pair, 0.2)
+    alone, both = shrunken_factor("T4", pair[:1], 0.2), shrunken_factor("T4", pair, 0.2)
     assert both.factor == pytest.approx(alone.factor)
     assert both.error == pytest.approx(alone.error)
     assert both.steps == 2
@@ -70,12 +70,12 @@ def test_other_families_of_kernels_do():
     one = vote(1.3, 0.0, 1, doubts={"a": 0.2})
     other = vote(1.3, 0.0, 2, doubts={"b": 0.2})
     # 0.04 / 2
-    assert own_factor("T4", [one, other], 0.2).factor == pytest.approx(1.3 ** (0.04 / 0.06))
+    assert shrunken_factor("T4", [one, other], 0.2).factor == pytest.approx(1.3 ** (0.04 / 0.06))
 
 
 def test_no_factor_goes_further_than_three_errors():
     # 100 steps at 0.8, 0.05 each: a variance of 0.000025 against 0.0004, 94 % of -0.223
-    found = own_factor("H200", votes(*[0.8] * 100, base=0.05), prior=0.02)
+    found = shrunken_factor("H200", votes(*[0.8] * 100, base=0.05), prior=0.02)
     assert found.is_bounded
     assert found.factor == pytest.approx(math.exp(-0.06))
     assert found.error == 0.02
@@ -93,7 +93,7 @@ def test_an_inaccurate_measurement_says_less():
 
 
 def host(factor, error, measurements=1):
-    return OwnFactor(
+    return LearnedFactor(
         name="CPU",
         measurements=measurements,
         mean_ratio=factor,

@@ -5,15 +5,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.builders import a_calibration, a_gpu, a_profile
 
-from outlay.predict.memory import LARGEST_BATCH, Room, largest_batch, room_on, traits_of
+from outlay.predict.memory import (
+    LARGEST_BATCH,
+    MemoryBudget,
+    largest_batch,
+    memory_budget,
+    traits_of,
+)
 from outlay.predict.memory import memory_need as need_in_room
 from outlay.trace.allocator import held_and_needed
-from outlay.trace.profile import Held, History
+from outlay.trace.profile import AllocatorUse, History
 from outlay.units import GIB, MIB
 
 
 def memory_need(profile, batch_size, available, calibration):
-    room = Room(available_bytes=available)
+    room = MemoryBudget(available_bytes=available)
     return need_in_room(profile, batch_size, room, calibration)
 
 
@@ -22,21 +28,21 @@ def fits(profile, batch_size, available):
 
 
 def largest(profile, available):
-    return largest_batch(profile, Room(available_bytes=available), a_calibration())
+    return largest_batch(profile, MemoryBudget(available_bytes=available), a_calibration())
 
 
 def test_available_bytes_is_usable_memory_less_the_context():
     # 10 GiB - 100 MB
-    assert room_on(a_gpu()).available_bytes == 10 * GIB - 100e6
+    assert memory_budget(a_gpu()).available_bytes == 10 * GIB - 100e6
 
 
 def test_available_bytes_of_a_share():
     # half of 10 GiB - 100 MB: the context does not shrink
-    assert room_on(a_gpu(), share=0.5).available_bytes == 5 * GIB - 100e6
+    assert memory_budget(a_gpu(), share=0.5).available_bytes == 5 * GIB - 100e6
 
 
 def test_a_cap_is_all_that_is_available():
-    assert room_on(a_gpu(), cap_bytes=1e9).available_bytes == 1e9
+    assert memory_budget(a_gpu(), cap_bytes=1e9).available_bytes == 1e9
 
 
 def test_traits_of_a_gpu():
@@ -64,8 +70,8 @@ def test_memory_need():
 
 def test_memory_need_where_the_allocator_was_modelled():
     held = {
-        1: Held(allocated_bytes=1e9, reserved_bytes=2e9),
-        3: Held(allocated_bytes=2e9, reserved_bytes=4e9),
+        1: AllocatorUse(allocated_bytes=1e9, reserved_bytes=2e9),
+        3: AllocatorUse(allocated_bytes=2e9, reserved_bytes=4e9),
     }
     need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
     # halfway from 2 to 4 GB; 0.9, 1 and 1.2 times that
@@ -77,7 +83,7 @@ def test_memory_need_where_the_allocator_was_modelled():
 
 
 def test_what_is_reserved_is_no_less_than_what_is_surely_allocated():
-    held = {1: Held(allocated_bytes=1.5e9, reserved_bytes=1.2e9)}
+    held = {1: AllocatorUse(allocated_bytes=1.5e9, reserved_bytes=1.2e9)}
     need = memory_need(a_profile(held=held), 1, 5e9, a_calibration())
     # 0.9 x 1.5 GB, more than 0.9 x 1.2
     assert need.reserved_bytes.low == need.allocated_bytes.low == pytest.approx(1.35e9)
@@ -187,8 +193,8 @@ def test_no_batch_fits_by_simulation():
 
 def test_traces_without_a_common_history_have_a_need_of_their_own():
     held = {
-        1: Held(allocated_bytes=1e9, reserved_bytes=3e9, needed_bytes=2e9),
-        3: Held(allocated_bytes=2e9, reserved_bytes=5e9, needed_bytes=4e9),
+        1: AllocatorUse(allocated_bytes=1e9, reserved_bytes=3e9, needed_bytes=2e9),
+        3: AllocatorUse(allocated_bytes=2e9, reserved_bytes=5e9, needed_bytes=4e9),
     }
     need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
     # halfway, workspaces included

@@ -16,7 +16,7 @@ from outlay.predict.parallel import (
     spread_step,
 )
 from outlay.predict.step import Placement, predict_step
-from outlay.predict.strategy import Strategy, wanted_of
+from outlay.predict.strategy import Strategy, parse_strategy
 
 LINKED = {"nvlink_gb_per_s": 400, "nvlink_reach": "all"}
 
@@ -119,7 +119,7 @@ def test_what_fits_nowhere_says_so():
 
 
 def test_a_wanted_strategy_is_kept_to():
-    asked = question(8, wanted=wanted_of("fsdp,tensor=2"))
+    asked = question(8, wanted=parse_strategy("fsdp,tensor=2"))
     found = best_step(asked, a_calibration())
     assert (found.strategy.tensor, found.strategy.sharding) == (2, "zero3")
 
@@ -161,13 +161,15 @@ def test_unlike_gpus_wait_for_the_slowest_and_fit_the_smallest():
 
 
 def test_a_strategy_that_does_not_go_with_the_gpus_says_so():
-    found = best_step(question(8, wanted=wanted_of("tensor=3")), a_calibration())
+    found = best_step(question(8, wanted=parse_strategy("tensor=3")), a_calibration())
     assert not found.fits
     assert found.placement.gpus == 8
     assert "does not go with 8 GPUs" in found.notes[-1]
 
 
 def test_a_global_batch_that_cannot_be_shared_says_so():
-    found = best_step(question(4, global_batch_size=7, wanted=wanted_of("ddp")), a_calibration())
+    found = best_step(
+        question(4, global_batch_size=7, wanted=parse_strategy("ddp")), a_calibration()
+    )
     assert not found.fits
     assert "cannot be shared evenly by 4 GPUs" in found.notes[-1]

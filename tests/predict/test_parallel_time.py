@@ -7,21 +7,23 @@ from tests.builders import a_calibration, a_gpu, a_profile, a_transformer
 
 from outlay.predict.network import Wiring, fabric_of
 from outlay.predict.parallel_time import (
-    Load,
-    Phases,
+    CommunicationLoad,
+    PhaseTimes,
     Site,
+    communication_load,
     data_group,
     heads_of,
-    load_of,
+    parallel_step_time,
     sent_bytes_per_parameter,
     shards,
-    spent,
     width_of,
 )
 from outlay.predict.strategy import Strategy
 
-PHASES = Phases(forward_s=1.0, backward_s=2.0, update_s=0.4, host_pass_s=0.1, host_update_s=0.01)
-LOAD = Load(
+PHASES = PhaseTimes(
+    forward_s=1.0, backward_s=2.0, update_s=0.4, host_pass_s=0.1, host_update_s=0.01
+)
+LOAD = CommunicationLoad(
     gradient_bytes=16e9,
     sent_bytes=8e9,
     blocks=4,
@@ -39,7 +41,9 @@ def taken(strategy, *, gpus=None, nodes=1, micro_batches=1, load=LOAD, **numbers
     site = Site(gpus=gpus or strategy.gpus // nodes, nodes=nodes)
     wiring = Wiring(network_bytes_per_s=12.5e9)  # 10 GB/s at 0.8
     fabric = fabric_of(LINKED, site.gpus, wiring, calibration, nodes=nodes)
-    return spent(PHASES, load, strategy, site, fabric, "likely", micro_batches, calibration)
+    return parallel_step_time(
+        PHASES, load, strategy, site, fabric, "likely", micro_batches, calibration
+    )
 
 
 def test_one_gpu_computes_and_nothing_else():
@@ -150,7 +154,7 @@ def test_over_how_many_gpus_shards_are_spread():
 
 
 def test_what_a_transformer_sends():
-    load = load_of(a_transformer(), 2)
+    load = communication_load(a_transformer(), 2)
     # 4 blocks of 25e6 and 100e6 besides; products in fp16, so parameters are sent in 2 bytes
     assert load.gradient_bytes == 4 * 200e6
     assert load.sent_bytes == 2 * 200e6
@@ -161,7 +165,7 @@ def test_what_a_transformer_sends():
 
 
 def test_a_profile_without_structure_is_one_block_that_comes_last():
-    load = load_of(a_profile(), 2)
+    load = communication_load(a_profile(), 2)
     assert (load.blocks, load.gradient_bytes) == (0, 4e8)
     assert set(load.ready) == {1.0}
     assert heads_of(a_profile()) is None

@@ -5,7 +5,7 @@ from tests.builders import a_calibration, a_gpu, a_transformer
 
 from outlay.predict.host import REFERENCE_HOST
 from outlay.predict.parallel_time import cut, phases_of
-from outlay.predict.roofline import machine_of, speed_at
+from outlay.predict.roofline import roofline_of, speed_at
 from outlay.trace.profile import Op, Trace
 
 WIDTH = 1024
@@ -81,7 +81,7 @@ def test_other_passes_are_shared():
 
 def test_the_phases_of_a_step_add_up():
     trace = a_transformer().at(4)
-    machine = machine_of(a_gpu(), a_calibration())
+    machine = roofline_of(a_gpu(), a_calibration())
     phases = phases_of(trace, machine, a_calibration(), REFERENCE_HOST)
     # a product of 4 TFLOP at 100 TFLOP/s x 0.5 = 80 ms in forward, two in backward
     assert phases.forward_s == pytest.approx(0.08, rel=1e-2)

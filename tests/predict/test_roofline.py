@@ -7,13 +7,13 @@ from tests.builders import a_calibration, a_fact, a_gpu
 
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
-from outlay.predict.roofline import REFERENCE_CACHE_BYTES, machine_of
+from outlay.predict.roofline import REFERENCE_CACHE_BYTES, roofline_of
 
 ALL_PEAKS = {"fp64": 5e12, "fp32": 10e12, "tf32": 50e12, "fp16": 100e12, "bf16": 100e12}
 
 
 def a_machine(name="Card", calibration=None, **gpu):
-    return machine_of(a_gpu(name, **gpu), calibration or a_calibration())
+    return roofline_of(a_gpu(name, **gpu), calibration or a_calibration())
 
 
 def test_a_machine_has_the_figures_of_its_gpu():
@@ -152,13 +152,13 @@ def test_libraries_of_old_gpus_split_nothing_and_of_new_ones_have_more_tiles():
 
 
 def test_the_reference_is_the_gpu_that_the_kernels_were_measured_on():
-    machine = machine_of(gpus()["H200"], bundled())
+    machine = roofline_of(gpus()["H200"], bundled())
     assert machine.weight == pytest.approx(dict.fromkeys(machine.weight, 1.0), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", gpus())
 def test_every_gpu_of_the_table_is_a_machine(name):
-    machine = machine_of(gpus()[name], bundled())
+    machine = roofline_of(gpus()[name], bundled())
     assert machine.units > 0
     assert machine.bytes_per_s > 0
     assert machine.cache_bytes > 0

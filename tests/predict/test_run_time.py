@@ -12,7 +12,7 @@ from outlay.errors import InputError
 from outlay.predict.run_time import NeverEnds, Pace, every_s, pace_of, run_of, steps
 from outlay.uncertainty import LIKELY, Draws
 from outlay.units import DAY_S, HOUR_S, MONTH_S
-from outlay.workload.workload import Checkpoint, Dataset, Evaluation, Every, Length, Pause, Usage
+from outlay.workload.workload import Cadence, Checkpoint, Dataset, Evaluation, Length, Pause, Usage
 
 
 def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s=0.01):
@@ -246,15 +246,15 @@ def test_a_stated_preparation_includes_fetching_from_outside():
     ("evaluation", "time_s"),
     [
         # 10,000 s of training hold 5 epochs of 2000 s; 300 samples of 0.01 s
-        (Evaluation(every=Every(epochs=1), samples=300), 5 * 3),
-        (Evaluation(every=Every(epochs=2), samples=300), 2 * 3),
+        (Evaluation(every=Cadence(epochs=1), samples=300), 5 * 3),
+        (Evaluation(every=Cadence(epochs=2), samples=300), 2 * 3),
         # steps of 0.5 s: one each 4000 s
-        (Evaluation(every=Every(steps=8000), samples=300), 2 * 3),
+        (Evaluation(every=Cadence(steps=8000), samples=300), 2 * 3),
         # samples of 0.025 s: one each 4000 s
-        (Evaluation(every=Every(samples=160_000), samples=300), 2 * 3),
-        (Evaluation(every=Every(epochs=1), time_s=60.0), 5 * 60),
-        (Evaluation(every=Every(time_s=1800.0), time_s=60.0), 5 * 60),
-        (Evaluation(every=Every(time_s=20_000.0), time_s=60.0), 0),
+        (Evaluation(every=Cadence(samples=160_000), samples=300), 2 * 3),
+        (Evaluation(every=Cadence(epochs=1), time_s=60.0), 5 * 60),
+        (Evaluation(every=Cadence(time_s=1800.0), time_s=60.0), 5 * 60),
+        (Evaluation(every=Cadence(time_s=20_000.0), time_s=60.0), 0),
     ],
 )
 def test_evaluation_is_how_often_times_how_long(evaluation, time_s):
@@ -264,7 +264,7 @@ def test_evaluation_is_how_often_times_how_long(evaluation, time_s):
 
 
 def test_evaluation_in_each_session():
-    evaluation = Evaluation(every=Every(time_s=1000.0), time_s=60.0)
+    evaluation = Evaluation(every=Cadence(time_s=1000.0), time_s=60.0)
     run = a_run_of(3_600.0, evaluation=evaluation, usage=Usage(sessions_per_month=10))
     # 3 in 3600 s, ten times
     assert run.evaluation_s == 10 * 3 * 60
@@ -272,20 +272,22 @@ def test_evaluation_in_each_session():
 
 def test_an_interval_in_epochs_needs_to_know_how_long_one_is():
     with pytest.raises(InputError, match="not how many samples an epoch has") as caught:
-        every_s(Every(epochs=1), a_pace(epoch_s=None))
+        every_s(Cadence(epochs=1), a_pace(epoch_s=None))
     assert "data.samples" in caught.value.fix
 
 
 def test_checkpoints_each_epoch():
     # 5 epochs of 2000 s, 50 s each
-    checkpoint = Checkpoint(size_bytes=5e9, interval=Every(epochs=1))
+    checkpoint = Checkpoint(size_bytes=5e9, interval=Cadence(epochs=1))
     assert a_run_of(checkpoint=checkpoint).checkpoint_s == pytest.approx(250)
 
 
-@pytest.mark.parametrize("interval", [Every(epochs=1), Every(steps=4000), Every(samples=80_000)])
+@pytest.mark.parametrize(
+    "interval", [Cadence(epochs=1), Cadence(steps=4000), Cadence(samples=80_000)]
+)
 def test_evaluations_make_no_more_checkpoints_where_those_are_counted_in_steps(interval):
     checkpoint = Checkpoint(size_bytes=5e9, interval=interval)
-    evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
+    evaluation = Evaluation(every=Cadence(epochs=1), time_s=200.0)
     run = a_run_of(checkpoint=checkpoint, evaluation=evaluation)
     # 10,000 s hold 5 of 2000 s, 50 s each, whatever lies between them
     assert run.checkpoint_s == pytest.approx(250)
@@ -293,7 +295,7 @@ def test_evaluations_make_no_more_checkpoints_where_those_are_counted_in_steps(i
     assert run.checkpoint_interval_s == pytest.approx(2200)
 
 
-@pytest.mark.parametrize("every", [Every(steps=200), Every(samples=25_600)])
+@pytest.mark.parametrize("every", [Cadence(steps=200), Cadence(samples=25_600)])
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_a_length_in_steps_of_a_batch_has_as_many_intervals_on_any_number_of_gpus(every, gpus):
     workload = a_workload(
@@ -310,7 +312,7 @@ def test_a_length_in_steps_of_a_batch_has_as_many_intervals_on_any_number_of_gpu
 
 def test_steps_of_an_interval_are_each_machines_own_where_the_length_is_no_number_of_steps():
     workload = a_workload(
-        length=Length(samples=128_000), evaluation=Evaluation(every=Every(steps=50), time_s=1.0)
+        length=Length(samples=128_000), evaluation=Evaluation(every=Cadence(steps=50), time_s=1.0)
     )
     # 1000 steps of 128 are 20 times 50, 125 of 1024 twice
     for gpus, times in ((1, 20), (8, 2)):
@@ -319,14 +321,14 @@ def test_steps_of_an_interval_are_each_machines_own_where_the_length_is_no_numbe
 
 
 def test_evaluation_time_is_saved_too():
-    checkpoint = Checkpoint(size_bytes=5e9, interval=Every(time_s=1000.0))
-    evaluation = Evaluation(every=Every(epochs=1), time_s=200.0)
+    checkpoint = Checkpoint(size_bytes=5e9, interval=Cadence(time_s=1000.0))
+    evaluation = Evaluation(every=Cadence(epochs=1), time_s=200.0)
     # (10,000 + 5 x 200) / 1000 = 11 of 50 s
     assert a_run_of(checkpoint=checkpoint, evaluation=evaluation).checkpoint_s == pytest.approx(550)
 
 
 def test_a_checkpoint_takes_the_stated_time():
-    interval = Every(epochs=1)
+    interval = Cadence(epochs=1)
     # 5 epochs of 30 s, whatever the size
     for size_bytes in (None, 5e9):
         checkpoint = Checkpoint(size_bytes=size_bytes, interval=interval, time_s=30.0)
@@ -335,7 +337,7 @@ def test_a_checkpoint_takes_the_stated_time():
 
 def test_a_stated_time_of_a_checkpoint_is_as_uncertain_as_disks_are():
     habits = replace(HABITS, checkpoint_bytes_per_s=span(50e6, 100e6, 400e6))
-    checkpoint = Checkpoint(interval=Every(epochs=1), time_s=30.0)
+    checkpoint = Checkpoint(interval=Cadence(epochs=1), time_s=30.0)
     drawn = a_run_of(habits=habits, luck=Draws(), checkpoint=checkpoint).checkpoint_s
     # 5 of 30 s: on a disk four times as fast a quarter of it, on one half as fast twice that
     assert np.percentile(drawn, [10, 90]) == pytest.approx([37.5, 300], rel=0.02)
@@ -343,8 +345,8 @@ def test_a_stated_time_of_a_checkpoint_is_as_uncertain_as_disks_are():
 
 def test_other_pauses_are_a_part_of_their_own():
     pauses = (
-        Pause(name="new epochs", every=Every(epochs=1), time_s=span(10, 20, 30)),
-        Pause(name="stalls", every=Every(steps=1000), time_s=1.0),
+        Pause(name="new epochs", every=Cadence(epochs=1), time_s=span(10, 20, 30)),
+        Pause(name="stalls", every=Cadence(steps=1000), time_s=1.0),
     )
     run = a_run_of(pauses=pauses)
     # 5 epochs of 20 s; 20,000 steps have 20 stalls of 1 s
@@ -358,7 +360,7 @@ def test_other_pauses_are_a_part_of_their_own():
 
 def test_pauses_are_done_again_after_an_interruption():
     # 9,500 s of training and of pauses: as much as of training alone
-    pause = Pause(name="stalls", every=Every(time_s=950.0), time_s=950.0)
+    pause = Pause(name="stalls", every=Cadence(time_s=950.0), time_s=950.0)
     paused = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, pauses=(pause,))
     plain = a_run_of(19_000.0, RATE, checkpoint=EVERY_950_S)
     assert paused.lost_s == pytest.approx(plain.lost_s)
@@ -366,8 +368,8 @@ def test_pauses_are_done_again_after_an_interruption():
 
 @pytest.mark.parametrize("part", ["evaluation_s", "checkpoint_s", "pauses_s"])
 def test_how_often_may_be_a_range(part):
-    often = {"every": Every(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
-    saved = {"interval": Every(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
+    often = {"every": Cadence(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
+    saved = {"interval": Cadence(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
     said = {
         "evaluation_s": {"evaluation": Evaluation(**often)},
         "checkpoint_s": {"checkpoint": Checkpoint(**saved)},
@@ -381,7 +383,7 @@ def test_how_often_may_be_a_range(part):
 
 
 def test_what_may_never_come_leaves_no_nonsense():
-    checkpoint = Checkpoint(interval=Every(epochs=1), time_s=40.0, times=span(0, 1, 2))
+    checkpoint = Checkpoint(interval=Cadence(epochs=1), time_s=40.0, times=span(0, 1, 2))
     run = a_run_of(rate=RATE, luck=Draws(), checkpoint=checkpoint)
     assert np.isfinite(run.busy_s).all()
     assert np.min(run.checkpoint_s) == pytest.approx(0, abs=0.01)
@@ -392,7 +394,7 @@ def test_what_may_never_come_leaves_no_nonsense():
 # 259.2 a month of 2,592,000 s is one in 10,000 s
 RATE = 259.2
 CHECKPOINT = Checkpoint(size_bytes=5e9)  # 5 GB / 100 MB/s = 50 s to write
-EVERY_950_S = Checkpoint(size_bytes=5e9, interval=Every(time_s=950.0))
+EVERY_950_S = Checkpoint(size_bytes=5e9, interval=Cadence(time_s=950.0))
 
 
 def test_interruptions_follow_dalys_closed_form():
@@ -474,7 +476,7 @@ def test_a_rate_of_zero_is_on_demand():
 
 def test_a_run_that_never_gets_to_a_save_never_ends():
     # interrupted each hour, saved each 12 hours: 12 expected in one stretch
-    checkpoint = Checkpoint(interval=Every(time_s=12 * HOUR_S))
+    checkpoint = Checkpoint(interval=Cadence(time_s=12 * HOUR_S))
     with pytest.raises(NeverEnds, match=r"interrupted every 1\.0 h, saved every 12\.0 h"):
         a_run_of(100 * HOUR_S, 720.0, checkpoint=checkpoint)
 
@@ -553,6 +555,6 @@ def test_days_a_week():
 def test_what_cannot_be_is_said_of_the_likely_run_alone():
     # 9.9 interruptions in a stretch and restart are let through; draws of it may be more
     rate = span(100, 9.9 * MONTH_S / 10_000, 10_000)
-    checkpoint = Checkpoint(size_bytes=5e9, interval=Every(time_s=9_600))
+    checkpoint = Checkpoint(size_bytes=5e9, interval=Cadence(time_s=9_600))
     run = run_of(a_workload(checkpoint=checkpoint), a_pace(19_200.0), HABITS, rate, Draws(1000))
     assert np.isfinite(run.busy_s).all()

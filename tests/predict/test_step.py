@@ -6,7 +6,7 @@ from statistics import NormalDist
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
 
-from outlay.predict.evidence import Experience, Seen
+from outlay.predict.evidence import Evidence, MeasuredStep
 from outlay.predict.host import Host
 from outlay.predict.roofline import with_precision
 from outlay.predict.step import Conditions, Placement, predict_step, spanning
@@ -165,8 +165,8 @@ def test_the_slower_of_device_and_host_is_so_at_each_end():
 
 
 def corrected(measured_s, *, gpu, host=None, **seen):
-    one = Seen(gpu=gpu, batch_size=4, step_s=measured_s, **seen)
-    return Conditions(host=host or Host(), experience=Experience(seen=(one,)))
+    one = MeasuredStep(gpu=gpu, batch_size=4, step_s=measured_s, **seen)
+    return Conditions(host=host or Host(), experience=Evidence(seen=(one,)))
 
 
 def test_on_the_measured_gpu_a_step_takes_what_was_measured():

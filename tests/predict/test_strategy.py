@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from outlay.errors import InputError
-from outlay.predict.strategy import ANY, Strategy, strategies, wanted_of
+from outlay.predict.strategy import ANY, Strategy, parse_strategy, strategies
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_names(strategy, name):
     ],
 )
 def test_what_a_text_asks_for(text, allowed, not_allowed):
-    wanted = wanted_of(text)
+    wanted = parse_strategy(text)
     assert wanted.allows(allowed)
     assert not wanted.allows(not_allowed)
 
 
 def test_auto_is_anything():
-    assert wanted_of("auto") == ANY
+    assert parse_strategy("auto") == ANY
     assert ANY.allows(Strategy(data=2, sharding="zero2"))
 
 
 @pytest.mark.parametrize("text", ["dpp", "tensor", "tensor=0", "fsdp,tensro=2", "8"])
 def test_a_strategy_nobody_knows(text):
     with pytest.raises(InputError, match="is no strategy"):
-        wanted_of(text)
+        parse_strategy(text)
 
 
 def test_every_strategy_takes_all_gpus():

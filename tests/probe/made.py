@@ -6,8 +6,8 @@ import itertools
 
 from tests.measured import a_step
 
-from outlay.measurement.measurement import MachineSeen, Measurement, MemorySeen
-from outlay.probe.messages import OptimizerStep, StepTable
+from outlay.measurement.measurement import MeasuredMachine, MeasuredMemory, Measurement
+from outlay.probe.messages import OptimizerStep, OptimizerStepTable
 
 
 def records(order, each_s=0.1, *, gpu=False, marks=None, **always):
@@ -32,7 +32,7 @@ def records(order, each_s=0.1, *, gpu=False, marks=None, **always):
 
 
 def table(order, each_s=0.1, **fields):
-    return StepTable(records(order, each_s, **fields))
+    return OptimizerStepTable(records(order, each_s, **fields))
 
 
 def letters(text):
@@ -49,11 +49,11 @@ def a_run(**changes: object) -> Measurement:
         "measured_on": "2026-11-15",
         "ending": "stopped",
         "status": 0,
-        "machine": MachineSeen(system="Linux"),
+        "machine": MeasuredMachine(system="Linux"),
         "device": "cuda",
         "step": a_step(),
         "steps_seen": 20,
         "samples_per_step": 32.0,
-        "memory": MemorySeen(allocated_bytes=5e9, reserved_bytes=6e9),
+        "memory": MeasuredMemory(allocated_bytes=5e9, reserved_bytes=6e9),
     }
     return Measurement(**{**given, **changes})

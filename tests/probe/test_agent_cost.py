@@ -44,7 +44,7 @@ def cpu_s(run):
 def test_a_step_costs_little(tmp_path, loop):
     import torch
 
-    from outlay.probe.agent.step_watch import Watch
+    from outlay.probe.agent.step_watch import StepWatch
 
     (tmp_path / CONTROL).write_bytes(ASKED.pack(*NOTHING))
     loop()
@@ -52,7 +52,7 @@ def test_a_step_costs_little(tmp_path, loop):
     # By turns, and the least of each: what the machine does beside only ever adds.
     for _ in range(5):
         without_s.append(cpu_s(loop))
-        watch = Watch(torch, FileChannel(str(tmp_path)))
+        watch = StepWatch(torch, FileChannel(str(tmp_path)))
         watch.channel.is_shared = False  # no handlers that outlive this test
         watch.install()
         try:
@@ -68,7 +68,7 @@ def test_it_leaves_torch_as_it_was(loop):
     import torch
 
     from outlay.probe.agent.channel import Channel
-    from outlay.probe.agent.step_watch import Watch
+    from outlay.probe.agent.step_watch import StepWatch
 
     def changed():
         return [
@@ -81,7 +81,7 @@ def test_it_leaves_torch_as_it_was(loop):
         ]
 
     before = changed()
-    watch = Watch(torch, Channel())
+    watch = StepWatch(torch, Channel())
     watch.install()
     assert all(now is not then for now, then in zip(changed(), before, strict=True))
     assert pickle.loads(pickle.dumps(torch.save)) is torch.save
@@ -95,7 +95,7 @@ def test_a_thread_that_loads_ahead_keeps_nobody_waiting():
     import torch
 
     from outlay.probe.agent.channel import Channel
-    from outlay.probe.agent.step_watch import Watch
+    from outlay.probe.agent.step_watch import StepWatch
 
     class Slow(torch.utils.data.Dataset):
         def __len__(self):
@@ -106,7 +106,7 @@ def test_a_thread_that_loads_ahead_keeps_nobody_waiting():
             return torch.ones(3)
 
     def waits_s(load):
-        watch = Watch(torch, Channel())
+        watch = StepWatch(torch, Channel())
         watch.install()
         try:
             weight = torch.nn.Parameter(torch.ones(1))

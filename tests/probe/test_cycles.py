@@ -5,7 +5,7 @@ import pytest
 from tests.probe.made import letters, records, table
 
 from outlay.probe.cycles import cycles_of, shared
-from outlay.probe.messages import StepTable
+from outlay.probe.messages import OptimizerStepTable
 
 
 def cycles(text, each_s=0.1, **fields):
@@ -143,7 +143,7 @@ def test_a_cycle_begins_with_the_optimizer_a_batch_is_loaded_for():
     order = letters("G" * 50 + "DG" * 100)
     loads = {place: {"batches": 1, "samples": 4} for place in range(50)}
     loads |= {place: {"batches": 1, "samples": 4} for place in range(50, 250, 2)}
-    found = cycles_of(StepTable(records(order, marks=loads)))
+    found = cycles_of(OptimizerStepTable(records(order, marks=loads)))
     assert found.batches[1:].tolist() == [1.0] * (len(found) - 1)
     assert found.samples[1:].tolist() == [4.0] * (len(found) - 1)
 
@@ -203,7 +203,7 @@ def test_the_gpus_own_clock_counts_where_it_is_known():
 def test_records_whose_time_on_the_gpu_is_to_come_are_not_used_until_it_comes():
     made = records([0] * 20, gpu=True)
     late = records([0] * 20)
-    told = StepTable([*made[:15], *late[15:]])
+    told = OptimizerStepTable([*made[:15], *late[15:]])
     assert len(cycles_of(told)) == 15
     told.extend(made[15:18])
     assert len(told) == 20
@@ -212,13 +212,13 @@ def test_records_whose_time_on_the_gpu_is_to_come_are_not_used_until_it_comes():
 
 def test_an_interval_with_records_missing_in_it_is_not_known():
     made = records([0] * 20)
-    found = cycles_of(StepTable([*made[:8], *made[10:]]))
+    found = cycles_of(OptimizerStepTable([*made[:8], *made[10:]]))
     assert np.flatnonzero(np.isnan(found.length_s)).tolist() == [0, 8]
 
 
 def test_nothing_gives_nothing():
-    assert len(cycles_of(StepTable())) == 0
-    assert len(cycles_of(StepTable(), 3)) == 0
+    assert len(cycles_of(OptimizerStepTable())) == 0
+    assert len(cycles_of(OptimizerStepTable(), 3)) == 0
     assert len(cycles_of(table([0, 0]), 3)) == 0
 
 

@@ -16,7 +16,6 @@ import sys
 import time
 
 import pytest
-from outlay.probe.runnerner import Asking
 from tests.probe.probed import (
     PYTHON,
     ROOT,
@@ -33,8 +32,9 @@ from tests.probe.probed import (
 
 import outlay.probe.runner
 from outlay.measurement.file import read_measurement
-from outlay.probe.stages import Course, Limits
-from outlay.probe.steps import StepsSeen
+from outlay.probe.runner import ProbeRequest
+from outlay.probe.stages import ProbeLimits, ProbeStages
+from outlay.probe.steps import StepStatistics
 
 needs_torch = pytest.mark.torch
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
@@ -121,10 +121,10 @@ def test_a_loader_that_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(outlay.probe.runner, "STUCK_S", 1.0)
     monkeypatch.setattr(outlay.probe.runner, "GRACE_S", 0.5)
     monkeypatch.chdir(tmp_path)
-    seen = outlay.probe.runner.probe(
-        Asking(
+    seen = outlay.probe.runner.probe_command(
+        ProbeRequest(
             command=tuple(map(str, (*TRAIN, "hangs"))),
-            limits=Limits(duration_s=1.0),
+            limits=ProbeLimits(duration_s=1.0),
             log=tmp_path / "log",
         )
     )
@@ -135,9 +135,11 @@ def test_a_loader_that_hangs(tmp_path, monkeypatch):
 
 
 def test_a_command_that_never_steps_has_its_time_and_ten_minutes_more():
-    course = Course(Limits(duration_s=3.0))
-    assert course.go_on(StepsSeen(), [], 602.0).stop_at == 0
-    assert course.go_on(StepsSeen(), [], 603.5).stop_at == 1  # its first step would be its last
+    course = ProbeStages(ProbeLimits(duration_s=3.0))
+    assert course.go_on(StepStatistics(), [], 602.0).stop_at == 0
+    assert (
+        course.go_on(StepStatistics(), [], 603.5).stop_at == 1
+    )  # its first step would be its last
 
 
 # Signals

@@ -11,12 +11,12 @@ from tests.probe.made import a_run
 from tests.probe.probed import PYTHON, SCRIPTS, probe
 
 from outlay.errors import InputError
-from outlay.measurement.measurement import Measurement, MemorySeen
+from outlay.measurement.measurement import MeasuredMemory, Measurement
 from outlay.probe import find_batch as find_batch_module
-from outlay.probe.find_batch import Known, find_batch
-from outlay.probe.runner import Asking
-from outlay.probe.stages import Limits
-from outlay.probe.trial import BatchSearch, Slot
+from outlay.probe.find_batch import SearchStart, find_batch
+from outlay.probe.runner import ProbeRequest
+from outlay.probe.stages import ProbeLimits
+from outlay.probe.trial import BatchSearch, BatchSlot
 
 SCRIPT = SCRIPTS / "runs_out.py"
 
@@ -31,19 +31,19 @@ SCRIPT = SCRIPTS / "runs_out.py"
     ],
 )
 def test_slot_puts_the_size_into_the_command(command: tuple[str, ...], argument: str) -> None:
-    filled = Slot(command=command, argument=argument).filled(64)
+    filled = BatchSlot(command=command, argument=argument).filled(64)
     assert "--batch-size 64" in " ".join(filled)
 
 
 def test_slot_of_an_assignment() -> None:
-    slot = Slot(command=("python", "train.py", "data.batch=32"), argument="data.batch")
+    slot = BatchSlot(command=("python", "train.py", "data.batch=32"), argument="data.batch")
     assert slot.present == 32
     assert slot.filled(7) == ("python", "train.py", "data.batch=7")
 
 
 def test_no_slot() -> None:
     with pytest.raises(InputError, match="neither {batch} nor batch"):
-        Slot(command=("python", "train.py"), argument="batch").check()
+        BatchSlot(command=("python", "train.py"), argument="batch").check()
 
 
 def test_a_first_step_is_waited_for_as_earlier_trials_suggest(
@@ -51,13 +51,13 @@ def test_a_first_step_is_waited_for_as_earlier_trials_suggest(
 ) -> None:
     waits_s = []
 
-    def run(_: object, command: tuple[str, ...], limits: Limits, *rest: object) -> object:
+    def run(_: object, command: tuple[str, ...], limits: ProbeLimits, *rest: object) -> object:
         waits_s.append(limits.first_step_s)
         size = int(command[-1])
         return at(size, elapsed_s=size / 2), [], b""
 
     monkeypatch.setattr(find_batch_module, "_run", run)
-    find_batch(Asking(command=("train", "{batch}")), "batch", known=Known(largest=64))
+    find_batch(ProbeRequest(command=("train", "{batch}")), "batch", known=SearchStart(largest=64))
     # 15 s to train, and at first ten minutes. Then 8 / 2, 16 / 2 and 32 / 2 s were the longest:
     # ten times that, but no less than 105 s.
     assert waits_s == [615, 120, 120, 175]
@@ -75,12 +75,12 @@ def searched(
         return run_at(int(command[-1])), [], b""
 
     monkeypatch.setattr(find_batch_module, "_run", run)
-    asking = Asking(command=("train", "{batch}"), limits=Limits(**limits))
-    return find_batch(asking, "batch", known=Known(largest=largest))
+    asking = ProbeRequest(command=("train", "{batch}"), limits=ProbeLimits(**limits))
+    return find_batch(asking, "batch", known=SearchStart(largest=largest))
 
 
 def at(size: int, **changes: object) -> Measurement:
-    return a_run(**{"samples_per_step": float(size), "memory": MemorySeen(), **changes})
+    return a_run(**{"samples_per_step": float(size), "memory": MeasuredMemory(), **changes})
 
 
 def test_a_search_that_the_user_stops_ran_out_of_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_larger_size_that_fails_otherwise_is_no_limit_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failed = {"ending": "failed", "status": 1, "steps_seen": 0, "step": None}
-    room = MemorySeen(available_bytes=24e9)
+    room = MeasuredMemory(available_bytes=24e9)
     found = searched(
         monkeypatch, lambda size: at(size, memory=room, **(failed if size > 8 else {}))
     )
@@ -149,7 +149,7 @@ def test_what_is_recommended_is_tried_while_trials_are_left(
     def run_at(size: int) -> Measurement:
         # 10 MiB for each sample, and 24 GiB: 2457 samples fit.
         ending = {"ending": "failed", "status": 1} if size > 2457 else {}
-        taken = MemorySeen(allocated_bytes=size * 10 * 2.0**20, available_bytes=24 * 2.0**30)
+        taken = MeasuredMemory(allocated_bytes=size * 10 * 2.0**20, available_bytes=24 * 2.0**30)
         return at(size, memory=taken, ran_out_of_memory=size > 2457, **ending)
 
     found = searched(monkeypatch, run_at, largest=10**6)
@@ -191,8 +191,8 @@ def test_search_that_fails_otherwise_says_so(tmp_path: Path) -> None:
 
 
 def test_a_frozen_base_is_part_of_what_no_batch_size_changes():
-    memory = MemorySeen(
+    memory = MeasuredMemory(
         parameters_bytes=2e8, gradients_bytes=2e8, optimizer_bytes=4e8, frozen_bytes=14e9
     )
-    known = find_batch_module._learned(Known(), a_run(memory=memory), cap_mib=None)
+    known = find_batch_module._learned(SearchStart(), a_run(memory=memory), cap_mib=None)
     assert known.fixed_bytes == pytest.approx(14.8e9)

@@ -20,7 +20,7 @@ from tests.probe.fakes import (
     nvml_gpu,
 )
 
-from outlay.measurement.measurement import GpuSeen
+from outlay.measurement.measurement import MeasuredGpu
 from outlay.probe import amd, nvidia
 from outlay.probe.gpu_driver import GpuReading, Missing, NoDriver, gpu_key
 from outlay.probe.gpu_watch import open_driver
@@ -144,7 +144,7 @@ class TestNvidia(DriverContract):
         self.install(monkeypatch, nvml_gpu(0))
         device = self.open().devices[0]
         assert device.max_clock_hz == 1.98e9
-        assert device.seen == GpuSeen(
+        assert device.seen == MeasuredGpu(
             name="NVIDIA H200",
             memory_bytes=140 * GIB,
             driver="580.82.07",

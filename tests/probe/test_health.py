@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.measurement.measurement import MemorySeen, Sample, Shares, StepTime
-from outlay.probe.health import Watched, checks_of
+from outlay.measurement.measurement import MeasuredMemory, Sample, StepTime, TimeShares
+from outlay.probe.health import HealthInputs, checks_of
 
 STEP = StepTime(
     mean_s=0.1,
@@ -19,7 +19,7 @@ STEP = StepTime(
 
 
 def judged(name, **known):
-    watched = Watched(**{"device": "cuda", **known})
+    watched = HealthInputs(**{"device": "cuda", **known})
     return next(check for check in checks_of(watched) if check.name == name)
 
 
@@ -28,13 +28,13 @@ def samples(count=20, **known):
 
 
 def test_nothing_seen_is_unknown_all_through():
-    checks = checks_of(Watched(device="cuda"))
+    checks = checks_of(HealthInputs(device="cuda"))
     assert {check.verdict for check in checks} == {"unknown"}
     assert all(check.why for check in checks)
 
 
 def test_what_makes_no_sense_is_left_out():
-    names = {check.name for check in checks_of(Watched(device="cpu"))}
+    names = {check.name for check in checks_of(HealthInputs(device="cpu"))}
     assert names.isdisjoint({"GPU busy", "clock not held down", "GPU memory left"})
     assert "ranks equally busy" not in names
 
@@ -45,7 +45,7 @@ def test_what_makes_no_sense_is_left_out():
 def test_gpu_busy(share, verdict):
     assert judged("GPU busy", gpu_fraction=share).verdict == verdict
     # A profile knows better than the driver's samples.
-    profiled = judged("GPU busy", gpu_fraction=0.99, shares=Shares(compute=share))
+    profiled = judged("GPU busy", gpu_fraction=0.99, shares=TimeShares(compute=share))
     assert profiled.verdict == verdict
     assert f"{share:.0%}" in profiled.why
 
@@ -85,7 +85,7 @@ def test_steadiness():
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.05, "ok"), (0.2, "look"), (0.6, "bad")])
 def test_input(share, verdict):
-    assert judged("input keeps up", shares=Shares(input=share)).verdict == verdict
+    assert judged("input keeps up", shares=TimeShares(input=share)).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_a_clock_held_down_for_a_moment_does_not_count():
 
 
 def test_gpu_memory():
-    full = MemorySeen(reserved_bytes=78e9)
+    full = MeasuredMemory(reserved_bytes=78e9)
     # 78 / 80 = 97.5 %; of a limit of 100 GB, 78 %.
     assert judged("GPU memory left", memory=full, gpu_memory_bytes=80e9).verdict == "look"
-    roomy = MemorySeen(reserved_bytes=78e9, limit_bytes=100e9)
+    roomy = MeasuredMemory(reserved_bytes=78e9, limit_bytes=100e9)
     assert judged("GPU memory left", memory=roomy, gpu_memory_bytes=80e9).verdict == "ok"
 
 
@@ -134,7 +134,7 @@ def test_swap(rate, verdict):
     [(0.2, 0.5, "ok"), (0.8, 0.0, "look"), (0.99, 0.0, "look"), (0.99, 0.5, "bad")],
 )
 def test_disk(share, waiting, verdict):
-    taken, shares = samples(disk_fraction=share), Shares(input=waiting)
+    taken, shares = samples(disk_fraction=share), TimeShares(input=waiting)
     assert judged("disk keeps up", samples=taken, shares=shares).verdict == verdict
 
 
@@ -149,7 +149,7 @@ def test_a_straggler_is_named():
 
 
 def test_sleep_without_a_loader_is_not_put_down_to_data():
-    waiting = Shares(input=0.9)
+    waiting = TimeShares(input=0.9)
     assert judged("input keeps up", shares=waiting).verdict == "bad"
     asleep = judged("input keeps up", shares=waiting, has_loader=False)
     assert asleep.verdict == "look"

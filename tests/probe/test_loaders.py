@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from outlay.probe.agent.channel import Channel
-from outlay.probe.agent.step_watch import Watch
+from outlay.probe.agent.step_watch import StepWatch
 
 pytestmark = pytest.mark.torch
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 def watch():
     import torch
 
-    watch = Watch(torch, Channel())
+    watch = StepWatch(torch, Channel())
     watch.install()
     yield watch
     watch.uninstall()

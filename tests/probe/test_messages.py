@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from outlay.probe.messages import Listener, Told, beside
+from outlay.probe.messages import Listener, ProcessLog, beside
 
 
 def stepping(path, first, last, after_s=0.0):
@@ -33,7 +33,7 @@ def test_who_was_timed_stays_the_one(tmp_path):
 
 
 def test_a_step_or_two_is_a_test_and_no_training_beside():
-    timed, tried, quiet = Told(last_step=100), Told(last_step=2), Told()
+    timed, tried, quiet = ProcessLog(last_step=100), ProcessLog(last_step=2), ProcessLog()
     assert beside([timed], [timed, tried, quiet]) == []
 
 

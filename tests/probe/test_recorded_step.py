@@ -6,11 +6,11 @@ import pytest
 from tests.measured import a_measurement
 from tests.probe.made import table
 
-from outlay.measurement.measurement import OptimizerSeen
-from outlay.probe.messages import Told
-from outlay.probe.recorded_step import Given, recorded_step
+from outlay.measurement.measurement import MeasuredOptimizer
+from outlay.probe.messages import ProcessLog
+from outlay.probe.recorded_step import StepSizeOverride, recorded_step
 
-SGD = OptimizerSeen(name="SGD", parameters=10, per_step=1.0)
+SGD = MeasuredOptimizer(name="SGD", parameters=10, per_step=1.0)
 
 
 def recorded(looked, *steps, given=None, optimizers=1):
@@ -27,11 +27,11 @@ def recorded(looked, *steps, given=None, optimizers=1):
     }
     usual = {} if steps == ({},) else {"batches": 4, "passes": 4, "samples": 64}
     marks = dict(enumerate(steps, 8))
-    told = Told(table=table([0] * 20, marks=marks, **usual), facts={"operations": operations})
+    told = ProcessLog(table=table([0] * 20, marks=marks, **usual), facts={"operations": operations})
     seen = a_measurement(
         samples_per_step=62.0, passes_per_step=3.875, optimizers=(SGD,) * optimizers
     )
-    found = recorded_step(seen, told, given or Given())
+    found = recorded_step(seen, told, given or StepSizeOverride())
     return found.batch_size, found.passes, found.pass_size
 
 
@@ -67,7 +67,11 @@ def test_a_step_without_loaders_has_what_its_modules_got():
 
 def test_what_the_user_says_comes_first():
     step = {"batches": 4, "passes": 4, "samples": 64}
-    assert recorded(look(16, 16, 16, 16), step, given=Given(batch_size=16)) == (62, 4, None)
+    assert recorded(look(16, 16, 16, 16), step, given=StepSizeOverride(batch_size=16)) == (
+        62,
+        4,
+        None,
+    )
 
 
 def test_a_gans_batches_are_what_its_loaders_gave():

@@ -13,11 +13,11 @@ import pytest
 from tests.probe.fakes import GIB, amd_gpu, fake_amdsmi, fake_pynvml, nvml_gpu
 
 import outlay
-from outlay.measurement.measurement import GpuSeen
+from outlay.measurement.measurement import MeasuredGpu
 from outlay.probe.gpu_driver import Missing, NoDriver
 from outlay.probe.gpu_watch import open_driver
 from outlay.probe.nvidia import open_nvidia
-from outlay.probe.sampler import Sampler
+from outlay.probe.sampler import SystemSampler
 
 NO_DRIVER = NoDriver(missing=(Missing(vendor="NVIDIA", part="module", why="", fix=""),))
 
@@ -53,7 +53,7 @@ def sampled(sampler, readings=6):
 def test_samples_of_a_command_on_a_gpu(nvml, busy):
     process = SimpleNamespace(pid=busy.pid, usedGpuMemory=None)
     driver = nvml(nvml_gpu(0), nvml_gpu(1, ComputeRunningProcesses=[process]))
-    sampler = Sampler(busy.pid, driver, period_s=0.05)
+    sampler = SystemSampler(busy.pid, driver, period_s=0.05)
     samples = sampled(sampler)
     assert sampler.trouble is None
     assert [device.index for device in sampler.gpus] == [1]
@@ -68,13 +68,15 @@ def test_samples_of_a_command_on_a_gpu(nvml, busy):
 
 
 def test_the_ranks_word_counts_for_earlier_samples_too(nvml, busy):
-    sampler = Sampler(busy.pid, nvml(nvml_gpu(0, PowerUsage=100_000), nvml_gpu(1)), period_s=0.05)
+    sampler = SystemSampler(
+        busy.pid, nvml(nvml_gpu(0, PowerUsage=100_000), nvml_gpu(1)), period_s=0.05
+    )
     samples = sampled(sampler, 2)
     assert samples[0].power_w is None
     assert sampler.use(["00000000-aaaa-bbbb-cccc-dddddddddddd"]) == ()
     assert sampler.samples[0].power_w == 100
     assert sampler.describe_gpus() == (
-        GpuSeen(
+        MeasuredGpu(
             name="NVIDIA H200",
             memory_bytes=140 * GIB,
             driver="580.82.07",
@@ -91,7 +93,7 @@ def test_energy_of_two_gpus_by_their_counters(nvml, busy):
         return (time.monotonic() - begun_s) * 250_000
 
     gpus = [nvml_gpu(number, TotalEnergyConsumption=millijoules) for number in (0, 1)]
-    sampler = Sampler(busy.pid, nvml(*gpus), [0, 1], period_s=0.1)
+    sampler = SystemSampler(busy.pid, nvml(*gpus), [0, 1], period_s=0.1)
     samples = sampled(sampler, 10)
     start_s, end_s = samples[1].time_s, samples[-2].time_s
     # The counter is read after the clock, how much depends on who else uses the machine.
@@ -99,12 +101,12 @@ def test_energy_of_two_gpus_by_their_counters(nvml, busy):
 
 
 def test_times_are_since_the_command_was_started(busy):
-    sampler = Sampler(busy.pid, NO_DRIVER, period_s=0.05, started_s=time.monotonic() - 100)
+    sampler = SystemSampler(busy.pid, NO_DRIVER, period_s=0.05, started_s=time.monotonic() - 100)
     assert sampled(sampler, 2)[0].time_s == pytest.approx(100, abs=2)
 
 
 def test_without_a_gpu_the_rest_is_read(busy):
-    sampler = Sampler(busy.pid, NO_DRIVER, period_s=0.05)
+    sampler = SystemSampler(busy.pid, NO_DRIVER, period_s=0.05)
     samples = sampled(sampler, 3)
     assert sampler.describe_gpus() == ()
     assert samples[-1].gpu_fraction is None
@@ -115,7 +117,7 @@ def test_without_a_gpu_the_rest_is_read(busy):
 def test_a_driver_that_breaks_its_word_does_not_end_the_thread(nvml, busy):
     driver = nvml(nvml_gpu(0))
     driver.read = lambda _: 1 / 0
-    sampler = Sampler(busy.pid, driver, period_s=0.02)
+    sampler = SystemSampler(busy.pid, driver, period_s=0.02)
     sampler.start()
     time.sleep(0.2)
     assert sampler._thread.is_alive()
@@ -128,15 +130,15 @@ def test_a_driver_that_breaks_its_word_does_not_end_the_thread(nvml, busy):
 def test_a_command_that_has_ended_gives_samples_without_it():
     process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
     process.wait()
-    samples = sampled(Sampler(process.pid, NO_DRIVER, period_s=0.02), 3)
+    samples = sampled(SystemSampler(process.pid, NO_DRIVER, period_s=0.02), 3)
     assert (samples[-1].process_cpus, samples[-1].process_bytes) == (None, None)
 
 
 def test_stopping_without_or_after_the_end_does_nothing(busy):
-    sampler = Sampler(busy.pid, NO_DRIVER, period_s=0.02)
+    sampler = SystemSampler(busy.pid, NO_DRIVER, period_s=0.02)
     sampler.stop()
     assert sampler.samples == ()
-    other = Sampler(busy.pid, NO_DRIVER, period_s=0.02)
+    other = SystemSampler(busy.pid, NO_DRIVER, period_s=0.02)
     sampled(other, 2)
     count = len(other.samples)
     other.stop()
@@ -154,7 +156,7 @@ def test_a_hanging_driver_keeps_no_process_alive():
         "    def processes(self, device): return None\n"
         "    def read(self, device): time.sleep(600)\n"
         "sampler.STOP_S = 0.2\n"
-        "watching = sampler.Sampler(os.getpid(), Hangs())\n"
+        "watching = sampler.SystemSampler(os.getpid(), Hangs())\n"
         "watching.start()\n"
         "watching.stop()\n"
     )
@@ -168,7 +170,7 @@ def test_a_hanging_driver_keeps_no_process_alive():
 def test_an_amd_gpu_is_sampled_alike(monkeypatch, busy):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", fake_amdsmi(amd_gpu(0)))
-    sampler = Sampler(busy.pid, open_driver(), [0], period_s=0.05)
+    sampler = SystemSampler(busy.pid, open_driver(), [0], period_s=0.05)
     assert sampled(sampler, 2)[-1].power_w == 412
 
 
@@ -176,7 +178,7 @@ def test_an_amd_gpu_is_sampled_alike(monkeypatch, busy):
 def test_it_takes_less_than_a_hundredth_of_a_cpu_among_500_processes(nvml, busy):
     others = [subprocess.Popen(["sleep", "60"]) for _ in range(450)]
     try:
-        sampler = Sampler(busy.pid, nvml(*(nvml_gpu(number) for number in range(8))))
+        sampler = SystemSampler(busy.pid, nvml(*(nvml_gpu(number) for number in range(8))))
         sampler.start()
         time.sleep(1.5)  # the first reading looks at every process once
         before_s = time.process_time()

@@ -5,19 +5,19 @@ from itertools import pairwise
 import pytest
 
 from outlay.probe.gpu_driver import GpuReading
-from outlay.probe.gpu_watch import GpuMoment
-from outlay.probe.sampler import Moment, Moments, energy_j
+from outlay.probe.gpu_watch import GpuSample
+from outlay.probe.sampler import Reading, ReadingSeries, energy_j
 from outlay.probe.system import SystemReading
 
 
 def moment(number, *, system=None, joules=None, **gpus):
     """GPUs as gpu0=GpuReading(...)."""
     joules = joules or {}
-    return Moment(
+    return Reading(
         number=number,
         time_s=number * 0.5,
         gpus={
-            int(name[3:]): GpuMoment(reading=reading, joules=joules.get(int(name[3:])))
+            int(name[3:]): GpuSample(reading=reading, joules=joules.get(int(name[3:])))
             for name, reading in gpus.items()
         },
         system=system or SystemReading(),
@@ -66,7 +66,7 @@ def test_without_gpus_their_figures_are_none():
 
 
 def test_a_long_run_is_thinned_evenly():
-    moments = Moments(most=100)
+    moments = ReadingSeries(most=100)
     for number in range(10_000):
         moments.add(moment(number), [])
     numbers = [one.number for one in moments.kept]
@@ -80,7 +80,7 @@ def test_a_long_run_is_thinned_evenly():
 
 @pytest.mark.parametrize("peak", [3, 501, 4_999, 9_999])
 def test_the_most_extreme_moment_is_kept(peak):
-    moments = Moments(most=100)
+    moments = ReadingSeries(most=100)
     for number in range(10_000):
         used_bytes = 80.0 if number == peak else 50.0
         moments.add(moment(number, gpu0=GpuReading(used_bytes=used_bytes)), [0])
@@ -89,7 +89,7 @@ def test_the_most_extreme_moment_is_kept(peak):
 
 
 def test_memory_that_always_grows_keeps_only_its_end():
-    moments = Moments(most=100)
+    moments = ReadingSeries(most=100)
     for number in range(5_000):
         moments.add(moment(number, system=SystemReading(process_bytes=float(number))), [])
         assert len(moments.kept) <= 100

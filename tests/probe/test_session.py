@@ -261,16 +261,16 @@ print(probe.measurement.notes[0])
 
 
 def test_under_outlay_probe_a_block_stands_aside(tmp_path, capfd, monkeypatch):
-    from outlay.probe.runner import Asking, probe
-    from outlay.probe.stages import Limits
+    from outlay.probe.runner import ProbeRequest, probe_command
+    from outlay.probe.stages import ProbeLimits
 
     monkeypatch.setenv("PYTHONPATH", SEARCHED)
     (tmp_path / "inside.py").write_text(INSIDE)
     saved = tmp_path / "probe.json"
-    found = probe(
-        Asking(
+    found = probe_command(
+        ProbeRequest(
             command=(sys.executable, str(tmp_path / "inside.py"), str(saved)),
-            limits=Limits(to_end=True, operations=False),
+            limits=ProbeLimits(to_end=True, operations=False),
         )
     )
     said = capfd.readouterr()
@@ -284,15 +284,15 @@ def test_under_outlay_probe_a_block_stands_aside(tmp_path, capfd, monkeypatch):
 
 
 def test_the_documented_block_runs_under_outlay_probe(tmp_path, capfd, monkeypatch):
-    from outlay.probe.runner import Asking, probe
-    from outlay.probe.stages import Limits
+    from outlay.probe.runner import ProbeRequest, probe_command
+    from outlay.probe.stages import ProbeLimits
 
     monkeypatch.setenv("PYTHONPATH", SEARCHED)
     monkeypatch.chdir(tmp_path)
     train = "import training\ntrain = lambda: training.train(30)\n"
     (tmp_path / "inside.py").write_text(train + documented("outlay.probing"))
-    limits = Limits(to_end=True, operations=False)
-    found = probe(Asking(command=(sys.executable, "inside.py"), limits=limits))
+    limits = ProbeLimits(to_end=True, operations=False)
+    found = probe_command(ProbeRequest(command=(sys.executable, "inside.py"), limits=limits))
     assert (found.status, found.ending, found.steps_seen) == (0, "finished", 30)
     assert not (tmp_path / "probe.json").exists()
     assert capfd.readouterr().out.count("probed as a whole") == 1

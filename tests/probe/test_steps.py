@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.probe.made import letters, records, table
 
-from outlay.measurement.measurement import Pause
-from outlay.probe.messages import OptimizerStep, StepTable
-from outlay.probe.steps import StepsSeen, enough, steps_of
+from outlay.measurement.measurement import MeasuredPause
+from outlay.probe.messages import OptimizerStep, OptimizerStepTable
+from outlay.probe.steps import StepStatistics, enough, steps_of
 
 
 def noisy(count, mean_s=0.1, spread=0.02, seed=0):
@@ -65,8 +65,12 @@ def test_evaluations_and_checkpoints_are_pauses():
     seen = seen_of([0] * 200, each_s, marks=marks, batches=1)
     assert seen.step.mean_s == pytest.approx(0.1, rel=0.005)
     assert seen.pauses == (
-        Pause(kind="evaluation", times=3, total_s=pytest.approx(9.0, rel=0.01), every_steps=50.0),
-        Pause(kind="checkpoint", times=2, total_s=pytest.approx(1.0, rel=0.01), every_steps=80.0),
+        MeasuredPause(
+            kind="evaluation", times=3, total_s=pytest.approx(9.0, rel=0.01), every_steps=50.0
+        ),
+        MeasuredPause(
+            kind="checkpoint", times=2, total_s=pytest.approx(1.0, rel=0.01), every_steps=80.0
+        ),
     )
     assert seen.passes_per_step == 1
 
@@ -154,7 +158,9 @@ def test_epochs():
     seen = seen_of([0] * 200, each_s, marks=marks)
     assert seen.steps_per_epoch == 50
     assert seen.pauses == (
-        Pause(kind="epoch start", times=3, total_s=pytest.approx(4.5, rel=0.01), every_steps=50.0),
+        MeasuredPause(
+            kind="epoch start", times=3, total_s=pytest.approx(4.5, rel=0.01), every_steps=50.0
+        ),
     )
 
 
@@ -232,7 +238,7 @@ def test_skipped_steps_are_steps():
 
 def test_the_slowest_rank_counts():
     fast, slow = table([0] * 100, noisy(100)), table([0] * 100, noisy(100, mean_s=0.12))
-    seen = steps_of([fast, slow, StepTable()])
+    seen = steps_of([fast, slow, OptimizerStepTable()])
     assert seen.step.mean_s == pytest.approx(0.12, rel=0.01)
 
 
@@ -296,7 +302,7 @@ def test_a_drift_is_not_steady():
 
 def looks(each_s, every, precision, **fields):
     """Steps at the look at which it is enough; None where it never is."""
-    made, before, told = records([0] * len(each_s), each_s, **fields), None, StepTable()
+    made, before, told = records([0] * len(each_s), each_s, **fields), None, OptimizerStepTable()
     for start in range(0, len(made), every):
         told.extend(made[start : start + every])
         seen = steps_of([told])
@@ -316,7 +322,7 @@ def test_enough_needs_twenty_steps_three_seconds_and_two_looks():
     assert 10 <= very_slow.step.steps <= 16
     assert not enough(quiet, None, 0.02)
     assert not enough(quiet, quiet, 0.02)
-    assert not enough(StepsSeen(), StepsSeen(), 0.02)
+    assert not enough(StepStatistics(), StepStatistics(), 0.02)
 
 
 def test_noise_takes_longer_and_ends_near_the_truth():
@@ -388,7 +394,7 @@ def test_whatever_is_told_gives_figures_that_agree(told, each):
         now_s += one.pop("took_s")
         device_s = now_s if one.pop("on_gpu") else None
         made.append(OptimizerStep(number=number, host_s=now_s, device_s=device_s, **one))
-    seen = steps_of([StepTable(made)], started_s=9.0, optimizer_steps_per_step=each)
+    seen = steps_of([OptimizerStepTable(made)], started_s=9.0, optimizer_steps_per_step=each)
     assert all(pause.times > 0 and pause.total_s >= 0 for pause in seen.pauses)
     if seen.step is not None:
         assert 0 <= seen.step.low_s <= seen.step.mean_s <= seen.step.high_s

@@ -8,11 +8,11 @@ from tests.probe.made import table
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json
 from outlay.probe.gpu_driver import GpuDevice
-from outlay.probe.messages import Told
-from outlay.probe.recorded_step import Given
-from outlay.probe.stages import Limits
-from outlay.probe.steps import StepsSeen
-from outlay.probe.summary import Circumstances, measurement_of
+from outlay.probe.messages import ProcessLog
+from outlay.probe.recorded_step import StepSizeOverride
+from outlay.probe.stages import ProbeLimits
+from outlay.probe.steps import StepStatistics
+from outlay.probe.summary import ProbeContext, measurement_of
 
 
 class NoSampler:
@@ -38,8 +38,8 @@ def measured(
     per_step=(1.0,),
     **facts,
 ):
-    told = [Told(facts=facts)]
-    seen = StepsSeen(
+    told = [ProcessLog(facts=facts)]
+    seen = StepStatistics(
         step=STEP,
         steps_seen=100,
         per_step=per_step,
@@ -47,14 +47,14 @@ def measured(
         samples_per_step=loader_s,
         passes_per_step=passes,
     )
-    given = Given(batch_size=batch_size, samples_per_step=samples_per_step)
+    given = StepSizeOverride(batch_size=batch_size, samples_per_step=samples_per_step)
     found = circumstances(ending=ending, stopped_for=stopped_for, given=given)
     return measurement_of(seen, told, told, NoSampler(), found)
 
 
 def circumstances(**known):
     said = {"ending": "stopped", "status": 0, "started_s": 0.0, "elapsed_s": 60.0} | known
-    return Circumstances(command=("python", "train.py"), limits=Limits(), **said)
+    return ProbeContext(command=("python", "train.py"), limits=ProbeLimits(), **said)
 
 
 @pytest.mark.parametrize(("busy_s", "known_s"), [(0.0, None), (0.8, 0.2)])
@@ -125,11 +125,11 @@ def test_a_loaders_batch_that_is_cut_up_is_several_passes(looked, in_passes):
 
 def test_evaluations_in_every_step_are_said():
     def notes(aside):
-        told = [Told(table=table([0] * 100, batches=1, samples=5, aside=aside))]
+        told = [ProcessLog(table=table([0] * 100, batches=1, samples=5, aside=aside))]
         return [note for note in found(told).notes if "evaluation" in note]
 
     def found(told):
-        seen = StepsSeen(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
+        seen = StepStatistics(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
         return measurement_of(seen, told, told, NoSampler(), circumstances())
 
     assert len(notes(aside=3)) == 1

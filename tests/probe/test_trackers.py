@@ -11,15 +11,15 @@ from tests.probe.apart import QUIET, told_by
 
 from outlay.probe.agent import shutdown
 from outlay.probe.agent.shutdown import FIGURES, LAST_FIGURES, log_at_exit
-from outlay.probe.runner import Asking, probe
-from outlay.probe.stages import Limits
-from outlay.probe.steps import StepsSeen
+from outlay.probe.runner import ProbeRequest, probe_command
+from outlay.probe.stages import ProbeLimits
+from outlay.probe.steps import StepStatistics
 from outlay.probe.summary import figures
 from outlay.units import GIB
 
 
 def test_figures_have_what_is_known():
-    found = figures(a_measurement(), StepsSeen(wait_s=0.02))
+    found = figures(a_measurement(), StepStatistics(wait_s=0.02))
     assert found["outlay/step_s"] == 0.5
     assert (found["outlay/step_s_low"], found["outlay/step_s_high"]) == (0.49, 0.51)
     assert found["outlay/steps_per_s"] == 2.0  # 1 / 0.5 s
@@ -32,10 +32,10 @@ def test_figures_have_what_is_known():
 
 
 def test_what_is_not_known_is_no_figure():
-    found = figures(a_measurement(power=None, gpu_fraction=None, finding=None), StepsSeen())
+    found = figures(a_measurement(power=None, gpu_fraction=None, finding=None), StepStatistics())
     assert not {"outlay/power_w", "outlay/gpu_fraction", "outlay/held_back_by"} & found.keys()
     assert None not in found.values()
-    assert figures(without_steps(), StepsSeen()) == {}
+    assert figures(without_steps(), StepStatistics()) == {}
 
 
 SCRIPT = """
@@ -89,8 +89,10 @@ def test_a_probed_command_logs_before_it_is_stopped(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(ALONE)
-    found = probe(
-        Asking(command=(sys.executable, "script.py", "told.json"), limits=Limits(steps=40))
+    found = probe_command(
+        ProbeRequest(
+            command=(sys.executable, "script.py", "told.json"), limits=ProbeLimits(steps=40)
+        )
     )
     assert (found.ending, found.status) == ("stopped", 0)
     told = json.loads((tmp_path / "told.json").read_text())
@@ -129,8 +131,8 @@ training.train(int(sys.argv[2]), pause_s=0.002)
 @pytest.mark.parametrize(
     ("steps", "limits"),
     [
-        (60, Limits(steps=1000)),  # ends before it has what was asked for
-        (1500, Limits(steps=60, to_end=True, operations=False)),
+        (60, ProbeLimits(steps=1000)),  # ends before it has what was asked for
+        (1500, ProbeLimits(steps=60, to_end=True, operations=False)),
     ],
 )
 def test_a_command_that_ends_by_itself_logs_to_runs_still_open(
@@ -141,7 +143,7 @@ def test_a_command_that_ends_by_itself_logs_to_runs_still_open(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(OPEN)
     command = (sys.executable, "script.py", "told.json", str(steps))
-    found = probe(Asking(command=command, limits=limits))
+    found = probe_command(ProbeRequest(command=command, limits=limits))
     assert (found.ending, found.status) == ("finished", 0)
     told = json.loads((tmp_path / "told.json").read_text())
     for logged in (told["wandb"], told["mlflow"]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.probe.made import a_run, table
 
-from outlay.probe.messages import Told
-from outlay.probe.stages import Limits
+from outlay.probe.messages import ProcessLog
+from outlay.probe.stages import ProbeLimits
 from outlay.probe.trial import trial_of, usual_pass
 
 
@@ -31,18 +31,18 @@ GAVE_UP = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 @pytest.mark.parametrize(("alarm", "words"), [(True, b""), (False, GAVE_UP), (True, GAVE_UP)])
 def test_a_script_that_gives_up_by_itself_ran_out(alarm: bool, words: bytes) -> None:
     run = a_run(ending="finished", steps_seen=5, ran_out_of_memory=alarm)
-    assert trial_of(32, run, words, limits=Limits(steps=20)).outcome == "out of memory"
+    assert trial_of(32, run, words, limits=ProbeLimits(steps=20)).outcome == "out of memory"
 
 
 def test_a_script_that_ends_early_in_peace_fits() -> None:
     run = a_run(ending="finished", steps_seen=5)
     hint = b"hint: set PYTORCH_ALLOC_CONF to avoid running out of memory\n"
-    assert trial_of(32, run, hint, limits=Limits(steps=20)).outcome == "fits"
+    assert trial_of(32, run, hint, limits=ProbeLimits(steps=20)).outcome == "fits"
 
 
 def test_a_script_that_made_its_steps_fits_whatever_it_says() -> None:
     run = a_run(ending="finished", steps_seen=20, ran_out_of_memory=True)
-    assert trial_of(32, run, GAVE_UP, limits=Limits(steps=20)).outcome == "fits"
+    assert trial_of(32, run, GAVE_UP, limits=ProbeLimits(steps=20)).outcome == "fits"
 
 
 def test_a_short_last_batch_is_no_smaller_batch() -> None:
@@ -52,9 +52,9 @@ def test_a_short_last_batch_is_no_smaller_batch() -> None:
 
 
 def test_the_usual_pass_is_what_most_batches_have() -> None:
-    def told(sizes: list[int], batches: int = 1) -> list[Told]:
+    def told(sizes: list[int], batches: int = 1) -> list[ProcessLog]:
         marks = {place: {"samples": size} for place, size in enumerate(sizes)}
-        return [Told(table=table([0] * len(sizes), batches=batches, marks=marks))]
+        return [ProcessLog(table=table([0] * len(sizes), batches=batches, marks=marks))]
 
     # 300 samples in batches of 256: every other one has 44, and the mean is 150.
     assert usual_pass(told([256, 44, 256, 44])) == 256
@@ -65,7 +65,7 @@ def test_the_usual_pass_is_what_most_batches_have() -> None:
     assert usual_pass([]) is None
     # One batch for ten steps is cut up by the script.
     marks = {place: {"samples": 640, "batches": 1} for place in (0, 10)}
-    assert usual_pass([Told(table=table([0] * 20, marks=marks))]) is None
+    assert usual_pass([ProcessLog(table=table([0] * 20, marks=marks))]) is None
 
 
 def test_a_script_that_halves_its_batch_does_not_fit() -> None:
@@ -162,7 +162,7 @@ def test_long_steps_need_not_be_many() -> None:
 
 
 def test_why_there_was_no_step() -> None:
-    limits = Limits(duration_s=15.0, start_s=105.0)
+    limits = ProbeLimits(duration_s=15.0, start_s=105.0)
     late = a_run(steps_seen=0, step=None, stopped_for="time", elapsed_s=140.0)
     assert trial_of(32, late, b"", limits=limits).why == "it made no step within 120 s"
     poor = a_run(steps_seen=0, step=None, stopped_for="cost")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlay.probe.agent.device import events_of
-from outlay.probe.find_batch import Known, next_size
+from outlay.probe.find_batch import SearchStart, next_size
 from outlay.probe.trial import Trial, simulated_largest
 from outlay.units import MIB
 
@@ -59,5 +59,5 @@ def test_what_was_played_is_tried_before_the_line():
         )
         for size in (8, 40)
     ]
-    known = Known(limit_bytes=10e9, fixed_bytes=1e9, simulated=77)
+    known = SearchStart(limit_bytes=10e9, fixed_bytes=1e9, simulated=77)
     assert next_size(trials, known, start=8) == 77

@@ -18,7 +18,7 @@ import pytest
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration
-from outlay.predict.evidence import Experience, Seen
+from outlay.predict.evidence import Evidence, MeasuredStep
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.trace.store import read_profile
 
@@ -64,7 +64,7 @@ def on_the_h200():
     found = {}
     for row in rows("h200_published_2026-11-15.csv"):
         step_s, busy_s = float(row["step_ms"]) / 1e3, float(row["busy_ms"]) / 1e3
-        seen = Seen(
+        seen = MeasuredStep(
             gpu=gpus()["H200"],
             batch_size=int(row["batch_size"]),
             step_s=step_s,
@@ -82,7 +82,7 @@ def predicted(gpu, name, size, seen):
         size,
         calibration(),
         largest=1,
-        conditions=Conditions(experience=Experience(seen=tuple(seen))),
+        conditions=Conditions(experience=Evidence(seen=tuple(seen))),
     )
     return step.step_time_s
 
@@ -110,7 +110,7 @@ def scores():
         carried.append((predicted(gpu, name, size, on_the_h200()[name]), step_s))
         for other, other_name, other_size, other_s, other_software in published():
             if (other_name, other_software) == (name, software) and other is not gpu:
-                seen = Seen(gpu=other, batch_size=other_size, step_s=other_s, holder="gpu")
+                seen = MeasuredStep(gpu=other, batch_size=other_size, step_s=other_s, holder="gpu")
                 between.append((predicted(gpu, name, size, (seen,)), step_s))
                 between_alone.append((time, step_s))
     return alone, carried, between, between_alone

@@ -12,7 +12,7 @@ from tests.trace.together import Together
 
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
-from outlay.predict.memory import largest_batch, memory_need, room_on
+from outlay.predict.memory import largest_batch, memory_budget, memory_need
 from outlay.trace.target import UNCHANGED
 from outlay.trace.tracing import BATCH_SIZES
 from outlay.units import MIB
@@ -57,7 +57,7 @@ def traced(workload):
 def errors(column):
     found = []
     for row in rows("h200_memory_2026-11-15.csv"):
-        room = room_on(H200, cap_bytes=1e15)
+        room = memory_budget(H200, cap_bytes=1e15)
         profile, size = traced(row["workload"]), int(row["batch_size"])
         need = memory_need(profile, size, room, calibration())
         predicted = getattr(need, f"{column}_bytes").likely / MIB
@@ -87,7 +87,7 @@ LARGEST = [
 @pytest.mark.frameworks
 @pytest.mark.parametrize("row", LARGEST, ids=lambda row: row["workload"])
 def test_largest_batch_under_a_cap(row):
-    room = room_on(
+    room = memory_budget(
         H200,
         cap_bytes=float(row["cap_mib"]) * MIB,
         expandable_segments="expandable_segments" in row,

@@ -13,7 +13,7 @@ import pytest
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
-from outlay.predict.memory import Room, largest_batch
+from outlay.predict.memory import MemoryBudget, largest_batch
 from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.store import find_profile
 from outlay.units import MIB
@@ -58,9 +58,13 @@ def test_largest_batch_on_the_h200(row):
     profile, batch_size = find_profile(PROFILES[row["module"]]), int(row["batch_size"])
     reserved, allocated = float(row["peak_reserved_mib"]), float(row["peak_allocated_mib"])
     # 2.5 %: the margin that is left free is 1.5 %, and the rest is the simulation's error.
-    enough = largest_batch(profile, Room(available_bytes=reserved * 1.025 * MIB), calibration())
+    enough = largest_batch(
+        profile, MemoryBudget(available_bytes=reserved * 1.025 * MIB), calibration()
+    )
     assert enough >= batch_size * 0.98
-    too_little = largest_batch(profile, Room(available_bytes=allocated * 0.98 * MIB), calibration())
+    too_little = largest_batch(
+        profile, MemoryBudget(available_bytes=allocated * 0.98 * MIB), calibration()
+    )
     assert too_little < batch_size
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import outlay
 from outlay.cost.ownership import break_even_s, owned_usd_per_hour
-from outlay.offers.offer import Owned
+from outlay.offers.offer import OwnedMachine
 from outlay.units import DAY_S, HOUR_S
 
 SET_UPS = {
@@ -114,7 +114,7 @@ def test_month_a_free_allowance_moves_the_answer():
 
 def desktop_usd_per_hour() -> float:
     # (350 W GPU + 100 W CPU) x $0.12/kWh = $0.054/h
-    return owned_usd_per_hour(Owned(electricity_usd_per_kwh=0.12, host_w=100), gpu_w=350)
+    return owned_usd_per_hour(OwnedMachine(electricity_usd_per_kwh=0.12, host_w=100), gpu_w=350)
 
 
 def test_desktop_against_on_demand_v100_breaks_even_after_293_days():

@@ -17,7 +17,7 @@ import pytest
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import op_time_s
-from outlay.predict.roofline import machine_of
+from outlay.predict.roofline import roofline_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -34,7 +34,7 @@ LISTS_CUT = {"held_out:bilstm_classifier_bf16_amp"}
 
 @cache
 def machine():
-    return machine_of(gpus()["H200"], calibration())
+    return roofline_of(gpus()["H200"], calibration())
 
 
 @cache

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from outlay.advise.answers import TOPICS, answer
-from outlay.advise.questions import Circumstances
+from outlay.advise.questions import QuestionContext
 from outlay.report.ask import _FREE_TEXT, print_answer
 from outlay.report.console import Page
 
-ABOUT = Circumstances(today="2026-11-15")
+ABOUT = QuestionContext(today="2026-11-15")
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.builders import a_run, a_workload, an_offer, an_option, span
 
-from outlay.cost.lines import Breakdown, Cost, Line, Unpriced
+from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.plan.ranking import BreakEven, Plan, choose, rank_options
-from outlay.plan.sensitivity import Swing, Trial
+from outlay.plan.sensitivity import Swing, TrialValue
 from outlay.report.plan import answer, rent_or_buy, trial_words, worth_knowing
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, HOUR_S
@@ -39,7 +39,7 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
     lines = {"set-up": 1.0, "compute": 75.0, "idle": 4.0, "storage": 20.0, "tax": 0.5}
     cost = Cost(
         breakdown=Breakdown(lines=tuple(Line(name=name, usd=usd) for name, usd in lines.items())),
-        unpriced=(Unpriced(what="egress"),),
+        unpriced=(UnpricedItem(what="egress"),),
     )
     run = a_run(15 * HOUR_S, setup_s=5 * HOUR_S)
     _, spent, _ = said(an_option(cost=cost, run=run))
@@ -137,7 +137,7 @@ def test_no_answer_names_the_nearest():
 )
 def test_whether_to_try_first(gain_usd, words):
     first, second = an_option(10), an_option(11, offer=an_offer(gpu="L4"))
-    trial = Trial(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
+    trial = TrialValue(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
     assert trial_words(trial) == words
     assert list(worth_knowing(planned(first, second), None, trial)) == [words]
 

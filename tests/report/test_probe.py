@@ -11,13 +11,13 @@ from tests.measured import GPU, a_measurement, a_step, on_the_cpu, without_steps
 
 from outlay.measurement.measurement import (
     Finding,
-    GpuSeen,
-    MachineSeen,
-    MemorySeen,
-    OptimizerSeen,
-    Pause,
+    MeasuredGpu,
+    MeasuredMachine,
+    MeasuredMemory,
+    MeasuredOptimizer,
+    MeasuredPause,
     Sample,
-    Shares,
+    TimeShares,
 )
 from outlay.report.console import Page
 from outlay.report.probe import buckets, figures, print_probe, sparkline
@@ -25,7 +25,11 @@ from outlay.report.probe_words import answer, ended, next_step, ran, to_finish, 
 from outlay.units import GIB
 
 UNSEEN = a_measurement(
-    gpu_fraction=None, power=None, samples=(), memory=MemorySeen(), notes=("No driver was found.",)
+    gpu_fraction=None,
+    power=None,
+    samples=(),
+    memory=MeasuredMemory(),
+    notes=("No driver was found.",),
 )
 ALL = {
     "full": a_measurement(),
@@ -65,7 +69,7 @@ def test_what_ran_where_and_how_it_ended():
         "python train.py --batch-size 10 ran 2:00 min on 1x NVIDIA GeForce RTX 4090 with "
         "torch 2.13.0; outlay stopped it."
     )
-    two = MachineSeen(system="Linux", gpus=(GPU, GPU, GpuSeen(name="Tesla T4")))
+    two = MeasuredMachine(system="Linux", gpus=(GPU, GPU, MeasuredGpu(name="Tesla T4")))
     many = a_measurement(machine=two, ranks=3, world_size=6, command=("python", "x" * 99))
     assert "on 2x NVIDIA GeForce RTX 4090 + 1x Tesla T4 (3 of 6 processes are here)" in ran(many)
     assert "x…  " not in ran(many)
@@ -123,8 +127,8 @@ def test_counts_a_step_have_three_figures():
         samples_per_step=30.0,
         passes_per_step=3.00092,
         optimizers=(
-            OptimizerSeen(name="Adam", parameters=900, per_step=2.93638),
-            OptimizerSeen(name="SGD", parameters=900, per_step=0.0198437),
+            MeasuredOptimizer(name="Adam", parameters=900, per_step=2.93638),
+            MeasuredOptimizer(name="SGD", parameters=900, per_step=0.0198437),
         ),
     )
     hows = [how for _, _, how in figures(uneven)]
@@ -172,7 +176,7 @@ def test_accumulation_and_scaler_are_told():
         samples_per_step=40.0,
         passes_per_step=4.0,
         world_size=2,
-        optimizers=(OptimizerSeen(name="Adam", parameters=900, per_step=2.0, skipped=3),),
+        optimizers=(MeasuredOptimizer(name="Adam", parameters=900, per_step=2.0, skipped=3),),
     )
     assert rows(measurement)["batch"] == (
         "10",
@@ -247,7 +251,7 @@ def test_without_a_driver_the_missing_is_named():
     assert answer(UNSEEN).endswith("· 20.0 samples/s")
     assert why_incomplete(UNSEEN) == ["Not seen: GPU use, GPU memory, power. The notes say why."]
     assert "- No driver was found." in printed(UNSEEN)
-    reserved = replace(UNSEEN, memory=MemorySeen(reserved_bytes=3.0 * GIB))
+    reserved = replace(UNSEEN, memory=MeasuredMemory(reserved_bytes=3.0 * GIB))
     assert "3.0 of 24.0 GiB reserved" in answer(reserved)
     assert why_incomplete(replace(reserved, notes=())) == ["Not seen: GPU use, power."]
 
@@ -331,7 +335,7 @@ def test_one_loss_is_said_once_and_one_step_is_no_plural():
 
 
 def test_losses_of_a_gan_are_counted_by_optimizer_steps():
-    twice = OptimizerSeen(name="Adam", parameters=1000, per_step=2.0)
+    twice = MeasuredOptimizer(name="Adam", parameters=1000, per_step=2.0)
     seen = {name: how for name, _, how in figures(a_measurement(optimizers=(twice,)))}
     assert seen["loss"] == "at optimizer step 200; 2.5 at step 1"
 
@@ -377,12 +381,12 @@ def test_fits_the_width_and_is_plain_in_pipes(measurement, width):
 
 def test_brackets_are_no_markup():
     finding = Finding(holder="host", evidence=("[bold]x[/bold]",), cures=())
-    assert "[bold]x[/bold]" in printed(a_measurement(finding=finding, shares=Shares()))
+    assert "[bold]x[/bold]" in printed(a_measurement(finding=finding, shares=TimeShares()))
 
 
 def test_pauses_of_every_kind_have_words():
     kinds = ("evaluation", "checkpoint", "epoch start", "other")
-    pauses = tuple(Pause(kind=kind, times=1, total_s=2.0) for kind in kinds)
+    pauses = tuple(MeasuredPause(kind=kind, times=1, total_s=2.0) for kind in kinds)
     seen = rows(a_measurement(pauses=pauses))
     for name in ("evaluations", "checkpoints", "new epochs", "other pauses"):
         assert seen[name] == ("2.0 s", "1 time, 2.00 s each")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.trace.allocator import NEED_TOLERANCE, fits, held, held_and_needed, needed_bytes
-from outlay.trace.profile import Held, History
+from outlay.trace.profile import AllocatorUse, History
 from outlay.units import MIB
 
 
@@ -16,7 +16,7 @@ def mib(*sizes: float) -> tuple[tuple[float, ...], ...]:
 
 def test_a_peak_is_the_most_at_once() -> None:
     history = History(sizes=mib(10), events=(0, -1, 0, -1))
-    assert held(history, 1) == Held(allocated_bytes=10 * MIB, reserved_bytes=10 * MIB)
+    assert held(history, 1) == AllocatorUse(allocated_bytes=10 * MIB, reserved_bytes=10 * MIB)
 
 
 def test_sizes_grow_with_the_batch() -> None:
@@ -31,7 +31,7 @@ FRAGMENTED = History(sizes=mib(10, 12), events=(0, 1, -2, 1))
 
 def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
     # the 10 free MiB do not help: 10 + 12 + 12
-    assert held(FRAGMENTED, 1) == Held(allocated_bytes=24 * MIB, reserved_bytes=34 * MIB)
+    assert held(FRAGMENTED, 1) == AllocatorUse(allocated_bytes=24 * MIB, reserved_bytes=34 * MIB)
 
 
 def test_under_a_cap_free_segments_are_given_back() -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from outlay.trace.batch_scaling import Line, bends, blended, lines_through, upper_envelope
+from outlay.trace.batch_scaling import MemoryLine, bends, blended, lines_through, upper_envelope
 from outlay.trace.profile import Memory
 
 
-def _lines(*parts: tuple[float, float]) -> list[Line]:
+def _lines(*parts: tuple[float, float]) -> list[MemoryLine]:
     low = [start + slope * 8 for start, slope in parts]
     high = [start + slope * 32 for start, slope in parts]
     return lines_through((8, 32), (low, high))

@@ -59,7 +59,7 @@ def test_mismatched_shapes_are_refused() -> None:
         formulas.mm_flop(T((4, 6)), T((7, 5)))
 
 
-def _conv(x: T, w: T, out: T, *, transposed: bool = False, groups: int = 1) -> formulas.Cost:
+def _conv(x: T, w: T, out: T, *, transposed: bool = False, groups: int = 1) -> formulas.OpCost:
     args = [x, w, None, [1, 1], [0, 0], [1, 1], transposed, [0, 0], groups]
     return cost_of("aten.convolution", args, {}, out)
 

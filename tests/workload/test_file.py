@@ -13,16 +13,16 @@ from outlay.units import DAY_S, HOUR_S
 from outlay.workload.file import parse_workload, read_workload
 from outlay.workload.toml import line_of
 from outlay.workload.workload import (
+    Cadence,
     Checkpoint,
     Dataset,
     Evaluation,
-    Every,
     Length,
     Limits,
     OwnTime,
     Pause,
     Preferences,
-    Stored,
+    StoredData,
     Usage,
 )
 
@@ -64,11 +64,11 @@ time = "5s..15s"
 """
     )
     assert workload.evaluation == Evaluation(
-        every=Every(samples=64_000), time_s=300, times=span(0.5, 1, 1.5)
+        every=Cadence(samples=64_000), time_s=300, times=span(0.5, 1, 1.5)
     )
-    assert workload.checkpoint == Checkpoint(interval=Every(steps=1000), time_s=30, times=2)
+    assert workload.checkpoint == Checkpoint(interval=Cadence(steps=1000), time_s=30, times=2)
     time_s = span(5, 10, 15)
-    assert workload.pauses == (Pause(name="new epochs", every=Every(steps=250), time_s=time_s),)
+    assert workload.pauses == (Pause(name="new epochs", every=Cadence(steps=250), time_s=time_s),)
 
 
 def test_pauses_by_the_epoch_need_its_samples():
@@ -149,7 +149,9 @@ def test_a_file_with_everything():
         kept_at="gcp",
         storage="object",
     )
-    assert workload.checkpoint == Checkpoint(size_bytes=600e6, interval=Every(time_s=1800), kept=3)
+    assert workload.checkpoint == Checkpoint(
+        size_bytes=600e6, interval=Cadence(time_s=1800), kept=3
+    )
     assert workload.usage == Usage(hours_per_day=8, machines=2, setup_s=600, storage_s=14 * DAY_S)
     assert workload.limits == Limits(budget_usd=500, deadline_s=3 * DAY_S)
     assert workload.consider.gpus == ("H100",)
@@ -159,7 +161,7 @@ def test_a_file_with_everything():
     assert not workload.consider.bundled
     assert workload.leave_out.gpus == ("A100",)
     assert workload.stored == (
-        Stored(name="images", size_bytes=10e9, at="aws", kind="registry", pulled_bytes=2e9),
+        StoredData(name="images", size_bytes=10e9, at="aws", kind="registry", pulled_bytes=2e9),
     )
     # 90 epochs x 1,000,000
     assert workload.samples() == 90_000_000
@@ -335,16 +337,16 @@ def test_durations_and_amounts_may_be_ranges():
 @pytest.mark.parametrize(
     ("text", "every"),
     [
-        ("epoch", Every(epochs=1)),
-        ("every epoch", Every(epochs=1)),
-        ("5 epochs", Every(epochs=5)),
-        ("0.5 epochs", Every(epochs=0.5)),
-        ("1000 steps", Every(steps=1000)),
-        ("10_000 iterations", Every(steps=10_000)),
-        ("Step", Every(steps=1)),
-        ("51_200 samples", Every(samples=51_200)),
-        ("2000000000000 samples", Every(samples=2e12)),
-        ("30m", Every(time_s=1800)),
+        ("epoch", Cadence(epochs=1)),
+        ("every epoch", Cadence(epochs=1)),
+        ("5 epochs", Cadence(epochs=5)),
+        ("0.5 epochs", Cadence(epochs=0.5)),
+        ("1000 steps", Cadence(steps=1000)),
+        ("10_000 iterations", Cadence(steps=10_000)),
+        ("Step", Cadence(steps=1)),
+        ("51_200 samples", Cadence(samples=51_200)),
+        ("2000000000000 samples", Cadence(samples=2e12)),
+        ("30m", Cadence(time_s=1800)),
     ],
 )
 def test_intervals(text, every):
@@ -415,7 +417,7 @@ def test_what_costs_besides():
     assert workload.tax_fraction == 0.19
     assert (workload.data.results_bytes, workload.data.storage) == (5e9, "disk")
     assert workload.checkpoint.on_notice
-    assert workload.evaluation == Evaluation(every=Every(time_s=HOUR_S), time_s=300)
+    assert workload.evaluation == Evaluation(every=Cadence(time_s=HOUR_S), time_s=300)
     assert workload.usage.horizon_s == 2 * 365 * DAY_S
     assert workload.own_time == OwnTime(usd_per_hour=40, session_s=900, once_s=2 * HOUR_S)
     assert workload.prefer == Preferences(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import a_fact, a_gpu
 
-from outlay.workstation.machine import Build, Use
+from outlay.workstation.machine import Build, MachineUse
 from outlay.workstation.parts import Card, Catalogue, Part, Price
 
 
@@ -78,7 +78,7 @@ def an_ssd(name="some ssd", usd=100, **figures):
 
 def a_use(**changes):
     """A use in which a GPU's speed goes with its power."""
-    return Use(**({"speed_at": lambda share: share} | changes))
+    return MachineUse(**({"speed_at": lambda share: share} | changes))
 
 
 def a_build(cards=1, card=None, **changes):

@@ -20,11 +20,11 @@ from tests.workstation.made import (
     an_ssd,
 )
 
-from outlay.workstation.assembly import Choice, Order, assembled, mend, mended
-from outlay.workstation.build import judged
+from outlay.workstation.assembly import Choice, Order, assemble, mend, mended
+from outlay.workstation.build import build_report
 from outlay.workstation.machine import Build
 from outlay.workstation.rules import broken, judge
-from outlay.workstation.upgrade import Speed, upgraded
+from outlay.workstation.upgrade import TrainingSpeed, upgrades_of
 
 SHELF = (
     a_cpu("small cpu", usd=100, threads=4),
@@ -55,7 +55,7 @@ def names(build):
 
 
 def test_one_card_gets_the_cheapest_that_keeps_every_rule():
-    build = assembled(around(1), SHOP)
+    build = assemble(around(1), SHOP)
     # 4 threads do for one card; 300 + 150 + 150 W x 1.15 = 690 W
     assert names(build) == {
         "cpu": "small cpu",
@@ -73,7 +73,7 @@ def test_one_card_gets_the_cheapest_that_keeps_every_rule():
 
 
 def test_two_cards_get_more_threads_slots_watts_and_room():
-    build = assembled(around(2), SHOP)
+    build = assemble(around(2), SHOP)
     assert names(build) == {
         "cpu": "cpu",
         "cooler": "cooler",
@@ -88,42 +88,42 @@ def test_two_cards_get_more_threads_slots_watts_and_room():
 
 def test_what_is_given_stays():
     mine = a_cpu("mine", usd=None)
-    assert assembled(around(1, cpu=mine), SHOP).cpu is mine
+    assert assemble(around(1, cpu=mine), SHOP).cpu is mine
 
 
 def test_a_size_is_the_least():
-    build = assembled(around(1), SHOP, Order(least={"ssd": 1500, "memory": 100}))
+    build = assemble(around(1), SHOP, Order(least={"ssd": 1500, "memory": 100}))
     assert build.ssds[0].name == "2 TB"
     assert build.ram_bytes >= 100 * 2**30
 
 
 def test_over_the_budget_rules_may_hold_tightly():
     # with one kit of 32 GB, which is tight, it costs $80 less
-    build = assembled(around(1), SHOP, Order(budget_usd=1700))
+    build = assemble(around(1), SHOP, Order(budget_usd=1700))
     assert (build.memory.name, build.kits) == ("32 GB", 1)
     assert build.known_usd == 1640
 
 
 def test_a_price_that_is_unknown_is_not_a_low_one():
     free = a_case("no price", usd=None)
-    assert assembled(around(1), a_catalogue(*SHELF, free)).case.name == "small case"
+    assert assemble(around(1), a_catalogue(*SHELF, free)).case.name == "small case"
 
 
 def test_an_unknown_figure_is_worth_some_money_but_not_any():
     cheap = a_psu("plugs unknown", usd=70, power=1100, pcie_8pin=None)
-    assert assembled(around(1), a_catalogue(*SHELF, cheap)).psu.name == "plugs unknown"
+    assert assemble(around(1), a_catalogue(*SHELF, cheap)).psu.name == "plugs unknown"
     near = a_psu("plugs unknown", usd=90, power=1100, pcie_8pin=None)
     # $90 and a flaw of $100 against $180
-    assert assembled(around(1), a_catalogue(*SHELF, near)).psu.name == "1100 W"
+    assert assemble(around(1), a_catalogue(*SHELF, near)).psu.name == "1100 W"
 
 
 def test_where_nothing_does_the_least_broken_is_left():
-    build = assembled(around(4), SHOP)
+    build = assemble(around(4), SHOP)
     assert {one.rule for one in broken(judge(build))} >= {"slots", "PSU watts"}
 
 
 def test_without_parts_to_choose_from_they_are_missing():
-    build = assembled(around(1), a_catalogue())
+    build = assemble(around(1), a_catalogue())
     assert names(build) == {}
 
 
@@ -152,7 +152,7 @@ def test_fixes_stand_with_the_broken_rules_alone():
 
 
 def test_a_judged_machine_says_what_it_is_worth():
-    found = judged(a_build(cpu=a_cpu(usd=None)), SHOP, budget_usd=1000.0)
+    found = build_report(a_build(cpu=a_cpu(usd=None)), SHOP, budget_usd=1000.0)
     assert found.not_priced == ["CPU"]
     # 1000 + 50 + 200 + 150 + 100 + 150 + 100 = 1750
     assert found.over_budget_usd == 750
@@ -166,13 +166,13 @@ def test_a_judged_machine_says_what_it_is_worth():
 def speed(build):
     """A machine trains ten samples a second with each card."""
     rate = 10.0 * len(build.cards) * (2 if build.cards[0].name == "New" else 1)
-    return Speed(samples_per_s=exactly(rate), bound="memory")
+    return TrainingSpeed(samples_per_s=exactly(rate), bound="memory")
 
 
 def test_a_stronger_card_takes_its_supply_along_and_then_speeds_up():
     have = a_build(psu=a_psu("old", power=700))
     new = (a_card("New", watts=500, usd=2000),)
-    changes = upgraded(have, new, [], SHOP, speed)
+    changes = upgrades_of(have, new, [], SHOP, speed)
     # 500 + 150 + 150 = 800 W x 1.1 = 880 W
     assert [(one.new.name, one.usd) for one in changes] == [("1100 W", 180), ("New", 2000)]
     supply, card = changes
@@ -186,14 +186,14 @@ def test_a_stronger_card_takes_its_supply_along_and_then_speeds_up():
 
 def test_a_second_card_is_bought_once():
     have = a_build(psu=a_psu("large", power=1600))
-    changes = upgraded(have, have.cards * 2, [], SHOP, speed)
+    changes = upgrades_of(have, have.cards * 2, [], SHOP, speed)
     (card,) = changes
     assert (card.pieces, card.usd, card.old) == (1, 1000, "")
 
 
 def test_what_was_short_before_comes_after_the_card():
     have = a_build(psu=a_psu("large", power=1600), memory=a_memory("little", size=8))
-    changes = upgraded(have, (a_card("New"),), [], SHOP, speed)
+    changes = upgrades_of(have, (a_card("New"),), [], SHOP, speed)
     assert [one.kind for one in changes] == ["card", "memory"]
     assert changes[1].why.startswith("short already; RAM")
 
@@ -204,7 +204,7 @@ def test_a_board_that_is_too_small_takes_cpu_and_memory_along():
         board=a_board("old", slots="1:x16", socket="S0"),
         cpu=a_cpu("old cpu", socket="S0"),
     )
-    changes = upgraded(have, have.cards * 2, [], SHOP, speed)
+    changes = upgrades_of(have, have.cards * 2, [], SHOP, speed)
     assert [one.kind for one in changes] == ["board", "cpu", "cooler", "memory", "card"]
     assert changes[1].why == "goes with the new board"
     assert not broken(judge(changes[-1].build))
@@ -213,7 +213,7 @@ def test_a_board_that_is_too_small_takes_cpu_and_memory_along():
 def test_what_is_asked_for_besides_comes_after_the_card():
     have = a_build(psu=a_psu("large", power=1600))
     more = [("memory", Choice(part=SHELF[6], pieces=2))]
-    changes = upgraded(have, (a_card("New"),), more, SHOP, speed)
+    changes = upgrades_of(have, (a_card("New"),), more, SHOP, speed)
     assert [(one.kind, one.why) for one in changes] == [
         ("card", "asked for"),
         ("memory", "asked for"),
@@ -224,7 +224,7 @@ def test_what_is_asked_for_besides_comes_after_the_card():
 def test_more_of_the_same_memory_is_added():
     kit = SHELF[6]
     have = a_build(psu=a_psu("large", power=1600), memory=kit)
-    (change,) = upgraded(have, (), [("memory", Choice(part=kit, pieces=2))], SHOP, speed)
+    (change,) = upgrades_of(have, (), [("memory", Choice(part=kit, pieces=2))], SHOP, speed)
     assert (change.pieces, change.usd, change.old) == (1, 80, "")
     assert change.build.ram_bytes == 64 * 2**30
 
@@ -232,7 +232,7 @@ def test_more_of_the_same_memory_is_added():
 def test_what_is_asked_for_is_not_replaced_where_it_breaks_a_rule():
     have = a_build(psu=a_psu("large", power=1600))
     more = [("memory", Choice(part=SHELF[6], pieces=3))]
-    changes = upgraded(have, (), more, SHOP, speed)
+    changes = upgrades_of(have, (), more, SHOP, speed)
     # six modules in four places
     assert [one.why for one in changes] == ["asked for"]
     assert [one.rule for one in broken(judge(changes[-1].build))] == ["memory size"]
@@ -240,8 +240,8 @@ def test_what_is_asked_for_is_not_replaced_where_it_breaks_a_rule():
 
 def test_an_upgrade_costs_its_changes_alone():
     have = a_build(psu=a_psu("old", power=700))
-    changes = upgraded(have, (a_card("New", watts=500, usd=2000),), [], SHOP, speed)
-    found = judged(changes[-1].build, SHOP, changes=changes, had=have)
+    changes = upgrades_of(have, (a_card("New", watts=500, usd=2000),), [], SHOP, speed)
+    found = build_report(changes[-1].build, SHOP, changes=changes, had=have)
     assert found.cost_usd == 2180
     nothing = replace(found, changes=(), had=have)
     assert nothing.cost_usd == 0

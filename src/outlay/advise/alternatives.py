@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from outlay.advise.cards import Card, taken_number
+from outlay.advise.cards import CardForSale, taken_number
 from outlay.advise.machines import bought_machines, gpus_worth_a_look, kept_machines
-from outlay.advise.request import Asked, workload_for
+from outlay.advise.request import AdviceRequest, workload_for
 from outlay.cost.ownership import BOUGHT
 from outlay.offers.terms import terms_of
 from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.ranking import Plan, rank_options
-from outlay.uncertainty import LIKELY, Estimate, Luck, Number, range_of
+from outlay.uncertainty import LIKELY, Estimate, Number, Sampler, range_of
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
 from outlay.workload.workload import Selection
 
@@ -37,7 +37,7 @@ DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Alternative:
     """One way to get the work of a month done."""
 
     kind: Kind
@@ -45,7 +45,7 @@ class Way:
     usd_per_month: Estimate
     upfront_usd: float
     """Paid at once."""
-    card: Card | None = None
+    card: CardForSale | None = None
     why_not: str | None = None
     """Why it is not to be taken; None where nothing speaks against it."""
 
@@ -60,7 +60,7 @@ class Way:
         return self.kind in BUYING
 
 
-def planned(asked: Asked, cards: Sequence[Card], samples_per_month: float) -> Plan:
+def planned(asked: AdviceRequest, cards: Sequence[CardForSale], samples_per_month: float) -> Plan:
     """The plan of a month of work: everything rented, machines to buy, and the one there is."""
     workload = workload_for(asked, samples_per_month)
     machines = bought_machines(asked, cards, samples_per_month)
@@ -84,7 +84,9 @@ def planned(asked: Asked, cards: Sequence[Card], samples_per_month: float) -> Pl
     return replace(plan, options=rank_options([*plan.options, *added]))
 
 
-def ways_of(plan: Plan, asked: Asked, cards: Sequence[Card]) -> tuple[Way, ...]:
+def alternatives_of(
+    plan: Plan, asked: AdviceRequest, cards: Sequence[CardForSale]
+) -> tuple[Alternative, ...]:
     """The best of each kind, and why it is not taken; cheapest first, what cannot be last."""
     by_name = {card.name: card for card in cards}
     best: dict[Kind, tuple[tuple[bool, float], Option, str | None]] = {}
@@ -97,7 +99,7 @@ def ways_of(plan: Plan, asked: Asked, cards: Sequence[Card]) -> tuple[Way, ...]:
         if kind not in best or order < best[kind][0]:
             best[kind] = (order, option, why_not)
     found = [
-        way_of(option, asked, by_name.get(option.offer.instance), why_not)
+        alternative_of(option, asked, by_name.get(option.offer.instance), why_not)
         for kind in get_args(Kind)
         if kind in best
         for _, option, why_not in [best[kind]]
@@ -117,10 +119,12 @@ def kind_of(option: Option) -> Kind:
     return _OF_TENANCY[option.tenancy]
 
 
-def way_of(option: Option, asked: Asked, card: Card | None, why_not: str | None) -> Way:
+def alternative_of(
+    option: Option, asked: AdviceRequest, card: CardForSale | None, why_not: str | None
+) -> Alternative:
     """An option as a way, with its cost of a month and what it asks for at once."""
     drawn = monthly_usd(option, asked.months, draws_of(DRAWS))
-    return Way(
+    return Alternative(
         kind=kind_of(option),
         option=option,
         usd_per_month=range_of(float(monthly_usd(option, asked.months, LIKELY)), drawn),
@@ -130,7 +134,7 @@ def way_of(option: Option, asked: Asked, card: Card | None, why_not: str | None)
     )
 
 
-def monthly_usd(option: Option, months: float, luck: Luck) -> Number:
+def monthly_usd(option: Option, months: float, luck: Sampler) -> Number:
     """What a month costs: of a purchase just its share of the months.
 
     A slow machine works longer for the same samples, but it is bought once all the same.
@@ -153,12 +157,12 @@ def upfront_usd(option: Option) -> float:
     return float(LIKELY.of("", owned.purchase_usd))
 
 
-def objection(option: Option, asked: Asked) -> str | None:
+def objection(option: Option, asked: AdviceRequest) -> str | None:
     """The first thing that speaks against an option."""
     return next(objections(option, asked), None)
 
 
-def objections(option: Option, asked: Asked) -> Iterator[str]:
+def objections(option: Option, asked: AdviceRequest) -> Iterator[str]:
     """Why not to take an option: its speed, what the plan says, the purse, notebooks' limits."""
     if option.run is not None and option.fits and not option.meets_deadline:
         hours = option.busy_s / HOUR_S / float(option.run.sessions)
@@ -175,7 +179,7 @@ def objections(option: Option, asked: Asked) -> Iterator[str]:
     yield from _limits_of_notebooks(option, asked)
 
 
-def _limits_of_notebooks(option: Option, asked: Asked) -> Iterator[str]:
+def _limits_of_notebooks(option: Option, asked: AdviceRequest) -> Iterator[str]:
     """What a notebook does not allow: hours a week, the length of a session, the purpose."""
     terms, run = terms_of(option.offer.provider), option.run
     assert run is not None
@@ -194,6 +198,6 @@ def _limits_of_notebooks(option: Option, asked: Asked) -> Iterator[str]:
         yield "a notebook in the browser only"
 
 
-def many_gpus(asked: Asked) -> bool:
+def many_gpus(asked: AdviceRequest) -> bool:
     """Whether more GPUs are asked for than an office machine takes."""
     return asked.gpus > taken_number("workstation_gpus_most")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlay.advise import ask_buy, ask_rent, ask_speed
-from outlay.advise.questions import Answer, Circumstances, Figures
+from outlay.advise.questions import Answer, Figures, QuestionContext
 from outlay.errors import NotKnown
 
-Answering = Callable[[Circumstances], Answer]
+Answering = Callable[[QuestionContext], Answer]
 
 TOPICS: dict[str, tuple[Answering, str]] = {
     "purpose": (ask_buy.purpose, "Which card at all, by purpose and purse?"),
@@ -35,7 +35,7 @@ TOPICS: dict[str, tuple[Answering, str]] = {
 LIST = "list"
 
 
-def answer(topic: str, about: Circumstances) -> Answer:
+def answer(topic: str, about: QuestionContext) -> Answer:
     """The answer to a topic, or the list of topics."""
     asked = topic.strip().lower()
     if asked == LIST:

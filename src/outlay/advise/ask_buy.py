@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outlay.advise.cards import beaten_cards, desktop_cards, resale_usd, taken_fact, taken_number
-from outlay.advise.questions import Answer, Circumstances, Figures, quoted, sources_of
+from outlay.advise.cards import desktop_cards, dominated_cards, resale_usd, taken_fact, taken_number
+from outlay.advise.questions import Answer, Figures, QuestionContext, quoted, sources_of
 from outlay.advise.request import purposes
 from outlay.hardware.gpus import gpus
 from outlay.units import GIB
@@ -11,7 +11,7 @@ from outlay.units import GIB
 _YEARS = 2.0
 
 
-def purpose(about: Circumstances) -> Answer:  # noqa: ARG001
+def purpose(about: QuestionContext) -> Answer:  # noqa: ARG001
     """The purposes there are, and what each asks of a GPU."""
     return Answer(
         topic="purpose",
@@ -41,7 +41,7 @@ def purpose(about: Circumstances) -> Answer:  # noqa: ARG001
     )
 
 
-def used(about: Circumstances) -> Answer:
+def used(about: QuestionContext) -> Answer:
     """Used cards with a price, what they sell for later, and how old the price is."""
     listed = [card for card in desktop_cards(about.today) if card.condition == "used"]
     fresh = sum(not card.is_old for card in listed)
@@ -75,9 +75,9 @@ def used(about: Circumstances) -> Answer:
     )
 
 
-def avoid(about: Circumstances) -> Answer:
+def avoid(about: QuestionContext) -> Answer:
     """Every card that another one beats, and why."""
-    beaten = beaten_cards(about.today)
+    beaten = dominated_cards(about.today)
     old = [gpu.name for gpu in gpus().values() if gpu.software.runs in ("no", "old builds")]
     return Answer(
         topic="avoid",
@@ -108,7 +108,7 @@ def avoid(about: Circumstances) -> Answer:
     )
 
 
-def amd(about: Circumstances) -> Answer:
+def amd(about: QuestionContext) -> Answer:
     """AMD cards: what software says of them, and those with a price."""
     listed = [gpu for gpu in gpus().values() if gpu.vendor == "AMD"]
     priced = {card.gpu.name: card for card in desktop_cards(about.today)}
@@ -141,7 +141,7 @@ def amd(about: Circumstances) -> Answer:
     )
 
 
-def geforce(about: Circumstances) -> Answer:  # noqa: ARG001
+def geforce(about: QuestionContext) -> Answer:  # noqa: ARG001
     """What the driver's licence says of data centres."""
     return Answer(
         topic="geforce",
@@ -151,7 +151,7 @@ def geforce(about: Circumstances) -> Answer:  # noqa: ARG001
     )
 
 
-def tpu(about: Circumstances) -> Answer:  # noqa: ARG001
+def tpu(about: QuestionContext) -> Answer:  # noqa: ARG001
     """TPUs are out of scope; the little that is known."""
     return Answer(
         topic="tpu",
@@ -167,7 +167,7 @@ def tpu(about: Circumstances) -> Answer:  # noqa: ARG001
     )
 
 
-def driver(about: Circumstances) -> Answer:  # noqa: ARG001
+def driver(about: QuestionContext) -> Answer:  # noqa: ARG001
     """Whether machines come with a driver."""
     return Answer(
         topic="driver",
@@ -183,7 +183,7 @@ def driver(about: Circumstances) -> Answer:  # noqa: ARG001
     )
 
 
-def colab(about: Circumstances) -> Answer:  # noqa: ARG001
+def colab(about: QuestionContext) -> Answer:  # noqa: ARG001
     """How long a month of units lasts."""
     return Answer(
         topic="colab",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from outlay.advise.questions import Answer, Circumstances, Figures, quoted, said_of, sources_of
+from outlay.advise.questions import Answer, Figures, QuestionContext, answer_row, quoted, sources_of
 from outlay.facts import assumed_range, assumptions, rows_of
 from outlay.offers.catalog import bundled_offers, committed
 from outlay.offers.terms import all_terms
@@ -18,7 +18,7 @@ _FILES = 10_000
 _NEAR_S, _FAR_S = 0.047, 0.072
 
 
-def share(about: Circumstances) -> Answer:
+def share(about: QuestionContext) -> Answer:
     """Which offers are shares of a GPU."""
     offers = bundled_offers(about.today)
     parts = [offer for offer in offers if offer.gpu_share != 1]
@@ -41,7 +41,7 @@ def share(about: Circumstances) -> Answer:
     )
 
 
-def upload(about: Circumstances) -> Answer:
+def upload(about: QuestionContext) -> Answer:
     """How long data takes from home, at what is assumed and at what was measured."""
     size = about.size_bytes or _USUAL_BYTES
     home = assumed_range("home_upload_bytes_per_s")
@@ -50,7 +50,7 @@ def upload(about: Circumstances) -> Answer:
         ("assumed, slow", home.low, "guess"),
         ("assumed, likely", home.likely, "guess"),
         ("assumed, fast", home.high, "guess"),
-        *((one.answer, (one.value or 0.0) * _MBIT, one.as_of) for one in said_of("upload")),
+        *((one.answer, (one.value or 0.0) * _MBIT, one.as_of) for one in answer_row("upload")),
     ]
     return Answer(
         topic="upload",
@@ -85,7 +85,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / HOUR_S:,.1f} h" if seconds >= HOUR_S else f"{seconds / MINUTE_S:,.0f} min"
 
 
-def download(about: Circumstances) -> Answer:
+def download(about: QuestionContext) -> Answer:
     """What leaving a provider costs, and how long the way home takes."""
     size = about.size_bytes or _USUAL_BYTES
     priced = sorted(_egress_usd(size))
@@ -119,7 +119,7 @@ def _egress_usd(size: float) -> Iterator[tuple[float, str, str]]:
             yield billed * terms.egress_usd_per_byte, terms.name, terms.source_of("egress")
 
 
-def distance(about: Circumstances) -> Answer:  # noqa: ARG001
+def distance(about: QuestionContext) -> Answer:  # noqa: ARG001
     """What a longer round trip costs."""
     near, far = _FILES * _NEAR_S, _FILES * _FAR_S
     return Answer(
@@ -137,7 +137,7 @@ def distance(about: Circumstances) -> Answer:  # noqa: ARG001
     )
 
 
-def tablet(about: Circumstances) -> Answer:  # noqa: ARG001
+def tablet(about: QuestionContext) -> Answer:  # noqa: ARG001
     """Which providers give something to work with in a browser."""
     known = {terms.name: terms.quality("browser") for terms in all_terms().values()}
     there = sorted(name for name, value in known.items() if value == "yes")
@@ -180,7 +180,7 @@ _CALCULATOR = (
 )
 
 
-def calculator(about: Circumstances) -> Answer:  # noqa: ARG001
+def calculator(about: QuestionContext) -> Answer:  # noqa: ARG001
     """Where a price calculator's inputs go."""
     return Answer(
         topic="calculator",
@@ -196,7 +196,7 @@ def calculator(about: Circumstances) -> Answer:  # noqa: ARG001
     )
 
 
-def free(about: Circumstances) -> Answer:  # noqa: ARG001
+def free(about: QuestionContext) -> Answer:  # noqa: ARG001
     """Free hours and credits, as far as they are known."""
     rows = [*_free_hours(), *_credits()]
     return Answer(
@@ -241,7 +241,7 @@ def _credits() -> Iterator[tuple[str, str, str, str]]:
             yield provider, f"{fact.text} {fact.unit}", fact.as_of, fact.note
 
 
-def reserved(about: Circumstances) -> Answer:
+def reserved(about: QuestionContext) -> Answer:
     """H100 for a term, what terms take off, and where one pays beforehand."""
     offers = [one for one in bundled_offers(about.today) if one.gpu.startswith("H100")]
     terms = [term for offer in offers for term in committed(offer)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from outlay.advise.cards import bundled, step_on, taken_fact, taken_number, taken_range
-from outlay.advise.questions import Answer, Circumstances, Figures, quoted, said_of, sources_of
+from outlay.advise.questions import Answer, Figures, QuestionContext, answer_row, quoted, sources_of
 from outlay.facts import Fact
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
@@ -28,7 +28,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class RatedGpu:
     """A GPU as a column of TFLOPS has it, and as it is predicted."""
 
     gpu: Gpu
@@ -44,9 +44,9 @@ class Judged:
         return self.gpu.boost_hz / 1e6 * self.column / self.peak
 
 
-def tflops(about: Circumstances) -> Answer:
+def tflops(about: QuestionContext) -> Answer:
     """Which number the column is, and how far its order is from predicted speed."""
-    judged = [_judged(one.answer, one.value or 0.0, about.profile) for one in said_of("tflops")]
+    judged = [_judged(one.answer, one.value or 0.0, about.profile) for one in answer_row("tflops")]
     column = [one.column for one in judged]
     speed = [one.samples_per_s for one in judged]
     high, low, off = worst_pair(judged)
@@ -79,13 +79,13 @@ def tflops(about: Circumstances) -> Answer:
     )
 
 
-def _judged(name: str, column: float, profile: str) -> Judged:
+def _judged(name: str, column: float, profile: str) -> RatedGpu:
     gpu = find_gpu(name).candidates[0]
     known = {kind: gpu.peak_flops_per_s.get(kind) for kind in _KINDS}
     peaks = {kind: peak / TERA for kind, peak in known.items() if peak is not None}
     # GeForce cards do TF32 as fast as fp32: rounded, so that the plain one is named.
     nearest = min(peaks, key=lambda kind: round(abs(math.log(column / peaks[kind])), 2))
-    return Judged(
+    return RatedGpu(
         gpu=gpu,
         column=column,
         nearest=nearest,
@@ -94,12 +94,12 @@ def _judged(name: str, column: float, profile: str) -> Judged:
     )
 
 
-def _common(judged: Sequence[Judged]) -> str:
+def _common(judged: Sequence[RatedGpu]) -> str:
     kinds = [one.nearest for one in judged]
     return _KINDS[max(kinds, key=kinds.count)]
 
 
-def _judged_row(one: Judged) -> tuple[str, ...]:
+def _judged_row(one: RatedGpu) -> tuple[str, ...]:
     fp16 = one.gpu.peak_flops_per_s.get("fp16")
     return (
         one.gpu.name,
@@ -124,10 +124,10 @@ def _ranks(values: Sequence[float]) -> list[int]:
     return [order.index(index) for index in range(len(values))]
 
 
-def worst_pair(judged: Sequence[Judged]) -> tuple[Judged, Judged, float]:
+def worst_pair(judged: Sequence[RatedGpu]) -> tuple[RatedGpu, RatedGpu, float]:
     """Two GPUs, the higher in the column first, and by what factor it misjudges their ratio."""
 
-    def off(pair: tuple[Judged, Judged]) -> float:
+    def off(pair: tuple[RatedGpu, RatedGpu]) -> float:
         one, other = pair
         said, real = one.column / other.column, one.samples_per_s / other.samples_per_s
         return abs(math.log(said / real))
@@ -137,7 +137,7 @@ def worst_pair(judged: Sequence[Judged]) -> tuple[Judged, Judged, float]:
     return high, low, math.exp(off(pair))
 
 
-def cpu(about: Circumstances) -> Answer:
+def cpu(about: QuestionContext) -> Answer:
     """When CPU cores are worth a look: their FLOPs against a GPU's predicted speed."""
     cores = taken_number("many_cpu_cores")
     usd_per_s = taken_number("cpu_core_usd_per_hour") * cores / HOUR_S
@@ -186,7 +186,7 @@ def cpu(about: Circumstances) -> Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class CpuComparison:
     """A profile on CPU cores, by their FLOPs, and on a T4, as predicted."""
 
     name: str
@@ -198,10 +198,10 @@ class Compared:
     """What the cores do while a host issues one step to a GPU."""
 
 
-def _against_cores(name: str, rate: float) -> Compared:
+def _against_cores(name: str, rate: float) -> CpuComparison:
     step = step_on(gpus()["T4"], bundled(name))
     sample_flops = trace_at(bundled(name), 8).flops / 8
-    return Compared(
+    return CpuComparison(
         name=name,
         sample_flops=sample_flops,
         cores_per_s=rate / sample_flops,
@@ -229,7 +229,7 @@ def _cited(name: str, fact: Fact) -> str:
     return f"{name} = {fact.text} {fact.unit}: {fact.note or fact.source}"
 
 
-def nvlink(about: Circumstances) -> Answer:  # noqa: ARG001
+def nvlink(about: QuestionContext) -> Answer:  # noqa: ARG001
     """Two cards with a bridge, over PCIe, and through the host, and what was published."""
     gpu, names = gpus()["RTX 3090"], bundled_profiles()
     joined: tuple[Within, ...] = ("bridge", "host")
@@ -263,7 +263,7 @@ def _half(gpu: Gpu, profile: str) -> int:
     return max(step_on(gpu, bundled(profile)).batch_size // 2, 1)
 
 
-def mixed(about: Circumstances) -> Answer:
+def mixed(about: QuestionContext) -> Answer:
     """Two unlike cards in one machine against each alone, on one profile."""
     big, small = gpus()["RTX 3090"], gpus()["RTX 2080 Ti"]
     profile = find_profile(about.profile)

@@ -23,7 +23,7 @@ from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import memory_need
 from outlay.predict.network import Wiring, Within
 from outlay.predict.parallel import Question, best_step
-from outlay.predict.roofline import machine_at, trace_at
+from outlay.predict.roofline import roofline_at, trace_at
 from outlay.predict.step import Placement, StepPrediction
 from outlay.trace.profile import Profile
 from outlay.trace.store import bundled_profiles, find_profile
@@ -87,7 +87,7 @@ _DAYS_IN_MONTH = 365 / 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class CardForSale:
     """A card at a price somebody asked on some day."""
 
     gpu: Gpu
@@ -137,22 +137,22 @@ class Card:
 
 
 @cache
-def cards(today: str) -> tuple[Card, ...]:
+def cards(today: str) -> tuple[CardForSale, ...]:
     """The newest price of each card in each condition; leftover stock only where none else is."""
-    found: dict[tuple[str, str], Card] = {}
+    found: dict[tuple[str, str], CardForSale] = {}
     for card in sorted(_listed(today), key=lambda one: (not one.is_leftover, one.as_of)):
         found[card.gpu.name, card.condition] = card
     return tuple(found.values())
 
 
-def _listed(today: str) -> Iterable[Card]:
+def _listed(today: str) -> Iterable[CardForSale]:
     known, now = gpus(), date.fromisoformat(today)
     for row in rows_of("card_prices.csv"):
         condition, name = row["condition"], row["gpu"]
         if condition not in ("new", "used") or name not in known or row["as_of"] > today:
             continue
         days = (now - date.fromisoformat(row["as_of"])).days
-        yield Card(
+        yield CardForSale(
             gpu=known[name],
             condition=condition,  # type: ignore[arg-type]  # one of the two
             seen_usd=float(row["value"]),
@@ -163,7 +163,7 @@ def _listed(today: str) -> Iterable[Card]:
         )
 
 
-def worth_buying(today: str, *, used: bool = True, amd: bool = False) -> tuple[Card, ...]:
+def worth_buying(today: str, *, used: bool = True, amd: bool = False) -> tuple[CardForSale, ...]:
     """The cards somebody should look at for a desktop."""
     return tuple(
         card
@@ -172,14 +172,14 @@ def worth_buying(today: str, *, used: bool = True, amd: bool = False) -> tuple[C
     )
 
 
-def desktop_cards(today: str) -> tuple[Card, ...]:
+def desktop_cards(today: str) -> tuple[CardForSale, ...]:
     """All cards with a price that go into a desktop, leftover stock left out."""
     return tuple(
         card for card in cards(today) if not card.is_leftover and card.in_a_desktop is None
     )
 
 
-def is_sensible(card: Card, *, amd: bool = False) -> bool:
+def is_sensible(card: CardForSale, *, amd: bool = False) -> bool:
     """Whether one should buy it today: a price to go by, and software that goes on.
 
     AMD cards have to be asked for: no prediction of theirs was ever checked, and not every
@@ -190,7 +190,7 @@ def is_sensible(card: Card, *, amd: bool = False) -> bool:
     )
 
 
-def resale_usd(card: Card, years: float, today: str) -> Estimate:
+def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
     """What a card is sold for after some years, fees taken off."""
     keep, left = taken_range("used_card_keep_per_year"), 1 - taken_number("selling_cost")
     now = used_usd(card, today)
@@ -201,7 +201,7 @@ def resale_usd(card: Card, years: float, today: str) -> Estimate:
     )
 
 
-def used_usd(card: Card, today: str) -> Estimate:
+def used_usd(card: CardForSale, today: str) -> Estimate:
     """What somebody pays for it second-hand on the day it is bought."""
     if card.condition == "used":
         return Estimate.exactly(card.seen_usd)
@@ -250,7 +250,7 @@ def device_times_s(name: str) -> tuple[float, ...]:
 
 def _device_s(name: str, profile: str) -> float:
     trace = trace_at(bundled(profile), _BATCH)
-    return device_time(trace, machine_at(gpus()[name], calibration()), calibration()).total_s
+    return device_time(trace, roofline_at(gpus()[name], calibration()), calibration()).total_s
 
 
 def least_ratio(one: Gpu, other: Gpu) -> float:
@@ -280,11 +280,11 @@ _SAME = 1.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beaten:
+class DominatedCard:
     """A card that nobody should buy at its price, and the one to buy instead."""
 
-    card: Card
-    by: Card
+    card: CardForSale
+    by: CardForSale
     times_as_fast: float
     """The other one, on the profile where that is least."""
 
@@ -295,7 +295,7 @@ class Beaten:
 
 
 @cache
-def beaten_cards(today: str) -> tuple[Beaten, ...]:
+def dominated_cards(today: str) -> tuple[DominatedCard, ...]:
     """Cards with a price that another one beats in everything, the most money wasted first.
 
     Leftover stock is looked at although its price is old: that is what shops still ask for it.
@@ -307,16 +307,16 @@ def beaten_cards(today: str) -> tuple[Beaten, ...]:
     return tuple(sorted(filter(None, found), key=lambda one: -one.saved_usd))
 
 
-def _beaten(card: Card, rivals: list[Card]) -> Beaten | None:
+def _beaten(card: CardForSale, rivals: list[CardForSale]) -> DominatedCard | None:
     """The best that can be had instead: the fastest of the cards that beat it."""
     better = [one for one in rivals if one.gpu is not card.gpu and _beats(one, card)]
     if not better:
         return None
     best = max(better, key=lambda one: (least_ratio(one.gpu, card.gpu), -one.seen_usd))
-    return Beaten(card=card, by=best, times_as_fast=least_ratio(best.gpu, card.gpu))
+    return DominatedCard(card=card, by=best, times_as_fast=least_ratio(best.gpu, card.gpu))
 
 
-def _beats(one: Card, other: Card) -> bool:
+def _beats(one: CardForSale, other: CardForSale) -> bool:
     """At least as good in everything and better in something, the price counted in.
 
     A used card has no warranty, so it beats a new one only where that is leftover stock.

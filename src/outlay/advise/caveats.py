@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlay.advise.alternatives import Way, many_gpus
-from outlay.advise.cards import Card, desktop_cards, fitting_profiles, taken_fact, taken_number
-from outlay.advise.request import Asked
+from outlay.advise.alternatives import Alternative, many_gpus
+from outlay.advise.cards import (
+    CardForSale,
+    desktop_cards,
+    fitting_profiles,
+    taken_fact,
+    taken_number,
+)
+from outlay.advise.request import AdviceRequest
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
 from outlay.offers.terms import remarks, terms_of
@@ -18,7 +24,9 @@ _WITHOUT_TENSOR = ("GTX 16",)
 """Of compute capability 7.5, but without them."""
 
 
-def caveats_of(chosen: Way | None, buy: Way | None, asked: Asked) -> Iterator[str]:
+def caveats_of(
+    chosen: Alternative | None, buy: Alternative | None, asked: AdviceRequest
+) -> Iterator[str]:
     """What to know before taking the choice; of the best purchase where that is not it."""
     if chosen is not None:
         yield from _of_way(chosen, asked)
@@ -28,7 +36,7 @@ def caveats_of(chosen: Way | None, buy: Way | None, asked: Asked) -> Iterator[st
     yield from _of_purpose(asked)
 
 
-def _of_way(way: Way, asked: Asked) -> Iterator[str]:
+def _of_way(way: Alternative, asked: AdviceRequest) -> Iterator[str]:
     gpu = offer_gpus(way.option.offer)[0]
     yield from _memory(gpu, way, asked)
     yield from _hardware(gpu, way)
@@ -38,7 +46,7 @@ def _of_way(way: Way, asked: Asked) -> Iterator[str]:
         yield from _rented(way)
 
 
-def _memory(gpu: Gpu, way: Way, asked: Asked) -> Iterator[str]:
+def _memory(gpu: Gpu, way: Alternative, asked: AdviceRequest) -> Iterator[str]:
     memory_bytes = way.option.offer.gpu_memory_bytes or gpu.memory_bytes
     purpose = asked.purpose
     if purpose is not None and memory_bytes < 0.97 * purpose.memory_better_bytes:
@@ -55,7 +63,7 @@ def _memory(gpu: Gpu, way: Way, asked: Asked) -> Iterator[str]:
             )
 
 
-def _hardware(gpu: Gpu, way: Way) -> Iterator[str]:
+def _hardware(gpu: Gpu, way: Alternative) -> Iterator[str]:
     """What the GPU lacks, as software sees it."""
     if not has_tensor_cores(gpu):
         yield f"{gpu.name}: no tensor cores; 16-bit training is hardly faster than 32-bit."
@@ -76,7 +84,7 @@ def has_tensor_cores(gpu: Gpu) -> bool:
     return float(gpu.compute_capability) >= _TENSOR_FROM
 
 
-def _card(card: Card, asked: Asked) -> Iterator[str]:
+def _card(card: CardForSale, asked: AdviceRequest) -> Iterator[str]:
     slots = card.gpu.facts["slot_width"].number
     if slots is not None and slots >= 3:
         yield f"{card.gpu.name}: takes {slots:.0f} slots; partners' cards may differ."
@@ -98,7 +106,7 @@ def _card(card: Card, asked: Asked) -> Iterator[str]:
         )
 
 
-def _rented(way: Way) -> Iterator[str]:
+def _rented(way: Alternative) -> Iterator[str]:
     offer = way.option.offer
     terms = terms_of(offer.provider)
     for remark in remarks(terms):
@@ -115,7 +123,7 @@ def _rented(way: Way) -> Iterator[str]:
     yield f"{terms.name}: price of {offer.as_of}."
 
 
-def _left_out(asked: Asked) -> Iterator[str]:
+def _left_out(asked: AdviceRequest) -> Iterator[str]:
     """Cards with a price that were not looked at, and why."""
     listed = desktop_cards(asked.today)
     old = sum(card.is_old for card in listed)
@@ -131,7 +139,7 @@ def _few(count: float) -> str:
     return f"{count:.1f} interruptions" if count >= 0.1 else "less than 0.1 interruptions"
 
 
-def _of_purpose(asked: Asked) -> Iterator[str]:
+def _of_purpose(asked: AdviceRequest) -> Iterator[str]:
     if asked.workload is None:
         yield (
             "Keeping and moving data is not counted; a workload file with its size is "

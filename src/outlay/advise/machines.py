@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.advise.cards import (
-    Card,
+    CardForSale,
     electricity_usd_per_kwh,
     resale_usd,
     taken_number,
     taken_range,
     worth_buying,
 )
-from outlay.advise.request import Asked, workload_for
+from outlay.advise.request import AdviceRequest, workload_for
 from outlay.errors import NoOption
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer, Tenancy
@@ -21,7 +21,7 @@ from outlay.plan.option import Option
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import machine_at, trace_at
+from outlay.predict.roofline import roofline_at, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, total
 from outlay.units import HOUR_S
@@ -43,14 +43,14 @@ class Reference:
     samples_per_month: float
 
 
-def for_sale(asked: Asked) -> tuple[Card, ...]:
+def for_sale(asked: AdviceRequest) -> tuple[CardForSale, ...]:
     """The cards to look at: none where one machine cannot take that many."""
     if asked.gpus > taken_number("workstation_gpus_most"):
         return ()
     return worth_buying(asked.today, used=asked.used, amd=asked.amd)
 
 
-def machine_of(card: Card, asked: Asked, use_s: float) -> Workstation:
+def machine_of(card: CardForSale, asked: AdviceRequest, use_s: float) -> Workstation:
     """A machine with that card, bought for as long as asked and used for `use_s` in all."""
     price, rest = card.price_usd.scaled(asked.gpus), rest_usd(asked)
     purchase = price.plus(rest)
@@ -73,7 +73,7 @@ def machine_of(card: Card, asked: Asked, use_s: float) -> Workstation:
     )
 
 
-def rest_usd(asked: Asked) -> Estimate:
+def rest_usd(asked: AdviceRequest) -> Estimate:
     """What a desktop costs besides its cards; nothing where one is there."""
     if asked.own_gpu is not None:
         return Estimate.exactly(0.0)
@@ -81,7 +81,7 @@ def rest_usd(asked: Asked) -> Estimate:
     return total([taken_range("desktop_rest"), more])
 
 
-def kept_machine(asked: Asked) -> Workstation | None:
+def kept_machine(asked: AdviceRequest) -> Workstation | None:
     """The machine that is there, charged for its electricity."""
     if asked.own_gpu is None:
         return None
@@ -93,7 +93,9 @@ def kept_machine(asked: Asked) -> Workstation | None:
     )
 
 
-def own_options(asked: Asked, machines: Sequence[Workstation], samples: float) -> dict[str, Option]:
+def own_options(
+    asked: AdviceRequest, machines: Sequence[Workstation], samples: float
+) -> dict[str, Option]:
     """The machines planned by themselves, without anything rented, by name."""
     if not machines:
         return {}
@@ -107,7 +109,9 @@ def own_options(asked: Asked, machines: Sequence[Workstation], samples: float) -
     return {option.offer.instance: option for option in plan.options}
 
 
-def bought_machines(asked: Asked, cards: Iterable[Card], samples: float) -> list[Workstation]:
+def bought_machines(
+    asked: AdviceRequest, cards: Iterable[CardForSale], samples: float
+) -> list[Workstation]:
     """Machines to buy, each used in its life for as long as the work of all months takes it."""
     listed = [*(machine_of(card, asked, HOUR_S) for card in cards), *_written(asked, bought=True)]
     tried = own_options(asked, listed, samples)
@@ -120,19 +124,19 @@ def bought_machines(asked: Asked, cards: Iterable[Card], samples: float) -> list
     ]
 
 
-def kept_machines(asked: Asked) -> list[Workstation]:
+def kept_machines(asked: AdviceRequest) -> list[Workstation]:
     """The machines that are there: named with --own, or in the workload file."""
     kept = kept_machine(asked)
     return [*([kept] if kept else []), *_written(asked, bought=False)]
 
 
-def _written(asked: Asked, *, bought: bool) -> list[Workstation]:
+def _written(asked: AdviceRequest, *, bought: bool) -> list[Workstation]:
     """Machines of the workload file, to be bought or there already."""
     machines = asked.workload.workstations if asked.workload else ()
     return [one for one in machines if (one.purchase_usd is not None) == bought]
 
 
-def reference_of(asked: Asked, cards: Sequence[Card]) -> Reference:
+def reference_of(asked: AdviceRequest, cards: Sequence[CardForSale]) -> Reference:
     """What hours of use are counted on: as said, what is there, or the card to buy.
 
     The card to buy is the one whose work costs least at that many hours, within the purse.
@@ -150,7 +154,7 @@ def reference_of(asked: Asked, cards: Sequence[Card]) -> Reference:
     return _doing(asked, best.gpu.name, "whose work costs least to buy at that use")
 
 
-def _doing(asked: Asked, gpu: str, why: str) -> Reference:
+def _doing(asked: AdviceRequest, gpu: str, why: str) -> Reference:
     """What so many hours a month on a GPU train."""
     machine = Workstation(name=gpu, gpu=gpu, gpus=asked.gpus)
     option = own_options(asked, [machine], _TRIED_SAMPLES)[gpu]
@@ -164,7 +168,7 @@ def _doing(asked: Asked, gpu: str, why: str) -> Reference:
     return Reference(gpu=option.offer.gpu, why=why, samples_per_month=samples)
 
 
-def _best_buy(asked: Asked, cards: Sequence[Card]) -> Card | None:
+def _best_buy(asked: AdviceRequest, cards: Sequence[CardForSale]) -> CardForSale | None:
     """The card whose samples cost least when it is used as much as asked."""
     machines = [machine_of(card, asked, HOUR_S) for card in cards]
     tried = own_options(asked, machines, _TRIED_SAMPLES)
@@ -181,12 +185,12 @@ def _fits(option: Option) -> bool:
     return option.fits and option.blocked is None
 
 
-def _affordable(card: Card, asked: Asked) -> bool:
+def _affordable(card: CardForSale, asked: AdviceRequest) -> bool:
     paid_usd = card.seen_usd * asked.gpus + rest_usd(asked).likely
     return asked.budget_usd is None or paid_usd <= asked.budget_usd
 
 
-def _usd_per_sample(card: Card, option: Option, asked: Asked) -> float:
+def _usd_per_sample(card: CardForSale, option: Option, asked: AdviceRequest) -> float:
     machine = machine_of(card, asked, HOUR_S)
     assert isinstance(machine.purchase_usd, Estimate)
     assert isinstance(machine.resale_fraction, Estimate)
@@ -206,7 +210,7 @@ _WITHIN = 1.7
 # become the cheapest by a larger batch or a faster host.
 
 
-def gpus_worth_a_look(asked: Asked) -> tuple[str, ...]:
+def gpus_worth_a_look(asked: AdviceRequest) -> tuple[str, ...]:
     """The names of those GPUs, on demand or as spot, as a selection takes them."""
     found: set[str] = set()
     for tenancy in ("on-demand", "spot"):
@@ -217,7 +221,7 @@ def gpus_worth_a_look(asked: Asked) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _cheapest(asked: Asked, tenancy: Tenancy) -> Iterator[tuple[str, tuple[float, Offer]]]:
+def _cheapest(asked: AdviceRequest, tenancy: Tenancy) -> Iterator[tuple[str, tuple[float, Offer]]]:
     """Each GPU's lowest price in a tenancy, per GPU and hour, of offers nobody doubts."""
     prices: dict[str, tuple[float, Offer]] = {}
     for offer in bundled_offers(asked.today):
@@ -231,12 +235,12 @@ def _cheapest(asked: Asked, tenancy: Tenancy) -> Iterator[tuple[str, tuple[float
     yield from prices.items()
 
 
-def _is_usable(offer: Offer, asked: Asked) -> bool:
+def _is_usable(offer: Offer, asked: AdviceRequest) -> bool:
     """Whether its software does, and AMD is asked for where it is AMD."""
     gpu = offer_gpus(offer)[0]
     return gpu.software.runs != "no" and (asked.amd or gpu.vendor == "NVIDIA")
 
 
 def _step_s(profile: Profile, offer: Offer) -> float:
-    machine = machine_at(offer_gpus(offer)[0], calibration())
+    machine = roofline_at(offer_gpus(offer)[0], calibration())
     return device_time(trace_at(profile, _BATCH), machine, calibration()).total_s

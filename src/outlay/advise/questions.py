@@ -14,7 +14,7 @@ UNKNOWN = "unknown: no source was found for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class QuestionContext:
     """What a question is asked about."""
 
     today: str
@@ -33,7 +33,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class AnswerRow:
     """One row of `data/answers.csv`."""
 
     answer: str
@@ -61,10 +61,10 @@ class Answer:
 
 
 @cache
-def said_of(topic: str) -> tuple[Said, ...]:
+def answer_row(topic: str) -> tuple[AnswerRow, ...]:
     """What sources say to a topic."""
     return tuple(
-        Said(
+        AnswerRow(
             answer=row["answer"],
             value=float(row["value"]) if row["value"] else None,
             unit=row["unit"],
@@ -83,20 +83,20 @@ def quoted(topic: str) -> tuple[str, ...]:
 
 
 def _sentences(topic: str) -> Iterator[str]:
-    for one in said_of(topic):
+    for one in answer_row(topic):
         figure = f": {one.value:g} {one.unit}" if one.value is not None and not _in(one) else ""
         yield f"{one.answer}{figure}{_remark(one)}."
 
 
-def _in(one: Said) -> bool:
+def _in(one: AnswerRow) -> bool:
     """Whether the sentence has its figure already, or the figure is a derived one."""
     return "derived" in one.note or f"{one.value:g}" in one.answer or one.unit == "count"
 
 
-def _remark(one: Said) -> str:
+def _remark(one: AnswerRow) -> str:
     return f" ({one.note})" if one.note else ""
 
 
 def sources_of(topic: str) -> tuple[str, ...]:
     """Where the answers of a topic come from, each once."""
-    return tuple(dict.fromkeys(one.cited for one in said_of(topic)))
+    return tuple(dict.fromkeys(one.cited for one in answer_row(topic)))

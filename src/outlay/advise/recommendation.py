@@ -19,19 +19,26 @@ from outlay.advise.alternatives import (
     BUYING,
     DRAWS,
     TOO_SLOW,
-    Way,
+    Alternative,
+    alternative_of,
+    alternatives_of,
     kind_of,
     monthly_usd,
     objection,
     objections,
     planned,
-    way_of,
-    ways_of,
 )
-from outlay.advise.cards import Beaten, Card, beaten_cards, resale_usd, taken_number, used_usd
+from outlay.advise.cards import (
+    CardForSale,
+    DominatedCard,
+    dominated_cards,
+    resale_usd,
+    taken_number,
+    used_usd,
+)
 from outlay.advise.caveats import caveats_of
 from outlay.advise.machines import Reference, for_sale, reference_of
-from outlay.advise.request import HOURS_IN_MONTH, Asked
+from outlay.advise.request import HOURS_IN_MONTH, AdviceRequest
 from outlay.plan.option import Option, draws_of
 from outlay.plan.ranking import BreakEven, Plan, break_evens
 from outlay.units import HOUR_S, MONTH_S, YEAR_S
@@ -45,11 +52,11 @@ _FASTER = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upgrade:
+class UpgradePath:
     """Two ways to a big card over the same months; the desktop around it is the same."""
 
-    small: Card
-    big: Card
+    small: CardForSale
+    big: CardForSale
     after_months: float
     at_once_usd: float
     """Bought now, less what it is sold for in the end."""
@@ -65,7 +72,7 @@ class Upgrade:
         return self.at_once_usd - self.in_steps_usd
 
 
-def upgrade_path(ways: Sequence[Way], asked: Asked) -> Upgrade | None:
+def upgrade_path(ways: Sequence[Alternative], asked: AdviceRequest) -> UpgradePath | None:
     """The cheapest card that does the work, and the fastest the purse allows.
 
     Without a purse, the fastest at up to four times the price of the small one.
@@ -84,7 +91,7 @@ def upgrade_path(ways: Sequence[Way], asked: Asked) -> Upgrade | None:
     later_usd = _worth_usd(big.card, half, asked)
     # Sold in the end for what it is worth then, fees taken off: the same as if bought at once.
     end_usd = _resale_usd(big.card, asked.years, asked)
-    return Upgrade(
+    return UpgradePath(
         small=small.card,
         big=big.card,
         after_months=asked.months / 2,
@@ -95,15 +102,15 @@ def upgrade_path(ways: Sequence[Way], asked: Asked) -> Upgrade | None:
     )
 
 
-def _hours(way: Way) -> float:
+def _hours(way: Alternative) -> float:
     return way.busy_hours
 
 
-def _resale_usd(card: Card, years: float, asked: Asked) -> float:
+def _resale_usd(card: CardForSale, years: float, asked: AdviceRequest) -> float:
     return resale_usd(card, years, asked.today).likely * asked.gpus
 
 
-def _worth_usd(card: Card, years: float, asked: Asked) -> float:
+def _worth_usd(card: CardForSale, years: float, asked: AdviceRequest) -> float:
     """What a used one costs after some years."""
     kept = math.pow(taken_number("used_card_keep_per_year"), years)
     return used_usd(card, asked.today).likely * kept * asked.gpus
@@ -113,10 +120,10 @@ def _worth_usd(card: Card, years: float, asked: Asked) -> float:
 class TurningPoint:
     """How much use makes buying a machine cheaper than one way of renting."""
 
-    buy: Way
-    rent: Way
+    buy: Alternative
+    rent: Alternative
     even: BreakEven
-    asked: Asked
+    asked: AdviceRequest
 
     @property
     def hours(self) -> float | None:
@@ -166,33 +173,33 @@ class RuleTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Recommendation:
     """Everything there is to say."""
 
-    asked: Asked
+    asked: AdviceRequest
     reference: Reference
     plan: Plan
-    ways: tuple[Way, ...]
-    chosen: Way | None
-    buy: Way | None
+    ways: tuple[Alternative, ...]
+    chosen: Alternative | None
+    buy: Alternative | None
     """The best machine to buy, whether chosen or not."""
-    cards: tuple[Way, ...]
+    cards: tuple[Alternative, ...]
     """Every machine to buy within the purse, cheapest month first; slow ones say so."""
     turning_points: tuple[TurningPoint, ...]
     rules: tuple[RuleTest, ...]
     caveats: tuple[str, ...]
-    beaten: tuple[Beaten, ...]
-    upgrade: Upgrade | None
+    beaten: tuple[DominatedCard, ...]
+    upgrade: UpgradePath | None
 
 
-def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice:
+def advise(asked: AdviceRequest, tell: Callable[[str], None] = lambda _: None) -> Recommendation:
     """What to buy or rent for a purpose, a purse and a use."""
     cards = for_sale(asked)
     tell("Predicting the cards one can buy ...")
     reference = reference_of(asked, cards)
     tell("Pricing a month of that work everywhere ...")
     plan = planned(asked, cards, reference.samples_per_month)
-    ways = ways_of(plan, asked, cards)
+    ways = alternatives_of(plan, asked, cards)
     chosen = next((way for way in ways if way.why_not is None), None)
     buy = _best_buy(ways)
     points = tuple(
@@ -202,7 +209,7 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
     )
     tell("Comparing cards ...")
     bought = _buyable(plan, asked, cards)
-    return Advice(
+    return Recommendation(
         asked=asked,
         reference=reference,
         plan=plan,
@@ -213,17 +220,17 @@ def advise(asked: Asked, tell: Callable[[str], None] = lambda _: None) -> Advice
         turning_points=points,
         rules=tuple(rule_tests([one for one in points if one.buy is buy], asked)),
         caveats=tuple(caveats_of(chosen, buy, asked)),
-        beaten=beaten_cards(asked.today) if cards else (),
+        beaten=dominated_cards(asked.today) if cards else (),
         upgrade=upgrade_path(bought, asked),
     )
 
 
-def _best_buy(ways: Sequence[Way]) -> Way | None:
+def _best_buy(ways: Sequence[Alternative]) -> Alternative | None:
     bought = [way for way in ways if way.kind in BUYING]
     return bought[0] if bought else None
 
 
-def _buyable(plan: Plan, asked: Asked, cards: Sequence[Card]) -> list[Way]:
+def _buyable(plan: Plan, asked: AdviceRequest, cards: Sequence[CardForSale]) -> list[Alternative]:
     """Every machine to buy within the purse, cheapest month first; slow ones say so."""
     by_name = {card.name: card for card in cards}
     bought = [one for one in plan.options if one.offer.instance in by_name and one.run is not None]
@@ -232,11 +239,11 @@ def _buyable(plan: Plan, asked: Asked, cards: Sequence[Card]) -> list[Way]:
         against = list(objections(option, asked))
         if all(said.startswith(TOO_SLOW) for said in against):
             card = by_name[option.offer.instance]
-            found.append(way_of(option, asked, card, next(iter(against), None)))
+            found.append(alternative_of(option, asked, card, next(iter(against), None)))
     return sorted(found, key=lambda way: way.usd_per_month.likely)
 
 
-def _looked_at(buy: Way | None, plan: Plan, asked: Asked) -> Iterator[Way]:
+def _looked_at(buy: Alternative | None, plan: Plan, asked: AdviceRequest) -> Iterator[Alternative]:
     """The best machine to buy, and those of the workload file."""
     if buy is None:
         return
@@ -245,10 +252,12 @@ def _looked_at(buy: Way | None, plan: Plan, asked: Asked) -> Iterator[Way]:
     written = {one.name for one in machines} - {buy.option.offer.instance}
     for option in plan.options:
         if option.offer.instance in written and kind_of(option) in BUYING and option.cost:
-            yield way_of(option, asked, None, objection(option, asked))
+            yield alternative_of(option, asked, None, objection(option, asked))
 
 
-def turning_points(buy: Way, ways: Sequence[Way], asked: Asked) -> Iterator[TurningPoint]:
+def turning_points(
+    buy: Alternative, ways: Sequence[Alternative], asked: AdviceRequest
+) -> Iterator[TurningPoint]:
     """The machine to buy against the best on demand and the best spot machine.
 
     (purchase - resale) / (rent of an hour's work - electricity of an hour): see `plan.BreakEven`.
@@ -264,7 +273,7 @@ def _even(bought: Option, rented: Option) -> BreakEven:
     return even
 
 
-def rule_tests(points: Sequence[TurningPoint], asked: Asked) -> Iterator[RuleTest]:
+def rule_tests(points: Sequence[TurningPoint], asked: AdviceRequest) -> Iterator[RuleTest]:
     """Two rules people go by, and whether the figures agree."""
     by_kind = {point.rent.kind: point for point in points}
     if spot := by_kind.get("spot"):
@@ -273,7 +282,7 @@ def rule_tests(points: Sequence[TurningPoint], asked: Asked) -> Iterator[RuleTes
         yield _year_rule(min(points, key=lambda one: one.rent.usd_per_month.likely), asked)
 
 
-def _always_rule(point: TurningPoint, asked: Asked) -> RuleTest:
+def _always_rule(point: TurningPoint, asked: AdviceRequest) -> RuleTest:
     """24/7 -> own machine; otherwise spot."""
     owns = asked.use.is_always
     return RuleTest(
@@ -284,7 +293,7 @@ def _always_rule(point: TurningPoint, asked: Asked) -> RuleTest:
     )
 
 
-def _year_rule(point: TurningPoint, asked: Asked) -> RuleTest:
+def _year_rule(point: TurningPoint, asked: AdviceRequest) -> RuleTest:
     """Cloud for less than a year, own beyond."""
     owns = asked.months > YEAR_S / MONTH_S - 0.2
     return RuleTest(
@@ -295,7 +304,7 @@ def _year_rule(point: TurningPoint, asked: Asked) -> RuleTest:
     )
 
 
-def _because(point: TurningPoint, asked: Asked) -> str:
+def _because(point: TurningPoint, asked: AdviceRequest) -> str:
     """Both costs of a month, and how much use would turn them."""
     buy, rent = point.buy.usd_per_month.likely, point.rent.usd_per_month.likely
     costs = f"${buy:,.2f} a month bought, ${rent:,.2f} rented ({point.rent.kind})"

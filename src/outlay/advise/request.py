@@ -40,7 +40,7 @@ _ALWAYS = ("24/7", "always", "all the time", "round the clock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class MonthlyUse:
     """How much a machine is used in a month, and in how many sessions."""
 
     hours_per_month: float
@@ -65,7 +65,7 @@ class Use:
         return self.hours_per_month / _PER_MONTH["day"]
 
 
-def use_of(text: str | None) -> Use:
+def monthly_use(text: str | None) -> MonthlyUse:
     """The use a text describes; without one, what is usual on a desktop of one's own."""
     if text is None:
         share = taken_number("hours_not_said")
@@ -88,13 +88,13 @@ def use_of(text: str | None) -> Use:
     return use
 
 
-def _use(said: str) -> Use | None:
+def _use(said: str) -> MonthlyUse | None:
     if said in _ALWAYS:
-        return Use(hours_per_month=HOURS_IN_MONTH, sessions_per_month=1.0, said=said)
+        return MonthlyUse(hours_per_month=HOURS_IN_MONTH, sessions_per_month=1.0, said=said)
     if match := _SESSIONS.fullmatch(said):
         times = float(match["times"]) * _PER_MONTH[match["each"]]
         hours = times * float(match["hours"])
-        return Use(hours_per_month=hours, sessions_per_month=times, said=said)
+        return MonthlyUse(hours_per_month=hours, sessions_per_month=times, said=said)
     if match := _SHARE.fullmatch(said):
         return _spread(float(match["share"]) / 100 * HOURS_IN_MONTH, said)
     if match := _OF_HOURS.fullmatch(said):
@@ -102,21 +102,23 @@ def _use(said: str) -> Use | None:
     return None
 
 
-def _of_hours(match: re.Match[str], said: str) -> Use | None:
+def _of_hours(match: re.Match[str], said: str) -> MonthlyUse | None:
     hours, each = float(match["hours"]), match["each"]
     if each != "day":
         return None if match["days"] else _spread(hours * _PER_MONTH[each], said)
     days = _PER_MONTH["day"] * (float(match["days"]) / 7 if match["days"] else 1.0)
     if hours > 24 or days > _PER_MONTH["day"]:
-        return Use(hours_per_month=float("inf"), sessions_per_month=days, said=said)
-    return Use(hours_per_month=hours * days, sessions_per_month=days, said=said)
+        return MonthlyUse(hours_per_month=float("inf"), sessions_per_month=days, said=said)
+    return MonthlyUse(hours_per_month=hours * days, sessions_per_month=days, said=said)
 
 
-def _spread(hours: float, said: str, *, assumed: bool = False) -> Use:
+def _spread(hours: float, said: str, *, assumed: bool = False) -> MonthlyUse:
     """Hours over as many sessions as are usual, none of them longer than a day."""
     usual = taken_number("sessions_per_week") * _PER_MONTH["week"]
     sessions = 1.0 if hours >= taken_number("always") * HOURS_IN_MONTH else usual
-    return Use(hours_per_month=hours, sessions_per_month=sessions, said=said, assumed=assumed)
+    return MonthlyUse(
+        hours_per_month=hours, sessions_per_month=sessions, said=said, assumed=assumed
+    )
 
 
 # What people train for, and the bundled profile that stands for it: `data/purposes.csv`.
@@ -173,11 +175,11 @@ SLACK = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AdviceRequest:
     """One question for advice. Money in dollars; `currency` is how it is shown."""
 
     profile: Profile
-    use: Use
+    use: MonthlyUse
     months: float
     today: str
     purpose: Purpose | None = None
@@ -213,7 +215,7 @@ class Asked:
         return self.purpose is not None and self.purpose.notebook_will_do
 
 
-def workload_for(asked: Asked, samples_per_month: float) -> Workload:
+def workload_for(asked: AdviceRequest, samples_per_month: float) -> Workload:
     """A month of the work: sessions that train on so many samples together.
 
     A slower machine may take longer for it than the hours said, but not too long, and a session
@@ -241,7 +243,7 @@ def workload_for(asked: Asked, samples_per_month: float) -> Workload:
     )
 
 
-def _memory_bytes(asked: Asked) -> float | None:
+def _memory_bytes(asked: AdviceRequest) -> float | None:
     """What a GPU has to have at least: as the file says, or as is advised for the purpose."""
     if asked.workload is not None:
         return asked.workload.limits.gpu_memory_bytes
@@ -255,16 +257,16 @@ def _preferences(said: Preferences) -> Preferences:
     return replace(said, qualities=(*said.qualities, ("access", "notebook")))
 
 
-def _selection(asked: Asked, said: Selection) -> Selection:
+def _selection(asked: AdviceRequest, said: Selection) -> Selection:
     """What the workload file considers, and no more GPUs than asked for."""
     return replace(said, max_gpus=asked.gpus, regions=asked.regions or said.regions)
 
 
-def _longest_s(use: Use) -> float:
+def _longest_s(use: MonthlyUse) -> float:
     """What a session may take."""
     said_s = use.hours_per_month / use.sessions_per_month * HOUR_S
     return min(taken_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month)
 
 
-def _name(asked: Asked) -> str:
+def _name(asked: AdviceRequest) -> str:
     return asked.purpose.name if asked.purpose else asked.profile.name

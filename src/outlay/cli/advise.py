@@ -11,7 +11,7 @@ from outlay.cli.options import json_option, print_document, tell, today
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
-    from outlay.advise.request import Asked, Purpose
+    from outlay.advise.request import AdviceRequest, Purpose
     from outlay.trace.profile import Profile
     from outlay.workload.workload import Workload
 
@@ -90,16 +90,16 @@ def command(**said: Any) -> int:
     return 0 if advice.chosen is not None else 3
 
 
-def _asked(said: dict[str, Any]) -> Asked:
+def _asked(said: dict[str, Any]) -> AdviceRequest:
     """The options as a question."""
-    from outlay.advise.request import Asked, use_of
+    from outlay.advise.request import AdviceRequest, monthly_use
     from outlay.currency import usd_per_unit
 
     purpose, workload, profile = _trained(said)
     rate, day = usd_per_unit(said["currency"])
-    return Asked(
+    return AdviceRequest(
         profile=profile,
-        use=use_of(said["usage"]),
+        use=monthly_use(said["usage"]),
         months=float(said["months"]),
         today=today(),
         purpose=purpose,
@@ -150,10 +150,10 @@ def _gpu(name: str | None) -> str | None:
 
 def _answer(said: dict[str, Any]) -> int:
     from outlay.advise.answers import answer
-    from outlay.advise.questions import USUAL_PROFILE, Circumstances
+    from outlay.advise.questions import USUAL_PROFILE, QuestionContext
     from outlay.units import size_bytes
 
-    about = Circumstances(
+    about = QuestionContext(
         today=today(),
         profile=said["profile"] or USUAL_PROFILE,
         size_bytes=None if said["size"] is None else size_bytes(said["size"]),

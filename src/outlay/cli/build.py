@@ -12,9 +12,9 @@ from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.report.build import Currency
-    from outlay.workstation.build import Judged
-    from outlay.workstation.file import Described
-    from outlay.workstation.machine import Use
+    from outlay.workstation.build import BuildReport
+    from outlay.workstation.file import MachineDescription
+    from outlay.workstation.machine import MachineUse
     from outlay.workstation.parts import Catalogue, Kind, Part
     from outlay.workstation.speed import Training
 
@@ -125,7 +125,7 @@ def command(
     """
     from outlay.currency import in_usd
     from outlay.report.build import Currency
-    from outlay.workstation.assembly import asked_for
+    from outlay.workstation.assembly import build_request
     from outlay.workstation.build import judge_machine, put_together, upgrade_machine
     from outlay.workstation.parts import catalogue, read_prices
 
@@ -136,7 +136,7 @@ def command(
     described = _described(file, upgraded_file, known, asks=bool(gpu_name or any(named.values())))
     unit = currency or (described.currency if described else "USD")
     usd = in_usd(unit, described.currency_day if described else None)
-    asked = asked_for(
+    asked = build_request(
         known,
         _cards(gpu_name),
         {_KINDS[option]: name for option, name in named.items() if name},
@@ -176,7 +176,7 @@ def _cards(gpu_name: str | None) -> list[tuple[str, int]]:
 
 def _described(
     file: Path | None, upgraded_file: Path | None, known: Catalogue, *, asks: bool
-) -> Described | None:
+) -> MachineDescription | None:
     """The machine of a file, where one is given."""
     from outlay.workstation.file import read_machine
 
@@ -208,11 +208,11 @@ def _training(workload: Path | None, profile: str | None) -> Training | None:
     return Training(profile=profile_for(step), step=step, data=Dataset())
 
 
-def _use(preprocessed: str, country: str | None, training: Training | None) -> Use:
-    from outlay.workstation.machine import Use
+def _use(preprocessed: str, country: str | None, training: Training | None) -> MachineUse:
+    from outlay.workstation.machine import MachineUse
     from outlay.workstation.speed import power_speed
 
-    return Use(
+    return MachineUse(
         speed_at=power_speed(),
         while_training=preprocessed == "while training",
         country=country,
@@ -231,7 +231,7 @@ def _list(parts: list[Part], as_json: bool) -> int:
     return 0
 
 
-def _show(found: Judged, shown: Currency, as_json: bool, sources: bool) -> int:
+def _show(found: BuildReport, shown: Currency, as_json: bool, sources: bool) -> int:
     from outlay.report.build import build_document, print_build
     from outlay.report.console import Page
 

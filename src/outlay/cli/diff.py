@@ -26,7 +26,7 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     from functools import cache
 
     from outlay.plan.difference import difference
-    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.from_measurement import evidence_for
     from outlay.plan.pipeline import plan_workload, profile_for
     from outlay.report.comparison import difference_document, print_difference
     from outlay.report.console import Page
@@ -42,7 +42,7 @@ def command(first: Path, second: Path, as_json: bool) -> int:
         workload = workload_of(table, written, str(path), path.parent)
         tell(f"Planning {path} ...")
         traced = profile(workload.step)
-        experience = experience_for(workload.step, traced, learned)
+        experience = evidence_for(workload.step, traced, learned)
         plans.append(plan_workload(workload, traced, today=today(), experience=experience))
         tables.append(table)
     found = difference((tables[0], tables[1]), (plans[0], plans[1]))

@@ -68,7 +68,7 @@ def command(
 
     from outlay.fit.advice import places_in
     from outlay.fit.search import TRACED_SIZES, fit_step
-    from outlay.fit.variants import Wish
+    from outlay.fit.variants import FitRequest
     from outlay.plan.pipeline import profile_for
     from outlay.plan.placement import calibration
     from outlay.trace.process import end_running
@@ -93,7 +93,7 @@ def command(
     def trace(changes: Changes) -> Profile:
         return profile_of(target, TRACED_SIZES, changes=changes, selected=selected)
 
-    wish = Wish(
+    wish = FitRequest(
         gpu=matches[0].gpu,
         batch_size=batch,
         memory_cap_bytes=None if memory_cap_mib is None else float(memory_cap_mib * MIB),

@@ -62,10 +62,10 @@ def command(
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
     """
-    from outlay.offers.catalog import Wanted, bundled_offers, gpu_filter, search, snapshot_date
+    from outlay.offers.catalog import OfferFilter, bundled_offers, gpu_filter, search, snapshot_date
 
     places = [name.partition("/") for name in providers]
-    wanted = Wanted(
+    wanted = OfferFilter(
         gpus=tuple(gpu_filter(text) for spec in gpus for text in spec.split(",")),
         providers=tuple(name for name, _, _ in places),
         regions=(*regions, *(region for _, slash, region in places if slash)),

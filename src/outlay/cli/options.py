@@ -13,7 +13,7 @@ from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.hardware.gpu_names import GpuMatch
-    from outlay.predict.evidence import OwnCalibration
+    from outlay.predict.evidence import LearnedCalibration
     from outlay.probe.stages import LiveState
     from outlay.report.documents import Document
 
@@ -173,7 +173,7 @@ def tell(message: str) -> None:
         click.echo(message, err=True)
 
 
-def own_calibration() -> OwnCalibration:
+def own_calibration() -> LearnedCalibration:
     """What was learned from the user's own measurements; a file that is off is warned of."""
     from outlay.ledger.kept_measurements import own_calibration as read
 

@@ -20,7 +20,7 @@ from outlay.cli.options import (
 if TYPE_CHECKING:
     from outlay.plan.option import Option
     from outlay.plan.ranking import Plan
-    from outlay.predict.evidence import Experience
+    from outlay.predict.evidence import Evidence
     from outlay.workload.workload import Step
 
 
@@ -85,14 +85,14 @@ def command(
         return _vary(file, vary, measured, length, as_json=as_json)
     from dataclasses import replace
 
-    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.from_measurement import evidence_for
     from outlay.plan.pipeline import plan_workload, profile_for
     from outlay.workload.file import parse_workload
 
     text, pauses = _text(file, length, measured)
     workload = parse_workload(text, str(file), folder=file.parent)
     profile = profile_for(workload.step)
-    experience = experience_for(workload.step, profile, own_calibration(), measured)
+    experience = evidence_for(workload.step, profile, own_calibration(), measured)
     tell("Predicting and pricing every offer ...")
     plan = plan_workload(workload, profile, today=today(), experience=experience)
     plan = replace(plan, assumptions=(*plan.assumptions, *pauses))
@@ -102,7 +102,7 @@ def command(
 
         print_document(plan_document(plan, workload.name, max_options, explained=asked))
     else:
-        from outlay.plan.sensitivity import rivals_of, swings, trial
+        from outlay.plan.sensitivity import rivals_of, swings, trial_value
         from outlay.report.console import Page
         from outlay.report.explain import print_explained, print_sources
         from outlay.report.plan import print_plan
@@ -113,7 +113,9 @@ def command(
             print_explained(page, plan, asked, workload, profile, moved)
         else:
             most = next(iter(swings(plan.chosen, rivals_of(plan)) if plan.chosen else ()), None)
-            print_plan(page, plan, workload, profile, best=best, swing=most, trial=trial(plan))
+            print_plan(
+                page, plan, workload, profile, best=best, swing=most, trial=trial_value(plan)
+            )
             if sources and plan.chosen is not None:
                 print_sources(page, plan.chosen, profile)
     return 0 if plan.chosen is not None else 3
@@ -162,7 +164,7 @@ def _vary(
 ) -> int:
     from functools import cache
 
-    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.from_measurement import evidence_for
     from outlay.plan.pipeline import plan_workload, profile_for
     from outlay.plan.vary import curves_of
     from outlay.report.comparison import curves_document, print_curves
@@ -178,8 +180,8 @@ def _vary(
     learned = own_calibration()
 
     @cache
-    def experience(step: Step) -> Experience:
-        return experience_for(step, profile(step), learned, measured)
+    def experience(step: Step) -> Evidence:
+        return evidence_for(step, profile(step), learned, measured)
 
     def plan_at(value: Any) -> Plan:
         changed = with_value(table, variation.path, value)

@@ -22,9 +22,9 @@ from outlay.errors import InputError
 if TYPE_CHECKING:
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.hardware.gpus import Gpu
-    from outlay.predict.evidence import Experience, Seen
+    from outlay.predict.evidence import Evidence, MeasuredStep
     from outlay.predict.step import Conditions, Placement, StepPrediction
-    from outlay.predict.strategy import Wanted
+    from outlay.predict.strategy import StrategyRequest
     from outlay.trace.profile import Profile
     from outlay.workload.workload import Step
 
@@ -151,12 +151,12 @@ def command(
     from outlay.predict.network import Wiring
     from outlay.predict.roofline import checked_limit_w
     from outlay.predict.step import Conditions, Placement
-    from outlay.predict.strategy import wanted_of
+    from outlay.predict.strategy import parse_strategy
     from outlay.units import MIB
     from outlay.workload.workload import Step
 
     asked = machines_asked(gpu_names, gpus)
-    wanted = wanted_of(strategy)
+    wanted = parse_strategy(strategy)
     numbers = {
         "--host-speed": host_speed,
         "--input-rate": input_rate,
@@ -263,7 +263,7 @@ class _Asking:
         target: str | None,
         batch_size: int | None,
         global_batch_size: int | None,
-        wanted: Wanted,
+        wanted: StrategyRequest,
         conditions: Conditions,
         selected: float,
     ) -> None:
@@ -344,21 +344,21 @@ def _time_note(step: StepPrediction) -> list[str]:
 
 def _experience(
     step: Step, profile: Profile, measured: tuple[str, ...], batch: int | None
-) -> Experience:
+) -> Evidence:
     """What was measured: files, times given by hand, and what was learned from earlier ones."""
     from outlay.cli.options import own_calibration
-    from outlay.plan.from_measurement import experience_for
+    from outlay.plan.from_measurement import evidence_for
 
     files = [text for text in measured if text.endswith(".json")]
     given = [(text, _measurement(text, batch)) for text in measured if text not in files]
-    return experience_for(step, profile, own_calibration(), files, given)
+    return evidence_for(step, profile, own_calibration(), files, given)
 
 
-def _measurement(text: str, batch: int | None) -> Seen:
+def _measurement(text: str, batch: int | None) -> MeasuredStep:
     """The measured step of `RTX 3090@64=0.101`."""
     from outlay.hardware.gpu_names import find_gpu
     from outlay.measurement.file import SAMPLES, STEP_S
-    from outlay.predict.evidence import Seen
+    from outlay.predict.evidence import MeasuredStep
 
     where, _, seconds = text.rpartition("=")
     name, _, size = where.partition("@")
@@ -385,7 +385,7 @@ def _measurement(text: str, batch: int | None) -> Seen:
             why=f"A step takes {STEP_S.words}; its samples are {SAMPLES.words}.",
             fix='Write for example --measured "RTX 3090@64=0.101".',
         )
-    return Seen(gpu=find_gpu(name).gpu, batch_size=at, step_s=measured_s)
+    return MeasuredStep(gpu=find_gpu(name).gpu, batch_size=at, step_s=measured_s)
 
 
 def _is_code(target: str) -> bool:

@@ -17,8 +17,8 @@ from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
 
 if TYPE_CHECKING:
     from outlay.measurement.measurement import Measurement
-    from outlay.probe.find_batch import Known
-    from outlay.probe.runner import Asking
+    from outlay.probe.find_batch import SearchStart
+    from outlay.probe.runner import ProbeRequest
     from outlay.probe.trial import BatchSearch
 
 
@@ -64,7 +64,11 @@ def _given(context: click.Context) -> dict[str, str]:
 
 
 def find(
-    asking: Asking, argument: str, target: str | None, largest: int | None, json_path: str | None
+    asking: ProbeRequest,
+    argument: str,
+    target: str | None,
+    largest: int | None,
+    json_path: str | None,
 ) -> int:
     """Search, show and write what was found; the status to exit with."""
     from outlay.probe.find_batch import find_batch
@@ -94,13 +98,13 @@ def _status_of(search: BatchSearch) -> int:
     return 3 if all(trial.outcome == "out of memory" for trial in search.trials) else 1
 
 
-def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Known:
+def _known(target: str | None, largest: int | None, cap_mib: int | None) -> SearchStart:
     """What a trace says of the largest batch on the GPU at hand."""
-    from outlay.probe.find_batch import LARGEST, Known
+    from outlay.probe.find_batch import LARGEST, SearchStart
     from outlay.probe.gpu_driver import NoDriver
     from outlay.probe.gpu_watch import open_driver
 
-    known = Known(largest=largest or LARGEST)
+    known = SearchStart(largest=largest or LARGEST)
     if target is None:
         return known
     from outlay.trace.target import parse_target
@@ -295,7 +299,7 @@ def command(
     Exits with the command's own status (0 where outlay stopped it). Its output goes where it
     would go without outlay; the report goes to stderr.
     """
-    from outlay.probe.runner import Asking
+    from outlay.probe.runner import ProbeRequest
 
     check_options(context)
     if show is not None:
@@ -311,7 +315,7 @@ def command(
     for path in (json_path, plot_path):
         if path is not None:
             _check_path(Path(path), is_plot=path is plot_path)
-    asking = Asking(
+    asking = ProbeRequest(
         command=command,
         limits=limits,
         batch_size=batch_size,
@@ -345,13 +349,15 @@ def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
     return 0
 
 
-def _probe(asking: Asking, json_path: str | None, plot_path: str | None, *, keep: bool) -> int:
-    from outlay.probe.runner import probe
+def _probe(
+    asking: ProbeRequest, json_path: str | None, plot_path: str | None, *, keep: bool
+) -> int:
+    from outlay.probe.runner import probe_command
     from outlay.report.console import Page
     from outlay.report.probe import print_probe
 
     tell("Starting the command; the agent counts its optimizer steps ...")
-    found = probe(asking, live)
+    found = probe_command(asking, live)
     if asking.epochs is not None and found.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
     if asking.memory_cap_mib is not None and found.device == "cpu":

@@ -17,7 +17,7 @@ from outlay.cost.storage import kept_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
 from outlay.predict.run_time import PARTS, Run
-from outlay.uncertainty import LIKELY, Luck, Number, is_some
+from outlay.uncertainty import LIKELY, Number, Sampler, is_some
 from outlay.units import HOUR_S, MONTH_S
 from outlay.workload.workload import Workload
 
@@ -34,7 +34,7 @@ class Bill:
     terms: Callable[[str], Terms]
     gpu_w: float = 0.0
     """Power of all GPUs of the machine under load, for one's own machine."""
-    luck: Luck = LIKELY
+    luck: Sampler = LIKELY
     source: str = field(init=False)
     """Where the price comes from, with its date."""
 

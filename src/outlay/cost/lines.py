@@ -49,7 +49,7 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpriced:
+class UnpricedItem:
     """Something that will be charged at a price nobody found out."""
 
     what: str
@@ -62,7 +62,7 @@ class Cost:
     """A run's cost in lines, and what could not be priced."""
 
     breakdown: Breakdown
-    unpriced: tuple[Unpriced, ...] = ()
+    unpriced: tuple[UnpricedItem, ...] = ()
 
     @property
     def unknown(self) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from outlay.cost.lines import Line
-from outlay.offers.offer import Offer, Owned
+from outlay.offers.offer import Offer, OwnedMachine
 from outlay.predict.run_time import Run
-from outlay.uncertainty import Luck, Number, is_some
+from outlay.uncertainty import Number, Sampler, is_some
 from outlay.units import DAY_S, HOUR_S, YEAR_S
 
 PURCHASE = "purchase less resale"
@@ -21,7 +21,9 @@ BOUGHT = (PURCHASE, "interest", "maintenance", "idle electricity")
 """The lines that buying brings, whatever runs on the machine."""
 
 
-def owned_lines(offer: Offer, run: Run, machines: int, gpu_w: float, luck: Luck) -> Iterator[Line]:
+def owned_lines(
+    offer: Offer, run: Run, machines: int, gpu_w: float, luck: Sampler
+) -> Iterator[Line]:
     """The lines of a run on one's own machine."""
     owned = offer.owned
     assert owned is not None
@@ -46,7 +48,7 @@ def owned_lines(offer: Offer, run: Run, machines: int, gpu_w: float, luck: Luck)
         yield from _bought(owned, share, run, kwh_usd, offer.source, luck)
 
 
-def life_share(owned: Owned, run: Run, machines: int = 1) -> Number:
+def life_share(owned: OwnedMachine, run: Run, machines: int = 1) -> Number:
     """The share of a machine's life that a run, or a month of sessions, takes up.
 
     Of its hours of use; of its years where nothing else is said to run on it.
@@ -57,7 +59,7 @@ def life_share(owned: Owned, run: Run, machines: int = 1) -> Number:
 
 
 def _bought(
-    owned: Owned, share: Number, run: Run, kwh_usd: Number, source: str, luck: Luck
+    owned: OwnedMachine, share: Number, run: Run, kwh_usd: Number, source: str, luck: Sampler
 ) -> Iterator[Line]:
     """A run's share of what buying and keeping a machine costs over its life."""
     purchase_usd = luck.of("purchase price", owned.purchase_usd or 0.0)
@@ -107,19 +109,19 @@ def _bought(
         )
 
 
-def resale_usd_of(owned: Owned, purchase_usd: Number, luck: Luck) -> Number:
+def resale_usd_of(owned: OwnedMachine, purchase_usd: Number, luck: Sampler) -> Number:
     """What it is sold for in the end: as stated, or a share of the purchase."""
     if owned.resale_fraction is not None:
         return purchase_usd * luck.of("resale value", owned.resale_fraction)
     return luck.of("resale value", owned.resale_usd)
 
 
-def load_w(owned: Owned, gpu_w: float) -> float:
+def load_w(owned: OwnedMachine, gpu_w: float) -> float:
     """What a machine draws from the wall under load."""
     return (gpu_w + owned.host_w) * owned.pue
 
 
-def owned_usd_per_hour(owned: Owned, gpu_w: float) -> float:
+def owned_usd_per_hour(owned: OwnedMachine, gpu_w: float) -> float:
     """What running one's own machine adds each hour: its electricity."""
     price = owned.electricity_usd_per_kwh
     likely = price if isinstance(price, float | int) else price.likely

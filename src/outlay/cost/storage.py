@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from outlay.caching import Same
-from outlay.cost.lines import Line, Unpriced
+from outlay.caching import ById
+from outlay.cost.lines import Line, UnpricedItem
 from outlay.offers.offer import Offer
 from outlay.offers.terms import (
     StorageKind,
@@ -20,7 +20,7 @@ from outlay.offers.terms import (
 from outlay.predict.run_time import Run
 from outlay.uncertainty import Number, is_some
 from outlay.units import DAY_S, GB, MONTH_S
-from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, Stored, Workload
+from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, StoredData, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,34 +44,36 @@ class _Place:
 
 def kept_lines(
     workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
-) -> tuple[list[Line], tuple[Unpriced, ...]]:
+) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
     place = _Place(offer=offer, run=run, terms=terms)
     found = [*_storage(workload, place), *_transfer(workload, place)]
     lines = [one for one in found if isinstance(one, Line)]
-    return lines, tuple(one for one in found if isinstance(one, Unpriced))
+    return lines, tuple(one for one in found if isinstance(one, UnpricedItem))
 
 
-def _kept(workload: Workload) -> tuple[Stored, ...]:
+def _kept(workload: Workload) -> tuple[StoredData, ...]:
     """Everything that lies somewhere and is paid for by the month."""
-    return _kept_of(Same(workload))
+    return _kept_of(ById(workload))
 
 
 @lru_cache(maxsize=64)
-def _kept_of(workload: Same[Workload]) -> tuple[Stored, ...]:
+def _kept_of(workload: ById[Workload]) -> tuple[StoredData, ...]:
     return tuple(_items(workload.value))
 
 
-def _items(workload: Workload) -> Iterator[Stored]:
+def _items(workload: Workload) -> Iterator[StoredData]:
     yield from workload.stored
     data, checkpoint = workload.data, workload.checkpoint
     if data.size_bytes is not None and data.storage != "none":
-        yield Stored(name="dataset", size_bytes=data.size_bytes, at=data.kept_at, kind=data.storage)
+        yield StoredData(
+            name="dataset", size_bytes=data.size_bytes, at=data.kept_at, kind=data.storage
+        )
     if checkpoint.size_bytes is not None:
-        yield Stored(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
+        yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
-def _storage(workload: Workload, place: _Place) -> Iterator[Line | Unpriced]:
+def _storage(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
     for item in _kept(workload):
         at = place.named(item.at)
         if place.is_free(at):
@@ -90,15 +92,15 @@ def _storage(workload: Workload, place: _Place) -> Iterator[Line | Unpriced]:
             yield _storage_line(item, terms, rate, place.run.kept_s, source)
 
 
-def _unpriced(what: str, usual: float | None, size_bytes: float, kept_s: Number) -> Unpriced:
-    return Unpriced(
+def _unpriced(what: str, usual: float | None, size_bytes: float, kept_s: Number) -> UnpricedItem:
+    return UnpricedItem(
         what=f"{what}: no price known",
         usual_usd=None if usual is None else kept_s * (size_bytes * usual / MONTH_S),
     )
 
 
 def _storage_line(
-    item: Stored, terms: Terms, rate: float, kept_s: Number, source: str, when: str = ""
+    item: StoredData, terms: Terms, rate: float, kept_s: Number, source: str, when: str = ""
 ) -> Line:
     return Line(
         name="storage",
@@ -112,7 +114,7 @@ def _storage_line(
     )
 
 
-def _disk(item: Stored, terms: Terms, run: Run) -> Iterator[Line | Unpriced]:
+def _disk(item: StoredData, terms: Terms, run: Run) -> Iterator[Line | UnpricedItem]:
     """The machine's own disk: one price while it runs, another while it is stopped."""
     stopped_s = np.maximum(run.kept_s - run.busy_s, 0.0)
     spans = (
@@ -160,7 +162,7 @@ def _pulls(workload: Workload, place: _Place) -> Iterator[_Pull]:
         yield _Pull(place=data.kept_at, name="dataset", moved_bytes=data.size_bytes * every)
 
 
-def _transfer(workload: Workload, place: _Place) -> Iterator[Line | Unpriced]:
+def _transfer(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
     """What leaving each place costs; all that leaves a provider shares its free allowance."""
     months = np.maximum(place.run.period_s / MONTH_S, 1.0)
     free_left: dict[str, Number] = {}
@@ -174,7 +176,7 @@ def _transfer(workload: Workload, place: _Place) -> Iterator[Line | Unpriced]:
         terms = place.terms(at)
         if terms.egress_usd_per_byte is None:
             usual = usual_egress_usd_per_byte()
-            yield Unpriced(
+            yield UnpricedItem(
                 what=f"transfer of the {pull.name} out of {terms.name}: no price known",
                 usual_usd=None if usual is None else pull.moved_bytes * usual,
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class CodeAdvice:
     """The lines that make a change, and what to mind."""
 
     lines: tuple[str, ...]
@@ -16,14 +16,14 @@ class Advice:
 
 
 _MODEL = "model"
-ADVICE: dict[str, Advice] = {
-    "bf16 autocast": Advice(
+ADVICE: dict[str, CodeAdvice] = {
+    "bf16 autocast": CodeAdvice(
         lines=(
             'with torch.autocast("cuda", torch.bfloat16):',
             "    loss = ...          # forward and loss; backward stays outside",
         ),
     ),
-    "fp16 autocast": Advice(
+    "fp16 autocast": CodeAdvice(
         lines=(
             'scaler = torch.amp.GradScaler("cuda")',
             'with torch.autocast("cuda", torch.float16):',
@@ -33,18 +33,18 @@ ADVICE: dict[str, Advice] = {
         ),
         caution="Gradients that overflow skip a step now and then.",
     ),
-    "pure bf16": Advice(
+    "pure bf16": CodeAdvice(
         lines=("model = model.to(torch.bfloat16)  # and floating-point inputs",),
         caution="Updates smaller than 1/256 of a weight are lost: check that the loss still falls.",
     ),
-    "recompute blocks": Advice(
+    "recompute blocks": CodeAdvice(
         lines=(
             "from torch.utils.checkpoint import checkpoint",
             "x = checkpoint(block, x, use_reentrant=False)  # instead of x = block(x)",
             "# transformers: model.gradient_checkpointing_enable()",
         ),
     ),
-    "recompute cheap operations": Advice(
+    "recompute cheap operations": CodeAdvice(
         lines=(
             "from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts",
             "keep = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, ...]",
@@ -53,16 +53,16 @@ ADVICE: dict[str, Advice] = {
         ),
         caution="Costs the host much: every operation of a block passes through Python.",
     ),
-    "fused optimizer": Advice(lines=("torch.optim.AdamW(..., fused=True)",)),
-    "8-bit optimizer": Advice(
+    "fused optimizer": CodeAdvice(lines=("torch.optim.AdamW(..., fused=True)",)),
+    "8-bit optimizer": CodeAdvice(
         lines=("import bitsandbytes as bnb", "optimizer = bnb.optim.AdamW8bit(...)"),
         caution="pip install bitsandbytes. State is kept in 8 bits; results differ a little.",
     ),
-    "paged 8-bit optimizer": Advice(
+    "paged 8-bit optimizer": CodeAdvice(
         lines=("import bitsandbytes as bnb", "optimizer = bnb.optim.PagedAdamW8bit(...)"),
         caution="pip install bitsandbytes. State moves to the host's memory when there is no room.",
     ),
-    "optimizer on the host": Advice(
+    "optimizer on the host": CodeAdvice(
         lines=(
             "# deepspeed: zero_optimization.offload_optimizer.device = cpu",
             "# or copies of the parameters in pinned memory, updated there:",
@@ -70,7 +70,7 @@ ADVICE: dict[str, Advice] = {
         ),
         caution="The host needs memory for parameters, gradients and state; fused=True there, too.",
     ),
-    "smaller passes": Advice(
+    "smaller passes": CodeAdvice(
         lines=(
             "for part in batch.chunk(passes):",
             "    (loss_of(part) / passes).backward()",
@@ -78,27 +78,27 @@ ADVICE: dict[str, Advice] = {
         ),
         caution="Batch norm sees the smaller batch.",
     ),
-    "DDP": Advice(
+    "DDP": CodeAdvice(
         lines=("model = DistributedDataParallel(model)  # torchrun --nproc-per-node N train.py",)
     ),
-    "ZeRO-2": Advice(lines=("# deepspeed: zero_optimization.stage = 2",)),
-    "FSDP": Advice(
+    "ZeRO-2": CodeAdvice(lines=("# deepspeed: zero_optimization.stage = 2",)),
+    "FSDP": CodeAdvice(
         lines=(
             "from torch.distributed.fsdp import fully_shard",
             "for block in model.blocks: fully_shard(block)",
             "fully_shard(model)      # torchrun --nproc-per-node N train.py",
         )
     ),
-    "tensor parallel": Advice(
+    "tensor parallel": CodeAdvice(
         lines=("# torch.distributed.tensor.parallel.parallelize_module(block, mesh, plan)",),
         caution="Asks for a plan for every block; wants NVLink.",
     ),
-    "pipeline parallel": Advice(
+    "pipeline parallel": CodeAdvice(
         lines=("# torch.distributed.pipelining: pipeline(model, ...), ScheduleInterleaved1F1B",),
         caution="Asks for a model that can be cut into stages.",
     ),
 }
-_LORA = Advice(
+_LORA = CodeAdvice(
     lines=(
         "from peft import LoraConfig, get_peft_model",
         'model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))',
@@ -107,7 +107,7 @@ _LORA = Advice(
 )
 
 
-def advice_for(kind: str) -> Advice:
+def advice_for(kind: str) -> CodeAdvice:
     """What to write for one kind of change."""
     return _LORA if kind.startswith("LoRA") else ADVICE[kind]
 

@@ -16,8 +16,8 @@ from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import (
     LARGEST_BATCH,
+    MemoryBudget,
     MemoryNeed,
-    Room,
     largest_batch,
     memory_need,
     search_note,
@@ -50,7 +50,7 @@ class LargestBatch:
 
 
 def verified_largest(
-    profile: Profile, rooms: Sequence[Room], calibration: Calibration, trace: Tracer
+    profile: Profile, rooms: Sequence[MemoryBudget], calibration: Calibration, trace: Tracer
 ) -> list[LargestBatch]:
     """The largest batch in each room; the traces of a round are asked for together."""
     searches = [_Search(profile, room, calibration) for room in rooms]
@@ -71,7 +71,7 @@ def verified_largest(
 class _Search:
     """The state of one room's search: what was traced, and which size to trace next."""
 
-    def __init__(self, profile: Profile, room: Room, calibration: Calibration) -> None:
+    def __init__(self, profile: Profile, room: MemoryBudget, calibration: Calibration) -> None:
         self._room = room
         margin = calibration.number("memory_margin_fraction")
         self._limit_bytes = room.available_bytes * (1 - margin)

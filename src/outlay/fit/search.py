@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from outlay.errors import OutlayError
 from outlay.fit.variants import (
     SINGLE,
-    Way,
-    Wish,
+    FitRequest,
+    Variant,
     cheapest_offer,
     more_gpus,
     names_of,
     paged,
     priced_offers,
     smaller_passes,
-    way_of,
+    variant_of,
 )
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
@@ -49,12 +49,12 @@ class Fit:
     gpu: Gpu
     batch_size: int | None
     """Samples of one update that were asked for; None: each way at its largest batch."""
-    unchanged: Way
-    ways: tuple[Way, ...]
+    unchanged: Variant
+    ways: tuple[Variant, ...]
     """Those that fit, cheapest first; then those that do not, by memory."""
     left_out: Mapping[str, str]
     """Changes that do not apply, and why."""
-    bigger: Way | None
+    bigger: Variant | None
     """The cheapest GPU on offer that takes the step as it is; None where none does."""
 
 
@@ -130,7 +130,7 @@ def combinations(traced: Sequence[Changes]) -> Iterator[Changes]:
 
 def fit_step(
     profile: Profile,
-    wish: Wish,
+    wish: FitRequest,
     calibration: Calibration,
     trace: Tracer | None,
     tell: Telling = lambda _: None,
@@ -157,8 +157,8 @@ def fit_step(
         if together:
             named = {" + ".join(names_of(one)): one for one in combinations(done)}
             profiles.update(_traced(named, trace, tell)[0])
-    unchanged = way_of(profile, UNCHANGED, wish, calibration)
-    ways = [way_of(one, changes, wish, calibration) for changes, one in profiles.values()]
+    unchanged = variant_of(profile, UNCHANGED, wish, calibration)
+    ways = [variant_of(one, changes, wish, calibration) for changes, one in profiles.values()]
     ways += smaller_passes([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)
     ways += paged(profiles, wish, calibration)
     ways += more_gpus([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)
@@ -226,7 +226,9 @@ def _flat(
     return [(name, changes, profile) for name, (changes, profile) in profiles.items()]
 
 
-def _against(way: Way, unchanged: Way, profile: Profile, calibration: Calibration) -> Way:
+def _against(
+    way: Variant, unchanged: Variant, profile: Profile, calibration: Calibration
+) -> Variant:
     """The way with what it saves and costs, compared at its own samples with the unchanged step."""
     step, alone = way.step, unchanged.step
     if not step.batch_size:
@@ -247,7 +249,7 @@ def _against(way: Way, unchanged: Way, profile: Profile, calibration: Calibratio
     return replace(way, saved_bytes=saved, time_ratio=ratio)
 
 
-def _order(way: Way) -> tuple[bool, int, int, float]:
+def _order(way: Variant) -> tuple[bool, int, int, float]:
     """Cheapest first; among those that cost the same within a few per cent, the simplest."""
     cost = way.usd_per_million_samples
     return (
@@ -258,9 +260,9 @@ def _order(way: Way) -> tuple[bool, int, int, float]:
     )
 
 
-def _bigger(profile: Profile, wish: Wish, calibration: Calibration) -> Way | None:
+def _bigger(profile: Profile, wish: FitRequest, calibration: Calibration) -> Variant | None:
     """The GPU on offer that runs the unchanged step cheapest."""
-    best: Way | None = None
+    best: Variant | None = None
     gpus = {gpu for offer in priced_offers() if offer.gpus == 1 for gpu in offer_gpus(offer)[:1]}
     for gpu in sorted(gpus, key=lambda gpu: gpu.name):
         if gpu.software.runs not in ("yes", "old builds") or gpu is wish.gpu:
@@ -272,7 +274,7 @@ def _bigger(profile: Profile, wish: Wish, calibration: Calibration) -> Way | Non
         step = predict_step(
             profile, placement, wish.batch_size, calibration, conditions=wish.conditions
         )
-        way = Way(
+        way = Variant(
             name=gpu.name,
             changes=UNCHANGED,
             kinds=(),

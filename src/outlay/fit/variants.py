@@ -13,12 +13,12 @@ from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer
 from outlay.predict.calibration import Calibration
-from outlay.predict.memory import MemoryNeed, Room, largest_batch, memory_need
+from outlay.predict.memory import MemoryBudget, MemoryNeed, largest_batch, memory_need
 from outlay.predict.parallel import Question, best_step, spread_step
 from outlay.predict.parallel_memory import kept_between_passes_bytes
-from outlay.predict.parallel_time import load_of
+from outlay.predict.parallel_time import communication_load
 from outlay.predict.step import ORDINARY, Conditions, Placement, StepPrediction, predict_step
-from outlay.predict.strategy import ALONE, Wanted
+from outlay.predict.strategy import ALONE, StrategyRequest
 from outlay.trace.profile import Profile
 from outlay.trace.target import LORA_RANK, UNCHANGED, Changes
 from outlay.uncertainty import Estimate
@@ -29,7 +29,7 @@ _MOST_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Variant:
     """One way to run the step: what is changed, and what becomes of it."""
 
     name: str
@@ -62,7 +62,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class FitRequest:
     """What somebody wants to run, and where."""
 
     gpu: Gpu
@@ -115,7 +115,9 @@ def _has(changes: Changes, single: Changes) -> bool:
 # One GPU
 
 
-def way_of(profile: Profile, changes: Changes, wish: Wish, calibration: Calibration) -> Way:
+def variant_of(
+    profile: Profile, changes: Changes, wish: FitRequest, calibration: Calibration
+) -> Variant:
     """The step on the GPU, traced with all of the changes but accumulation."""
     placement = wish.placement()
     passes = changes.accumulate
@@ -137,7 +139,7 @@ def way_of(profile: Profile, changes: Changes, wish: Wish, calibration: Calibrat
         step = _updated_elsewhere(step, profile, wish.moments, calibration)
     kinds = (*names_of(changes), *((ACCUMULATE,) if passes > 1 else ()))
     said = (*names_of(changes), *((f"{passes} passes of {step.batch_size}",) * (passes > 1)))
-    return Way(
+    return Variant(
         name=" + ".join(said) or "as it is",
         changes=changes,
         kinds=kinds,
@@ -164,7 +166,7 @@ def _through_python(step: StepPrediction, calibration: Calibration) -> StepPredi
 
 
 def _in_passes(
-    profile: Profile, size: int, passes: int, wish: Wish, calibration: Calibration
+    profile: Profile, size: int, passes: int, wish: FitRequest, calibration: Calibration
 ) -> StepPrediction:
     """The step with its samples in several passes, gradients kept between them."""
     placement = wish.placement()
@@ -183,7 +185,7 @@ def _in_passes(
     return replace(step, memory=_more(need, kept_between_passes_bytes(profile, size), placement))
 
 
-def _beside_gradients(profile: Profile, size: int, placement: Placement) -> Room:
+def _beside_gradients(profile: Profile, size: int, placement: Placement) -> MemoryBudget:
     """The room that is left where gradients stay between passes."""
     kept = kept_between_passes_bytes(profile, size)
     return replace(placement.room, available_bytes=placement.room.available_bytes - kept)
@@ -197,7 +199,7 @@ def _updated_elsewhere(
     The update there passes over parameters and as many `moments` of them as the optimizer keeps.
     """
     rate = _pcie_bytes_per_s(step.placement.gpu, calibration)
-    sent_bytes = load_of(profile, 1).gradient_bytes + profile.memory_at(1).parameters
+    sent_bytes = communication_load(profile, 1).gradient_bytes + profile.memory_at(1).parameters
     host_s = calibration.estimate("host_optimizer_s").scaled(
         profile.trainable_parameters * (1 + moments) / 3
     )
@@ -234,8 +236,8 @@ def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryN
 
 
 def smaller_passes(
-    traced: Sequence[tuple[str, Changes, Profile]], wish: Wish, calibration: Calibration
-) -> Iterator[Way]:
+    traced: Sequence[tuple[str, Changes, Profile]], wish: FitRequest, calibration: Calibration
+) -> Iterator[Variant]:
     """Where the batch asked for does not fit: the same samples in passes that do."""
     if wish.batch_size is None:
         return
@@ -248,12 +250,12 @@ def smaller_passes(
         size = max((n for n in range(1, most + 1) if wish.batch_size % n == 0), default=0)
         if size:
             split = replace(changes, accumulate=wish.batch_size // size)
-            yield way_of(profile, split, wish, calibration)
+            yield variant_of(profile, split, wish, calibration)
 
 
 def paged(
-    profiles: Mapping[str, tuple[Changes, Profile]], wish: Wish, calibration: Calibration
-) -> Iterator[Way]:
+    profiles: Mapping[str, tuple[Changes, Profile]], wish: FitRequest, calibration: Calibration
+) -> Iterator[Variant]:
     """8-bit state in memory that moves to the host where there is no room for it on the GPU."""
     placement = wish.placement()
     for name, (changes, profile) in profiles.items():
@@ -273,7 +275,7 @@ def paged(
             likely=2 * state_bytes / (rate * moved.likely),
             high=2 * state_bytes / (rate * moved.low),
         )
-        yield Way(
+        yield Variant(
             name=name.replace("8-bit optimizer", PAGED),
             changes=changes,
             kinds=tuple(PAGED if one == "8-bit optimizer" else one for one in names_of(changes)),
@@ -289,17 +291,17 @@ def paged(
 
 
 SPREAD = {
-    "DDP": Wanted(sharding="none", tensor=1, pipeline=1, within_node=False),
-    "ZeRO-2": Wanted(sharding="zero2", tensor=1, pipeline=1, within_node=False),
-    "FSDP": Wanted(sharding="zero3", tensor=1, pipeline=1, within_node=False),
-    "tensor parallel": Wanted(sharding="none", pipeline=1, within_node=False),
-    "pipeline parallel": Wanted(sharding="none", tensor=1, within_node=False),
+    "DDP": StrategyRequest(sharding="none", tensor=1, pipeline=1, within_node=False),
+    "ZeRO-2": StrategyRequest(sharding="zero2", tensor=1, pipeline=1, within_node=False),
+    "FSDP": StrategyRequest(sharding="zero3", tensor=1, pipeline=1, within_node=False),
+    "tensor parallel": StrategyRequest(sharding="none", pipeline=1, within_node=False),
+    "pipeline parallel": StrategyRequest(sharding="none", tensor=1, within_node=False),
 }
 
 
 def more_gpus(
-    traced: Sequence[tuple[str, Changes, Profile]], wish: Wish, calibration: Calibration
-) -> Iterator[Way]:
+    traced: Sequence[tuple[str, Changes, Profile]], wish: FitRequest, calibration: Calibration
+) -> Iterator[Variant]:
     """Where one GPU is too small: the fewest of them that take it, by each way to spread it."""
     name, changes, profile = traced[0]
     alone = memory_need(profile, wish.batch_size or 1, wish.placement().room, calibration)
@@ -324,7 +326,7 @@ def more_gpus(
             )
             if not step.fits or not exact.allows(step.strategy):
                 continue
-            yield Way(
+            yield Variant(
                 name=" + ".join(filter(None, (name, f"{step.strategy.name} on {gpus} GPUs"))),
                 changes=changes,
                 kinds=(kind,),

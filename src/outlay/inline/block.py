@@ -20,7 +20,7 @@ from outlay.measurement.file import (
 )
 from outlay.measurement.measurement import Ending, Measurement
 from outlay.probe.session import PROBED_BY, Session
-from outlay.probe.stages import Limits
+from outlay.probe.stages import ProbeLimits
 from outlay.report.console import Page
 from outlay.report.probe import print_probe
 
@@ -37,12 +37,12 @@ _MOST = {
 }
 
 
-class Probing:
+class BlockProbe:
     """One probed block; what was seen is there when the block has been left."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ProbeLimits,
         *,
         batch_size: int | None = None,
         samples_per_step: int | None = None,
@@ -111,7 +111,7 @@ class Probing:
 class _Enough(BaseException):
     """Enough was seen: no error, and nothing that code in the block should catch."""
 
-    def __init__(self, block: Probing) -> None:
+    def __init__(self, block: BlockProbe) -> None:
         self.block = block
         super().__init__("outlay has seen enough of this block")
 
@@ -127,7 +127,7 @@ def probing(
     price: float | None = None,
     stop: bool = False,
     operations: bool = True,
-) -> Probing:
+) -> BlockProbe:
     """A context manager that measures the training inside it.
 
         with outlay.probing(steps=200) as probe:
@@ -142,16 +142,16 @@ def probing(
     pass and of a whole training step, where what is seen of them is wrong. Without `operations`, no
     step is recorded after the timing: the measurement cannot be carried to other GPUs then.
     """
-    limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
+    limits = probe_limits(steps, seconds, precision, price, stop=stop, operations=operations)
     check_above_zero(
         batch_size=batch_size, samples_per_step=samples_per_step, total_steps=total_steps
     )
-    return Probing(
+    return BlockProbe(
         limits, batch_size=batch_size, samples_per_step=samples_per_step, total_steps=total_steps
     )
 
 
-def limits_of(
+def probe_limits(
     steps: int | None,
     seconds: float | None,
     precision: float | None,
@@ -159,12 +159,12 @@ def limits_of(
     *,
     stop: bool,
     operations: bool,
-) -> Limits:
+) -> ProbeLimits:
     """The limits of a probe from inside; a value that cannot be one is an error."""
     check_above_zero(steps=steps, seconds=seconds, precision=precision, price=price)
     if precision is not None and precision >= 1:
         raise InputError(f"precision={precision!r} is no fraction.", fix="Write 0.02 for 2 %.")
-    return Limits(
+    return ProbeLimits(
         steps=steps,
         duration_s=seconds,
         precision=precision,

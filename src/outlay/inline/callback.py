@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from outlay.files import check_folder
-from outlay.inline.block import check_above_zero, limits_of
+from outlay.inline.block import check_above_zero, probe_limits
 from outlay.measurement.file import write_measurement
 from outlay.measurement.measurement import Ending, Measurement
 from outlay.probe.session import Session
@@ -36,7 +36,9 @@ class FitProbe:
         report: bool = True,
     ) -> None:
         super().__init__()
-        self._limits = limits_of(steps, seconds, precision, price, stop=stop, operations=operations)
+        self._limits = probe_limits(
+            steps, seconds, precision, price, stop=stop, operations=operations
+        )
         check_above_zero(batch_size=batch_size, samples_per_step=samples_per_step)
         self._batch_size = batch_size
         self._samples_per_step = samples_per_step

@@ -9,7 +9,7 @@ from typing import Any
 
 from outlay.errors import ExtraMissing, InputError, OutlayError
 from outlay.files import check_folder
-from outlay.inline.block import Probing, check_above_zero
+from outlay.inline.block import BlockProbe, check_above_zero
 from outlay.probe.stages import parse_limits
 
 _OPTION = re.compile(r"\s*--([a-z-]+)(?:=|\s+|$)(\"[^\"]*\"|'[^']*'|\S*)")
@@ -85,11 +85,11 @@ def _known() -> str:
     return "Options, each with a value: " + ", ".join(f"--{name}" for name in _OPTIONS) + "."
 
 
-def _block(options: dict[str, str], command: str) -> Probing:
+def _block(options: dict[str, str], command: str) -> BlockProbe:
     steps, batch_size = _count(options, "steps"), _count(options, "batch-size")
     samples_per_step = _count(options, "samples-per-step")
     check_above_zero(steps=steps, batch_size=batch_size, samples_per_step=samples_per_step)
-    return Probing(
+    return BlockProbe(
         parse_limits(
             steps=steps,
             duration=options.get("for"),
@@ -112,7 +112,7 @@ def _count(options: dict[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _show(shell: Any, block: Probing, path: str | None) -> None:
+def _show(shell: Any, block: BlockProbe, path: str | None) -> None:
     shell.user_ns[RESULT] = block.measurement
     if path is not None:
         block.save(path)

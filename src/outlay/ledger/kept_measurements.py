@@ -25,7 +25,7 @@ from outlay.errors import InputError, OutlayError
 from outlay.files import free_path, parsed_json, read_data, write_whole
 from outlay.measurement.file import measurement_from_json, read_measurement, write_measurement
 from outlay.measurement.measurement import Measurement
-from outlay.predict.evidence import NOTHING_LEARNED, OwnCalibration
+from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration
 
 SCHEMA = 2
 """2: distinct steps have a vote each; what 1 said of a GPU could be far off."""
@@ -108,7 +108,7 @@ def _holds(path: Path, measurement: Measurement) -> bool:
 # What was learned
 
 
-def own_calibration(warn: Warn) -> OwnCalibration:
+def own_calibration(warn: Warn) -> LearnedCalibration:
     """What was learned from the user's own measurements; nothing where there is no such file."""
     path = calibration_file()
     try:
@@ -118,7 +118,7 @@ def own_calibration(warn: Warn) -> OwnCalibration:
         if content.get("schema") != SCHEMA:
             raise ValueError(f"its schema is {content.get('schema')!r}, not {SCHEMA}")
         parts = {name: content.get(name) for name in ("gpus", "host", "hosts")}
-        return TypeAdapter(OwnCalibration).validate_python(parts)
+        return TypeAdapter(LearnedCalibration).validate_python(parts)
     except FileNotFoundError:
         return NOTHING_LEARNED
     except (OSError, ValueError, ValidationError) as error:
@@ -129,7 +129,7 @@ def own_calibration(warn: Warn) -> OwnCalibration:
         return NOTHING_LEARNED
 
 
-def write_calibration(calibration: OwnCalibration) -> Path:
+def write_calibration(calibration: LearnedCalibration) -> Path:
     """Write what was learned, whole or not at all."""
     path = calibration_file()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def write_calibration(calibration: OwnCalibration) -> Path:
     return path
 
 
-def calibration_to_json(calibration: OwnCalibration) -> dict[str, Any]:
+def calibration_to_json(calibration: LearnedCalibration) -> dict[str, Any]:
     """What was learned as plain JSON values."""
     return {"schema": SCHEMA, "kind": _MARK, **asdict(calibration)}
 

@@ -30,7 +30,7 @@ PauseKind = Literal["evaluation", "checkpoint", "epoch start", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSeen:
+class MeasuredGpu:
     """A GPU that the command ran on, as its driver names it."""
 
     name: str
@@ -41,14 +41,14 @@ class GpuSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineSeen:
+class MeasuredMachine:
     """The machine it ran on."""
 
     system: str
     cpu: str | None = None
     cpu_threads: int | None = None
     ram_bytes: float | None = None
-    gpus: tuple[GpuSeen, ...] = ()
+    gpus: tuple[MeasuredGpu, ...] = ()
     """Those that were used, one for each rank on this machine; empty for a run on the CPU."""
 
 
@@ -77,7 +77,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class MeasuredPause:
     """Time between steps that is no step: evaluations, checkpoints, new epochs."""
 
     kind: PauseKind
@@ -92,7 +92,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSeen:
+class MeasuredOptimizer:
     """An optimizer of the script."""
 
     name: str
@@ -104,7 +104,7 @@ class OptimizerSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySeen:
+class MeasuredMemory:
     """Memory of the fullest GPU: torch's own figures, and the driver's."""
 
     allocated_bytes: float | None = None
@@ -126,7 +126,7 @@ class MemorySeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerSeen:
+class MeasuredPower:
     """Power and energy of the GPUs together, in the steady state."""
 
     mean_w: float
@@ -135,7 +135,7 @@ class PowerSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class TimeShares:
     """Where the time of a step goes, as fractions of it that sum to 1; None where not known."""
 
     compute: float | None = None
@@ -204,7 +204,7 @@ class Measurement:
     """YYYY-MM-DD."""
     ending: Ending
     status: int
-    machine: MachineSeen
+    machine: MeasuredMachine
     device: Literal["cuda", "rocm", "mps", "cpu"] | None
     """What the steps computed on; None where no step was seen."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -230,7 +230,7 @@ class Measurement:
     the usual one is known."""
     passes_per_step: float | None = None
     """Batches that one optimizer step is made of (gradient accumulation)."""
-    optimizers: tuple[OptimizerSeen, ...] = ()
+    optimizers: tuple[MeasuredOptimizer, ...] = ()
     start_up_s: float | None = None
     """From the start of the command to the end of its first step."""
     warm_up_s: float | None = None
@@ -239,17 +239,17 @@ class Measurement:
     step_times: tuple[tuple[float, float], ...] = ()
     """For pictures: when a step ended, in seconds after the start of the command, and how long it
     took; at most some 2000, thinned where there were more."""
-    pauses: tuple[Pause, ...] = ()
+    pauses: tuple[MeasuredPause, ...] = ()
     steps_per_epoch: float | None = None
     total_steps: int | None = None
     """What the script is about to do, where it says so."""
-    memory: MemorySeen = MemorySeen()
-    power: PowerSeen | None = None
+    memory: MeasuredMemory = MeasuredMemory()
+    power: MeasuredPower | None = None
     gpu_fraction: float | None = None
     """Time in the steady state in which some kernel ran, by the driver's samples."""
     busy_s: float | None = None
     """Time of one step in which kernels other than exchanges ran, by a profile of a few steps."""
-    shares: Shares = Shares()
+    shares: TimeShares = TimeShares()
     finding: Finding | None = None
     checks: tuple[Check, ...] = ()
     samples: tuple[Sample, ...] = ()
@@ -279,7 +279,7 @@ class Measurement:
             return None
         return samples * max(self.world_size, 1) / self.step.mean_s
 
-    def pauses_per_step(self, pause: Pause) -> Estimate:
+    def pauses_per_step(self, pause: MeasuredPause) -> Estimate:
         """How often pauses of one kind come, for each step.
 
         By the steps between them; new epochs, by the steps that one has; else by their number: seen

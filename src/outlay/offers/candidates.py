@@ -10,8 +10,8 @@ from functools import cache
 from outlay.errors import InputError
 from outlay.facts import Fact, assumed, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
-from outlay.offers.catalog import Wanted, bundled_offers, gpu_filter, known_regions, search
-from outlay.offers.offer import Commitment, Offer, Owned, refuse_twins
+from outlay.offers.catalog import OfferFilter, bundled_offers, gpu_filter, known_regions, search
+from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_twins
 from outlay.offers.terms import as_known_provider, known_provider
 from outlay.units import DAY_S, GIB, YEAR_S
 from outlay.workload.workload import Quote, Selection, Workload, Workstation
@@ -104,7 +104,7 @@ def workstation_offer(machine: Workstation) -> Offer:
         network_bytes_per_s=machine.network_bytes_per_s,
         disk=machine.disk,
         disk_bytes_per_s=machine.disk_bytes_per_s,
-        owned=Owned(
+        owned=OwnedMachine(
             electricity_usd_per_kwh=(
                 assumed("electricity_usd_per_kwh") if kwh_usd is None else kwh_usd
             ),
@@ -191,7 +191,7 @@ def _selected(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
     everything = list(offers)
     found = search(
         everything,
-        Wanted(
+        OfferFilter(
             gpus=tuple(gpu_filter(text) for text in selection.gpus),
             providers=selection.providers,
             regions=selection.regions,

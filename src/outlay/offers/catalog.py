@@ -204,7 +204,7 @@ def offer_gpus(offer: Offer) -> tuple[Gpu, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class OfferFilter:
     """A search: empty fields do not filter."""
 
     gpus: tuple[GpuFilter, ...] = ()
@@ -215,7 +215,7 @@ class Wanted:
     """True: only what is sold as spot, by spot price. False: only on demand."""
 
 
-def search(offers: Iterable[Offer], wanted: Wanted) -> list[Offer]:
+def search(offers: Iterable[Offer], wanted: OfferFilter) -> list[Offer]:
     """The offers that satisfy a search, in the order they came."""
     everything = list(offers)
     known = tuple({offer.provider for offer in everything})
@@ -245,7 +245,7 @@ def known_regions(names: Iterable[str], offers: Iterable[Offer]) -> set[str]:
     return found
 
 
-def _affordable(offer: Offer, wanted: Wanted) -> bool:
+def _affordable(offer: Offer, wanted: OfferFilter) -> bool:
     if wanted.spot is True:
         prices = [offer.spot_usd_per_hour]
     elif wanted.spot is False:

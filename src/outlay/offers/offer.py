@@ -28,7 +28,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owned:
+class OwnedMachine:
     """What running one's own machine costs, or buying it. Power is of the whole machine."""
 
     electricity_usd_per_kwh: Uncertain
@@ -100,7 +100,7 @@ class Offer:
     """GPUs of another kind in the same machine; `gpus` counts them, too."""
     power_limit_w: float | None = None
     """Of each GPU, where it is held to less than it was shipped with."""
-    owned: Owned | None = None
+    owned: OwnedMachine | None = None
     commitment: Commitment | None = None
     """Where it is had for a term; then the prices above are not the ones paid."""
     quoted: bool = False

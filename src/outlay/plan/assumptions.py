@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.facts import assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
-from outlay.predict.evidence import PREDICTED, Seen
+from outlay.predict.evidence import PREDICTED, MeasuredStep
 from outlay.predict.parallel import unlike_note
-from outlay.predict.run_time import Habits
+from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, Uncertain
@@ -28,7 +28,7 @@ def option_notes(
     gpus = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
-    if "bf16" not in gpus[0].peak_flops_per_s and _asks_for_bf16(Same(profile)):
+    if "bf16" not in gpus[0].peak_flops_per_s and _asks_for_bf16(ById(profile)):
         notes.append("has no bf16 units: computed in fp32; fp16 would be faster")
     if gpus[0].software.runs in ("old builds", "special build", "unknown"):
         notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
@@ -38,7 +38,7 @@ def option_notes(
 
 
 @lru_cache(maxsize=8)
-def _asks_for_bf16(profile: Same[Profile]) -> bool:
+def _asks_for_bf16(profile: ById[Profile]) -> bool:
     return profile.value.asks_for_bf16
 
 
@@ -63,10 +63,10 @@ def _efficiency(step: StepPrediction) -> str:
 def plan_assumptions(
     workload: Workload,
     profile: Profile,
-    habits: Habits,
+    habits: SessionOverheads,
     offers: Sequence[Offer],
     today: str,
-    seen: Sequence[Seen] = (),
+    seen: Sequence[MeasuredStep] = (),
 ) -> tuple[str, ...]:
     """What was taken where the workload file says nothing, in plain words."""
     usage, data = workload.usage, workload.data
@@ -108,7 +108,7 @@ def plan_assumptions(
     return (*said, *_of_money(workload), *profile.notes)
 
 
-def plan_cautions(seen: Sequence[Seen]) -> tuple[str, ...]:
+def plan_cautions(seen: Sequence[MeasuredStep]) -> tuple[str, ...]:
     """What to cure before the answer is acted on."""
     if not any(one.holder == "input" for one in seen):
         return ()
@@ -134,7 +134,7 @@ def _of_money(workload: Workload) -> list[str]:
     return said
 
 
-def _step_times_from(seen: Sequence[Seen]) -> str:
+def _step_times_from(seen: Sequence[MeasuredStep]) -> str:
     """`measured on H200 at batch 32`, or what they are predicted from."""
     if not seen:
         return "kernels as an H200 runs them"
@@ -142,7 +142,7 @@ def _step_times_from(seen: Sequence[Seen]) -> str:
     return f"measured on {', '.join(places)}"
 
 
-def _unsaid(workload: Workload, seen: Sequence[Seen]) -> list[str]:
+def _unsaid(workload: Workload, seen: Sequence[MeasuredStep]) -> list[str]:
     """What is not counted because the file says nothing of it."""
     said = []
     held = [one.batch_size / one.step_s for one in seen if one.holder == "input"]

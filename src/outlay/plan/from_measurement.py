@@ -17,12 +17,18 @@ from outlay.measurement.file import (
     read_measurement,
     search_given,
 )
-from outlay.measurement.measurement import Measurement, Pause, PauseKind
+from outlay.measurement.measurement import MeasuredPause, Measurement, PauseKind
 from outlay.plan.placement import calibration
-from outlay.predict.evidence import NO_EXPERIENCE, NOTHING_LEARNED, Experience, OwnCalibration, Seen
-from outlay.predict.from_probe import experience_of, seen_in, step_size
+from outlay.predict.evidence import (
+    NO_EVIDENCE,
+    NOTHING_LEARNED,
+    Evidence,
+    LearnedCalibration,
+    MeasuredStep,
+)
+from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import machine_at, trace_at
+from outlay.predict.roofline import roofline_at, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
@@ -52,7 +58,7 @@ _LEAST_S = 1e-6
 class Carried:
     """A kind of pause: how often it comes, and how long each took."""
 
-    pause: Pause
+    pause: MeasuredPause
     per_step: Estimate
 
     @property
@@ -134,12 +140,12 @@ def samples_in(measurement: Measurement, time_s: float) -> int | None:
 
 def _forward_share(measurement: Measurement) -> float:
     """Of a step's time, as the plan has it on the measured GPU."""
-    seen, _ = seen_in(measurement)
+    seen, _ = measured_step_in(measurement)
     if seen is None or measurement.profile is None:
         return FORWARD_FRACTION
     numbers = calibration()
     trace = trace_at(measurement.profile, seen.batch_size)
-    return forward_fraction(device_time(trace, machine_at(seen.gpu, numbers), numbers))
+    return forward_fraction(device_time(trace, roofline_at(seen.gpu, numbers), numbers))
 
 
 # In words
@@ -164,7 +170,7 @@ def _often(measurement: Measurement, carried: Carried) -> str:
 def _where(measurement: Measurement, carried: Carried) -> str:
     """On which machines they take as long, as the end of a sentence."""
     kind = carried.pause.kind
-    seen, _ = seen_in(measurement)
+    seen, _ = measured_step_in(measurement)
     place = "where it was measured" if seen is None else f"on the measured {seen.gpu.name}"
     if kind == "checkpoint":
         return (
@@ -298,18 +304,18 @@ def as_measured(step: Step) -> Step:
     return step if measurement is None else replace(step, batch_size=step_size(measurement))
 
 
-def experience_for(
+def evidence_for(
     step: Step,
     profile: Profile,
-    own: OwnCalibration = NOTHING_LEARNED,
+    own: LearnedCalibration = NOTHING_LEARNED,
     more: Sequence[str] = (),
-    given: Sequence[tuple[str, Seen]] = (),
-) -> Experience:
+    given: Sequence[tuple[str, MeasuredStep]] = (),
+) -> Evidence:
     """What the measurements say that a step names, more files of such, and times given by hand."""
     measured = [(Path(name).name, read_measurement(name)) for name in (*step.measured, *more)]
     itself = None if step.profile is None else measurement_at(step.profile)
     if itself is not None:
         measured.insert(0, (Path(step.profile or "").name, itself))
     if not measured and not given and own == NOTHING_LEARNED:
-        return NO_EXPERIENCE
-    return experience_of(measured, profile, own, given)
+        return NO_EVIDENCE
+    return evidence_of(measured, profile, own, given)

@@ -10,7 +10,7 @@ from outlay.cost.lines import Cost
 from outlay.offers.offer import Offer, Tenancy
 from outlay.predict.run_time import Run
 from outlay.predict.step import StepPrediction
-from outlay.uncertainty import DRAWS, Draws, Estimate, Luck, Number, range_of, share_up_to
+from outlay.uncertainty import DRAWS, Draws, Estimate, Number, Sampler, range_of, share_up_to
 from outlay.units import HOUR_S
 from outlay.workload.workload import Limits, Preferences
 
@@ -65,7 +65,7 @@ class Option:
     prefer: Preferences = field(default_factory=Preferences)
     blocked: str | None = None
     """Why it cannot be taken, beside memory, price, budget and deadline."""
-    outcome: Callable[[Luck], Outcome] | None = None
+    outcome: Callable[[Sampler], Outcome] | None = None
     """The run and its bill under other luck."""
     keeping: str = ""
     """Where things are kept, where several places are compared."""
@@ -220,7 +220,7 @@ class Option:
         """Time from start to end, nights and pauses included, with its range."""
         return None if self.ranges is None else self.ranges.calendar_s
 
-    def drawn(self, luck: Luck) -> Outcome:
+    def drawn(self, luck: Sampler) -> Outcome:
         """The run and its bill under other luck; as they are where nothing is uncertain."""
         assert self.run is not None
         return (self.run, self.cost) if self.outcome is None else self.outcome(luck)

@@ -35,38 +35,38 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms, lacks, terms_for, with_known_places
 from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
-from outlay.plan.from_measurement import as_measured, experience_for, named_profile
+from outlay.plan.from_measurement import as_measured, evidence_for, named_profile
 from outlay.plan.option import TRAINING_LINES, Option, Outcome
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
-from outlay.predict.evidence import NO_EXPERIENCE, Experience
-from outlay.predict.run_time import Habits, NeverEnds, Run, pace_of, run_of, steps
+from outlay.predict.evidence import NO_EVIDENCE, Evidence
+from outlay.predict.run_time import NeverEnds, Run, SessionOverheads, pace_of, run_of, steps
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.trace.tracing import SELECTED, profile_of
-from outlay.uncertainty import LIKELY, Luck, Number, Uncertain
+from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
 from outlay.units import GIB
 from outlay.workload.workload import WITH_THE_RUN, Step, Workload
 
 # What a session is like on an offer: what its provider states, and assumptions for the rest.
 
 
-def habits_of(terms: Callable[[str], Terms]) -> Callable[[Offer], Habits]:
+def session_overheads(terms: Callable[[str], Terms]) -> Callable[[Offer], SessionOverheads]:
     """What sessions are like on an offer."""
 
     @cache
-    def of_provider(provider: str) -> Habits:
-        return habits_at(terms(provider))
+    def of_provider(provider: str) -> SessionOverheads:
+        return overheads_at(terms(provider))
 
-    def of_offer(offer: Offer) -> Habits:
+    def of_offer(offer: Offer) -> SessionOverheads:
         return _habits_at_home() if offer.owned is not None else of_provider(offer.provider)
 
     return of_offer
 
 
-def habits_assumed() -> Habits:
+def assumed_overheads() -> SessionOverheads:
     """The session habits of the assumptions table."""
-    return Habits(
+    return SessionOverheads(
         provisioning_s=assumed_range("provisioning_time_s"),
         environment_s=assumed_range("environment_setup_time_s"),
         warmup_s=assumed_range("warmup_time_s"),
@@ -79,9 +79,9 @@ def habits_assumed() -> Habits:
     )
 
 
-def habits_at(terms: Terms) -> Habits:
+def overheads_at(terms: Terms) -> SessionOverheads:
     """The session habits at a provider: what it states, and assumptions for the rest."""
-    habits = habits_assumed()
+    habits = assumed_overheads()
     return replace(
         habits,
         provisioning_s=terms.provisioning_s or habits.provisioning_s,
@@ -92,9 +92,9 @@ def habits_at(terms: Terms) -> Habits:
 
 
 @cache
-def _habits_at_home() -> Habits:
+def _habits_at_home() -> SessionOverheads:
     """One's own machine is there, with its environment."""
-    return replace(habits_assumed(), provisioning_s=0.0, environment_s=0.0)
+    return replace(assumed_overheads(), provisioning_s=0.0, environment_s=0.0)
 
 
 # One offer after the other, predicted and priced: what every option of a plan shares.
@@ -109,7 +109,7 @@ class Planner:
 
     workload: Workload
     profile: Profile
-    habits: Callable[[Offer], Habits]
+    habits: Callable[[Offer], SessionOverheads]
     predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
@@ -152,7 +152,9 @@ class Planner:
             return f"{expected:.2g} interruptions to expect, more than allowed"
         return lacks(terms, dict(self.workload.prefer.qualities))
 
-    def _outcome(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Outcome:
+    def _outcome(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler
+    ) -> Outcome:
         """The run on an offer and what it costs, as luck has it."""
         run = self._run(offer, tenancy, step, luck)
         return run, self._cost(offer, tenancy, run, step, luck)
@@ -214,7 +216,7 @@ class Planner:
                 each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
                 yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
 
-    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Luck) -> Run:
+    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         habits = self.habits(offer)
@@ -230,7 +232,7 @@ class Planner:
         return run
 
     def _cost(
-        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Luck
+        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Sampler
     ) -> Cost | None:
         price = _hourly_usd(offer, tenancy)
         if price is None and offer.owned is None:
@@ -245,7 +247,7 @@ class Planner:
         run: Run,
         step: StepPrediction,
         price_usd_per_hour: Number,
-        luck: Luck,
+        luck: Sampler,
     ) -> Cost:
         """The bill of a run at a price an hour, or at several of them at once."""
         bill = Bill(
@@ -266,15 +268,13 @@ def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
     return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
 
 
-def planner_of(
-    workload: Workload, profile: Profile, experience: Experience = NO_EXPERIENCE
-) -> Planner:
+def planner_of(workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE) -> Planner:
     """What predicts and prices the offers of one workload."""
     terms = terms_for(workload)
     return Planner(
         workload=workload,
         profile=profile,
-        habits=habits_of(terms),
+        habits=session_overheads(terms),
         predict=steps_on(workload, profile, experience),
         terms=terms,
     )
@@ -314,7 +314,7 @@ def plan_workload(
     profile: Profile | None = None,
     *,
     today: str = "",
-    experience: Experience | None = None,
+    experience: Evidence | None = None,
 ) -> Plan:
     """The plan of a workload: every candidate predicted, priced, ranked and explained.
 
@@ -341,11 +341,11 @@ def _without_collecting() -> Iterator[None]:
 
 
 def _plan_workload(
-    workload: Workload, profile: Profile | None, today: str, experience: Experience | None
+    workload: Workload, profile: Profile | None, today: str, experience: Evidence | None
 ) -> Plan:
     workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    experience = experience or experience_for(workload.step, profile)
+    experience = experience or evidence_for(workload.step, profile)
     offers = _with_terms(candidates(workload, today), workload)
     options = [
         option
@@ -378,10 +378,12 @@ def _plan(
     options: Sequence[Option],
     offers: Sequence[Offer],
     today: str,
-    experience: Experience,
+    experience: Evidence,
 ) -> Plan:
     ranked = rank_options(options)
-    assumed = plan_assumptions(workload, profile, habits_assumed(), offers, today, experience.seen)
+    assumed = plan_assumptions(
+        workload, profile, assumed_overheads(), offers, today, experience.seen
+    )
     return Plan(
         options=ranked,
         chosen=choose(ranked),
@@ -408,7 +410,7 @@ def rank_offers(
     """The plan of these offers alone, every one of them an option with its bill."""
     workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    experience = experience_for(workload.step, profile)
+    experience = evidence_for(workload.step, profile)
     with _without_collecting():
         options = _options(workload, profile, offers, experience)
         return _plan(workload, profile, options, offers, today, experience)
@@ -429,7 +431,7 @@ def best_offers(
     """
     workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    experience = experience_for(workload.step, profile)
+    experience = evidence_for(workload.step, profile)
     planner = planner_of(workload, profile, experience)
     kept: list[Total] = []
     with _without_collecting():
@@ -469,7 +471,7 @@ def _kept_somewhere(workload: Workload) -> Iterator[Workload]:
 
 
 def _options(
-    workload: Workload, profile: Profile, offers: Sequence[Offer], experience: Experience
+    workload: Workload, profile: Profile, offers: Sequence[Offer], experience: Evidence
 ) -> list[Option]:
     """Every offer in every tenancy that the workload allows."""
     planner = planner_of(workload, profile, experience)

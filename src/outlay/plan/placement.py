@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.facts import rows_of
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
@@ -18,13 +18,13 @@ from outlay.offers.instances import KnownLinks, disk_of, feed_rates, links_of
 from outlay.offers.offer import Offer
 from outlay.predict import input_pipeline
 from outlay.predict.calibration import Calibration, calibration_of
-from outlay.predict.evidence import NO_EXPERIENCE, Experience
+from outlay.predict.evidence import NO_EVIDENCE, Evidence
 from outlay.predict.network import Wiring, Within
 from outlay.predict.parallel import Question, best_step, on_unlike
 from outlay.predict.roofline import checked_limit_w
 from outlay.predict.run_time import steps
 from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
-from outlay.predict.strategy import Wanted, wanted_of
+from outlay.predict.strategy import StrategyRequest, parse_strategy
 from outlay.trace.profile import Precision, Profile
 from outlay.workload.workload import Workload
 
@@ -38,23 +38,23 @@ def calibration() -> Calibration:
 
 
 def steps_on(
-    workload: Workload, profile: Profile, experience: Experience = NO_EXPERIENCE
+    workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE
 ) -> Callable[[Offer], StepPrediction]:
     """The step of a workload on any offer."""
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
-    wanted = wanted_of(workload.step.strategy or "auto")
+    wanted = parse_strategy(workload.step.strategy or "auto")
 
     def predict_form(placement: Placement, batch_size: int | None = None) -> StepPrediction:
         batch_size = batch_size or workload.step.batch_size
         global_batch_size = workload.step.global_batch_size
         return _best_step(
-            Same(profile),
+            ById(profile),
             placement,
             batch_size,
             global_batch_size,
             precision,
             wanted,
-            Same(experience),
+            ById(experience),
             workload.data.feed is not None,
         )
 
@@ -80,13 +80,13 @@ def steps_on(
 
 @lru_cache(maxsize=8192)
 def _best_step(
-    profile: Same[Profile],
+    profile: ById[Profile],
     placement: Placement,
     batch_size: int | None,
     global_batch_size: int | None,
     precision: Precision | None,
-    wanted: Wanted,
-    experience: Same[Experience],
+    wanted: StrategyRequest,
+    experience: ById[Evidence],
     is_fed: bool,
 ) -> StepPrediction:
     """The best way to run a step on a placement; asked again by another plan, the same.
@@ -113,7 +113,7 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
     if feed is None:
         return step
     disk = disk_of(offer, data)
-    host = input_pipeline.Host(
+    host = input_pipeline.InputHost(
         vcpus=offer.vcpus,
         gpus=offer.gpus,
         ram_bytes=offer.ram_bytes,
@@ -122,11 +122,11 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
     )
     samples = workload.samples() or steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
-    given = input_pipeline.delivered(data, feed, host, epochs, feed_rates())
+    given = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
     if given is None:
         note = "its input is not counted: neither its CPU threads nor the data's size are known"
         return replace(step, notes=(*step.notes, note))
-    return input_pipeline.fed(step, given)
+    return input_pipeline.with_input_rate(step, given)
 
 
 _WITHIN: dict[str, Within] = {

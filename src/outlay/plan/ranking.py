@@ -8,7 +8,7 @@ from functools import partial
 from heapq import nsmallest
 
 from outlay.cost.ownership import BOUGHT, break_even_s, life_share, resale_usd_of
-from outlay.offers.offer import Offer, Owned, Tenancy
+from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, GIB, HOUR_S
@@ -170,7 +170,7 @@ def _rented(option: Option) -> str:
     return named if named.endswith(option.tenancy) else f"{named} {option.tenancy}"
 
 
-def _calendar_s(use_s: float | None, life_use_s: float, owned: Owned) -> float | None:
+def _calendar_s(use_s: float | None, life_use_s: float, owned: OwnedMachine) -> float | None:
     """How long it takes to use a machine so much, where its years are known."""
     return None if use_s is None or not owned.life_s else use_s * owned.life_s / life_use_s
 

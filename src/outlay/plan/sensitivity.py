@@ -21,10 +21,10 @@ from outlay.uncertainty import (
     Array,
     Draws,
     Estimate,
-    Fixed,
-    Noted,
+    InputRecorder,
     Number,
-    One,
+    OneAtLevel,
+    OneFixed,
     Uncertain,
 )
 from outlay.units import HOUR_S, MINUTE_S
@@ -55,7 +55,7 @@ class Swing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class TrialValue:
     """Trying the choice and its rival for a while before the run."""
 
     first: Option
@@ -85,13 +85,13 @@ def swings(option: Option, rivals: Sequence[Option] = ()) -> tuple[Swing, ...]:
 
 
 def _inputs(option: Option) -> dict[str, Estimate]:
-    noted = Noted()
+    noted = InputRecorder()
     option.drawn(noted)
     return noted.inputs
 
 
 def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option]) -> Swing:
-    ends = [One(name, level * PERCENTILE_90) for level in (-1, 1)]
+    ends = [OneAtLevel(name, level * PERCENTILE_90) for level in (-1, 1)]
     usual_usd = option.expected_usd - option.usd
     low_usd, high_usd = sorted(_usd(option, end) - usual_usd for end in ends)
     winner = None
@@ -109,7 +109,7 @@ def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option])
     )
 
 
-def _usd(option: Option, luck: One) -> float:
+def _usd(option: Option, luck: OneAtLevel) -> float:
     try:
         _, cost = option.drawn(luck)
     except NeverEnds:
@@ -137,7 +137,7 @@ def _machine_key(option: Option) -> tuple[str, str, str]:
     return option.offer.provider, option.offer.gpu, option.tenancy
 
 
-def trial(plan: Plan) -> Trial | None:
+def trial_value(plan: Plan) -> TrialValue | None:
     """Whether to try the choice and its best rival on another GPU first; None without a rival."""
     chosen = plan.chosen
     rivals = [
@@ -153,11 +153,11 @@ def trial(plan: Plan) -> Trial | None:
     return max(trials, key=lambda one: one.gain_usd - one.cost_usd)
 
 
-def _trial(first: Option, second: Option) -> Trial:
+def _trial(first: Option, second: Option) -> TrialValue:
     luck = _Speeds(draws_of(10_000))
     one, other = (_drawn_usd(option, luck) for option in (first, second))
     known_usd = float(np.minimum(one, other).mean())
-    return Trial(
+    return TrialValue(
         first=first,
         second=second,
         cost_usd=sum(_trial_usd(option) for option in (first, second)),
@@ -227,7 +227,7 @@ def spot_limit_per_month(spot: Option, kept: Option) -> float | None:
 
 def _usd_at(spot: Option, per_month: float) -> float:
     try:
-        _, cost = spot.drawn(Fixed("interruption rate", per_month))
+        _, cost = spot.drawn(OneFixed("interruption rate", per_month))
     except NeverEnds:
         return float("inf")
     return float("inf") if cost is None else float(cost.usd) + cost.usual_usd

@@ -19,24 +19,24 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.evidence import (
     MEASURED,
     PREDICTED,
     Correction,
-    Experience,
-    Fed,
-    OwnCalibration,
-    Seen,
+    Evidence,
+    InputLimit,
+    LearnedCalibration,
+    MeasuredStep,
     around,
-    fed_words,
     gpu_error,
+    input_limit_note,
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
-from outlay.predict.roofline import machine_at, speed_at, trace_at
+from outlay.predict.roofline import roofline_at, speed_at, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import PERCENTILE_90, Estimate
 
@@ -44,7 +44,7 @@ from outlay.uncertainty import PERCENTILE_90, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Ratios:
     """Measured over predicted, of the device and of the host, and which of them was really seen."""
 
     device: float
@@ -58,25 +58,25 @@ class Told:
     input_samples_per_s: float | None
 
 
-def told_by(
+def ratios_of(
     profile: Profile,
-    seen: Seen,
-    own: OwnCalibration,
+    seen: MeasuredStep,
+    own: LearnedCalibration,
     calibration: Calibration,
     host: Host = REFERENCE_HOST,
-) -> Told:
+) -> Ratios:
     """What one measurement tells; asked again for another GPU, the same."""
-    return _told_once(Same(profile), seen, Same(own), Same(calibration), host)
+    return _told_once(ById(profile), seen, ById(own), ById(calibration), host)
 
 
 @lru_cache(maxsize=4096)
 def _told_once(
-    profile: Same[Profile],
-    seen: Seen,
-    learned: Same[OwnCalibration],
-    numbers: Same[Calibration],
+    profile: ById[Profile],
+    seen: MeasuredStep,
+    learned: ById[LearnedCalibration],
+    numbers: ById[Calibration],
     host: Host,
-) -> Told:
+) -> Ratios:
     """What did not hold the step back cannot have taken longer than it, and is held to that."""
     own, calibration = learned.value, numbers.value
     device_s = _device_s(profile.value, seen, own, calibration)
@@ -89,7 +89,7 @@ def _told_once(
         busy_s = seen.step_s
     within = min(seen.step_s / device_s, 1.0)
     of_host = holder == "host"
-    return Told(
+    return Ratios(
         device=within if busy_s is None else busy_s / device_s,
         device_known=busy_s is not None,
         busy_s=seen.step_s if busy_s is None else busy_s,
@@ -100,15 +100,17 @@ def _told_once(
     )
 
 
-def _device_s(profile: Profile, seen: Seen, own: OwnCalibration, calibration: Calibration) -> float:
+def _device_s(
+    profile: Profile, seen: MeasuredStep, own: LearnedCalibration, calibration: Calibration
+) -> float:
     """The device's time as predicted where it was measured."""
     trace = trace_at(profile, seen.batch_size)
-    time_s = device_time(trace, machine_at(seen.gpu, calibration), calibration).total_s
+    time_s = device_time(trace, roofline_at(seen.gpu, calibration), calibration).total_s
     learned = own.of(seen.gpu)
     return time_s * (learned.factor if learned else 1.0) / power_speed(seen, calibration)
 
 
-def power_speed(seen: Seen, calibration: Calibration) -> float:
+def power_speed(seen: MeasuredStep, calibration: Calibration) -> float:
     """A measured GPU's speed under its power limit, over that at the shipped one."""
     if seen.power_limit_w is None:
         return 1.0
@@ -129,7 +131,7 @@ nothing is left of the other explanation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class TransferredError:
     """What measurements on some GPUs say of another, in logarithms."""
 
     shares: Array
@@ -144,7 +146,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class ErrorCovariance:
     """Variances and covariances of the errors of one step, in logarithms.
 
     Variances are those of a prediction alone. Of the kernels' errors and of the GPUs' own, two GPUs
@@ -153,12 +155,12 @@ class Errors:
     """
 
     device: DeviceTime
-    own: OwnCalibration
+    own: LearnedCalibration
     calibration: Calibration
 
     def joined(
         self, gpus: Sequence[Gpu], logs: Array, noise: Sequence[float], target: Gpu
-    ) -> Joined:
+    ) -> TransferredError:
         """The best linear estimate (no gain below 0, their sum at most 1) of a correction.
 
         What is off on one GPU is off on another as far as both share it. What is put down to the
@@ -188,7 +190,7 @@ class Errors:
         unexplained = corrected * min(max(whole / explained - 1, 0.0), 1.0)
         if len(logs) > 1:
             unexplained = min(unexplained, float(np.ptp(logs)))
-        return Joined(
+        return TransferredError(
             shares=shares,
             log=corrected - unexplained / 2,
             error=error + unexplained / 2 / PERCENTILE_90,
@@ -246,14 +248,14 @@ _FAR = math.log(4)
 """Batch sizes this far apart, or further, say equally little of each other."""
 _WORTH_NAMING = 0.1
 
-Pair = tuple[Seen, Told]
+Pair = tuple[MeasuredStep, Ratios]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pooled:
+class PooledRatios:
     """What all measurements on one GPU tell together of its kernels."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[MeasuredStep, ...]
     """Those that count for something, by batch size."""
     device: float
     """Measured over predicted."""
@@ -272,9 +274,9 @@ class Pooled:
         return max(self.idle_s - max(device_s - self.busy_s, 0.0), 0.0)
 
 
-def pooled_by_gpu(
+def pooled_ratios(
     told: Sequence[Pair], batch_size: int, device: DeviceTime, calibration: Calibration
-) -> list[Pooled]:
+) -> list[PooledRatios]:
     """One for each GPU, in the order they were given in; within a GPU no order matters."""
     by_gpu: dict[str, list[Pair]] = {}
     for pair in told:
@@ -285,7 +287,7 @@ def pooled_by_gpu(
     ]
 
 
-def own_variance(seen: Seen, calibration: Calibration) -> float:
+def own_variance(seen: MeasuredStep, calibration: Calibration) -> float:
     """What a measurement itself is off by at its own batch: how steps repeat, and its limit."""
     lost = 1 - power_speed(seen, calibration)
     limit = calibration.number("power_loss_error") * lost
@@ -294,12 +296,12 @@ def own_variance(seen: Seen, calibration: Calibration) -> float:
 
 def _pooled(
     told: Sequence[Pair], batch_size: int, device: DeviceTime, calibration: Calibration
-) -> Pooled:
+) -> PooledRatios:
     weights = _weights([seen for seen, _ in told], batch_size, calibration)
     ratio = _mean(weights, [one.device for _, one in told])
     known = [_variance(seen, batch_size, device, calibration) for seen, _ in told]
     scatter = [math.log(one.device / ratio) ** 2 for _, one in told]
-    return Pooled(
+    return PooledRatios(
         seen=tuple(
             seen
             for weight, (seen, _) in zip(weights, told, strict=True)
@@ -312,7 +314,9 @@ def _pooled(
     )
 
 
-def _weights(seen: Sequence[Seen], batch_size: int, calibration: Calibration) -> list[float]:
+def _weights(
+    seen: Sequence[MeasuredStep], batch_size: int, calibration: Calibration
+) -> list[float]:
     """How much each counts: no jump in the middle of two, and the nearest by far where it is."""
     each = [
         1 / (_SAME_BATCH**2 + _apart(one, batch_size) ** 2) / own_variance(one, calibration)
@@ -325,14 +329,16 @@ def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
     return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
-def _variance(seen: Seen, batch_size: int, device: DeviceTime, calibration: Calibration) -> float:
+def _variance(
+    seen: MeasuredStep, batch_size: int, device: DeviceTime, calibration: Calibration
+) -> float:
     """What a measurement may be off by at another batch: so much more of the step's own error."""
     far = min(_apart(seen, batch_size) / _FAR, 1.0)
     kept = calibration.number("batch_kept") * far * step_error(device, calibration)
     return own_variance(seen, calibration) + float(kept) ** 2
 
 
-def _apart(seen: Seen, batch_size: int) -> float:
+def _apart(seen: MeasuredStep, batch_size: int) -> float:
     return abs(math.log(max(batch_size, 1) / seen.batch_size))
 
 
@@ -345,7 +351,7 @@ _WORTH_SAYING = math.log(1.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CorrectionRequest:
     """The step a correction is asked for: where, how many samples a GPU, and how."""
 
     gpu: Gpu
@@ -359,9 +365,9 @@ class Asked:
 
 
 def correction_at(
-    experience: Experience,
+    experience: Evidence,
     profile: Profile,
-    asked: Asked,
+    asked: CorrectionRequest,
     device: DeviceTime,
     calibration: Calibration,
 ) -> Correction:
@@ -373,7 +379,7 @@ def correction_at(
         return Correction(
             device=factor, host=host.factor if host else 1.0, notes=_own_notes(experience, asked)
         )
-    told = [(one, told_by(profile, one, own, calibration, asked.host)) for one in experience.seen]
+    told = [(one, ratios_of(profile, one, own, calibration, asked.host)) for one in experience.seen]
     carried = _carried(told, asked, device, own, calibration)
     return Correction(
         device=factor * carried.device,
@@ -397,21 +403,21 @@ def correction_at(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Carried:
+class _Transfer:
     device: float = 1.0
     idle_s: float = 0.0
     error: float | None = None
-    sources: tuple[Seen, ...] = ()
+    sources: tuple[MeasuredStep, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def _carried(
-    told: Sequence[tuple[Seen, Told]],
-    asked: Asked,
+    told: Sequence[tuple[MeasuredStep, Ratios]],
+    asked: CorrectionRequest,
     device: DeviceTime,
-    own: OwnCalibration,
+    own: LearnedCalibration,
     calibration: Calibration,
-) -> _Carried:
+) -> _Transfer:
     """The device's factor on a GPU, from measurements on it or else on others.
 
     Where the very step was measured, from those of it alone, as its time is.
@@ -419,14 +425,14 @@ def _carried(
     known = [pair for pair in told if pair[1].device_known]
     itself = [pair for pair in known if _is_asked(pair[0], asked)]
     here = itself or [pair for pair in known if pair[0].gpu.name == asked.gpu.name]
-    used = pooled_by_gpu(here or known, asked.batch_size, device, calibration)
+    used = pooled_ratios(here or known, asked.batch_size, device, calibration)
     if not used:
         bound = min((one.device for _, one in told), default=1.0)
-        return _Carried(device=bound)
-    joined = _joined(used, asked, Errors(device=device, own=own, calibration=calibration))
+        return _Transfer(device=bound)
+    joined = _joined(used, asked, ErrorCovariance(device=device, own=own, calibration=calibration))
     learned = own.of(asked.gpu)
     device_s = device.total_s * (learned.factor if learned else 1.0) * math.exp(joined.log)
-    return _Carried(
+    return _Transfer(
         device=math.exp(joined.log),
         idle_s=float(joined.shares @ np.array([one.left_idle_s(device_s) for one in used])),
         error=joined.error,
@@ -435,16 +441,18 @@ def _carried(
     )
 
 
-def _joined(used: Sequence[Pooled], asked: Asked, errors: Errors) -> Joined:
+def _joined(
+    used: Sequence[PooledRatios], asked: CorrectionRequest, errors: ErrorCovariance
+) -> TransferredError:
     first = used[0]
     if first.gpu.name == asked.gpu.name:
-        return Joined(shares=np.ones(1), log=math.log(first.device), error=first.noise)
+        return TransferredError(shares=np.ones(1), log=math.log(first.device), error=first.noise)
     logs = np.log([one.device for one in used])
     noise = [one.noise for one in used]
     return errors.joined([one.gpu for one in used], logs, noise, asked.gpu)
 
 
-def _host_factor(told: Sequence[tuple[Seen, Told]], asked: Asked) -> float:
+def _host_factor(told: Sequence[tuple[MeasuredStep, Ratios]], asked: CorrectionRequest) -> float:
     """The mean of steps that waited for their host, or the tightest bound of those that did not.
 
     Those say nothing of another host, whose speed is given.
@@ -455,10 +463,12 @@ def _host_factor(told: Sequence[tuple[Seen, Told]], asked: Asked) -> float:
     return 1.0 if asked.host.measured else min(one.host for _, one in told)
 
 
-def _fed(told: Sequence[tuple[Seen, Told]], asked: Asked) -> Fed | None:
+def _fed(
+    told: Sequence[tuple[MeasuredStep, Ratios]], asked: CorrectionRequest
+) -> InputLimit | None:
     """The fastest that a measured machine's input was, where it held a step back."""
     each = [
-        Fed(
+        InputLimit(
             samples_per_s=one.input_samples_per_s,
             gpus=seen.gpus,
             cpus=seen.cpus,
@@ -474,7 +484,9 @@ def _fed(told: Sequence[tuple[Seen, Told]], asked: Asked) -> Fed | None:
 # The step itself
 
 
-def _measured(seen: Sequence[Seen], asked: Asked, calibration: Calibration) -> Estimate | None:
+def _measured(
+    seen: Sequence[MeasuredStep], asked: CorrectionRequest, calibration: Calibration
+) -> Estimate | None:
     """The step that was asked for, where it is one that was measured; the mean of several."""
     same = [one for one in seen if _is_asked(one, asked)]
     if not same:
@@ -491,7 +503,7 @@ def _measured(seen: Sequence[Seen], asked: Asked, calibration: Calibration) -> E
     )
 
 
-def _is_asked(seen: Seen, asked: Asked) -> bool:
+def _is_asked(seen: MeasuredStep, asked: CorrectionRequest) -> bool:
     return asked.as_measured and (
         seen.gpu.name,
         seen.batch_size,
@@ -504,7 +516,7 @@ def _is_asked(seen: Seen, asked: Asked) -> bool:
 # Words
 
 
-def _time_from(seen: Sequence[Seen], carried: _Carried, asked: Asked) -> str:
+def _time_from(seen: Sequence[MeasuredStep], carried: _Transfer, asked: CorrectionRequest) -> str:
     if any(_is_asked(one, asked) for one in seen):
         return MEASURED
     if not carried.sources:
@@ -513,7 +525,7 @@ def _time_from(seen: Sequence[Seen], carried: _Carried, asked: Asked) -> str:
     return f"carried over from {' and '.join(names)}"
 
 
-def _source(seen: Seen, asked: Asked) -> str:
+def _source(seen: MeasuredStep, asked: CorrectionRequest) -> str:
     """The measured GPU; of the very one that is asked for, what was different there."""
     name = seen.gpu.name
     if name != asked.gpu.name:
@@ -527,14 +539,14 @@ def _source(seen: Seen, asked: Asked) -> str:
     return f"{batch}{_counted(seen) if is_elsewhere else name}{limit}"
 
 
-def _counted(seen: Seen) -> str:
+def _counted(seen: MeasuredStep) -> str:
     """`one H200`, `8x H200`, `2 machines of 8x H200`."""
     several = seen.gpus * seen.nodes > 1
     each = f"{seen.gpus}x {seen.gpu.name}" if several else f"one {seen.gpu.name}"
     return f"{seen.nodes} machines of {each}" if seen.nodes > 1 else each
 
 
-def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:
+def _own_notes(experience: Evidence, asked: CorrectionRequest) -> tuple[str, ...]:
     learned = experience.own.of(asked.gpu)
     if learned is None:
         return ()
@@ -542,7 +554,7 @@ def _own_notes(experience: Experience, asked: Asked) -> tuple[str, ...]:
     return (f"With your own {learned.measurements} measurement{several} on {learned.name}.",)
 
 
-def _doubt_notes(used: Sequence[Pooled], joined: Joined) -> tuple[str, ...]:
+def _doubt_notes(used: Sequence[PooledRatios], joined: TransferredError) -> tuple[str, ...]:
     if joined.disagreement >= _WORTH_SAYING:
         fastest, slowest = (pick(used, key=lambda one: one.device) for pick in (min, max))
         note = (
@@ -562,7 +574,9 @@ def _doubt_notes(used: Sequence[Pooled], joined: Joined) -> tuple[str, ...]:
     return (note,)
 
 
-def _host_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, ...]:
+def _host_notes(
+    told: Sequence[tuple[MeasuredStep, Ratios]], asked: CorrectionRequest
+) -> tuple[str, ...]:
     held = [seen for seen, one in told if one.host_known]
     if not held or any(seen.gpu == asked.gpu for seen in held):
         return ()
@@ -574,7 +588,7 @@ def _host_notes(told: Sequence[tuple[Seen, Told]], asked: Asked) -> tuple[str, .
 
 
 def _input_notes(
-    told: Sequence[tuple[Seen, Told]], asked: Asked, calibration: Calibration
+    told: Sequence[tuple[MeasuredStep, Ratios]], asked: CorrectionRequest, calibration: Calibration
 ) -> tuple[str, ...]:
     held = [seen for seen, one in told if one.input_samples_per_s is not None]
     fed = _fed(told, asked)
@@ -582,4 +596,4 @@ def _input_notes(
         return ()
     is_known = any(one.device_known for _, one in told)
     unknown = "" if is_known else " What the GPU itself takes was not measured."
-    return (fed_words(fed, asked.gpus, calibration) + unknown,)
+    return (input_limit_note(fed, asked.gpus, calibration) + unknown,)

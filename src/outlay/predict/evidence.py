@@ -17,7 +17,7 @@ from outlay.uncertainty import PERCENTILE_90, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fed:
+class InputLimit:
     """What the measured machine's input delivered, where a step waited for it."""
 
     samples_per_s: float
@@ -32,8 +32,8 @@ class Fed:
     """Whether the GPU is the one that is asked about: then the host may well be, too."""
 
 
-def fed_s(
-    samples: int, gpus: int, vcpus: float | None, fed: Fed, calibration: Calibration
+def input_limit_s(
+    samples: int, gpus: int, vcpus: float | None, fed: InputLimit, calibration: Calibration
 ) -> Estimate:
     """The samples of one pass, at each of a machine's GPUs that load.
 
@@ -46,12 +46,12 @@ def fed_s(
     return Estimate(low=0.0, likely=alone_s * likely, high=alone_s * worst * slower)
 
 
-def _slower(fed: Fed, calibration: Calibration) -> float:
+def _slower(fed: InputLimit, calibration: Calibration) -> float:
     """How many times as slow as the measured machine's another's loader may be."""
     return calibration.estimate("host_range_measured" if fed.is_here else "host_range").high
 
 
-def _crowding(fed: Fed, gpus: int, vcpus: float | None) -> tuple[float, float]:
+def _crowding(fed: InputLimit, gpus: int, vcpus: float | None) -> tuple[float, float]:
     """How much longer input takes to GPUs that share a machine's CPU threads: likely, and at worst.
 
     Each has a loader as the measured one had. A machine whose threads are not known may have no
@@ -64,7 +64,7 @@ def _crowding(fed: Fed, gpus: int, vcpus: float | None) -> tuple[float, float]:
     return (1.0 if vcpus is None else needed), needed
 
 
-def fed_words(fed: Fed, gpus: int, calibration: Calibration) -> str:
+def input_limit_note(fed: InputLimit, gpus: int, calibration: Calibration) -> str:
     """What was taken for granted of another machine's loader."""
     slower = _slower(fed, calibration)
     said = (
@@ -89,7 +89,7 @@ PREDICTED, MEASURED = "predicted", "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class MeasuredStep:
     """One measured step, as far as a prediction can use it."""
 
     gpu: Gpu
@@ -115,7 +115,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnFactor:
+class LearnedFactor:
     """What the user's own measurements say of one GPU, or of one host."""
 
     name: str
@@ -134,29 +134,29 @@ class OwnFactor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnCalibration:
+class LearnedCalibration:
     """What was learned from the user's own measurements, whatever they trained."""
 
-    gpus: tuple[OwnFactor, ...] = ()
-    host: OwnFactor | None = None
+    gpus: tuple[LearnedFactor, ...] = ()
+    host: LearnedFactor | None = None
     """What predictions use: the mean over `hosts`."""
-    hosts: tuple[OwnFactor, ...] = ()
+    hosts: tuple[LearnedFactor, ...] = ()
     """By CPU."""
 
-    def of(self, gpu: Gpu) -> OwnFactor | None:
+    def of(self, gpu: Gpu) -> LearnedFactor | None:
         """What is known of one GPU."""
         return next((one for one in self.gpus if one.name == gpu.name), None)
 
 
-NOTHING_LEARNED = OwnCalibration()
+NOTHING_LEARNED = LearnedCalibration()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experience:
+class Evidence:
     """What a prediction has to go on beside its model: this step measured, and others."""
 
-    seen: tuple[Seen, ...] = ()
-    own: OwnCalibration = NOTHING_LEARNED
+    seen: tuple[MeasuredStep, ...] = ()
+    own: LearnedCalibration = NOTHING_LEARNED
     notes: tuple[str, ...] = ()
     """What of the measurements could not be used, and why."""
 
@@ -172,7 +172,7 @@ class Experience:
         )
 
 
-NO_EXPERIENCE = Experience()
+NO_EVIDENCE = Evidence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ class Correction:
     host: float = 1.0
     host_known: bool = False
     """Whether a step that waited for its host was measured."""
-    fed: Fed | None = None
+    fed: InputLimit | None = None
     """What the measured machine's input delivered, where that held it back."""
     measured_s: Estimate | None = None
     """The very step that was asked for, measured."""
@@ -196,7 +196,7 @@ class Correction:
     notes: tuple[str, ...] = ()
 
 
-def gpu_error(gpu: Gpu, own: OwnCalibration, calibration: Calibration) -> float:
+def gpu_error(gpu: Gpu, own: LearnedCalibration, calibration: Calibration) -> float:
     """Relative error of a GPU's own figures: rates under load, bandwidth, its library."""
     learned = own.of(gpu)
     if learned is not None:

@@ -10,8 +10,8 @@ from itertools import combinations
 from outlay.errors import InputError, NotKnown
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.measurement.measurement import GpuSeen, Measurement
-from outlay.predict.evidence import NOTHING_LEARNED, Experience, OwnCalibration, Seen
+from outlay.measurement.measurement import MeasuredGpu, Measurement
+from outlay.predict.evidence import NOTHING_LEARNED, Evidence, LearnedCalibration, MeasuredStep
 from outlay.predict.roofline import ideal_time_s, trace_at
 from outlay.trace.profile import Profile, Trace
 
@@ -111,7 +111,9 @@ def check_same_step(name: str, measurement: Measurement, profile: Profile) -> No
         )
 
 
-def too_fast(name: str, seen: Seen, profile: Profile, *, is_own: bool = False) -> tuple[str, ...]:
+def too_fast(
+    name: str, seen: MeasuredStep, profile: Profile, *, is_own: bool = False
+) -> tuple[str, ...]:
     """Doubt where a time is less than the arithmetic takes at the GPU's peaks; raise where by far.
 
     Several GPUs may share a sample's arithmetic. A measurement's own operations are taken as they
@@ -158,18 +160,18 @@ def step_size(measurement: Measurement) -> int:
     return 1 if samples is None else max(round(samples), 1)
 
 
-def experience_of(
+def evidence_of(
     measurements: Iterable[tuple[str, Measurement]],
     profile: Profile,
-    own: OwnCalibration = NOTHING_LEARNED,
-    given: Iterable[tuple[str, Seen]] = (),
-) -> Experience:
+    own: LearnedCalibration = NOTHING_LEARNED,
+    given: Iterable[tuple[str, MeasuredStep]] = (),
+) -> Evidence:
     """What measurements of one step, each with its name, say of it, and times given by hand."""
-    found: list[tuple[str, Seen]] = []
+    found: list[tuple[str, MeasuredStep]] = []
     notes: list[str] = []
     for name, measurement in measurements:
         check_same_step(name, measurement, profile)
-        seen, said = seen_in(measurement)
+        seen, said = measured_step_in(measurement)
         found += [] if seen is None else [(name, seen)]
         own_step = measurement.profile is profile
         notes += [
@@ -186,10 +188,10 @@ def experience_of(
         notes += [f"{name}: {note}" for note in too_fast(name, seen, profile)]
         found.append((name, seen))
     notes += _contradictions(found)
-    return Experience(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
+    return Evidence(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
 
 
-def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
+def measured_step_in(measurement: Measurement) -> tuple[MeasuredStep | None, tuple[str, ...]]:
     """The step a probe measured, None where no prediction can be corrected by it; and why."""
     step, gpus = measurement.step, measurement.machine.gpus
     if step is None:
@@ -202,7 +204,7 @@ def seen_in(measurement: Measurement) -> tuple[Seen | None, tuple[str, ...]]:
     if gpu is None:
         said = f"no GPU is known as {gpus[0].name!r}, so that its time corrects nothing."
         return None, (said,)
-    seen = Seen(
+    seen = MeasuredStep(
         gpu=gpu,
         batch_size=step_size(measurement),
         step_s=step.mean_s,
@@ -230,7 +232,7 @@ def _cpus(measurement: Measurement) -> float | None:
     return statistics.fmean(busy) / max(measurement.ranks, 1) if busy else None
 
 
-def _gpu_of(seen: GpuSeen) -> Gpu | None:
+def _gpu_of(seen: MeasuredGpu) -> Gpu | None:
     """The GPU that a driver's name means; of several, the one whose memory is nearest."""
     try:
         candidates = find_gpu(seen.name).candidates
@@ -242,12 +244,12 @@ def _gpu_of(seen: GpuSeen) -> Gpu | None:
     return min(candidates, key=lambda gpu: abs(gpu.memory_bytes - memory_bytes))
 
 
-def _limit_w(seen: GpuSeen, gpu: Gpu) -> float | None:
+def _limit_w(seen: MeasuredGpu, gpu: Gpu) -> float | None:
     limit_w = seen.power_limit_w
     return limit_w if limit_w is not None and limit_w < _SHIPPED * gpu.tdp_w else None
 
 
-def _doubts(measurement: Measurement, seen: Seen) -> Iterable[str]:
+def _doubts(measurement: Measurement, seen: MeasuredStep) -> Iterable[str]:
     """What to know of a measurement that is used."""
     if measurement.step is not None and not measurement.step.is_steady:
         yield "no steady state was seen: its step time is of what there was."
@@ -279,7 +281,7 @@ def _troubles(measurement: Measurement) -> Iterable[str]:
         )
 
 
-def _contradictions(found: Sequence[tuple[str, Seen]]) -> Iterable[str]:
+def _contradictions(found: Sequence[tuple[str, MeasuredStep]]) -> Iterable[str]:
     """Pairs that measured the very same step, and found another time."""
     for (first, one), (second, other) in combinations(found, 2):
         apart = max(one.step_s, other.step_s) / min(one.step_s, other.step_s)
@@ -291,5 +293,5 @@ def _contradictions(found: Sequence[tuple[str, Seen]]) -> Iterable[str]:
             )
 
 
-def _place(seen: Seen) -> tuple[str, int, int, int, float | None]:
+def _place(seen: MeasuredStep) -> tuple[str, int, int, int, float | None]:
     return seen.gpu.name, seen.batch_size, seen.gpus, seen.nodes, seen.power_limit_w

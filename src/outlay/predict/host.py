@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.predict.calibration import Calibration
 from outlay.predict.kernels import recurrent_of
 from outlay.trace.profile import Op, Trace
@@ -57,11 +57,11 @@ def host_test_of(step_times_s: Sequence[float], calibration: Calibration) -> Hos
 
 def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_HOST) -> float:
     """Time the host needs to issue one step."""
-    return _issued_s(Same(trace), Same(calibration)) / host.speed
+    return _issued_s(ById(trace), ById(calibration)) / host.speed
 
 
 @lru_cache(maxsize=1024)
-def _issued_s(trace: Same[Trace], numbers: Same[Calibration]) -> float:
+def _issued_s(trace: ById[Trace], numbers: ById[Calibration]) -> float:
     calibration = numbers.value
     return sum(
         op.count * _calls(op) * calibration.number(f"host_{_sort(op)}_s") for op in trace.value.ops

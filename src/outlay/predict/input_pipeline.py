@@ -29,7 +29,7 @@ NOT_DECODED = ("tokens", "ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class InputHost:
     """What a machine brings to the input pipeline."""
 
     vcpus: float | None
@@ -41,7 +41,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class InputRate:
     """Samples a second that reach the GPUs of one machine, and what limits them."""
 
     first: Estimate
@@ -86,9 +86,9 @@ def _image_samples_per_s(match: re.Match[str], rates: Rates) -> Estimate:
     return Estimate(low=at("low"), likely=at("likely"), high=at("high"))
 
 
-def delivered(
-    data: Dataset, feed: Feed, host: Host, epochs: float, rates: Rates
-) -> Delivered | None:
+def input_rate(
+    data: Dataset, feed: Feed, host: InputHost, epochs: float, rates: Rates
+) -> InputRate | None:
     """What reaches the GPUs of a machine: the slowest stage, in the first epoch and later.
 
     None where nothing is known that could limit it.
@@ -100,7 +100,7 @@ def delivered(
     if not at_first:
         return None
     slowest = min(at_last if epochs > 1.5 else at_first, key=lambda stage: stage[0].likely)
-    return Delivered(
+    return InputRate(
         first=_slowest(at_first), later=_slowest(at_last), epochs=max(epochs, 1.0), by=slowest[1]
     )
 
@@ -119,7 +119,7 @@ Stage = tuple[Estimate, str]
 """Samples a second of one stage, and the stage in words."""
 
 
-def _decoded(feed: Feed, host: Host, rates: Rates) -> Stage | None:
+def _decoded(feed: Feed, host: InputHost, rates: Rates) -> Stage | None:
     """All threads that are not busy with a GPU, decoding; unknown without their number."""
     each = thread_samples_per_s(feed, rates)
     if each is None or host.vcpus is None:
@@ -131,7 +131,9 @@ def _decoded(feed: Feed, host: Host, rates: Rates) -> Stage | None:
     )
 
 
-def _read(data: Dataset, feed: Feed, host: Host, rates: Rates) -> tuple[Stage | None, Stage | None]:
+def _read(
+    data: Dataset, feed: Feed, host: InputHost, rates: Rates
+) -> tuple[Stage | None, Stage | None]:
     """What the disk delivers in the first epoch, and in later ones beside what RAM holds."""
     sample_bytes = feed.sample_bytes
     if sample_bytes is None and data.size_bytes is not None and data.samples:
@@ -150,7 +152,7 @@ def _read(data: Dataset, feed: Feed, host: Host, rates: Rates) -> tuple[Stage | 
     return first, (spread.scaled(1 / (sample_bytes * max(share, 1e-6))), said + cached)
 
 
-def _read_share(data: Dataset, feed: Feed, host: Host, rates: Rates) -> float:
+def _read_share(data: Dataset, feed: Feed, host: InputHost, rates: Rates) -> float:
     """The share of the data that comes from the disk again in each later epoch."""
     if feed.cached is not None:
         return 0.0 if feed.cached else 1.0
@@ -169,7 +171,7 @@ def _read_share(data: Dataset, feed: Feed, host: Host, rates: Rates) -> float:
     return 0.0
 
 
-def fed(step: StepPrediction, given: Delivered) -> StepPrediction:
+def with_input_rate(step: StepPrediction, given: InputRate) -> StepPrediction:
     """A step that waits for its input where that takes longer than the step itself.
 
     Its time is the mean over all epochs: the first one, and those that RAM helps.

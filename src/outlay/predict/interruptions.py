@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outlay.uncertainty import Luck, Number
+from outlay.uncertainty import Number, Sampler
 
 HOPELESS = 10.0
 """Interruptions expected in one stretch from which a run is said never to end (one try in e^10)."""
@@ -22,7 +22,7 @@ _MOST = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupted:
+class InterruptionOverhead:
     """What interruptions add to a run."""
 
     count: Number
@@ -32,7 +32,7 @@ class Interrupted:
     """Getting back to where it was on new machines."""
 
 
-UNDISTURBED = Interrupted(count=0.0, lost_s=0.0, restart_s=0.0)
+UNDISTURBED = InterruptionOverhead(count=0.0, lost_s=0.0, restart_s=0.0)
 
 
 def optimal_interval_s(write_s: float, rate_per_s: float) -> float:
@@ -66,9 +66,9 @@ def held_s(work_s: Number, stretch_s: Number, restart_s: Number, rate_per_s: Num
     return held
 
 
-def interrupted(
-    work_s: Number, stretch_s: Number, restart_s: Number, rate_per_s: Number, luck: Luck
-) -> Interrupted:
+def interruption_overhead(
+    work_s: Number, stretch_s: Number, restart_s: Number, rate_per_s: Number, luck: Sampler
+) -> InterruptionOverhead:
     """What interruptions add to `work_s` of work and writing, in stretches between saves.
 
     They come as often as on average over the time the machine is held, and stray more than
@@ -87,7 +87,7 @@ def interrupted(
     lost_s = luck.around(
         "work lost", count * each_s * (1 - share), np.sqrt(count) * stretch_s / math.sqrt(12)
     )
-    return Interrupted(count=count, lost_s=lost_s, restart_s=count * each_s * share)
+    return InterruptionOverhead(count=count, lost_s=lost_s, restart_s=count * each_s * share)
 
 
 def _lost_s(stretch_s: Number, rate_per_s: Number) -> Number:

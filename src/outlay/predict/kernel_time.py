@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.predict.calibration import Calibration, ProductNumbers
 from outlay.predict.convolution import convolution_of
 from outlay.predict.kernels import (
@@ -26,7 +26,7 @@ from outlay.predict.kernels import (
     recurrent_of,
     shapeless_of,
 )
-from outlay.predict.roofline import Machine
+from outlay.predict.roofline import RooflineGpu
 from outlay.trace.profile import Kind, Op, Phase, Trace
 
 # Time of a matrix product: tiles of the result, dealt out to the multiprocessors in waves.
@@ -78,7 +78,7 @@ _PLAIN_TILES = _tiles((128, 128), (64, 128), (128, 64), (32, 128), (128, 32), *_
 _BATCHED_TILES = _tiles((128, 128), (64, 128))
 
 
-def product_s(kernel: Product, machine: Machine, calibration: Calibration) -> float:
+def product_s(kernel: Product, machine: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one product on one GPU."""
     arithmetic = machine.arithmetic(kernel.precision)
     recipe = recipe_of(kernel, arithmetic)
@@ -89,7 +89,7 @@ def product_s(kernel: Product, machine: Machine, calibration: Calibration) -> fl
 
 
 def _fastest(
-    kernel: Product, machine: Machine, arithmetic: str, share: float, numbers: ProductNumbers
+    kernel: Product, machine: RooflineGpu, arithmetic: str, share: float, numbers: ProductNumbers
 ) -> float:
     """Seconds with the fastest tile and split."""
     units, far = machine.units, machine.older
@@ -135,7 +135,7 @@ def _far_apart(k: float, rows: float, tile: _Tile, units: int) -> float:
     return 1 + _SPAN_COST * fetched * max(0.0, 1 - _SPAN_BYTES / max(span_bytes, 1.0))
 
 
-def _tiles_for(kernel: Product, machine: Machine, arithmetic: str) -> tuple[_Tile, ...]:
+def _tiles_for(kernel: Product, machine: RooflineGpu, arithmetic: str) -> tuple[_Tile, ...]:
     """The tiles that libraries have: fewer for plain fp32, and for batches of it before Hopper.
 
     Source: names of the kernels in NeuSight's measurements on P4, P100, T4, V100 and A100.
@@ -173,7 +173,7 @@ def _class(arithmetic: str) -> str:
 
 
 def _share_on(
-    share: float, kernel: Product, machine: Machine, arithmetic: str, calibration: Calibration
+    share: float, kernel: Product, machine: RooflineGpu, arithmetic: str, calibration: Calibration
 ) -> float:
     """The share reached here: more where a multiprocessor does less in a cycle."""
     exponent = calibration.number(f"lightness_{_sort(kernel, arithmetic)}")
@@ -200,7 +200,7 @@ def _sort(kernel: Product, arithmetic: str) -> str:
 # Every family has a row with these numbers in `data/kernel_passes.csv`.
 
 
-def pass_s(kernel: Pass, machine: Machine, calibration: Calibration) -> float:
+def pass_s(kernel: Pass, machine: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one pass on one GPU."""
     numbers = calibration.of_pass(kernel.family)
     rate = machine.bytes_per_s * numbers.share
@@ -258,7 +258,7 @@ class DeviceTime:
     """The same by family of kernels: errors of one family go together, in other steps, too."""
 
 
-def kernel_s(kernel: Kernel, machine: Machine, calibration: Calibration) -> float:
+def kernel_s(kernel: Kernel, machine: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one kernel, with the pause before it."""
     pause_s = calibration.number("kernel_pause_s")
     if isinstance(kernel, Product):
@@ -266,19 +266,21 @@ def kernel_s(kernel: Kernel, machine: Machine, calibration: Calibration) -> floa
     return kernel.launches * pause_s + pass_s(kernel, machine, calibration)
 
 
-def op_time_s(op: Op, machine: Machine, calibration: Calibration) -> float:
+def op_time_s(op: Op, machine: RooflineGpu, calibration: Calibration) -> float:
     """Time of one operation on one GPU."""
     kernels = kernels_of(op, tensor_cores=op.precision in machine.tensor_types)
     return sum(kernel_s(kernel, machine, calibration) for kernel in kernels)
 
 
-def device_time(trace: Trace, machine: Machine, calibration: Calibration) -> DeviceTime:
+def device_time(trace: Trace, machine: RooflineGpu, calibration: Calibration) -> DeviceTime:
     """The time the device is busy in one step."""
-    return _device_time(Same(trace), Same(machine), Same(calibration))
+    return _device_time(ById(trace), ById(machine), ById(calibration))
 
 
 @lru_cache(maxsize=1024)
-def _device_time(trace: Same[Trace], gpu: Same[Machine], numbers: Same[Calibration]) -> DeviceTime:
+def _device_time(
+    trace: ById[Trace], gpu: ById[RooflineGpu], numbers: ById[Calibration]
+) -> DeviceTime:
     machine, calibration = gpu.value, numbers.value
     kinds: dict[Kind, float] = {}
     phases: dict[Phase, float] = {}
@@ -311,7 +313,7 @@ def _device_time(trace: Same[Trace], gpu: Same[Machine], numbers: Same[Calibrati
 
 @lru_cache(maxsize=64)
 def _work(
-    trace: Same[Trace], tensor_types: frozenset[str]
+    trace: ById[Trace], tensor_types: frozenset[str]
 ) -> tuple[tuple[Kind, Kernel, tuple[tuple[Phase, float], ...]], ...]:
     """Every kernel of a step once, with how often it runs in each phase, by tensor types."""
     counts: dict[tuple[Kind, Kernel], dict[Phase, float]] = {}
@@ -322,7 +324,7 @@ def _work(
     return tuple((kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items())
 
 
-def _is_bound_by_arithmetic(kernel: Product, machine: Machine, arithmetic: str) -> bool:
+def _is_bound_by_arithmetic(kernel: Product, machine: RooflineGpu, arithmetic: str) -> bool:
     """By the roofline: whether its arithmetic takes longer than its bytes."""
     needed_s = kernel.flops / machine.rates[arithmetic]
     return needed_s > kernel.repeats * kernel.moved_bytes / machine.bytes_per_s

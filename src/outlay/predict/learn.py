@@ -16,11 +16,17 @@ from typing import Literal
 
 from outlay.measurement.measurement import Holder, Measurement
 from outlay.predict.calibration import Calibration
-from outlay.predict.correct import Told, told_by
-from outlay.predict.evidence import NOTHING_LEARNED, OwnCalibration, OwnFactor, Seen, gpu_error
-from outlay.predict.from_probe import seen_in
+from outlay.predict.correct import Ratios, ratios_of
+from outlay.predict.evidence import (
+    NOTHING_LEARNED,
+    LearnedCalibration,
+    LearnedFactor,
+    MeasuredStep,
+    gpu_error,
+)
+from outlay.predict.from_probe import measured_step_in
 from outlay.predict.kernel_time import DeviceTime, device_time
-from outlay.predict.roofline import machine_at, speed_at, trace_at
+from outlay.predict.roofline import roofline_at, speed_at, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import PERCENTILE_90
 
@@ -48,12 +54,12 @@ _HELD_BY: dict[Holder, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class MeasurementRatios:
     """What one measurement says of its GPU and host, as measured over predicted."""
 
     name: str
     measurement: Measurement
-    seen: Seen | None = None
+    seen: MeasuredStep | None = None
     gpu_ratio: float | None = None
     host_ratio: float | None = None
     taught: tuple[Subject, ...] = ()
@@ -68,37 +74,37 @@ class Lesson:
         """The CPU that it ran on, by name."""
         return self.measurement.machine.cpu or _UNNAMED_CPU
 
-    def without(self, subject: Subject, why: str) -> Lesson:
+    def without(self, subject: Subject, why: str) -> MeasurementRatios:
         """The lesson without one of the things it could have taught."""
         said = f"{self.left_out} {why}" if self.left_out else why
         left = tuple(one for one in self.taught if one != subject)
         return replace(self, taught=left, left_out=said)
 
 
-def lessons_of(
+def measurement_ratios(
     measurements: Iterable[tuple[str, Measurement]], calibration: Calibration
-) -> list[Lesson]:
+) -> list[MeasurementRatios]:
     """A lesson of each; one that was kept under two names is read once."""
-    lessons: list[Lesson] = []
+    lessons: list[MeasurementRatios] = []
     for name, measurement in measurements:
         twin = next((one for one in lessons if one.measurement == measurement), None)
         if twin is None:
             lessons.append(_lesson(name, measurement, calibration))
         else:
             why = f"the same measurement as {twin.name}, which counts."
-            lessons.append(Lesson(name=name, measurement=measurement, left_out=why))
+            lessons.append(MeasurementRatios(name=name, measurement=measurement, left_out=why))
     return lessons
 
 
-def _lesson(name: str, measurement: Measurement, calibration: Calibration) -> Lesson:
-    plain = Lesson(name=name, measurement=measurement)
-    seen, said = seen_in(measurement)
+def _lesson(name: str, measurement: Measurement, calibration: Calibration) -> MeasurementRatios:
+    plain = MeasurementRatios(name=name, measurement=measurement)
+    seen, said = measured_step_in(measurement)
     profile = measurement.profile
     if seen is None:
         return replace(plain, left_out=said[0])
     if profile is None:
         return replace(plain, seen=seen, left_out="the step was recorded without operations.")
-    told = told_by(profile, seen, NOTHING_LEARNED, calibration)
+    told = ratios_of(profile, seen, NOTHING_LEARNED, calibration)
     of_gpu = _why_not_gpu(told, seen)
     found = replace(
         plain,
@@ -118,7 +124,7 @@ def _if(holds: bool, subject: Subject) -> tuple[Subject, ...]:
     return (subject,) if holds else ()
 
 
-def _why_not_gpu(told: Told, seen: Seen) -> str | None:
+def _why_not_gpu(told: Ratios, seen: MeasuredStep) -> str | None:
     """Why a step says nothing of its GPU's own speed; None where it does."""
     if seen.busy_s is not None and seen.busy_s > _TOO_BUSY * seen.step_s:
         return (
@@ -143,9 +149,11 @@ def _ms(time_s: float) -> str:
 # Which of them are of one step
 
 
-def numbered(lessons: Sequence[Lesson], calibration: Calibration) -> list[Lesson]:
+def numbered(
+    lessons: Sequence[MeasurementRatios], calibration: Calibration
+) -> list[MeasurementRatios]:
     """The lessons that teach something, each with the number of its step, from 1."""
-    firsts: list[Lesson] = []
+    firsts: list[MeasurementRatios] = []
     found = []
     for lesson in lessons:
         if not lesson.taught:
@@ -157,7 +165,9 @@ def numbered(lessons: Sequence[Lesson], calibration: Calibration) -> list[Lesson
     return found
 
 
-def _is_same_step(one: Lesson, other: Lesson, calibration: Calibration) -> bool:
+def _is_same_step(
+    one: MeasurementRatios, other: MeasurementRatios, calibration: Calibration
+) -> bool:
     """By parameters, and by the time predicted at the same batch on the same GPU."""
     first, second = profile_of(one), profile_of(other)
     if abs(first.parameters - second.parameters) > _SAME_MODEL * first.parameters:
@@ -166,23 +176,23 @@ def _is_same_step(one: Lesson, other: Lesson, calibration: Calibration) -> bool:
     return max(times_s) <= (1 + _SAME_STEP) * min(times_s)
 
 
-def profile_of(lesson: Lesson) -> Profile:
+def profile_of(lesson: MeasurementRatios) -> Profile:
     """The operations of a lesson that teaches something."""
     profile = lesson.measurement.profile
     assert profile is not None
     return profile
 
 
-def seen_of(lesson: Lesson) -> Seen:
+def seen_of(lesson: MeasurementRatios) -> MeasuredStep:
     """The step of a lesson that teaches something."""
     assert lesson.seen is not None
     return lesson.seen
 
 
-def device_of(profile: Profile, seen: Seen, calibration: Calibration) -> DeviceTime:
+def device_of(profile: Profile, seen: MeasuredStep, calibration: Calibration) -> DeviceTime:
     """A step's time on the device, as predicted at the batch and on the GPU of a measurement."""
     trace = trace_at(profile, seen.batch_size)
-    return device_time(trace, machine_at(seen.gpu, calibration), calibration)
+    return device_time(trace, roofline_at(seen.gpu, calibration), calibration)
 
 
 # The factor that measured steps make of what is taken for one GPU, or for one host.
@@ -206,7 +216,7 @@ BOUND = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
+class StepRatio:
     """Measured over predicted of one distinct step, and how far such a step is expected to be off.
 
     In logarithms; of repeats and other batch sizes of the step it is the median.
@@ -229,12 +239,12 @@ class Vote:
         return math.hypot(self.base, self.noise, *self.doubts.values())
 
 
-def is_explained(vote: Vote, prior: float) -> bool:
+def is_explained(vote: StepRatio, prior: float) -> bool:
     """Whether the errors of a GPU (or host) and of the step explain what is measured."""
     return abs(vote.log) <= BOUND * math.hypot(prior, vote.error)
 
 
-def own_factor(name: str, votes: Sequence[Vote], prior: float) -> OwnFactor:
+def shrunken_factor(name: str, votes: Sequence[StepRatio], prior: float) -> LearnedFactor:
     """The factor that some steps make of a prior error, and the error that is left."""
     weights = _weights(votes)
     mean = sum(weight * vote.log for weight, vote in zip(weights, votes, strict=True))
@@ -242,7 +252,7 @@ def own_factor(name: str, votes: Sequence[Vote], prior: float) -> OwnFactor:
     shrink = prior**2 / (prior**2 + variance)
     drawn, most = shrink * mean, BOUND * prior
     is_bounded = abs(drawn) > most
-    return OwnFactor(
+    return LearnedFactor(
         name=name,
         measurements=sum(vote.measurements for vote in votes),
         steps=len(votes),
@@ -254,18 +264,18 @@ def own_factor(name: str, votes: Sequence[Vote], prior: float) -> OwnFactor:
     )
 
 
-def _weights(votes: Sequence[Vote]) -> list[float]:
+def _weights(votes: Sequence[StepRatio]) -> list[float]:
     each = [vote.error**-2 for vote in votes]
     return [one / sum(each) for one in each]
 
 
-def _scatter(votes: Sequence[Vote], mean: float) -> float:
+def _scatter(votes: Sequence[StepRatio], mean: float) -> float:
     """How much more steps scatter than expected; 1 where a few agree by chance."""
     seen = sum(((vote.log - mean) / vote.error) ** 2 for vote in votes)
     return max((_PRIOR_SPREADS + seen) / (_PRIOR_SPREADS + len(votes) - 1), 1.0)
 
 
-def _variance(votes: Sequence[Vote], weights: Sequence[float]) -> float:
+def _variance(votes: Sequence[StepRatio], weights: Sequence[float]) -> float:
     """Of the weighted mean; what steps share does not average out."""
     pairs = list(zip(votes, weights, strict=True))
     return sum(
@@ -275,14 +285,14 @@ def _variance(votes: Sequence[Vote], weights: Sequence[float]) -> float:
     )
 
 
-def _covariance(one: Vote, other: Vote) -> float:
+def _covariance(one: StepRatio, other: StepRatio) -> float:
     if one is other:
         return one.error**2
     kernels = sum(doubt * other.doubts.get(family, 0.0) for family, doubt in one.doubts.items())
     return kernels + (one.base * other.base if one.model == other.model else 0.0)
 
 
-def over_hosts(hosts: Sequence[OwnFactor]) -> OwnFactor | None:
+def over_hosts(hosts: Sequence[LearnedFactor]) -> LearnedFactor | None:
     """The host of a user's machines: the geometric mean over CPUs, each of them one vote.
 
     Its error is that of one of these machines, not knowing which: what is left of each, and how
@@ -293,7 +303,7 @@ def over_hosts(hosts: Sequence[OwnFactor]) -> OwnFactor | None:
     logs = [math.log(one.factor) for one in hosts]
     mean = sum(logs) / len(logs)
     left = [one.error**2 + (log - mean) ** 2 for one, log in zip(hosts, logs, strict=True)]
-    return OwnFactor(
+    return LearnedFactor(
         name="host",
         measurements=sum(one.measurements for one in hosts),
         steps=sum(one.steps for one in hosts),
@@ -305,24 +315,24 @@ def over_hosts(hosts: Sequence[OwnFactor]) -> OwnFactor | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class CalibrationReport:
     """What was learned, from which measurements, and which say nothing."""
 
-    calibration: OwnCalibration
-    lessons: tuple[Lesson, ...] = ()
+    calibration: LearnedCalibration
+    lessons: tuple[MeasurementRatios, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def learned_from(
     measurements: Iterable[tuple[str, Measurement]], calibration: Calibration
-) -> Learned:
+) -> CalibrationReport:
     """What measurements, each with its name, say of the GPUs and hosts they were taken on."""
-    lessons = numbered(lessons_of(measurements, calibration), calibration)
+    lessons = numbered(measurement_ratios(measurements, calibration), calibration)
     lessons, gpus = _factors(lessons, "gpu", calibration)
     lessons, hosts = _factors(lessons, "host", calibration)
     left_out = [f"{one.name}: {one.left_out}" for one in lessons if one.left_out is not None]
-    return Learned(
-        calibration=OwnCalibration(gpus=gpus, host=over_hosts(hosts), hosts=hosts),
+    return CalibrationReport(
+        calibration=LearnedCalibration(gpus=gpus, host=over_hosts(hosts), hosts=hosts),
         lessons=tuple(lessons),
         notes=(*left_out, *(_bounded(one) for one in (*gpus, *hosts) if one.is_bounded)),
     )
@@ -332,22 +342,24 @@ def learned_from(
 
 
 def _factors(
-    lessons: Sequence[Lesson], subject: Subject, calibration: Calibration
-) -> tuple[list[Lesson], tuple[OwnFactor, ...]]:
+    lessons: Sequence[MeasurementRatios], subject: Subject, calibration: Calibration
+) -> tuple[list[MeasurementRatios], tuple[LearnedFactor, ...]]:
     """A factor for each GPU or CPU by name, and the lessons without those that are too far off.
 
     Each is tested by itself, so that one spoiled repeat neither bends nor silences the others.
     """
     kept = [_if_explained(one, subject, calibration) for one in lessons]
-    votes: dict[str, list[Vote]] = {}
+    votes: dict[str, list[StepRatio]] = {}
     priors: dict[str, float] = {}
     for (name, _), same in _by_step(kept, subject).items():
         votes.setdefault(name, []).append(_vote(same, subject, calibration))
         priors[name] = _prior(same[0], subject, calibration)
-    return kept, tuple(own_factor(name, votes[name], priors[name]) for name in sorted(votes))
+    return kept, tuple(shrunken_factor(name, votes[name], priors[name]) for name in sorted(votes))
 
 
-def _if_explained(lesson: Lesson, subject: Subject, calibration: Calibration) -> Lesson:
+def _if_explained(
+    lesson: MeasurementRatios, subject: Subject, calibration: Calibration
+) -> MeasurementRatios:
     """The lesson; without what it teaches of the subject where no error explains that."""
     if subject not in lesson.taught:
         return lesson
@@ -358,28 +370,30 @@ def _if_explained(lesson: Lesson, subject: Subject, calibration: Calibration) ->
 
 
 def _by_step(
-    lessons: Sequence[Lesson], subject: Subject
-) -> dict[tuple[str, int | None], list[Lesson]]:
+    lessons: Sequence[MeasurementRatios], subject: Subject
+) -> dict[tuple[str, int | None], list[MeasurementRatios]]:
     """The lessons that teach of something, by the name of that and by step."""
-    found: dict[tuple[str, int | None], list[Lesson]] = {}
+    found: dict[tuple[str, int | None], list[MeasurementRatios]] = {}
     for lesson in lessons:
         if subject in lesson.taught:
             found.setdefault(_place(lesson, subject), []).append(lesson)
     return found
 
 
-def _place(lesson: Lesson, subject: Subject) -> tuple[str, int | None]:
+def _place(lesson: MeasurementRatios, subject: Subject) -> tuple[str, int | None]:
     return (seen_of(lesson).gpu.name if subject == "gpu" else lesson.cpu), lesson.step
 
 
-def _vote(same: Sequence[Lesson], subject: Subject, calibration: Calibration) -> Vote:
+def _vote(
+    same: Sequence[MeasurementRatios], subject: Subject, calibration: Calibration
+) -> StepRatio:
     """The vote of one step: the median of what was measured of it."""
     of_gpu = subject == "gpu"
     first, seen = same[0], seen_of(same[0])
     ratios = [one.gpu_ratio if of_gpu else one.host_ratio for one in same]
     logs = [math.log(ratio) for ratio in ratios if ratio is not None]
     noise = [_noise(seen_of(one), calibration) ** 2 for one in same]
-    return Vote(
+    return StepRatio(
         log=statistics.median(logs),
         base=calibration.number("error_base")
         if of_gpu
@@ -391,7 +405,7 @@ def _vote(same: Sequence[Lesson], subject: Subject, calibration: Calibration) ->
     )
 
 
-def _noise(seen: Seen, calibration: Calibration) -> float:
+def _noise(seen: MeasuredStep, calibration: Calibration) -> float:
     """What a measurement itself may be off by: its mean, and what its power limit takes."""
     if seen.power_limit_w is None:
         return seen.error
@@ -399,7 +413,7 @@ def _noise(seen: Seen, calibration: Calibration) -> float:
     return math.hypot(seen.error, calibration.number("power_loss_error") * lost)
 
 
-def _prior(lesson: Lesson, subject: Subject, calibration: Calibration) -> float:
+def _prior(lesson: MeasurementRatios, subject: Subject, calibration: Calibration) -> float:
     if subject == "gpu":
         return gpu_error(seen_of(lesson).gpu, NOTHING_LEARNED, calibration)
     return _log_spread(calibration, "host_range")
@@ -414,7 +428,7 @@ def _log_spread(calibration: Calibration, name: str) -> float:
 # Words
 
 
-def _too_far(vote: Vote, subject: Subject, prior: float) -> str:
+def _too_far(vote: StepRatio, subject: Subject, prior: float) -> str:
     off = BOUND * math.hypot(prior, vote.error)
     whose = "the GPU's" if subject == "gpu" else "the host's"
     return (
@@ -424,7 +438,7 @@ def _too_far(vote: Vote, subject: Subject, prior: float) -> str:
     )
 
 
-def _bounded(one: OwnFactor) -> str:
+def _bounded(one: LearnedFactor) -> str:
     return (
         f"{one.name}: your steps took {one.mean_ratio:.2f} of what is predicted; beyond "
         f"{one.factor:.2f} ({BOUND:.0f} times the error of {one.error_before:.0%}) it is not put "

@@ -14,7 +14,7 @@ from functools import cache
 from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.trace import allocator
-from outlay.trace.profile import Held, Profile
+from outlay.trace.profile import AllocatorUse, Profile
 from outlay.trace.workspace import REFERENCE, Traits
 from outlay.uncertainty import Estimate
 from outlay.units import MIB
@@ -39,7 +39,7 @@ _TENSOR_RATIO = 1.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class MemoryBudget:
     """What a GPU has for torch's allocator, and what of the GPU decides how much is taken."""
 
     available_bytes: float
@@ -67,17 +67,17 @@ class MemoryNeed:
     """Whether the step runs in what is available, which may be less than it would reserve."""
 
 
-def room_on(
+def memory_budget(
     gpu: Gpu,
     *,
     share: float = 1.0,
     cap_bytes: float | None = None,
     expandable_segments: bool = False,
-) -> Room:
+) -> MemoryBudget:
     """What the allocator finds on a GPU, on a share of one, or under the user's cap."""
     context_bytes = gpu.libraries.context_bytes
     available_bytes = gpu.usable_bytes * share - context_bytes
-    return Room(
+    return MemoryBudget(
         available_bytes=available_bytes if cap_bytes is None else cap_bytes,
         context_bytes=context_bytes,
         traits=traits_of(gpu),
@@ -113,7 +113,7 @@ def _rounded_up(resident: int) -> int:
 
 
 def memory_need(
-    profile: Profile, batch_size: int, room: Room, calibration: Calibration
+    profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
     allocated, reserved = _taken(profile, batch_size, room, calibration)
@@ -162,7 +162,7 @@ def table_need(profile: Profile, batch_size: int, calibration: Calibration) -> T
 
 
 def _taken(
-    profile: Profile, batch_size: int, room: Room, calibration: Calibration
+    profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration
 ) -> tuple[Estimate, Estimate]:
     """Bytes allocated and reserved where memory has no end."""
     over_traced = calibration.estimate("allocated_over_traced")
@@ -174,7 +174,7 @@ def _taken(
     return allocated, calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
 
 
-def _held(profile: Profile, batch_size: int, room: Room) -> Held | None:
+def _held(profile: Profile, batch_size: int, room: MemoryBudget) -> AllocatorUse | None:
     """What the allocator holds: from the profile's table, or simulated where that has a gap."""
     if profile.history is None or _is_in_table(profile, batch_size, room):
         return profile.held_at(batch_size)
@@ -183,7 +183,7 @@ def _held(profile: Profile, batch_size: int, room: Room) -> Held | None:
     return allocator.held(profile.history, batch_size, room.traits)
 
 
-def _is_in_table(profile: Profile, batch_size: int, room: Room) -> bool:
+def _is_in_table(profile: Profile, batch_size: int, room: MemoryBudget) -> bool:
     """Whether the profile's table answers for a batch size, by itself or between two points.
 
     It is of the reference GPU; a long history is read off it for every GPU.
@@ -193,9 +193,9 @@ def _is_in_table(profile: Profile, batch_size: int, room: Room) -> bool:
     return bool(profile.held) and min(profile.held) <= batch_size <= max(profile.held)
 
 
-def _reference(room: Room) -> Room:
+def _reference(room: MemoryBudget) -> MemoryBudget:
     """The same room on the reference GPU, with the usual segments."""
-    return Room(available_bytes=room.available_bytes, context_bytes=room.context_bytes)
+    return MemoryBudget(available_bytes=room.available_bytes, context_bytes=room.context_bytes)
 
 
 def _at_least(estimate: Estimate, least: float) -> Estimate:
@@ -214,14 +214,16 @@ def _at_most(estimate: Estimate, most: float) -> Estimate:
     )
 
 
-def _has_plenty(profile: Profile, batch_size: int, room: Room, calibration: Calibration) -> bool:
+def _has_plenty(
+    profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration
+) -> bool:
     """Whether the allocator stays below the limit even where it need not."""
     limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
     held = _held(profile, batch_size, room)
     return profile.history is not None and held is not None and held.reserved_bytes <= limit
 
 
-def _fits(profile: Profile, batch_size: int, room: Room, calibration: Calibration) -> bool:
+def _fits(profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration) -> bool:
     """Whether a step fits, leaving a margin for what the simulation gets wrong.
 
     Without a simulation, whether even the high estimate of what is reserved fits.
@@ -243,7 +245,7 @@ def _fits(profile: Profile, batch_size: int, room: Room, calibration: Calibratio
 
 
 def largest_batch(
-    profile: Profile, room: Room, calibration: Calibration, fineness: int = FINE
+    profile: Profile, room: MemoryBudget, calibration: Calibration, fineness: int = FINE
 ) -> int:
     """The largest batch per GPU that fits, 0 where not even one sample does.
 
@@ -262,7 +264,7 @@ def largest_batch(
     return _boundary(fits, low, high, fineness if profile.history is not None else None)
 
 
-def _bracket(profile: Profile, room: Room, calibration: Calibration) -> tuple[int, int]:
+def _bracket(profile: Profile, room: MemoryBudget, calibration: Calibration) -> tuple[int, int]:
     """Two sizes between which the largest batch is to be looked for first."""
     limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
     low, high = 0, 1

@@ -11,16 +11,24 @@ from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import COARSE, LARGEST_BATCH, MemoryNeed, table_need
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
 from outlay.predict.parallel_memory import relief_bytes
-from outlay.predict.parallel_time import Spent, cut, heads_of, load_of, phases_of, spent, width_of
-from outlay.predict.roofline import ideal_time_s, machine_at, trace_at
+from outlay.predict.parallel_time import (
+    ParallelStepTime,
+    communication_load,
+    cut,
+    heads_of,
+    parallel_step_time,
+    phases_of,
+    width_of,
+)
+from outlay.predict.roofline import ideal_time_s, roofline_at, trace_at
 from outlay.predict.step import (
     ORDINARY,
     Conditions,
     Placement,
     StepPrediction,
     arrival_s,
-    asked_on,
     bound_of,
+    correction_request,
     device_range,
     forward_fraction,
     given_host,
@@ -30,7 +38,7 @@ from outlay.predict.step import (
     scales,
     time_from,
 )
-from outlay.predict.strategy import ALONE, ANY, Strategy, Wanted, strategies
+from outlay.predict.strategy import ALONE, ANY, Strategy, StrategyRequest, strategies
 from outlay.trace.profile import Precision, Profile
 from outlay.uncertainty import Estimate
 
@@ -51,15 +59,17 @@ def spread_step(
     site, shown = placement.site, max(batch_size, 1)
     whole = trace_at(profile, shown, precision)
     trace = cut(whole, strategy.tensor, width_of(profile))
-    machine = machine_at(placement.gpu, calibration)
+    machine = roofline_at(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
     whole_step = strategy.data == site.total and micro_batches == 1
-    asked = asked_on(placement, shown, conditions, as_traced=precision is None and whole_step)
+    asked = correction_request(
+        placement, shown, conditions, as_traced=precision is None and whole_step
+    )
     correction = correction_at(conditions.experience, profile, asked, device, calibration)
     phases = phases_of(trace, machine, calibration, conditions.host).scaled(
         *scales(placement, correction, device, calibration)
     )
-    load = load_of(profile, shown)
+    load = communication_load(profile, shown)
     fabric = fabric_of(
         placement.gpu, placement.gpus, placement.wiring, calibration, nodes=placement.nodes
     )
@@ -75,10 +85,12 @@ def spread_step(
         "device": device_range(1.0, device, placement, conditions, correction, calibration),
         "host": host_range(1.0, conditions, correction, calibration),
     }
-    taken: dict[Case, Spent] = {}
+    taken: dict[Case, ParallelStepTime] = {}
     for case in CASES:
         scaled = phases.scaled(_of(errors["device"], case), _of(errors["host"], case))
-        taken[case] = spent(scaled, load, strategy, site, fabric, case, micro_batches, calibration)
+        taken[case] = parallel_step_time(
+            scaled, load, strategy, site, fabric, case, micro_batches, calibration
+        )
     likely = taken["likely"]
     given = given_host(errors["host"].scaled(host_s), conditions.host, correction)
     return StepPrediction(
@@ -219,7 +231,7 @@ class Question:
     global_batch_size: int | None = None
     """Samples of one update over all GPUs, where that is to be kept."""
     precision: Precision | None = None
-    wanted: Wanted = ANY
+    wanted: StrategyRequest = ANY
     conditions: Conditions = ORDINARY
 
 

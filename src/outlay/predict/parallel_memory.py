@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from outlay.predict.parallel_time import Load, Site, computes_in_16_bits, load_of, shards
+from outlay.predict.parallel_time import (
+    CommunicationLoad,
+    Site,
+    communication_load,
+    computes_in_16_bits,
+    shards,
+)
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import Memory, Profile
 
@@ -27,7 +33,7 @@ def relief_bytes(
     state is spread. Where several passes come before an update, gradients stay between them.
     """
     alone = profile.memory_at(batch_size)
-    load = load_of(profile, batch_size)
+    load = communication_load(profile, batch_size)
     held = max(
         _held_bytes(moment, load, strategy, site)
         for moment in _moments(profile, alone, batch_size, strategy)
@@ -48,7 +54,7 @@ def kept_between_passes_bytes(profile: Profile, batch_size: int) -> float:
     The highest of several moments counts: the peak as it was, and those that are the peak at
     other batch sizes and have fewer gradients, each followed along its line.
     """
-    gradients = load_of(profile, batch_size).gradient_bytes
+    gradients = communication_load(profile, batch_size).gradient_bytes
     peak = profile.memory_at(batch_size)
     highest = peak.peak_bytes + max(gradients - peak.gradients, 0.0)
     for low, high in pairwise(sorted(profile.memory)):
@@ -76,7 +82,7 @@ class _Moment:
 
 def _moments(profile: Profile, alone: Memory, batch_size: int, strategy: Strategy) -> list[_Moment]:
     """The traced peak and the loss; of a fully sharded step also backward at each block."""
-    load = load_of(profile, batch_size)
+    load = communication_load(profile, batch_size)
     loss = _at_the_loss(profile, alone, batch_size)
     if strategy.sharding != "zero3" or strategy.data == 1:
         buffers = _buffers_bytes(load, strategy)
@@ -120,7 +126,7 @@ def _on_last_line(profile: Profile, name: str, batch_size: int) -> float:
     return max(least + (most - least) * (batch_size - low) / (high - low), 0.0)
 
 
-def _in_backward(loss: Memory, load: Load, done: int) -> Memory:
+def _in_backward(loss: Memory, load: CommunicationLoad, done: int) -> Memory:
     """Memory when `done` blocks have their gradients and have let go of their activations.
 
     # Assumes: blocks have equal parts, and what backward of a block makes for itself takes no
@@ -136,7 +142,7 @@ def _in_backward(loss: Memory, load: Load, done: int) -> Memory:
     )
 
 
-def _held_bytes(moment: _Moment, load: Load, strategy: Strategy, site: Site) -> float:
+def _held_bytes(moment: _Moment, load: CommunicationLoad, strategy: Strategy, site: Site) -> float:
     """What one GPU holds at one moment, with the buffers that exchanging takes.
 
     Ignores that stages of a pipeline differ: embeddings are taken to be spread like the rest.
@@ -160,7 +166,7 @@ def _held_bytes(moment: _Moment, load: Load, strategy: Strategy, site: Site) -> 
     )
 
 
-def _updates(one: Memory, load: Load) -> bool:
+def _updates(one: Memory, load: CommunicationLoad) -> bool:
     """Whether a moment is that of the update: nearly all gradients are there."""
     return one.gradients > _MOST * load.gradient_bytes > 0
 
@@ -171,7 +177,7 @@ _ZERO_BUCKET_BYTES = 5e8
 # Source: DeepSpeed, configuration of ZeRO: reduce_bucket_size.
 
 
-def _buffers_bytes(load: Load, strategy: Strategy) -> float:
+def _buffers_bytes(load: CommunicationLoad, strategy: Strategy) -> float:
     """What exchanging takes beside the model where parameters are whole: buckets of gradients."""
     if strategy.data == 1:
         return 0.0
@@ -181,7 +187,7 @@ def _buffers_bytes(load: Load, strategy: Strategy) -> float:
     return min(load.gradient_bytes, 2 * _ZERO_BUCKET_BYTES) / parts
 
 
-def _gathered_bytes(load: Load, traced: Memory) -> float:
+def _gathered_bytes(load: CommunicationLoad, traced: Memory) -> float:
     """Buffers of fully sharded training at the traced peak."""
     if _updates(traced, load):
         return 0.0  # everything is sharded again
@@ -190,7 +196,7 @@ def _gathered_bytes(load: Load, traced: Memory) -> float:
     return _in_backward_bytes(load, min(1, load.blocks - 1))
 
 
-def _in_backward_bytes(load: Load, done: int) -> float:
+def _in_backward_bytes(load: CommunicationLoad, done: int) -> float:
     """Buffers of fully sharded training in backward of a block, when `done` have had theirs.
 
     The block's parameters and gradients, the parameters of the next, and the gradients of the
@@ -209,7 +215,7 @@ def _in_backward_bytes(load: Load, done: int) -> float:
     return of_block + load.rest_bytes * (1 + made)
 
 
-def _at_the_end_bytes(load: Load) -> float:
+def _at_the_end_bytes(load: CommunicationLoad) -> float:
     """Buffers at the end of backward: what lies outside of blocks whole, and its gradients.
 
     Then its parameters are let go of, and its gradients copied to be sent.

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.predict.calibration import Calibration
 from outlay.predict.host import Host, host_time_s
 from outlay.predict.kernel_time import device_time
@@ -25,7 +25,7 @@ from outlay.predict.network import (
     gather_s,
     pass_on_s,
 )
-from outlay.predict.roofline import Machine
+from outlay.predict.roofline import RooflineGpu
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import Op, Profile, Structure, Trace, value_at
 
@@ -33,7 +33,7 @@ from outlay.trace.profile import Op, Profile, Structure, Trace, value_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
+class PhaseTimes:
     """Seconds of one micro-batch's forward and backward, and of the update, with their issuing."""
 
     forward_s: float
@@ -43,9 +43,9 @@ class Phases:
     """To issue one forward and backward."""
     host_update_s: float
 
-    def scaled(self, device: float, host: float) -> Phases:
+    def scaled(self, device: float, host: float) -> PhaseTimes:
         """The phases with the device's and the host's times multiplied."""
-        return Phases(
+        return PhaseTimes(
             forward_s=self.forward_s * device,
             backward_s=self.backward_s * device,
             update_s=self.update_s * device,
@@ -54,13 +54,15 @@ class Phases:
         )
 
 
-def phases_of(trace: Trace, machine: Machine, calibration: Calibration, host: Host) -> Phases:
+def phases_of(
+    trace: Trace, machine: RooflineGpu, calibration: Calibration, host: Host
+) -> PhaseTimes:
     """The phases of a step; what is computed again belongs to backward."""
     by_phase = device_time(trace, machine, calibration).by_phase_s
-    update = _updating(Same(trace))
+    update = _updating(ById(trace))
     host_s = host_time_s(trace, calibration, host)
     host_update_s = host_time_s(update, calibration, host)
-    return Phases(
+    return PhaseTimes(
         forward_s=by_phase.get("forward", 0.0),
         backward_s=by_phase.get("backward", 0.0) + by_phase.get("recompute", 0.0),
         update_s=by_phase.get("optimizer", 0.0),
@@ -70,7 +72,7 @@ def phases_of(trace: Trace, machine: Machine, calibration: Calibration, host: Ho
 
 
 @lru_cache(maxsize=256)
-def _updating(trace: Same[Trace]) -> Trace:
+def _updating(trace: ById[Trace]) -> Trace:
     whole = trace.value
     return replace(whole, ops=tuple(op for op in whole.ops if op.phase == "optimizer"))
 
@@ -84,11 +86,11 @@ def cut(trace: Trace, ways: int, width: int) -> Trace:
     Products and attention are shared evenly; so is whatever passes over tensors other than the
     block's own, whose last dimension is `width`. Norms and sums of that width every GPU does.
     """
-    return trace if ways == 1 else _cut(Same(trace), ways, width)
+    return trace if ways == 1 else _cut(ById(trace), ways, width)
 
 
 @lru_cache(maxsize=256)
-def _cut(trace: Same[Trace], ways: int, width: int) -> Trace:
+def _cut(trace: ById[Trace], ways: int, width: int) -> Trace:
     return replace(trace.value, ops=tuple(_op_cut(op, ways, width) for op in trace.value.ops))
 
 
@@ -164,7 +166,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class CommunicationLoad:
     """What of a profile's step is sent between GPUs, at a batch size, in bytes."""
 
     gradient_bytes: float
@@ -181,13 +183,13 @@ class Load:
     ready: tuple[float, ...]
 
 
-def load_of(profile: Profile, batch_size: int) -> Load:
+def communication_load(profile: Profile, batch_size: int) -> CommunicationLoad:
     """What a step sends; without a recorded structure, as one block whose gradients come last."""
-    return _load_of(Same(profile), batch_size)
+    return _load_of(ById(profile), batch_size)
 
 
 @lru_cache(maxsize=4096)
-def _load_of(of: Same[Profile], batch_size: int) -> Load:
+def _load_of(of: ById[Profile], batch_size: int) -> CommunicationLoad:
     profile = of.value
     structure = profile.structure or Structure(
         blocks=(), gradient_bytes=4.0 * profile.trainable_parameters, ready=_LATE
@@ -196,7 +198,7 @@ def _load_of(of: Same[Profile], batch_size: int) -> Load:
     inside = sum(one.count * one.parameters for one in structure.blocks)
     count = sum(one.count for one in structure.blocks)
     handed = sum(one.count * value_at(one.output_bytes, batch_size) for one in structure.blocks)
-    return Load(
+    return CommunicationLoad(
         gradient_bytes=structure.gradient_bytes,
         sent_bytes=width * profile.parameters,
         blocks=count,
@@ -218,11 +220,11 @@ def sent_bytes_per_parameter(profile: Profile) -> float:
 
 def computes_in_16_bits(profile: Profile) -> bool:
     """Whether most matrix arithmetic is in fp16 or bf16."""
-    return _computes_in_16_bits(Same(profile))
+    return _computes_in_16_bits(ById(profile))
 
 
 @lru_cache(maxsize=64)
-def _computes_in_16_bits(of: Same[Profile]) -> bool:
+def _computes_in_16_bits(of: ById[Profile]) -> bool:
     profile = of.value
     flops: dict[bool, float] = {True: 0.0, False: 0.0}
     for op in profile.ops:
@@ -250,7 +252,7 @@ def heads_of(profile: Profile) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class ParallelStepTime:
     """Seconds of one update on every GPU: computing, and what communication adds to it."""
 
     computing_s: float
@@ -265,16 +267,16 @@ class Spent:
         return self.computing_s + self.exchange_s + self.waiting_s
 
 
-def spent(
-    phases: Phases,
-    load: Load,
+def parallel_step_time(
+    phases: PhaseTimes,
+    load: CommunicationLoad,
     strategy: Strategy,
     site: Site,
     fabric: Fabric,
     case: Case,
     micro_batches: int,
     calibration: Calibration,
-) -> Spent:
+) -> ParallelStepTime:
     """The time of one update in one case; `phases` are of one GPU's part of a micro-batch."""
     links, habits = fabric.case(case), _habits(fabric.likely.within, case, calibration)
     shares = _stage_shares(load.blocks, strategy.pipeline)
@@ -292,7 +294,7 @@ def spent(
     data_s = _data_s(one_pass, load, strategy, site, links, micro_batches, habits)
     computing_s = micro_batches * pass_s + update_s
     straggling = habits.straggling * math.log2(site.total)
-    return Spent(
+    return ParallelStepTime(
         computing_s=computing_s,
         exchange_s=data_s + micro_batches * tensor_s + handed_s,
         waiting_s=bubble_s + straggling * computing_s,
@@ -306,7 +308,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Habits:
+class _Efficiency:
     """How code and machines differ: what of an exchange is hidden, what GPUs wait for others."""
 
     overlap: float
@@ -319,17 +321,17 @@ class _Habits:
         return self.work if strategy.sharding == "zero3" and strategy.data > 1 else 1.0
 
 
-def _habits(within: Within, case: Case, calibration: Calibration) -> _Habits:
+def _habits(within: Within, case: Case, calibration: Calibration) -> _Efficiency:
     overlap = calibration.estimate(f"overlap_{within}")
     straggling, work = calibration.estimate("straggling"), calibration.estimate("sharded_work")
     if case == "slow":
-        return _Habits(overlap=overlap.low, straggling=straggling.high, work=work.high)
+        return _Efficiency(overlap=overlap.low, straggling=straggling.high, work=work.high)
     if case == "fast":
-        return _Habits(overlap=overlap.high, straggling=straggling.low, work=work.low)
-    return _Habits(overlap=overlap.likely, straggling=straggling.likely, work=work.likely)
+        return _Efficiency(overlap=overlap.high, straggling=straggling.low, work=work.low)
+    return _Efficiency(overlap=overlap.likely, straggling=straggling.likely, work=work.likely)
 
 
-def _wrapping_s(load: Load, strategy: Strategy, calibration: Calibration) -> float:
+def _wrapping_s(load: CommunicationLoad, strategy: Strategy, calibration: Calibration) -> float:
     """What gathering and freeing blocks costs the host in one pass."""
     if strategy.sharding != "zero3" or strategy.data == 1:
         return 0.0
@@ -341,7 +343,7 @@ def _stage_shares(blocks: int, stages: int) -> float:
     return 1.0 if stages == 1 else math.ceil(max(blocks, 1) / stages) / max(blocks, 1)
 
 
-def _update_s(phases: Phases, strategy: Strategy, site: Site) -> float:
+def _update_s(phases: PhaseTimes, strategy: Strategy, site: Site) -> float:
     """The optimizer's time; each GPU updates what it holds of the state."""
     device_s = phases.update_s / strategy.pipeline
     if strategy.sharding != "none":
@@ -349,7 +351,7 @@ def _update_s(phases: Phases, strategy: Strategy, site: Site) -> float:
     return max(device_s, phases.host_update_s / strategy.pipeline)
 
 
-def _tensor_s(load: Load, strategy: Strategy, links: Links) -> float:
+def _tensor_s(load: CommunicationLoad, strategy: Strategy, links: Links) -> float:
     """Two sums of what blocks hand on in forward and two in backward, in the way of the rest."""
     if strategy.tensor == 1:
         return 0.0
@@ -357,7 +359,7 @@ def _tensor_s(load: Load, strategy: Strategy, links: Links) -> float:
     return 4 * load.blocks * all_reduce_s(load.handed_bytes, group, links)
 
 
-def _handed_s(load: Load, strategy: Strategy, site: Site, links: Links) -> float:
+def _handed_s(load: CommunicationLoad, strategy: Strategy, site: Site, links: Links) -> float:
     """What passing one micro-batch to the next stage and its gradient back takes."""
     if strategy.pipeline == 1:
         return 0.0
@@ -388,12 +390,12 @@ def data_group(strategy: Strategy, site: Site) -> Group:
 
 def _data_s(
     one_pass: _Pass,
-    load: Load,
+    load: CommunicationLoad,
     strategy: Strategy,
     site: Site,
     links: Links,
     micro_batches: int,
-    habits: _Habits,
+    habits: _Efficiency,
 ) -> float:
     """What exchanging gradients and parameters adds to one update."""
     if strategy.data == 1:
@@ -419,7 +421,9 @@ def _data_s(
     return exposed + gather_s(load.sent_bytes / parts, group, links)
 
 
-def _sharded_s(one_pass: _Pass, load: Load, strategy: Strategy, site: Site, links: Links) -> float:
+def _sharded_s(
+    one_pass: _Pass, load: CommunicationLoad, strategy: Strategy, site: Site, links: Links
+) -> float:
     """Fully sharded: a block's parameters are gathered while the one before computes.
 
     Forward gathers each block once, backward again, and scatters its gradients; what lies outside

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from outlay.caching import Same
+from outlay.caching import ById
 from outlay.errors import InputError
 from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
@@ -28,7 +28,7 @@ _PLAIN_BATCHES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Machine:
+class RooflineGpu:
     """A GPU as the model of time sees it."""
 
     name: str
@@ -79,11 +79,11 @@ def ideal_time_s(trace: Trace, gpu: Gpu) -> float:
     return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
 
 
-def machine_of(gpu: Gpu, calibration: Calibration) -> Machine:
+def roofline_of(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
     """A GPU's figures, held to what its power limit sustains."""
     faster = _clock_over_boost(gpu, calibration)
     peaks = {kind: peak * faster for kind, peak in _peaks(gpu)}
-    return Machine(
+    return RooflineGpu(
         name=gpu.name,
         units=gpu.sm_count,
         clock_hz=gpu.boost_hz * _clock_over_boost(gpu, calibration),
@@ -189,22 +189,22 @@ def checked_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
 
 def trace_at(profile: Profile, batch_size: int, precision: Precision | None = None) -> Trace:
     """The step at a batch size; asked again for another GPU, the same."""
-    return _trace_at(Same(profile), batch_size, precision)
+    return _trace_at(ById(profile), batch_size, precision)
 
 
 @lru_cache(maxsize=256)
-def _trace_at(profile: Same[Profile], batch_size: int, precision: Precision | None) -> Trace:
+def _trace_at(profile: ById[Profile], batch_size: int, precision: Precision | None) -> Trace:
     return with_precision(profile.value.at(batch_size), precision)
 
 
-def machine_at(gpu: Gpu, calibration: Calibration) -> Machine:
+def roofline_at(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
     """A GPU as the model of time sees it; asked again, the same."""
-    return _machine_of(Same(gpu), Same(calibration))
+    return _machine_of(ById(gpu), ById(calibration))
 
 
 @lru_cache(maxsize=512)
-def _machine_of(gpu: Same[Gpu], calibration: Same[Calibration]) -> Machine:
-    return machine_of(gpu.value, calibration.value)
+def _machine_of(gpu: ById[Gpu], calibration: ById[Calibration]) -> RooflineGpu:
+    return roofline_of(gpu.value, calibration.value)
 
 
 def with_precision(trace: Trace, precision: Precision | None) -> Trace:

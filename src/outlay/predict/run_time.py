@@ -10,15 +10,15 @@ import numpy as np
 from outlay.errors import InputError
 from outlay.predict.interruptions import (
     UNDISTURBED,
-    Interrupted,
-    interrupted,
+    InterruptionOverhead,
+    interruption_overhead,
     is_hopeless,
     optimal_interval_s,
 )
 from outlay.predict.step import StepPrediction
-from outlay.uncertainty import LIKELY, Luck, Number, Uncertain, is_some
+from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_some
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
-from outlay.workload.workload import Checkpoint, Dataset, Every, Pause, Usage, Workload
+from outlay.workload.workload import Cadence, Checkpoint, Dataset, Pause, Usage, Workload
 
 # What a run has to do whatever happens: training, evaluations, other pauses, checkpoints.
 
@@ -28,7 +28,7 @@ _SELDOM = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class SessionOverheads:
     """What a session is like where the workload does not say: rows of the tables, with ranges."""
 
     provisioning_s: Uncertain
@@ -76,7 +76,7 @@ def steps(workload: Workload, step: StepPrediction) -> float:
     return (workload.length.training_s or 0.0) / step.step_time_s.likely
 
 
-def pace_of(workload: Workload, step: StepPrediction, luck: Luck = LIKELY) -> Pace:
+def pace_of(workload: Workload, step: StepPrediction, luck: Sampler = LIKELY) -> Pace:
     """How fast a workload trains with a step, as luck has it."""
     step_s = luck.of(f"speed: {step.placement.gpu.name}", step.step_time_s)
     sample_s = step_s / max(step.global_batch_size, 1)
@@ -122,7 +122,9 @@ class Work:
         return self.useful_s + self.checkpoint_s
 
 
-def work_of(workload: Workload, pace: Pace, habits: Habits, rate: Number, luck: Luck) -> Work:
+def work_of(
+    workload: Workload, pace: Pace, habits: SessionOverheads, rate: Number, luck: Sampler
+) -> Work:
     """The work of a run, or of a month of sessions, with interruptions at a rate."""
     runs = workload.usage.sessions_per_month or 1.0
     evaluation_s = _evaluation_s(workload, pace, luck)
@@ -141,7 +143,7 @@ def work_of(workload: Workload, pace: Pace, habits: Habits, rate: Number, luck: 
     )
 
 
-def _evaluation_s(workload: Workload, pace: Pace, luck: Luck) -> Number:
+def _evaluation_s(workload: Workload, pace: Pace, luck: Sampler) -> Number:
     """Evaluations of one run or session: how many, times how long each takes."""
     evaluation = workload.evaluation
     if evaluation is None:
@@ -153,14 +155,14 @@ def _evaluation_s(workload: Workload, pace: Pace, luck: Luck) -> Number:
     return _times(evaluation.every, pace) * often * each_s
 
 
-def _pause_s(pause: Pause, pace: Pace, luck: Luck) -> Number:
+def _pause_s(pause: Pause, pace: Pace, luck: Sampler) -> Number:
     """All pauses of one kind in one run or session."""
     often = luck.of(f"{pause.name}, how often", pause.times)
     each_s = luck.of(f"{pause.name}, how long", pause.time_s)
     return _times(pause.every, pace) * often * each_s
 
 
-def _write_s(checkpoint: Checkpoint, habits: Habits, luck: Luck) -> Number:
+def _write_s(checkpoint: Checkpoint, habits: SessionOverheads, luck: Sampler) -> Number:
     """Writing one checkpoint: its size by a disk's speed, or the time it took on a usual disk."""
     speed = luck.of("checkpoint writing", habits.checkpoint_bytes_per_s)
     if checkpoint.time_s is None:
@@ -169,13 +171,13 @@ def _write_s(checkpoint: Checkpoint, habits: Habits, luck: Luck) -> Number:
     return checkpoint.time_s * (usual / speed)
 
 
-def _times(every: Every, pace: Pace) -> Number:
+def _times(every: Cadence, pace: Pace) -> Number:
     """How often an interval is over in one run or session."""
     times: Number = np.floor(pace.training_s / every_s(every, pace) + 1e-9)
     return times
 
 
-def every_s(every: Every, pace: Pace) -> Number:
+def every_s(every: Cadence, pace: Pace) -> Number:
     """An interval that may be counted in epochs, steps or samples, in seconds of training."""
     if every.epochs is not None:
         if pace.epoch_s is None:
@@ -195,7 +197,7 @@ def _interval_s(
     workload: Workload,
     pace: Pace,
     stretched: Number,
-    habits: Habits,
+    habits: SessionOverheads,
     write_s: Number,
     rate: Number,
 ) -> Number:
@@ -301,9 +303,9 @@ class NeverEnds(Exception):
 def run_of(
     workload: Workload,
     pace: Pace,
-    habits: Habits,
+    habits: SessionOverheads,
     interruptions_per_month: Uncertain | None = None,
-    luck: Luck = LIKELY,
+    luck: Sampler = LIKELY,
 ) -> Run:
     """The run in parts; with an interruption rate (of one machine), as on spot machines.
 
@@ -372,7 +374,7 @@ class _Start:
         return self.each_s + (self.data_s if self.prepared_each_session else 0.0)
 
 
-def _start(workload: Workload, habits: Habits, luck: Luck) -> _Start:
+def _start(workload: Workload, habits: SessionOverheads, luck: Sampler) -> _Start:
     usage, data = workload.usage, workload.data
     stated = usage.setup_s is not None
     return _Start(
@@ -385,7 +387,7 @@ def _start(workload: Workload, habits: Habits, luck: Luck) -> _Start:
     )
 
 
-def _fetched_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
+def _fetched_s(data: Dataset, habits: SessionOverheads, luck: Sampler) -> Number:
     """Time a machine waits for its data, once."""
     if data.at == "home":
         return 0.0 if data.storage in KEPT else _from_home_s(data, habits, luck)
@@ -395,19 +397,19 @@ def _fetched_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
     return (data.size_bytes or 0.0) / rate
 
 
-def _uploaded_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
+def _uploaded_s(data: Dataset, habits: SessionOverheads, luck: Sampler) -> Number:
     """Time to bring data from home to a volume or an object store, which needs no GPU."""
     if data.at != "home" or data.storage not in KEPT:
         return 0.0
     return _from_home_s(data, habits, luck)
 
 
-def _from_home_s(data: Dataset, habits: Habits, luck: Luck) -> Number:
+def _from_home_s(data: Dataset, habits: SessionOverheads, luck: Sampler) -> Number:
     rate = luck.of("upload from home", data.upload_bytes_per_s or habits.upload_bytes_per_s)
     return (data.size_bytes or 0.0) / rate
 
 
-def _sessions(usage: Usage, habits: Habits, work_s: Number, daily_s: Number) -> Number:
+def _sessions(usage: Usage, habits: SessionOverheads, work_s: Number, daily_s: Number) -> Number:
     """How often the machine is set up: once, as often as stated, or once each day of use."""
     longest_s = habits.longest_session_s or math.inf
     if usage.sessions_per_month is not None:
@@ -450,7 +452,7 @@ def _period_s(held_s: Number, usage: Usage) -> Number:
     return held_s
 
 
-def _rate_per_s(per_month: Uncertain | None, usage: Usage, luck: Luck) -> Number:
+def _rate_per_s(per_month: Uncertain | None, usage: Usage, luck: Sampler) -> Number:
     """Interruptions a second; any machine of several that goes takes the whole run down."""
     if per_month is None:
         return 0.0
@@ -459,11 +461,11 @@ def _rate_per_s(per_month: Uncertain | None, usage: Usage, luck: Luck) -> Number
 
 def _interruptions(
     workload: Workload,
-    habits: Habits,
+    habits: SessionOverheads,
     work: Work,
     start: _Start,
-    luck: Luck,
-) -> Interrupted:
+    luck: Sampler,
+) -> InterruptionOverhead:
     """What interruptions add: work lost and machines set up again."""
     if np.max(work.rate_per_s) <= 0:
         return UNDISTURBED
@@ -477,4 +479,4 @@ def _interruptions(
             f"would hardly ever finish: interrupted every {1 / np.median(rate_per_s) / HOUR_S:,.1f}"
             f" h, saved every {np.median(stretch_s) / HOUR_S:,.1f} h"
         )
-    return interrupted(work.total_s, stretch_s, restart_s, rate_per_s, luck)
+    return interruption_overhead(work.total_s, stretch_s, restart_s, rate_per_s, luck)

@@ -14,30 +14,30 @@ from typing import Literal
 
 from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
-from outlay.predict.correct import Asked, correction_at
+from outlay.predict.correct import CorrectionRequest, correction_at
 from outlay.predict.evidence import (
     MEASURED,
-    NO_EXPERIENCE,
+    NO_EVIDENCE,
     PREDICTED,
     Correction,
-    Experience,
+    Evidence,
     around,
-    fed_s,
     gpu_error,
+    input_limit_s,
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.memory import (
     COARSE,
+    MemoryBudget,
     MemoryNeed,
-    Room,
     largest_batch,
+    memory_budget,
     memory_need,
-    room_on,
 )
 from outlay.predict.network import UNKNOWN_WIRING, Wiring
-from outlay.predict.parallel_time import Site, load_of
-from outlay.predict.roofline import ideal_time_s, machine_at, speed_at, trace_at
+from outlay.predict.parallel_time import Site, communication_load
+from outlay.predict.roofline import ideal_time_s, roofline_at, speed_at, trace_at
 from outlay.predict.strategy import ALONE, Strategy
 from outlay.trace.profile import Kind, Precision, Profile
 from outlay.uncertainty import Estimate
@@ -117,9 +117,9 @@ class Placement:
         return Site(gpus=self.gpus, nodes=self.nodes)
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MemoryBudget:
         """What the allocator finds on one of them."""
-        return room_on(
+        return memory_budget(
             self.gpu,
             share=self.gpu_share,
             cap_bytes=self.memory_cap_bytes,
@@ -136,7 +136,7 @@ class Conditions:
     """What the input pipeline delivers to each GPU, where somebody knows."""
     node_samples_per_s: float | None = None
     """What it delivers to all GPUs of a machine together."""
-    experience: Experience = NO_EXPERIENCE
+    experience: Evidence = NO_EVIDENCE
     """What was measured, of this step or of others."""
 
 
@@ -223,12 +223,12 @@ def predict_step(
     batch = largest if batch_size is None else batch_size
     shown = max(batch, 1)
     trace = trace_at(profile, shown, precision)
-    machine = machine_at(placement.gpu, calibration)
+    machine = roofline_at(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
     correction = correction_at(
         conditions.experience,
         profile,
-        asked_on(placement, shown, conditions, as_traced=precision is None),
+        correction_request(placement, shown, conditions, as_traced=precision is None),
         device,
         calibration,
     )
@@ -262,7 +262,7 @@ def predict_step(
         flops=trace.flops,
         ideal_s=ideal_time_s(trace, placement.gpu) / placement.gpu_share,
         parameters=profile.parameters,
-        gradient_bytes=load_of(profile, shown).gradient_bytes,
+        gradient_bytes=communication_load(profile, shown).gradient_bytes,
         forward_fraction=forward_fraction(device),
         memory=memory,
         notes=correction.notes,
@@ -276,11 +276,11 @@ def _largest_that_ran(placement: Placement, conditions: Conditions, *, as_traced
     return conditions.experience.largest_batch_on(placement.gpu)
 
 
-def asked_on(
+def correction_request(
     placement: Placement, batch_size: int, conditions: Conditions, *, as_traced: bool
-) -> Asked:
+) -> CorrectionRequest:
     """What experience is asked about a step on a placement."""
-    return Asked(
+    return CorrectionRequest(
         gpu=placement.gpu,
         batch_size=batch_size,
         gpus=placement.gpus,
@@ -339,7 +339,7 @@ def arrival_s(
     stated = conditions.input_samples_per_s is not None or conditions.node_samples_per_s is not None
     if correction.fed is None or stated:
         return Estimate.exactly(input_time_s(samples, gpus, conditions))
-    return fed_s(samples, gpus, placement.vcpus, correction.fed, calibration)
+    return input_limit_s(samples, gpus, placement.vcpus, correction.fed, calibration)
 
 
 def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:

@@ -63,7 +63,7 @@ ALONE = Strategy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class StrategyRequest:
     """What a user asks for: parts left open are chosen."""
 
     sharding: Sharding | None = None
@@ -81,10 +81,10 @@ class Wanted:
         )
 
 
-ANY = Wanted()
+ANY = StrategyRequest()
 
 
-def wanted_of(text: str) -> Wanted:
+def parse_strategy(text: str) -> StrategyRequest:
     """The strategies a text asks for: `auto`, `ddp`, `fsdp`, `zero2`, `fsdp,tensor=8`, `hybrid`."""
     if text.strip().lower() in ("", "auto"):
         return ANY
@@ -105,7 +105,7 @@ def wanted_of(text: str) -> Wanted:
                 fix="Write auto, ddp, zero1, zero2, fsdp, hybrid, and tensor=8 or pipeline=4, "
                 "joined by commas.",
             )
-    return Wanted(sharding=sharding, within_node=within_node, **counts)
+    return StrategyRequest(sharding=sharding, within_node=within_node, **counts)
 
 
 def _axis(word: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from outlay.measurement.measurement import Finding, Holder, Shares
+from outlay.measurement.measurement import Finding, Holder, TimeShares
 from outlay.trace.profile import Profile
 
 # What is known of one step when it is asked what holds it back.
@@ -17,7 +17,7 @@ DISK_BUSY = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderSeen:
+class LoaderSettings:
     """Settings of the DataLoader that gives the batches; None where they were not seen."""
 
     num_workers: int | None = None
@@ -26,7 +26,7 @@ class LoaderSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class StepObservation:
     """What is known of one step in the steady state; None where it is not."""
 
     step_s: float
@@ -45,7 +45,7 @@ class Observed:
     """Of the time, for which the thread that trains waited for a CPU that others used."""
     ranks: int = 1
     cpu_threads: int | None = None
-    loader: LoaderSeen | None = None
+    loader: LoaderSettings | None = None
     read_bytes_per_s: float | None = None
     disk_fraction: float | None = None
     machine_cpu_fraction: float | None = None
@@ -83,9 +83,9 @@ IDLE_CPUS = 0.7
 """Of a machine's threads with work: below, workers wait for something else than a thread."""
 
 
-def cures_for(holder: Holder, seen: Observed) -> tuple[str, ...]:
+def cures_for(holder: Holder, seen: StepObservation) -> tuple[str, ...]:
     """What to try, most promising first."""
-    of: dict[Holder, Callable[[Observed], list[str]]] = {
+    of: dict[Holder, Callable[[StepObservation], list[str]]] = {
         "input": _input,
         "host": _host,
         "gpu": _gpu,
@@ -95,13 +95,13 @@ def cures_for(holder: Holder, seen: Observed) -> tuple[str, ...]:
     return tuple(of[holder](seen))
 
 
-def _input(seen: Observed) -> list[str]:
+def _input(seen: StepObservation) -> list[str]:
     lines = [_DISK] if seen.is_disk_busy else []
     loader = seen.loader
     if seen.wait_s is None:
         return [*lines, _NO_LOADER, *_CHEAPER]
     if loader is None:
-        return [*lines, *_workers(LoaderSeen(), seen), *_CHEAPER]
+        return [*lines, *_workers(LoaderSettings(), seen), *_CHEAPER]
     lines += _workers(loader, seen)
     if loader.pin_memory is False and seen.device in ("cuda", "rocm"):
         lines.append(_PIN)
@@ -110,7 +110,7 @@ def _input(seen: Observed) -> list[str]:
     return [*lines, *_CHEAPER]
 
 
-def _workers(loader: LoaderSeen, seen: Observed) -> list[str]:
+def _workers(loader: LoaderSettings, seen: StepObservation) -> list[str]:
     threads, used = seen.threads, seen.machine_cpu_fraction
     has = f"this machine has {threads} threads for it" if threads else "as many as it has threads"
     if loader.num_workers == 0:
@@ -133,7 +133,7 @@ def _workers(loader: LoaderSeen, seen: Observed) -> list[str]:
     ]
 
 
-def _host(seen: Observed) -> list[str]:
+def _host(seen: StepObservation) -> list[str]:
     if seen.device == "cpu":
         return [_ASLEEP]
     lines = []
@@ -144,7 +144,7 @@ def _host(seen: Observed) -> list[str]:
     return [*lines, _NO_READING_BACK, *_fused(seen)]
 
 
-def _gpu(seen: Observed) -> list[str]:
+def _gpu(seen: StepObservation) -> list[str]:
     lines = [_HEAT] if "heat" in seen.slowed_by else []
     if seen.is_full_precision is not False:
         known = "It computes in fp32" if seen.is_full_precision else "If it computes in fp32"
@@ -159,14 +159,14 @@ def _gpu(seen: Observed) -> list[str]:
     return [*lines, *_fused(seen), _FASTER]
 
 
-def _fused(seen: Observed) -> tuple[str, ...]:
+def _fused(seen: StepObservation) -> tuple[str, ...]:
     if seen.is_fused:
         return ()
     unless = ", unless it is compiled" if seen.is_compiled else ""
     return (f"A fused optimizer (fused=True) updates all parameters in few kernels{unless}.",)
 
 
-def _room(seen: Observed) -> str:
+def _room(seen: StepObservation) -> str:
     share = seen.memory_fraction
     return "" if share is None else f" ({share:.0%} of its memory is in use)"
 
@@ -235,7 +235,7 @@ HEAVY_READING_BYTES_PER_S = 50e6
 # Assumes: what logging, checkpoints and other programs read stays below 50 MB/s.
 
 
-def shares_of(seen: Observed) -> Shares:
+def shares_of(seen: StepObservation) -> TimeShares:
     """Where the time of a step goes.
 
     What the GPU does not work is idle: waiting for a batch up to the time that the loader was
@@ -246,14 +246,14 @@ def shares_of(seen: Observed) -> Shares:
         return _on_the_cpu(seen)
     busy_s = _busy_s(seen)
     if busy_s is None:
-        return Shares()
+        return TimeShares()
     exchange_s = min(seen.exchange_s or 0.0, seen.step_s - busy_s)
     idle_s = seen.step_s - busy_s - exchange_s
     input_s = min(seen.wait_s or 0.0, idle_s)
     if _slept(seen, idle_s - input_s) and _reads_by_itself(seen):
         input_s = idle_s
     is_network_known = seen.exchange_s is not None or seen.ranks == 1
-    return Shares(
+    return TimeShares(
         compute=busy_s / seen.step_s,
         network=exchange_s / seen.step_s if is_network_known else None,
         input=input_s / seen.step_s,
@@ -261,7 +261,7 @@ def shares_of(seen: Observed) -> Shares:
     )
 
 
-def _on_the_cpu(seen: Observed) -> Shares:
+def _on_the_cpu(seen: StepObservation) -> TimeShares:
     if seen.wait_s is not None:
         waited = min(seen.wait_s / seen.step_s, 1.0)
     elif _sleeps(seen):
@@ -270,37 +270,37 @@ def _on_the_cpu(seen: Observed) -> Shares:
         waited = 0.0
     asleep = max(1 - waited - _awake(seen), 0.0) if _sleeps(seen) else 0.0
     if seen.ranks == 1:
-        return Shares(compute=1 - waited - asleep, input=waited, host=asleep or None)
+        return TimeShares(compute=1 - waited - asleep, input=waited, host=asleep or None)
     # Ranks that neither compute nor load sleep until the others have come as far.
-    return Shares(compute=1 - waited - asleep, input=waited, network=asleep)
+    return TimeShares(compute=1 - waited - asleep, input=waited, network=asleep)
 
 
-def _busy_s(seen: Observed) -> float | None:
+def _busy_s(seen: StepObservation) -> float | None:
     if seen.busy_s is not None:
         return min(seen.busy_s, seen.step_s)
     return None if seen.gpu_fraction is None else min(seen.gpu_fraction, 1.0) * seen.step_s
 
 
-def _slept(seen: Observed, rest_s: float) -> bool:
+def _slept(seen: StepObservation, rest_s: float) -> bool:
     """Whether even all CPU time of a step would fill less than half of what is left of it."""
     return seen.cpus is not None and _awake(seen) * seen.step_s < ASLEEP * rest_s
 
 
-def _sleeps(seen: Observed) -> bool:
+def _sleeps(seen: StepObservation) -> bool:
     return seen.cpus is not None and _awake(seen) < ASLEEP
 
 
-def _awake(seen: Observed) -> float:
+def _awake(seen: StepObservation) -> float:
     """Seconds in which the process computed, or would have if others had left it a CPU."""
     return (seen.cpus or 0.0) + seen.queued_fraction
 
 
-def _reads_by_itself(seen: Observed) -> bool:
+def _reads_by_itself(seen: StepObservation) -> bool:
     is_reading = (seen.read_bytes_per_s or 0.0) > HEAVY_READING_BYTES_PER_S
     return seen.wait_s is None or is_reading or seen.is_disk_busy
 
 
-def finding_of(seen: Observed) -> Finding | None:
+def bottleneck_of(seen: StepObservation) -> Finding | None:
     """What holds the run back, with evidence and cures; None where nothing tells."""
     shares = shares_of(seen)
     holder = holder_of(seen, shares)
@@ -313,7 +313,7 @@ def finding_of(seen: Observed) -> Finding | None:
     )
 
 
-def holder_of(seen: Observed, shares: Shares) -> Holder | None:
+def holder_of(seen: StepObservation, shares: TimeShares) -> Holder | None:
     """The largest share; a GPU that works for most of a step always."""
     compute: Holder = "cpu" if seen.device == "cpu" else "gpu"
     if shares.compute is None:
@@ -329,7 +329,7 @@ def holder_of(seen: Observed, shares: Shares) -> Holder | None:
     return max(of, key=lambda name: of[name] or 0.0)
 
 
-def _evidence(seen: Observed, shares: Shares) -> list[str]:
+def _evidence(seen: StepObservation, shares: TimeShares) -> list[str]:
     lines = [_work(seen, shares)]
     if shares.network:
         how = "asleep until the other ranks had come as far" if seen.device == "cpu" else _EXCHANGED
@@ -342,21 +342,21 @@ def _evidence(seen: Observed, shares: Shares) -> list[str]:
     return [*lines, *_sleep(seen, shares), *_crowd(seen), *_slowed(seen)]
 
 
-def _waiting(seen: Observed) -> str:
+def _waiting(seen: StepObservation) -> str:
     """What is known of a wait for input: without a DataLoader, only that the process slept."""
     if seen.wait_s is None:
         return "asleep, most likely waiting for data"
     return "waiting for the next batch"
 
 
-def _work(seen: Observed, shares: Shares) -> str:
+def _work(seen: StepObservation, shares: TimeShares) -> str:
     what = "The CPU" if seen.device == "cpu" else "The GPU"
     coarse = seen.busy_s is None and seen.device != "cpu"
     by = ", by the driver's samples, which count any kernel however small" if coarse else ""
     return f"{what} worked {_part(shares.compute or 0.0, seen)}{by}."
 
 
-def _sleep(seen: Observed, shares: Shares) -> list[str]:
+def _sleep(seen: StepObservation, shares: TimeShares) -> list[str]:
     """A line where the process slept, as only that tells a slow host from a wait."""
     idle = (shares.input or 0.0) + (shares.host or 0.0)
     waited = 0.0 if seen.wait_s is None else min(seen.wait_s / seen.step_s, idle)
@@ -372,19 +372,19 @@ def _sleep(seen: Observed, shares: Shares) -> list[str]:
     ]
 
 
-def _crowd(seen: Observed) -> list[str]:
+def _crowd(seen: StepObservation) -> list[str]:
     if seen.queued_fraction < CROWDED:
         return []
     said = f"{seen.queued_fraction:.0%} of the time it waited for a CPU that other programs used"
     return [f"{said}: it would be faster alone."]
 
 
-def _slowed(seen: Observed) -> list[str]:
+def _slowed(seen: StepObservation) -> list[str]:
     named = {"heat": "heat", "hardware": "a fault or the power supply", "power": "its power limit"}
     return [f"The GPU's clock is held down by {named.get(why, why)}." for why in seen.slowed_by]
 
 
-def _gain(holder: Holder, shares: Shares) -> list[str]:
+def _gain(holder: Holder, shares: TimeShares) -> list[str]:
     """What there is to gain where all of the holder's share went away."""
     share = {"input": shares.input, "host": shares.host, "network": shares.network}.get(holder)
     if not share or share >= 1:
@@ -392,7 +392,7 @@ def _gain(holder: Holder, shares: Shares) -> list[str]:
     return [f"Without that it would be at best {1 / (1 - share):.1f} times as fast."]
 
 
-def _part(share: float, seen: Observed) -> str:
+def _part(share: float, seen: StepObservation) -> str:
     return f"{share:.0%} of a step ({_time(share * seen.step_s)} of {_time(seen.step_s)})"
 
 

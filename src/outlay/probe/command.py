@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from outlay.errors import InputError
-from outlay.probe.agent.channel import ASKED, CONTROL, NOTHING, Asked
+from outlay.probe.agent.channel import ASKED, CONTROL, NOTHING, AgentRequest
 from outlay.probe.processes import ProcessTree, read_bytes
 
 # The command's output, passed on as it comes, with a line of our own kept below it.
@@ -246,7 +246,7 @@ class Command:
         """Of the command itself; what it starts has others."""
         return self._process.pid
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: AgentRequest) -> None:
         """Tell every process of the command what is wanted."""
         with self._control.open("r+b") as file:
             file.write(ASKED.pack(*asked))

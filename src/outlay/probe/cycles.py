@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outlay.probe.messages import Flags, Floats, Indices, StepTable
+from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable
 
 SELDOM = 32
 """An optimizer that steps less often than one in so many defines no cycles."""
@@ -77,7 +77,7 @@ class Cycles:
         return len(self.end_s)
 
 
-def cycles_of(table: StepTable, optimizer_steps_per_step: int | None = None) -> Cycles:
+def cycles_of(table: OptimizerStepTable, optimizer_steps_per_step: int | None = None) -> Cycles:
     """The training steps in a process's records, as far as their times are known."""
     known = _known(table)
     optimizer = table.column("optimizer")[:known].astype(np.int64)
@@ -116,7 +116,7 @@ def shared(ranks: list[Cycles]) -> list[Cycles]:
     ]
 
 
-def _known(table: StepTable) -> int:
+def _known(table: OptimizerStepTable) -> int:
     """Leading records whose time is known: on a GPU it comes later than the record."""
     timed = np.flatnonzero(np.isfinite(table.column("device_s")))
     return int(timed[-1]) + 1 if len(timed) else len(table)
@@ -138,7 +138,7 @@ def _tail(values: Indices) -> Indices:
     return values[max(0, min(len(values) // 2, len(values) - _TAIL)) :]
 
 
-def _ends(table: StepTable, optimizer: Indices, defining: Flags) -> Indices:
+def _ends(table: OptimizerStepTable, optimizer: Indices, defining: Flags) -> Indices:
     """The last record of every cycle that is over."""
     place = np.flatnonzero(defining)
     order = optimizer[place]
@@ -181,7 +181,7 @@ def _in_blocks(cycles: Cycles, order: Indices) -> Cycles:
     )
 
 
-def _last_of_each(table: StepTable, place: Indices) -> Indices:
+def _last_of_each(table: OptimizerStepTable, place: Indices) -> Indices:
     """The last update of every step of one optimizer, which may make several, always as many."""
     begins = np.flatnonzero(table.column("passes")[place] + table.column("skipped")[place])
     if len(begins) < 2:
@@ -205,7 +205,7 @@ def _leader(order: Indices, starts_run: Flags, batches: Floats) -> int:
     return int(first[np.argmax(loaded[first])])
 
 
-def _summed(table: StepTable, ends: Indices, defining: Flags) -> Cycles:
+def _summed(table: OptimizerStepTable, ends: Indices, defining: Flags) -> Cycles:
     """Cycles with what happened in all the records of each."""
     count = len(ends)
     used = int(ends[-1]) + 1 if count else 0
@@ -248,13 +248,13 @@ def _summed(table: StepTable, ends: Indices, defining: Flags) -> Cycles:
     )
 
 
-def _where_loaded(table: StepTable) -> Floats:
+def _where_loaded(table: OptimizerStepTable) -> Floats:
     """Samples of each record; none where no batch was loaded."""
     values = table.column("samples")
     return np.where((table.column("batches") == 0) & np.isnan(values), 0.0, values)
 
 
-def _clock(table: StepTable, ends: Indices) -> Floats:
+def _clock(table: OptimizerStepTable, ends: Indices) -> Floats:
     """The times to subtract: the GPU's own, which know no queue, where cycles have them."""
     device_s = table.column("device_s")
     timed = np.isfinite(device_s[ends])
@@ -290,7 +290,7 @@ def _is_uneven(sizes: Floats, skipped: Floats) -> Flags:
     return uneven
 
 
-def _skipped(table: StepTable) -> tuple[int, ...]:
+def _skipped(table: OptimizerStepTable) -> tuple[int, ...]:
     optimizer = table.column("optimizer").astype(np.int64)
     if not len(optimizer):
         return ()

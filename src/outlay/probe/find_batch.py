@@ -1,7 +1,7 @@
 """The largest batch for real: trials in fresh processes, each a short probe.
 
-A trial fits if it makes a few steps. `slot` says where in the command the batch size goes, `trial`
-what came of a run, `hunt` what to try next.
+A trial fits if it makes a few steps. `BatchSlot` says where in the command the batch size goes,
+`trial_of` what came of a run, `next_size` what to try next.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from outlay.measurement.measurement import Measurement
 from outlay.probe.agent.device import WANTED
-from outlay.probe.messages import Told
-from outlay.probe.runner import Asking, Show, probe_and_hear
-from outlay.probe.stages import LONGEST_S, Limits
+from outlay.probe.messages import ProcessLog
+from outlay.probe.runner import ProbeRequest, Show, probe_with_logs
+from outlay.probe.stages import LONGEST_S, ProbeLimits
 from outlay.probe.trial import (
     BatchSearch,
+    BatchSlot,
     Events,
-    Slot,
     Trial,
     is_taken,
     simulated_largest,
@@ -67,7 +67,7 @@ _APART = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class SearchStart:
     """What is known beside the trials."""
 
     limit_bytes: float | None = None
@@ -82,7 +82,7 @@ class Known:
     """Not to be passed."""
 
 
-def next_size(trials: Sequence[Trial], known: Known, start: int) -> int | None:
+def next_size(trials: Sequence[Trial], known: SearchStart, start: int) -> int | None:
     """The batch size to try, or None when the answer is near enough or not to be had."""
     if not trials:
         return min(known.predicted or start, known.largest)
@@ -99,12 +99,12 @@ def next_size(trials: Sequence[Trial], known: Known, start: int) -> int | None:
     return _along_the_line(trials, low, high, known)
 
 
-def trials_left(trials: Sequence[Trial], known: Known) -> bool:
+def trials_left(trials: Sequence[Trial], known: SearchStart) -> bool:
     """Whether one more trial than the answer needs is within what a search usually takes."""
     return len(trials) < (MOST_TRIALS_BLIND if _is_blind(trials, known) else MOST_TRIALS)
 
 
-def _is_blind(trials: Sequence[Trial], known: Known) -> bool:
+def _is_blind(trials: Sequence[Trial], known: SearchStart) -> bool:
     return known.limit_bytes is None or not any(t.peak_allocated_bytes for t in trials)
 
 
@@ -126,18 +126,18 @@ def _tolerance(size: int) -> int:
     return max(int(size * ACCURACY), 1)
 
 
-def _first_that_fits(high: int, known: Known) -> int:
+def _first_that_fits(high: int, known: SearchStart) -> int:
     """After a first trial that failed: nearly the same where a trace was close, else far below."""
     return max(int(high * _TRACED) if known.predicted else high // 4, 1)
 
 
-def _blindly(low: int, high: int, known: Known) -> int:
+def _blindly(low: int, high: int, known: SearchStart) -> int:
     if not high:
         return min(low * 2, known.largest)
     return (low + high) // 2
 
 
-def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: Known) -> int:
+def _along_the_line(trials: Sequence[Trial], low: int, high: int, known: SearchStart) -> int:
     guess = _predicted(trials, low, known)
     if guess is None:
         return _blindly(low, high, known)
@@ -164,7 +164,7 @@ def _surprises(trials: Sequence[Trial], near: int) -> int:
     return max(sum(t.outcome == "fits" and t.batch_size >= _NEAR * near for t in trials) - 2, 0)
 
 
-def _predicted(trials: Sequence[Trial], low: int, known: Known) -> int | None:
+def _predicted(trials: Sequence[Trial], low: int, known: SearchStart) -> int | None:
     """Where the line meets the limit; nearer where it is not to be trusted so far."""
     if known.simulated is not None and known.simulated <= _FAR * low:
         return known.simulated
@@ -219,7 +219,9 @@ _NEAR_ABOVE = 0.01
 """Of the size that leaves just the margin: one that ran so near is recommended in its place."""
 
 
-def recommended(trials: Sequence[Trial], largest: int, fails_at: int, known: Known) -> int | None:
+def recommended_batch(
+    trials: Sequence[Trial], largest: int, fails_at: int, known: SearchStart
+) -> int | None:
     """The largest size that leaves the margin free; all of it where none ran out of memory.
 
     A size near it that ran is better than one that nobody tried: some scripts take only even ones.
@@ -237,7 +239,7 @@ def recommended(trials: Sequence[Trial], largest: int, fails_at: int, known: Kno
     return largest if wanted in tried - ran else wanted
 
 
-def _with_margin(trials: Sequence[Trial], largest: int, known: Known) -> int:
+def _with_margin(trials: Sequence[Trial], largest: int, known: SearchStart) -> int:
     line = memory_line(allocated(trials), known.fixed_bytes)
     if line is None or known.limit_bytes is None:
         return max(int(largest * (1 - MARGIN)), 1)
@@ -257,27 +259,32 @@ Tell = Callable[[str], None]
 
 
 def find_batch(
-    asking: Asking,
+    asking: ProbeRequest,
     argument: str,
     *,
-    known: Known,
+    known: SearchStart,
     show: Show | None = None,
     tell: Tell = lambda _: None,
 ) -> BatchSearch:
     """Trials until the largest batch is known well enough, or something ends them."""
-    slot = Slot(command=asking.command, argument=argument)
+    slot = BatchSlot(command=asking.command, argument=argument)
     slot.check()
-    hunt = _Hunt(asking, slot, known, show, tell)
+    hunt = _Search(asking, slot, known, show, tell)
     while (size := hunt.next_size()) is not None:
         hunt.try_size(size)
     return hunt.found()
 
 
-class _Hunt:
+class _Search:
     """Where a search stands."""
 
     def __init__(
-        self, asking: Asking, slot: Slot, known: Known, show: Show | None, tell: Tell
+        self,
+        asking: ProbeRequest,
+        slot: BatchSlot,
+        known: SearchStart,
+        show: Show | None,
+        tell: Tell,
     ) -> None:
         self._asking = asking
         self._slot = slot
@@ -332,12 +339,12 @@ class _Hunt:
         elif trial.outcome == "fits":
             self._check_samples(size, samples)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ProbeLimits:
         """Of the next trial: a first step that is far later than earlier ones does not come."""
         given = self._asking.limits
         longest_s = max((trial.elapsed_s for trial in self._trials), default=math.inf)
         start_s = max(START_TIMES * longest_s, LEAST_START_S)
-        return Limits(
+        return ProbeLimits(
             steps=given.steps or TRIAL_STEPS,
             duration_s=given.duration_s or TRIAL_S,
             start_s=min(start_s, LONGEST_S),
@@ -346,7 +353,7 @@ class _Hunt:
             operations=False,
         )
 
-    def _learn(self, trial: Trial, measurement: Measurement, told: Sequence[Told]) -> None:
+    def _learn(self, trial: Trial, measurement: Measurement, told: Sequence[ProcessLog]) -> None:
         known = _learned(self._known, measurement, self._asking.memory_cap_mib)
         self._played.update(_allocations(trial, told))
         simulated = simulated_largest(self._played, known.limit_bytes)
@@ -413,24 +420,24 @@ def _alike_words(alike: Sequence[int], others: Sequence[int], samples: int) -> s
 
 
 def _run(
-    asking: Asking, command: tuple[str, ...], limits: Limits, show: Show | None
-) -> tuple[Measurement, list[Told], bytes]:
+    asking: ProbeRequest, command: tuple[str, ...], limits: ProbeLimits, show: Show | None
+) -> tuple[Measurement, list[ProcessLog], bytes]:
     """A short probe, what its processes told, and the end of what the command printed."""
     with tempfile.TemporaryDirectory(prefix="outlay-trial-") as folder:
         log = Path(folder) / "log"
         given = {**asking.environment, WANTED: "1"}
         asking = replace(asking, command=command, limits=limits, log=log, environment=given)
-        measurement, told = probe_and_hear(asking, show)
+        measurement, told = probe_with_logs(asking, show)
         return measurement, told, log.read_bytes()[-_LAST_WORDS_BYTES:]
 
 
-def _allocations(trial: Trial, told: Sequence[Told]) -> dict[int, Events]:
+def _allocations(trial: Trial, told: Sequence[ProcessLog]) -> dict[int, Events]:
     """What the first rank of a trial that fits asked its allocator for."""
     found = [one.facts["allocations"]["events"] for one in told if "allocations" in one.facts]
     return {trial.batch_size: found[0]} if found and trial.outcome == "fits" else {}
 
 
-def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Known:
+def _learned(known: SearchStart, measurement: Measurement, cap_mib: int | None) -> SearchStart:
     """The limit and what is fixed, as the last trial showed them."""
     memory = measurement.memory
     parts = (
@@ -450,7 +457,7 @@ def _learned(known: Known, measurement: Measurement, cap_mib: int | None) -> Kno
     return replace(known, fixed_bytes=fixed, limit_bytes=limit)
 
 
-def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> BatchSearch:
+def _search(trials: Sequence[Trial], known: SearchStart, notes: Sequence[str]) -> BatchSearch:
     low, _ = bracket(trials)
     full = [one.batch_size for one in trials if one.outcome == "out of memory"]
     high = min((size for size in full if size > low), default=0)
@@ -462,7 +469,7 @@ def _search(trials: Sequence[Trial], known: Known, notes: Sequence[str]) -> Batc
     return BatchSearch(
         trials=tuple(trials),
         largest=low or None,
-        recommended=recommended(trials, low, high, known),
+        recommended=recommended_batch(trials, low, high, known),
         margin_fraction=MARGIN if high else 0.0,
         fails_at=high or None,
         limit_bytes=known.limit_bytes,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from outlay.measurement.measurement import GpuSeen
+from outlay.measurement.measurement import MeasuredGpu
 
 Vendor = Literal["NVIDIA", "AMD"]
 Part = Literal["module", "library", "driver", "device"]
@@ -36,9 +36,9 @@ class GpuDevice:
         return gpu_key(name) in {gpu_key(own) for own in (self.uuid, self.bus_id) if own}
 
     @property
-    def seen(self) -> GpuSeen:
+    def seen(self) -> MeasuredGpu:
         """The same, as a measurement keeps it."""
-        return GpuSeen(
+        return MeasuredGpu(
             name=self.name,
             memory_bytes=self.memory_bytes,
             driver=self.driver,

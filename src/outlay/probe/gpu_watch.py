@@ -17,7 +17,7 @@ READINGS_PER_SEARCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuMoment:
+class GpuSample:
     """One GPU at one moment."""
 
     reading: GpuReading
@@ -60,7 +60,7 @@ class GpuWatch:
             self._named = tuple(found.values())
         return tuple(unknown)
 
-    def read(self, now_s: float, pids: frozenset[int]) -> Mapping[int, GpuMoment]:
+    def read(self, now_s: float, pids: frozenset[int]) -> Mapping[int, GpuSample]:
         """All that is of interest, by the device's index; `pids` are the command's."""
         if self._driver is None:
             return {}
@@ -70,7 +70,7 @@ class GpuWatch:
         devices = self._devices if self._named is None else self._named
         return {device.index: self._read_one(self._driver, device, now_s) for device in devices}
 
-    def _read_one(self, driver: Driver, device: GpuDevice, now_s: float) -> GpuMoment:
+    def _read_one(self, driver: Driver, device: GpuDevice, now_s: float) -> GpuSample:
         reading = driver.read(device)
         if reading.used_bytes is not None:
             lowest = min(reading.used_bytes, self._lowest_bytes.get(device.index, float("inf")))
@@ -78,7 +78,7 @@ class GpuWatch:
             if reading.used_bytes - lowest >= GROWN_BYTES:
                 self._grown.add(device.index)
         joules = self._energy[device.index].joules_at(now_s, reading)
-        return GpuMoment(reading=reading, joules=joules)
+        return GpuSample(reading=reading, joules=joules)
 
     def _look_for(self, pids: frozenset[int]) -> None:
         for device in self._devices:

@@ -8,24 +8,24 @@ from dataclasses import dataclass, field, replace
 
 from outlay.measurement.measurement import (
     Check,
+    MeasuredMemory,
     Measurement,
-    MemorySeen,
     Sample,
-    Shares,
     StepTime,
+    TimeShares,
     Verdict,
 )
 from outlay.probe.bottleneck import (
-    LoaderSeen,
-    Observed,
-    finding_of,
+    LoaderSettings,
+    StepObservation,
+    bottleneck_of,
     has_channels_first,
     is_full_precision,
     is_fused,
     shares_of,
 )
-from outlay.probe.messages import Told
-from outlay.probe.steps import StepsSeen
+from outlay.probe.messages import ProcessLog
+from outlay.probe.steps import StepStatistics
 from outlay.units import GB, MB
 
 # The list "is it training properly?": each line ok, look, bad or unknown, and why.
@@ -54,17 +54,17 @@ DIVERGED = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class HealthInputs:
     """What the list is made from; None and empty where nothing was seen."""
 
     device: str | None
     step: StepTime | None = None
     gpu_fraction: float | None = None
-    shares: Shares = field(default_factory=Shares)
+    shares: TimeShares = field(default_factory=TimeShares)
     losses: Sequence[tuple[int, float | None]] = ()
     samples: Sequence[Sample] = ()
     """Of the steady state, where there was one."""
-    memory: MemorySeen = field(default_factory=MemorySeen)
+    memory: MeasuredMemory = field(default_factory=MeasuredMemory)
     gpu_memory_bytes: float | None = None
     ram_bytes: float | None = None
     rank_work: Sequence[float | None] = ()
@@ -74,10 +74,10 @@ class Watched:
     """Whether waits were those of a DataLoader."""
 
 
-def checks_of(seen: Watched) -> tuple[Check, ...]:
+def checks_of(seen: HealthInputs) -> tuple[Check, ...]:
     """The whole list; what makes no sense on the device or with one process is left out."""
     on_gpu = seen.device not in (None, "cpu")
-    checks: list[tuple[str, Callable[[Watched], tuple[Verdict, str]], bool]] = [
+    checks: list[tuple[str, Callable[[HealthInputs], tuple[Verdict, str]], bool]] = [
         ("GPU busy", _gpu_busy, on_gpu),
         ("loss finite", _loss, True),
         ("steps steady", _steady, True),
@@ -97,7 +97,7 @@ def _check(name: str, judged: tuple[Verdict, str]) -> Check:
     return Check(name=name, verdict=verdict, why=why)
 
 
-def _gpu_busy(seen: Watched) -> tuple[Verdict, str]:
+def _gpu_busy(seen: HealthInputs) -> tuple[Verdict, str]:
     share = seen.shares.compute if seen.shares.compute is not None else seen.gpu_fraction
     if share is None:
         return "unknown", "Neither a profile nor the driver tells how busy the GPU is."
@@ -108,7 +108,7 @@ def _gpu_busy(seen: Watched) -> tuple[Verdict, str]:
     return ("look" if share >= GPU_IDLE else "bad"), idle
 
 
-def _loss(seen: Watched) -> tuple[Verdict, str]:
+def _loss(seen: HealthInputs) -> tuple[Verdict, str]:
     if not seen.losses:
         return "unknown", "No loss was seen."
     broken = [step for step, loss in seen.losses if loss is None or not math.isfinite(loss)]
@@ -142,7 +142,7 @@ def _loss(seen: Watched) -> tuple[Verdict, str]:
     )
 
 
-def _since(seen: Watched) -> int:
+def _since(seen: HealthInputs) -> int:
     """The step of the first loss after which none was finite."""
     since = seen.losses[-1][0]
     for step, loss in reversed(seen.losses):
@@ -152,7 +152,7 @@ def _since(seen: Watched) -> int:
     return since
 
 
-def _steady(seen: Watched) -> tuple[Verdict, str]:
+def _steady(seen: HealthInputs) -> tuple[Verdict, str]:
     step = seen.step
     if step is None:
         return "unknown", "Too few steps were seen."
@@ -165,7 +165,7 @@ def _steady(seen: Watched) -> tuple[Verdict, str]:
     return "ok", f"{said}."
 
 
-def _input(seen: Watched) -> tuple[Verdict, str]:
+def _input(seen: HealthInputs) -> tuple[Verdict, str]:
     share = seen.shares.input
     if share is None:
         return "unknown", "It is not known how long steps wait for their batches."
@@ -180,7 +180,7 @@ def _input(seen: Watched) -> tuple[Verdict, str]:
     return ("look" if share <= STARVING else "bad"), f"{said}: the data come too slowly."
 
 
-def _clock(seen: Watched) -> tuple[Verdict, str]:
+def _clock(seen: HealthInputs) -> tuple[Verdict, str]:
     told = [one for one in seen.samples if one.clock_fraction is not None or one.slowed_by]
     if not told:
         return "unknown", "The driver tells no clocks."
@@ -208,7 +208,7 @@ def _often(samples: Sequence[Sample], why: str) -> float:
     return sum(why in one.slowed_by for one in samples) / len(samples)
 
 
-def _gpu_memory(seen: Watched) -> tuple[Verdict, str]:
+def _gpu_memory(seen: HealthInputs) -> tuple[Verdict, str]:
     limit = seen.memory.limit_bytes or seen.gpu_memory_bytes
     held = seen.memory.reserved_bytes or seen.memory.used_bytes
     if limit is None or held is None:
@@ -219,7 +219,7 @@ def _gpu_memory(seen: Watched) -> tuple[Verdict, str]:
     return "look", f"{said}: one larger input may end the run. Leave 5 %, or save often."
 
 
-def _host_memory(seen: Watched) -> tuple[Verdict, str]:
+def _host_memory(seen: HealthInputs) -> tuple[Verdict, str]:
     most = max((one.process_bytes for one in seen.samples if one.process_bytes), default=None)
     held = seen.memory.host_bytes or most
     if held is None or seen.ram_bytes is None:
@@ -231,7 +231,7 @@ def _host_memory(seen: Watched) -> tuple[Verdict, str]:
     return ("look" if share <= RAM_BAD else "bad"), f"{said}: fewer workers or a smaller cache."
 
 
-def _swap(seen: Watched) -> tuple[Verdict, str]:
+def _swap(seen: HealthInputs) -> tuple[Verdict, str]:
     rates = [one.swapped_bytes_per_s for one in seen.samples if one.swapped_bytes_per_s is not None]
     if not rates:
         return "unknown", "Swapping could not be read."
@@ -241,7 +241,7 @@ def _swap(seen: Watched) -> tuple[Verdict, str]:
     return "bad", f"{mean / MB:.0f} MB/s are swapped: memory is short. Fewer workers, or more RAM."
 
 
-def _disk(seen: Watched) -> tuple[Verdict, str]:
+def _disk(seen: HealthInputs) -> tuple[Verdict, str]:
     shares = [one.disk_fraction for one in seen.samples if one.disk_fraction is not None]
     if not shares:
         return "unknown", "How busy disks are could not be read."
@@ -255,7 +255,7 @@ def _disk(seen: Watched) -> tuple[Verdict, str]:
     return "bad", f"{said}, and steps wait for their data: a faster disk, or data kept in RAM."
 
 
-def _ranks(seen: Watched) -> tuple[Verdict, str]:
+def _ranks(seen: HealthInputs) -> tuple[Verdict, str]:
     known = [work for work in seen.rank_work if work is not None]
     if len(known) < len(seen.rank_work) or not all(known):
         return "unknown", (
@@ -280,17 +280,19 @@ _MOSTLY = 0.5
 
 def judged(
     measurement: Measurement,
-    seen: StepsSeen,
-    told: Sequence[Told],
+    seen: StepStatistics,
+    told: Sequence[ProcessLog],
     samples: Sequence[Sample],
     exchange_s: float | None,
 ) -> Measurement:
     """The measurement with shares, finding and checks; `samples` are of the steady state."""
     observed = _observed(measurement, seen, told, samples, exchange_s)
     if observed is not None:
-        measurement = replace(measurement, shares=shares_of(observed), finding=finding_of(observed))
+        measurement = replace(
+            measurement, shares=shares_of(observed), finding=bottleneck_of(observed)
+        )
     gpus = measurement.machine.gpus
-    watched = Watched(
+    watched = HealthInputs(
         device=measurement.device,
         step=measurement.step,
         gpu_fraction=measurement.gpu_fraction,
@@ -310,15 +312,15 @@ def judged(
 
 def _observed(
     measurement: Measurement,
-    seen: StepsSeen,
-    told: Sequence[Told],
+    seen: StepStatistics,
+    told: Sequence[ProcessLog],
     samples: Sequence[Sample],
     exchange_s: float | None,
-) -> Observed | None:
+) -> StepObservation | None:
     step, device = measurement.step, measurement.device
     if step is None or device is None:
         return None
-    return Observed(
+    return StepObservation(
         step_s=step.mean_s,
         device=device,
         busy_s=measurement.busy_s,
@@ -342,12 +344,12 @@ def _observed(
     )
 
 
-def _queued(told: Told) -> float:
+def _queued(told: ProcessLog) -> float:
     return float(told.facts.get("queue", {}).get("fraction", 0.0))
 
 
 def _rank_work(
-    measurement: Measurement, seen: StepsSeen, told: Sequence[Told]
+    measurement: Measurement, seen: StepStatistics, told: Sequence[ProcessLog]
 ) -> tuple[float | None, ...]:
     """What each rank computed: its kernels by the profile, on a CPU its CPU time."""
     if measurement.device == "cpu":
@@ -359,13 +361,13 @@ def _rank_work(
     )
 
 
-def _loader(told: Sequence[Told]) -> LoaderSeen | None:
+def _loader(told: Sequence[ProcessLog]) -> LoaderSettings | None:
     """The one that was met first: the training data's."""
     met = [one for process in told for one in process.lists.get("loader", [])]
     if not met:
         return None
     first = met[0]
-    return LoaderSeen(
+    return LoaderSettings(
         num_workers=first["workers"],
         pin_memory=first["pin_memory"],
         persistent_workers=first["persistent_workers"],

@@ -1,4 +1,4 @@
-"""What the agents tell, read as it comes: one `Told` for each process that trains."""
+"""What the agents tell, read as it comes: one `ProcessLog` for each process that trains."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _PLACE = {name: place for place, name in enumerate(COLUMNS)}
 _FEW = 1024
 
 
-class StepTable:
+class OptimizerStepTable:
     """The optimizer steps of one process; unknown is NaN."""
 
     def __init__(self, records: Iterable[OptimizerStep] = ()) -> None:
@@ -165,10 +165,10 @@ _REPEATED = frozenset({"optimizer", "loader", "failed"})
 
 
 @dataclass(slots=True)
-class Told:
+class ProcessLog:
     """Everything one process has told so far."""
 
-    table: StepTable = field(default_factory=StepTable)
+    table: OptimizerStepTable = field(default_factory=OptimizerStepTable)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What is told once: `process`, `kernels`, `operations`, `held`, `versions`, `oom` ..."""
     lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class Told:
             elif kind == "g":
                 times.append((values[1], values[2]))
             elif kind == "anew":  # what were taken for steps before are none
-                self.table = StepTable()
+                self.table = OptimizerStepTable()
                 steps.clear()
             else:
                 self._hear_one(kind, values)
@@ -218,7 +218,7 @@ class Told:
         if len(self.losses) > LOSSES_KEPT:
             del self.losses[1::2]
 
-    def is_before(self, other: Told) -> bool:
+    def is_before(self, other: ProcessLog) -> bool:
         """Whether its steps were over before another's began."""
         if not self.last_step or not other.last_step:
             return False
@@ -242,8 +242,8 @@ class Listener:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read_bytes: dict[Path, int] = {}
-        self._told: dict[Path, Told] = {}
-        self._settled: list[Told] | None = None
+        self._told: dict[Path, ProcessLog] = {}
+        self._settled: list[ProcessLog] | None = None
 
     def read(self) -> None:
         """Take in what has been written since the last time."""
@@ -254,15 +254,15 @@ class Listener:
             whole, _, _ = data.rpartition(b"\n")
             if whole:
                 self._read_bytes[path] = self._read_bytes.get(path, 0) + len(whole) + 1
-                self._told.setdefault(path, Told()).hear(whole.split(b"\n"))
+                self._told.setdefault(path, ProcessLog()).hear(whole.split(b"\n"))
 
     @property
-    def everyone(self) -> list[Told]:
+    def everyone(self) -> list[ProcessLog]:
         """Every process that imported torch."""
         return list(self._told.values())
 
     @property
-    def training(self) -> list[Told]:
+    def training(self) -> list[ProcessLog]:
         """The processes that train, by rank."""
         return training_of(self.everyone) if self._settled is None else self._settled
 
@@ -271,7 +271,7 @@ class Listener:
         self._settled = self.training
 
 
-def training_of(told: Iterable[Told]) -> list[Told]:
+def training_of(told: Iterable[ProcessLog]) -> list[ProcessLog]:
     """The processes that train: those with many steps, of each rank the one with the most.
 
     Of stages that follow each other, the last: that is the one which goes on.
@@ -280,14 +280,14 @@ def training_of(told: Iterable[Told]) -> list[Told]:
     later = [one for one in stepping if one.last_step >= _STAGE]
     stepping = [one for one in stepping if not any(one.is_before(other) for other in later)]
     most = max((one.last_step for one in stepping), default=0)
-    best: dict[int, Told] = {}
+    best: dict[int, ProcessLog] = {}
     for one in sorted(stepping, key=lambda one: -one.last_step):
         if one.last_step * 4 >= most:
             best.setdefault(int(one.process.get("rank", 0)), one)
     return [best[rank] for rank in sorted(best)]
 
 
-def beside(told: Sequence[Told], everyone: Iterable[Told]) -> list[Told]:
+def beside(told: Sequence[ProcessLog], everyone: Iterable[ProcessLog]) -> list[ProcessLog]:
     """Processes that train by themselves: no ranks of the run that is measured."""
     known = {id(one) for one in told}
     return [one for one in everyone if one.last_step >= _TRAINS and id(one) not in known]

@@ -17,7 +17,7 @@ PSS_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSeen:
+class ProcessStat:
     """One line of /proc/PID/stat, as far as it is used."""
 
     pid: int
@@ -32,7 +32,7 @@ class ProcessSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeSeen:
+class ProcessTreeReading:
     """The processes alive at one moment."""
 
     pids: frozenset[int]
@@ -54,24 +54,24 @@ class ProcessTree:
     def __init__(self, pid: int, *, proc: Path = Path("/proc")) -> None:
         self._pid = pid
         self._proc = str(proc)
-        self._members: dict[int, ProcessSeen] = {}
+        self._members: dict[int, ProcessStat] = {}
         self._others: set[int] = set()
         self._not_ours: frozenset[int] = frozenset()
         self._shared = _SharedMemory(self._proc)
 
-    def read(self) -> TreeSeen | None:
+    def read(self) -> ProcessTreeReading | None:
         """What there is now; None where there is no /proc."""
         listed = _process_ids(self._proc)
         if listed is None:
             return None
         before, self._members = self._members, self._now(listed)
-        return TreeSeen(
+        return ProcessTreeReading(
             pids=frozenset(self._members),
             cpu_s=_ticks_between(before, self._members) / _ticks_per_s(),
             resident_bytes=self._shared.resident_bytes(self._members),
         )
 
-    def _now(self, listed: set[int]) -> dict[int, ProcessSeen]:
+    def _now(self, listed: set[int]) -> dict[int, ProcessStat]:
         members = {}
         for pid, seen in self._members.items():
             if (now := _process(self._proc, pid)) and now.started == seen.started:
@@ -80,7 +80,7 @@ class ProcessTree:
         self._take_new(members, sorted(listed - self._others - members.keys()))
         return members
 
-    def _take_new(self, members: dict[int, ProcessSeen], pids: Iterable[int]) -> None:
+    def _take_new(self, members: dict[int, ProcessStat], pids: Iterable[int]) -> None:
         """Sort new processes; a parent usually has the lower number, but numbers wrap around."""
         found = {pid: now for pid in pids if (now := _process(self._proc, pid))}
         if self._pid in found and not self._members:
@@ -92,7 +92,7 @@ class ProcessTree:
                 members[now.pid] = found.pop(now.pid)
         self._others |= found.keys()
 
-    def _is_ours(self, now: ProcessSeen, members: dict[int, ProcessSeen]) -> bool:
+    def _is_ours(self, now: ProcessStat, members: dict[int, ProcessStat]) -> bool:
         groups = {one.session for one in members.values()} | {one.group for one in members.values()}
         ours = (groups | {self._pid}) - self._not_ours
         return now.parent in members or now.session in ours or now.group in ours
@@ -110,7 +110,7 @@ class _SharedMemory:
         self._twice_bytes = 0.0
         self._next_s = float("-inf")
 
-    def resident_bytes(self, members: dict[int, ProcessSeen]) -> float | None:
+    def resident_bytes(self, members: dict[int, ProcessStat]) -> float | None:
         if not members:
             return None
         each = [one.resident_pages * _page_bytes() for one in members.values()]
@@ -119,7 +119,7 @@ class _SharedMemory:
         # Those that shared may have ended since: the largest alone is there in any case.
         return max(sum(each) - self._twice_bytes, float(max(each)))
 
-    def _look(self, members: dict[int, ProcessSeen]) -> None:
+    def _look(self, members: dict[int, ProcessStat]) -> None:
         begun_s = time.monotonic()
         found = (_pss_and_rss_bytes(self._proc, pid) for pid in members)
         self._twice_bytes = sum(rss - pss for pss, rss in filter(None, found))
@@ -127,7 +127,7 @@ class _SharedMemory:
         self._next_s = begun_s + max(PSS_PAUSE_S, took_s / PSS_SHARE)
 
 
-def _ticks_between(before: dict[int, ProcessSeen], now: dict[int, ProcessSeen]) -> int:
+def _ticks_between(before: dict[int, ProcessStat], now: dict[int, ProcessStat]) -> int:
     """CPU time since the reading before, those that ended meanwhile included.
 
     What ended is in its parent's figure for dead children, with all that it took before.
@@ -152,14 +152,14 @@ def _process_ids(proc: str) -> set[int] | None:
         return None
 
 
-def _process(proc: str, pid: int) -> ProcessSeen | None:
+def _process(proc: str, pid: int) -> ProcessStat | None:
     """None where it has ended."""
     text = read_bytes(f"{proc}/{pid}/stat")
     # The name stands in brackets and may have brackets and spaces itself.
     fields = text[text.rfind(b")") + 2 :].split(None, 22)
     if len(fields) < 22:
         return None
-    return ProcessSeen(
+    return ProcessStat(
         pid=pid,
         parent=int(fields[1]),
         group=int(fields[2]),

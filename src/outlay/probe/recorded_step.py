@@ -10,8 +10,8 @@ import numpy as np
 
 from outlay.errors import OutlayError
 from outlay.measurement.measurement import Measurement
-from outlay.probe.messages import Told
-from outlay.probe.steps import StepsSeen
+from outlay.probe.messages import ProcessLog
+from outlay.probe.steps import StepStatistics
 from outlay.trace.from_recording import RecordedStep, profile_of_step
 from outlay.trace.profile import Op, Profile
 
@@ -19,7 +19,7 @@ from outlay.trace.profile import Op, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class StepSizeOverride:
     """What the user says of it; None where that is left to what is seen."""
 
     batch_size: int | None = None
@@ -28,7 +28,7 @@ class Given:
     """Samples of a whole training step."""
 
 
-NOTHING = Given()
+NOTHING = StepSizeOverride()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class StepSize:
         return None if self.samples is None else self.samples / (self.passes or 1.0)
 
 
-def step_size(seen: StepsSeen, told: Told, given: Given) -> StepSize:
+def step_size(seen: StepStatistics, told: ProcessLog, given: StepSizeOverride) -> StepSize:
     """What counts for a step, the user's word first."""
     found = _seen_size(seen, told)
     if given.samples_per_step is not None:
@@ -54,7 +54,7 @@ def step_size(seen: StepsSeen, told: Told, given: Given) -> StepSize:
     return found
 
 
-def _seen_size(seen: StepsSeen, told: Told) -> StepSize:
+def _seen_size(seen: StepStatistics, told: ProcessLog) -> StepSize:
     look = told.facts.get("batch", {})
     if seen.samples_per_step is not None:
         return StepSize(samples=seen.samples_per_step, passes=_loaded_passes(seen, look))
@@ -65,12 +65,12 @@ def _seen_size(seen: StepsSeen, told: Told) -> StepSize:
     return StepSize(samples=float(rows) * (passes or 1.0) if rows else None, passes=passes)
 
 
-def has_one_optimizer(seen: StepsSeen) -> bool:
+def has_one_optimizer(seen: StepStatistics) -> bool:
     """Whether one optimizer makes a training step; else each may have batches of its own."""
     return sum(often > 0 for often in seen.per_step) < 2
 
 
-def _loaded_passes(seen: StepsSeen, look: Mapping[str, Any]) -> float | None:
+def _loaded_passes(seen: StepStatistics, look: Mapping[str, Any]) -> float | None:
     """Batches of loaders; the parts of them where modules got each of them in several."""
     passes = seen.passes_per_step
     if passes is None or not has_one_optimizer(seen) or not is_cut_up(look):
@@ -84,7 +84,7 @@ def is_cut_up(look: Mapping[str, Any]) -> bool:
     return bool(batches) and look["inputs"] > batches and look["rows"] == look["loaded"]
 
 
-def _size_looked_for(seen: StepsSeen, look: Mapping[str, Any]) -> StepSize:
+def _size_looked_for(seen: StepStatistics, look: Mapping[str, Any]) -> StepSize:
     """By the inputs of one step of one optimizer.
 
     Where each pass had one of its own, as many as a step has passes; else (SAM, L-BFGS, several
@@ -97,7 +97,7 @@ def _size_looked_for(seen: StepsSeen, look: Mapping[str, Any]) -> StepSize:
 
 
 def profile_from(
-    measurement: Measurement, told: Sequence[Told], given: Given = NOTHING
+    measurement: Measurement, told: Sequence[ProcessLog], given: StepSizeOverride = NOTHING
 ) -> tuple[Profile | None, list[str]]:
     """The profile of a step, and what is to be said about it."""
     found = next((one for one in told if "operations" in one.facts), None)
@@ -112,7 +112,7 @@ def profile_from(
         return None, [f"The operations of the step could not be used: {error}"]
 
 
-def _why_not(measurement: Measurement, told: Sequence[Told]) -> list[str]:
+def _why_not(measurement: Measurement, told: Sequence[ProcessLog]) -> list[str]:
     if not told or measurement.step is None or any(one.lists.get("failed") for one in told):
         return []
     return [f"The operations of a step were not recorded: {_before(measurement)}"]
@@ -145,7 +145,9 @@ class _Size:
     """Samples of one batch of a loader."""
 
 
-def recorded_step(measurement: Measurement, told: Told, given: Given = NOTHING) -> RecordedStep:
+def recorded_step(
+    measurement: Measurement, told: ProcessLog, given: StepSizeOverride = NOTHING
+) -> RecordedStep:
     """What one rank recorded."""
     found = told.facts["operations"]
     held = told.facts.get("held", {})
@@ -175,7 +177,9 @@ def recorded_step(measurement: Measurement, told: Told, given: Given = NOTHING) 
     )
 
 
-def _recorded_size(measurement: Measurement, told: Told, steps: float, given: Given) -> _Size:
+def _recorded_size(
+    measurement: Measurement, told: ProcessLog, steps: float, given: StepSizeOverride
+) -> _Size:
     """Of the recorded step itself, where that was seen: the mean of all is no step's own size."""
     usual = _Size(
         samples=measurement.samples_per_step or 1.0, passes=measurement.passes_per_step or 1.0
@@ -186,7 +190,7 @@ def _recorded_size(measurement: Measurement, told: Told, steps: float, given: Gi
     return _looked_size(measurement, told, loaded or usual) or loaded or usual
 
 
-def _loaded_size(measurement: Measurement, told: Told, steps: float) -> _Size | None:
+def _loaded_size(measurement: Measurement, told: ProcessLog, steps: float) -> _Size | None:
     """By its DataLoaders."""
     first, last = told.facts["operations"]["numbers"]
     number = told.table.column("number")
@@ -204,7 +208,7 @@ def _loaded_size(measurement: Measurement, told: Told, steps: float) -> _Size | 
     )
 
 
-def _looked_size(measurement: Measurement, told: Told, known: _Size) -> _Size | None:
+def _looked_size(measurement: Measurement, told: ProcessLog, known: _Size) -> _Size | None:
     """By what its modules got, where that agrees with its loaders, or where there are none.
 
     A loader that loads ahead gives a batch more or less than the step has.

@@ -19,16 +19,16 @@ from types import FrameType
 from outlay.errors import OutlayError
 from outlay.files import write_whole
 from outlay.measurement.measurement import Ending, Measurement
-from outlay.probe.agent.channel import Asked
+from outlay.probe.agent.channel import AgentRequest
 from outlay.probe.agent.shutdown import FIGURES, LAST_FIGURES
 from outlay.probe.command import GRACE_S, Command, Relay
 from outlay.probe.gpu_watch import open_driver
-from outlay.probe.messages import Listener, Told
-from outlay.probe.recorded_step import Given
-from outlay.probe.sampler import Sampler
-from outlay.probe.stages import UNLIMITED, Course, Limits, LiveState
-from outlay.probe.steps import StepsSeen, steps_of
-from outlay.probe.summary import Circumstances, figures, measurement_of, steps_in, steps_per_epoch
+from outlay.probe.messages import Listener, ProcessLog
+from outlay.probe.recorded_step import StepSizeOverride
+from outlay.probe.sampler import SystemSampler
+from outlay.probe.stages import UNLIMITED, LiveState, ProbeLimits, ProbeStages
+from outlay.probe.steps import StepStatistics, steps_of
+from outlay.probe.summary import ProbeContext, figures, measurement_of, steps_in, steps_per_epoch
 
 _POLL_S = 0.1
 _LOOK_S = 0.5
@@ -41,11 +41,11 @@ MEMORY_CAP = "OUTLAY_PROBE_MEMORY_CAP_MIB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ProbeRequest:
     """What to probe, and how."""
 
     command: tuple[str, ...]
-    limits: Limits = UNLIMITED
+    limits: ProbeLimits = UNLIMITED
     batch_size: int | None = None
     """Samples of one pass on a GPU, where the user knows better than what is seen."""
     samples_per_step: int | None = None
@@ -61,9 +61,9 @@ class Asking:
     """Where the command's output goes; None: where ours goes."""
 
     @property
-    def given(self) -> Given:
+    def given(self) -> StepSizeOverride:
         """What the user says of a step's samples."""
-        return Given(batch_size=self.batch_size, samples_per_step=self.samples_per_step)
+        return StepSizeOverride(batch_size=self.batch_size, samples_per_step=self.samples_per_step)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -75,15 +75,17 @@ class Asking:
 Show = Callable[[LiveState], str]
 
 
-def probe(asking: Asking, show: Show | None = None) -> Measurement:
+def probe_command(asking: ProbeRequest, show: Show | None = None) -> Measurement:
     """Run a command for a while and return what was seen, whatever became of it.
 
     `show` writes the live line; it is only asked where there is a terminal to show it on.
     """
-    return probe_and_hear(asking, show)[0]
+    return probe_with_logs(asking, show)[0]
 
 
-def probe_and_hear(asking: Asking, show: Show | None = None) -> tuple[Measurement, list[Told]]:
+def probe_with_logs(
+    asking: ProbeRequest, show: Show | None = None
+) -> tuple[Measurement, list[ProcessLog]]:
     """The same, and everything that the processes told."""
     with _own_folder() as folder:
         probing = _Probe(asking, Path(folder), show)
@@ -104,18 +106,18 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
 class _Probe:
     """One probe, from start to end."""
 
-    def __init__(self, asking: Asking, folder: Path, show: Show | None) -> None:
+    def __init__(self, asking: ProbeRequest, folder: Path, show: Show | None) -> None:
         self._asking = asking
         self._folder = folder
         self._show = show
-        self._course = Course(asking.limits)
+        self._course = ProbeStages(asking.limits)
         self._listener = Listener(folder)
         self._relay = Relay(asking.log)
         self._driver = open_driver()
-        self._seen = StepsSeen()
-        self._timed: StepsSeen | None = None
+        self._seen = StepStatistics()
+        self._timed: StepStatistics | None = None
         """What was seen when the timing was over: what comes after is slower."""
-        self._asked: Asked | None = None
+        self._asked: AgentRequest | None = None
         self._offered_last = False
         self._offered = (False, False)
         """Whether figures for trackers were written, and whether with a profile."""
@@ -136,7 +138,7 @@ class _Probe:
         except BaseException:
             self._relay.close()
             raise
-        sampler = Sampler(command.pid, self._driver, started_s=command.started_s)
+        sampler = SystemSampler(command.pid, self._driver, started_s=command.started_s)
         sampler.start()
         try:
             with self._noted_signals():
@@ -153,7 +155,7 @@ class _Probe:
         return self._measurement(command, sampler, elapsed_s)
 
     @property
-    def told(self) -> list[Told]:
+    def told(self) -> list[ProcessLog]:
         """What the processes that train told."""
         return self._listener.training
 
@@ -175,7 +177,7 @@ class _Probe:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _follow(self, command: Command, sampler: Sampler) -> None:
+    def _follow(self, command: Command, sampler: SystemSampler) -> None:
         looked_s = 0.0
         while command.status() is None:
             self._relay.pass_on(_POLL_S)
@@ -212,11 +214,11 @@ class _Probe:
                 optimizer_steps_per_step=self._asking.optimizer_steps,
             )
 
-    def _use_gpus(self, sampler: Sampler) -> None:
+    def _use_gpus(self, sampler: SystemSampler) -> None:
         names = [told.gpu_name for told in self._listener.training]
         sampler.use([name for name in names if name])
 
-    def _guide(self, command: Command, sampler: Sampler, now_s: float) -> None:
+    def _guide(self, command: Command, sampler: SystemSampler, now_s: float) -> None:
         """Ask for what is due, and end a command that should have ended."""
         last_steps = [told.last_step for told in self._listener.training]
         course = self._course
@@ -256,7 +258,7 @@ class _Probe:
         self._escalated += 1
         self._leaving_s = now_s
 
-    def _offer_figures(self, command: Command, sampler: Sampler, now_s: float) -> None:
+    def _offer_figures(self, command: Command, sampler: SystemSampler, now_s: float) -> None:
         """What the processes may log to a tracker when they stop: after the timing, again once a
         profile says more of what holds them back, and when one that ends by itself asks for it.
         """
@@ -270,13 +272,15 @@ class _Probe:
         self._offered = (True, profiled)
         self._write_figures(FIGURES, command, sampler, now_s)
 
-    def _write_figures(self, name: str, command: Command, sampler: Sampler, now_s: float) -> None:
+    def _write_figures(
+        self, name: str, command: Command, sampler: SystemSampler, now_s: float
+    ) -> None:
         found = self._measurement(command, sampler, now_s - command.started_s)
         with contextlib.suppress(OutlayError):
             known = figures(found, self._timed or self._seen)
             write_whole(self._folder / name, json.dumps(known).encode())
 
-    def _state(self, sampler: Sampler, elapsed_s: float) -> LiveState:
+    def _state(self, sampler: SystemSampler, elapsed_s: float) -> LiveState:
         seen, limits, latest = self._seen, self._asking.limits, sampler.latest()
         step = seen.step
         ranks = max(len(self._listener.training), 1)
@@ -304,7 +308,9 @@ class _Probe:
         each = steps_per_epoch(self._seen, self._listener.training)
         return asking.total_steps or steps_in(asking.epochs, each)
 
-    def _measurement(self, command: Command, sampler: Sampler, elapsed_s: float) -> Measurement:
+    def _measurement(
+        self, command: Command, sampler: SystemSampler, elapsed_s: float
+    ) -> Measurement:
         status = command.status()
         status = 1 if status is None else status
         told = self._listener.training
@@ -313,7 +319,7 @@ class _Probe:
         # it made something else of the user's signal and trained on.
         if stopped or (self._interrupted is None and command.signalled):
             stopped, status = True, 0
-        circumstances = Circumstances(
+        circumstances = ProbeContext(
             command=self._asking.command,
             ending=self._ending(command, status, stopped=stopped),
             status=status,

@@ -17,9 +17,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from outlay.measurement.measurement import GpuSeen, Sample
+from outlay.measurement.measurement import MeasuredGpu, Sample
 from outlay.probe.gpu_driver import Driver, GpuDevice, GpuReading, NoDriver
-from outlay.probe.gpu_watch import GpuMoment, GpuWatch
+from outlay.probe.gpu_watch import GpuSample, GpuWatch
 from outlay.probe.system import Roots, SystemReading, SystemWatch
 
 # What was read over time: thinned where a run is long, put together over the GPUs used.
@@ -29,12 +29,12 @@ KEPT = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Reading:
     """Everything read at one moment, GPU by GPU."""
 
     number: int
     time_s: float
-    gpus: Mapping[int, GpuMoment]
+    gpus: Mapping[int, GpuSample]
     system: SystemReading
 
     def sample(self, used: Iterable[int]) -> Sample:
@@ -58,20 +58,20 @@ class Moment:
         )
 
 
-class Moments:
+class ReadingSeries:
     """Readings of a run, at most so many, evenly over it; the most extreme ones are all kept.
 
     Once there are too many, only each second is kept from then on, then each fourth, and so on.
     """
 
     def __init__(self, *, most: int = KEPT) -> None:
-        self.kept: list[Moment] = []
-        self.latest: Moment | None = None
+        self.kept: list[Reading] = []
+        self.latest: Reading | None = None
         self._most = most
         self._stride = 1
         self._extremes: dict[str, tuple[float, int]] = {}
 
-    def add(self, moment: Moment, used: Iterable[int]) -> None:
+    def add(self, moment: Reading, used: Iterable[int]) -> None:
         """Keep it, or not."""
         self.latest = moment
         is_extreme = self._note_extremes(moment, used)
@@ -80,7 +80,7 @@ class Moments:
         if len(self.kept) > self._most:
             self._thin()
 
-    def _note_extremes(self, moment: Moment, used: Iterable[int]) -> bool:
+    def _note_extremes(self, moment: Reading, used: Iterable[int]) -> bool:
         sample = moment.sample(used)
         new = {
             name: (value, moment.number)
@@ -118,7 +118,7 @@ _EXTREMES: dict[str, Callable[[Sample], float | None]] = {
 
 
 def energy_j(
-    moments: Sequence[Moment], used: Iterable[int], start_s: float, end_s: float
+    moments: Sequence[Reading], used: Iterable[int], start_s: float, end_s: float
 ) -> float | None:
     """Energy of those GPUs from one time to the other; None where that is not known of all.
 
@@ -131,7 +131,7 @@ def energy_j(
 
 
 def _energy_of_one_j(
-    moments: Sequence[Moment], index: int, start_s: float, end_s: float
+    moments: Sequence[Reading], index: int, start_s: float, end_s: float
 ) -> float | None:
     curve = [
         (moment.time_s, joules)
@@ -180,7 +180,7 @@ STOP_S = 5.0
 """A driver may hang; the thread is left behind then, and ends with the process."""
 
 
-class Sampler:
+class SystemSampler:
     """Samples of a command, from `start` to `stop`. Its thread never raises, nor keeps us alive.
 
     Times are seconds since `started_s`, which is on the monotonic clock (`time.monotonic`): that
@@ -204,7 +204,7 @@ class Sampler:
         self._period_s = period_s
         self._gpus = GpuWatch(driver, gpu_indices)
         self._system = SystemWatch(pid, roots=roots)
-        self._moments = Moments(most=most_samples)
+        self._moments = ReadingSeries(most=most_samples)
         self._readings = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -236,7 +236,7 @@ class Sampler:
         with self._lock:
             return self._gpus.used
 
-    def describe_gpus(self) -> tuple[GpuSeen, ...]:
+    def describe_gpus(self) -> tuple[MeasuredGpu, ...]:
         """Those GPUs as a measurement keeps them."""
         return tuple(device.seen for device in self.gpus)
 
@@ -257,7 +257,7 @@ class Sampler:
         moments, used = self._kept()
         return energy_j(moments, used, start_s, end_s)
 
-    def _kept(self) -> tuple[list[Moment], tuple[int, ...]]:
+    def _kept(self) -> tuple[list[Reading], tuple[int, ...]]:
         """With the newest, so that the end of a thinned run is not cut off."""
         with self._lock:
             moments, newest = list(self._moments.kept), self._moments.latest
@@ -288,7 +288,7 @@ class Sampler:
         time_s = now_s - (self.started_s or 0.0)
         system = self._system.read(now_s)
         gpus = self._gpus.read(now_s, system.pids)
-        moment = Moment(number=self._readings, time_s=time_s, gpus=gpus, system=system)
+        moment = Reading(number=self._readings, time_s=time_s, gpus=gpus, system=system)
         self._readings += 1
         with self._lock:
             self._moments.add(moment, self._used_indices())

@@ -6,8 +6,8 @@
     session.end()
     session.measurement
 
-The agent's `Watch` tells a channel in memory, and the `Course` is asked from the training thread
-itself, after a step: at most twice a second, and less often where that takes long.
+The agent's `StepWatch` tells a channel in memory, and the `ProbeStages` is asked from the
+training thread itself, after a step: at most twice a second, and less often where that takes long.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any
 
 from outlay.errors import ExtraMissing, ProbeFailed
 from outlay.measurement.measurement import Ending, Measurement
-from outlay.probe.agent.channel import ASKED, NOTHING, Asked, Channel, complain
+from outlay.probe.agent.channel import ASKED, NOTHING, AgentRequest, Channel, complain
 from outlay.probe.agent.shutdown import last_words, log_to_trackers
-from outlay.probe.agent.step_watch import Watch
+from outlay.probe.agent.step_watch import StepWatch
 from outlay.probe.gpu_watch import open_driver
-from outlay.probe.messages import Told
-from outlay.probe.recorded_step import Given
-from outlay.probe.sampler import Sampler
-from outlay.probe.stages import UNLIMITED, Course, Limits
-from outlay.probe.steps import StepsSeen, steps_of
-from outlay.probe.summary import Circumstances, figures, measurement_of
+from outlay.probe.messages import ProcessLog
+from outlay.probe.recorded_step import StepSizeOverride
+from outlay.probe.sampler import SystemSampler
+from outlay.probe.stages import UNLIMITED, ProbeLimits, ProbeStages
+from outlay.probe.steps import StepStatistics, steps_of
+from outlay.probe.summary import ProbeContext, figures, measurement_of
 from outlay.probe.system import machine_seen
 
 # Ranks of one run that are each watched from inside: what the first asks for, all do.
@@ -42,7 +42,7 @@ from outlay.probe.system import machine_seen
 # waiting. Every rank looks there as often as it looks at its own steps.
 
 
-class Together:
+class RankGroup:
     """The ranks of this process's group; by itself where there is none."""
 
     def __init__(self, torch: Any, number: int) -> None:
@@ -56,16 +56,16 @@ class Together:
         if self.ranks > 1:
             self._store = group.distributed_c10d._get_default_store()
 
-    def tell(self, asked: Asked) -> None:
+    def tell(self, asked: AgentRequest) -> None:
         """Tell the others what is asked for."""
         if self._store is not None:
             self._store.set(self._key, ASKED.pack(*asked))
 
-    def heard(self) -> Asked | None:
+    def heard(self) -> AgentRequest | None:
         """What the first rank asks for; None as long as it asks for nothing."""
         if self._store is None or not self._store.check([self._key]):
             return None
-        return Asked(*ASKED.unpack(self._store.get(self._key)))
+        return AgentRequest(*ASKED.unpack(self._store.get(self._key)))
 
 
 LOOK_S = 0.5
@@ -87,7 +87,7 @@ class Session:
 
     def __init__(
         self,
-        limits: Limits = UNLIMITED,
+        limits: ProbeLimits = UNLIMITED,
         *,
         batch_size: int | None = None,
         samples_per_step: int | None = None,
@@ -96,7 +96,7 @@ class Session:
         on_enough: Callable[[], None] | None = None,
     ) -> None:
         self.limits = limits
-        self._given = Given(batch_size=batch_size, samples_per_step=samples_per_step)
+        self._given = StepSizeOverride(batch_size=batch_size, samples_per_step=samples_per_step)
         self.total_steps = total_steps
         self.is_done = False
         """Whether enough was seen; without `to_end` in the limits, training may stop."""
@@ -172,7 +172,7 @@ class Session:
 
     def _measured(self, watcher: _Watcher, ending: Ending, status: int) -> Measurement:
         seen, told = watcher.timed or watcher.seen, watcher.told
-        circumstances = Circumstances(
+        circumstances = ProbeContext(
             command=self._command,
             ending=ending,
             status=status,
@@ -188,14 +188,14 @@ class Session:
         return measurement_of(seen, training, [told], watcher.sampler, circumstances)
 
 
-class _Ear(Channel):
+class _SessionChannel(Channel):
     """A channel in memory that looks at what was told whenever it is asked."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         super().__init__()
         self._look = look
 
-    def reads(self) -> Asked:
+    def reads(self) -> AgentRequest:
         self._look()
         return self.asked
 
@@ -208,26 +208,26 @@ class _Ear(Channel):
 class _Watcher:
     """What watches while a session runs."""
 
-    def __init__(self, limits: Limits, number: int, on_done: Callable[[], None]) -> None:
+    def __init__(self, limits: ProbeLimits, number: int, on_done: Callable[[], None]) -> None:
         self._torch = _torch()
         self._number = number
         self._on_done = on_done
-        self._channel = _Ear(self._look)
-        self._watch = Watch(self._torch, self._channel)
+        self._channel = _SessionChannel(self._look)
+        self._watch = StepWatch(self._torch, self._channel)
         self._watch.on_stop = on_done
-        self._together: Together | None = None
+        self._together: RankGroup | None = None
         self._next_s = 0.0
         self._soon_s = 0.0
         self._next_step = limits.steps or 0
-        self.course = Course(limits, ahead_s=0.0)
-        self.told = Told()
-        self.seen = StepsSeen()
-        self.timed: StepsSeen | None = None
+        self.course = ProbeStages(limits, ahead_s=0.0)
+        self.told = ProcessLog()
+        self.seen = StepStatistics()
+        self.timed: StepStatistics | None = None
         """What was seen when the timing was over: what comes after is slower."""
         self.started_s = time.perf_counter()
         self.elapsed_s = 0.0
         self.driver = open_driver()
-        self.sampler = Sampler(
+        self.sampler = SystemSampler(
             os.getpid(), self.driver, period_s=SAMPLE_S, started_s=self.started_s
         )
 
@@ -269,7 +269,7 @@ class _Watcher:
 
     def _guide(self, elapsed_s: float) -> None:
         if self._together is None:
-            self._together = Together(self._torch, self._number)
+            self._together = RankGroup(self._torch, self._number)
             self.course.ahead_s = 0.0 if self._together.ranks == 1 else 3 * LOOK_S
         asked = self._asked(self._together, elapsed_s)
         if self.timed is None and (self.course.stopped_for is not None or asked != NOTHING):
@@ -279,7 +279,7 @@ class _Watcher:
             self._watch.is_off = True
             self._on_done()
 
-    def _asked(self, together: Together, elapsed_s: float) -> Asked:
+    def _asked(self, together: RankGroup, elapsed_s: float) -> AgentRequest:
         before = self._channel.asked
         if not together.leads:
             return together.heard() or before

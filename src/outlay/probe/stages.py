@@ -1,6 +1,6 @@
 """The course of a probe: measure until enough is known, profile, record, stop.
 
-Values in, values out: a `Course` is told what was seen, and says what to ask of the processes.
+Values in, values out: a `ProbeStages` is told what was seen, and says what to ask of the processes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal
 
 from outlay.errors import InputError
 from outlay.measurement.file import HIGHEST_PRICE_USD
-from outlay.probe.agent.channel import NOTHING, Asked
-from outlay.probe.steps import StepsSeen, enough
+from outlay.probe.agent.channel import NOTHING, AgentRequest
+from outlay.probe.steps import StepStatistics, enough
 from outlay.units import HOUR_S, duration_s
 
 # What is known of a probe while it runs: plain values for the live line.
@@ -87,7 +87,7 @@ _LONG_STEP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ProbeLimits:
     """When to stop. What is None is no limit; without any, `PRECISION` within `LONGEST_S`."""
 
     steps: int | None = None
@@ -130,14 +130,14 @@ class Limits:
         return self.price_usd_per_hour * elapsed_s / HOUR_S >= self.max_usd
 
 
-UNLIMITED = Limits()
+UNLIMITED = ProbeLimits()
 """What a user who gives no limits gets."""
 
 
-class Course:
+class ProbeStages:
     """Where a probe stands."""
 
-    def __init__(self, limits: Limits, *, ahead_s: float | None = None) -> None:
+    def __init__(self, limits: ProbeLimits, *, ahead_s: float | None = None) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
         self.asked = NOTHING
@@ -145,11 +145,13 @@ class Course:
         """Why the timing was ended."""
         self.ahead_s = ahead_s
         """How far ahead what is asked for lies, where the caller knows how soon it is heard."""
-        self._before: StepsSeen | None = None
+        self._before: StepStatistics | None = None
         self._stepped_s: float | None = None
         """When an optimizer was first seen to step, whether or not that made a training step."""
 
-    def go_on(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> Asked:
+    def go_on(
+        self, seen: StepStatistics, last_steps: Sequence[int], elapsed_s: float
+    ) -> AgentRequest:
         """What to ask for, given the steps seen and the newest optimizer step of each process."""
         if self._stepped_s is None and any(last_steps):
             self._stepped_s = elapsed_s if seen.start_up_s is None else seen.start_up_s
@@ -163,7 +165,7 @@ class Course:
         self._before = seen
         return self.asked
 
-    def _measure(self, seen: StepsSeen, last_steps: Sequence[int], elapsed_s: float) -> None:
+    def _measure(self, seen: StepStatistics, last_steps: Sequence[int], elapsed_s: float) -> None:
         if seen.steps_seen:
             settled = seen.step is not None and seen.step.steps > 0 and seen.step.is_steady
             self.phase = "measuring" if settled else "warming up"
@@ -172,7 +174,7 @@ class Course:
             self.stopped_for = reason
             self._after_timing(seen, last_steps)
 
-    def _reason(self, seen: StepsSeen, elapsed_s: float) -> str | None:
+    def _reason(self, seen: StepStatistics, elapsed_s: float) -> str | None:
         """Why the timing is done, or None."""
         limits = self.limits
         if self._stepped_s is None and limits.first_step_s is not None:
@@ -187,7 +189,7 @@ class Course:
             return "time"
         return None
 
-    def _after_timing(self, seen: StepsSeen, last_steps: Sequence[int]) -> None:
+    def _after_timing(self, seen: StepStatistics, last_steps: Sequence[int]) -> None:
         if not self.limits.operations or seen.step is None:
             self._stop_soon(seen, last_steps)
             return
@@ -208,7 +210,7 @@ class Course:
         if not self.limits.to_end:
             self.asked = self.asked._replace(stop_at=record_until)
 
-    def _stop_soon(self, seen: StepsSeen, last_steps: Sequence[int]) -> None:
+    def _stop_soon(self, seen: StepStatistics, last_steps: Sequence[int]) -> None:
         """At the next step; of several processes, at one that none has reached yet."""
         ahead = 1
         if len(last_steps) > 1:
@@ -230,7 +232,7 @@ class Course:
             self.asked = self.asked._replace(stop_at=min(self.asked.stop_at or step, step))
 
 
-def _optimizer_steps(seen: StepsSeen) -> float:
+def _optimizer_steps(seen: StepStatistics) -> float:
     """Optimizer steps in a training step."""
     return max(sum(seen.per_step), 1.0)
 
@@ -246,7 +248,7 @@ def parse_limits(
     max_cost: str | None = None,
     to_end: bool = False,
     no_operations: bool = False,
-) -> Limits:
+) -> ProbeLimits:
     """The limits that options give; notebooks have the same."""
     price_usd = None if price is None else _dollars("--price", price)
     max_usd = None if max_cost is None else _dollars("--max-cost", max_cost)
@@ -255,7 +257,7 @@ def parse_limits(
             f"--max-cost {max_cost} needs the price of this machine.",
             fix="Give it, for example --price 1.10 (dollars an hour).",
         )
-    return Limits(
+    return ProbeLimits(
         steps=steps,
         duration_s=None if duration is None else _time_s(duration),
         precision=None if until is None else _fraction(until),

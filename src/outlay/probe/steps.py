@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outlay.measurement.measurement import Pause, PauseKind, StepTime
+from outlay.measurement.measurement import MeasuredPause, PauseKind, StepTime
 from outlay.probe.agent.evaluations import is_seldom
 from outlay.probe.cycles import Cycles, cycles_of, shared
-from outlay.probe.messages import Flags, Floats, Indices, StepTable
+from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable
 from outlay.probe.steady_state import (
     DRIFT,
     LEAST_BATCHES,
@@ -47,7 +47,7 @@ STALLS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class IntervalKinds:
     """What each cycle's interval is, and how much of it is a pause."""
 
     usual_s: float
@@ -57,7 +57,7 @@ class Told:
     """Seconds of a pause in each cycle, beyond the step itself; NaN where there was none."""
 
 
-def told_apart(cycles: Cycles) -> Told:
+def classify_intervals(cycles: Cycles) -> IntervalKinds:
     """Ordinary steps and pauses."""
     known = np.isfinite(cycles.length_s)
     evaluated, saved = evaluations(cycles), _if_seldom(cycles.saves > 0)
@@ -74,7 +74,7 @@ def told_apart(cycles: Cycles) -> Told:
     # In an interval with both, what was not spent on writing went into the evaluation.
     writing_s = np.where(evaluation, np.minimum(cycles.saved_s, own_s), own_s)
     evaluating_s = np.where(checkpoint, own_s - writing_s, own_s)
-    return Told(
+    return IntervalKinds(
         usual_s=usual_s,
         is_ordinary=known & ~evaluation & ~checkpoint & ~epoch,
         own_s={
@@ -120,7 +120,9 @@ def _is_stall(intervals_s: Floats, usual_s: float) -> Flags:
     return (intervals_s > STALL_STEPS * usual_s) & (intervals_s - usual_s > STALL_S)
 
 
-def pauses_of(told: Told, stalls_s: Iterable[float], reached: Indices) -> tuple[Pause, ...]:
+def pauses_of(
+    told: IntervalKinds, stalls_s: Iterable[float], reached: Indices
+) -> tuple[MeasuredPause, ...]:
     """Pauses by kind, those that occurred; of stalls the whole intervals are given.
 
     `reached` are the steps made by the end of each cycle.
@@ -130,7 +132,7 @@ def pauses_of(told: Told, stalls_s: Iterable[float], reached: Indices) -> tuple[
         "other": np.asarray([stall_s - told.usual_s for stall_s in stalls_s]),
     }
     return tuple(
-        Pause(
+        MeasuredPause(
             kind=kind,
             times=len(values),
             total_s=float(values.sum()),
@@ -163,7 +165,7 @@ _MOSTLY = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepsSeen:
+class StepStatistics:
     """What the records of all processes say together; of the slowest one where only one can."""
 
     step: StepTime | None = None
@@ -204,7 +206,7 @@ class StepsSeen:
     steady_from_s: float | None = None
     steady_until_s: float | None = None
     """The steady state on the machine's clock, pauses in between included."""
-    pauses: tuple[Pause, ...] = ()
+    pauses: tuple[MeasuredPause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +214,7 @@ class _Rank:
     """One process: its cycles, and those of the steady state."""
 
     cycles: Cycles
-    told: Told
+    told: IntervalKinds
     steady: Indices
     """Cycles whose intervals count."""
     stalls: Indices
@@ -225,16 +227,16 @@ class _Rank:
 
 
 def steps_of(
-    ranks: Sequence[StepTable],
+    ranks: Sequence[OptimizerStepTable],
     *,
     started_s: float | None = None,
     optimizer_steps_per_step: int | None = None,
-) -> StepsSeen:
+) -> StepStatistics:
     """What was seen so far; `started_s` is when the command was, on the machine's clock."""
     cycles = shared([cycles_of(table, optimizer_steps_per_step) for table in ranks])
     seen = [_rank_of(one) for one in cycles if len(one)]
     if not seen:
-        return StepsSeen()
+        return StepStatistics()
     times_s = [rank.step.mean_s if rank.step else 0.0 for rank in seen]
     slowest = times_s.index(max(times_s))
     step = seen[slowest].step
@@ -263,7 +265,7 @@ def _of_all(values: Iterable[float | None]) -> float | None:
 
 
 def _rank_of(cycles: Cycles) -> _Rank:
-    told = told_apart(cycles)
+    told = classify_intervals(cycles)
     plain = _of_last_stage(np.flatnonzero(told.is_ordinary), cycles)
     dropped, settled = warm_up_of(cycles.length_s[plain])
     kept = plain[dropped:]
@@ -309,7 +311,7 @@ def _step_time(mean: Mean, values_s: Floats, warm_up_steps: int, is_steady: bool
     )
 
 
-def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
+def _alone(rank: _Rank, started_s: float | None) -> StepStatistics:
     """What one process says."""
     cycles, steady = rank.cycles, rank.steady
     first_s = float(cycles.end_s[0])
@@ -317,7 +319,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepsSeen:
     plain = np.flatnonzero(rank.told.is_ordinary)
     # With pauses: what a step has more of after one, another has less of (a batch loaded ahead).
     usual = np.arange(steady[0], steady[-1] + 1) if len(steady) else plain
-    return StepsSeen(
+    return StepStatistics(
         steps_seen=int(cycles.steps.sum()),
         per_step=cycles.per_step,
         skipped=cycles.skipped,
@@ -403,8 +405,8 @@ def _steps_per_epoch(cycles: Cycles) -> float | None:
 
 
 def enough(
-    seen: StepsSeen,
-    before: StepsSeen | None,
+    seen: StepStatistics,
+    before: StepStatistics | None,
     precision: float,
     *,
     seconds: float = SECONDS_ENOUGH,
@@ -422,7 +424,7 @@ def enough(
     return all(_is_precise(look, precision, seconds) for look in (before, seen))
 
 
-def _is_precise(seen: StepsSeen, precision: float, seconds: float) -> bool:
+def _is_precise(seen: StepStatistics, precision: float, seconds: float) -> bool:
     step = seen.step
     earlier = seen.earlier_precision
     if step is None or earlier is None or not step.is_steady:

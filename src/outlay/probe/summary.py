@@ -11,23 +11,23 @@ import numpy as np
 
 from outlay.measurement.measurement import (
     Ending,
-    GpuSeen,
+    MeasuredGpu,
+    MeasuredMemory,
+    MeasuredOptimizer,
+    MeasuredPower,
     Measurement,
-    MemorySeen,
-    OptimizerSeen,
-    PowerSeen,
     Sample,
     StoppedFor,
 )
-from outlay.probe.agent.backward import PASSES_ALONE, Unseen
+from outlay.probe.agent.backward import PASSES_ALONE, UnknownOptimizer
 from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.health import judged
-from outlay.probe.messages import Told, beside
-from outlay.probe.recorded_step import NOTHING, Given, StepSize, profile_from, step_size
-from outlay.probe.sampler import Sampler
-from outlay.probe.stages import Limits
-from outlay.probe.steps import StepsSeen
+from outlay.probe.messages import ProcessLog, beside
+from outlay.probe.recorded_step import NOTHING, StepSize, StepSizeOverride, profile_from, step_size
+from outlay.probe.sampler import SystemSampler
+from outlay.probe.stages import ProbeLimits
+from outlay.probe.steps import StepStatistics
 from outlay.probe.system import machine_seen
 
 # What to know beside the figures of a probe: what was not seen, and what is a guess.
@@ -43,8 +43,8 @@ _SAME_BATCH = 0.05
 
 def not_seen(
     measurement: Measurement,
-    told: Sequence[Told],
-    everyone: Sequence[Told],
+    told: Sequence[ProcessLog],
+    everyone: Sequence[ProcessLog],
     driver: Driver | NoDriver | None,
 ) -> list[str]:
     """What of the command was not seen, and why."""
@@ -76,7 +76,7 @@ def not_seen(
     return list(dict.fromkeys(notes))
 
 
-def _others(told: Sequence[Told], everyone: Sequence[Told]) -> Iterator[str]:
+def _others(told: Sequence[ProcessLog], everyone: Sequence[ProcessLog]) -> Iterator[str]:
     """Say that other processes of the command trained, before or beside."""
     others = beside(told, everyone)
     earlier = [one for one in others if all(one.is_before(now) for now in told)]
@@ -94,13 +94,15 @@ def _others(told: Sequence[Told], everyone: Sequence[Told]) -> Iterator[str]:
         )
 
 
-def _steps_evaluated(told: Told) -> int:
+def _steps_evaluated(told: ProcessLog) -> int:
     return int((told.table.column("aside") > 0).sum())
 
 
-def doubts(measurement: Measurement, seen: StepsSeen, told: Sequence[Told]) -> Iterator[str]:
+def doubts(
+    measurement: Measurement, seen: StepStatistics, told: Sequence[ProcessLog]
+) -> Iterator[str]:
     """What to know of the step time."""
-    if any(one.name == Unseen.__name__ for one in measurement.optimizers):
+    if any(one.name == UnknownOptimizer.__name__ for one in measurement.optimizers):
         yield (
             "No optimizer of torch's made a step: each backward pass counts as a training step"
             " (--optimizer-steps 4 makes one of four). The start-up has"
@@ -129,7 +131,7 @@ def doubts(measurement: Measurement, seen: StepsSeen, told: Sequence[Told]) -> I
         )
 
 
-def other_batch(given: Given, seen: StepsSeen, found: StepSize) -> Iterator[str]:
+def other_batch(given: StepSizeOverride, seen: StepStatistics, found: StepSize) -> Iterator[str]:
     """Say so where samples that were given are others than were seen."""
     teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
     if given.samples_per_step is not None:
@@ -149,7 +151,7 @@ _SAMPLES_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class ProbeContext:
     """What is known of a probe beside what the processes told."""
 
     command: tuple[str, ...]
@@ -158,10 +160,10 @@ class Circumstances:
     elapsed_s: float
     started_s: float
     """On the machine's clock."""
-    limits: Limits
+    limits: ProbeLimits
     stopped_for: str | None = None
     """The limit that ended the timing."""
-    given: Given = NOTHING
+    given: StepSizeOverride = NOTHING
     optimizer_steps: int | None = None
     """In one training step, as the user says."""
     total_steps: int | None = None
@@ -171,14 +173,14 @@ class Circumstances:
 
 
 def measurement_of(
-    seen: StepsSeen,
-    told: Sequence[Told],
-    everyone: Sequence[Told],
-    sampler: Sampler,
-    circumstances: Circumstances,
+    seen: StepStatistics,
+    told: Sequence[ProcessLog],
+    everyone: Sequence[ProcessLog],
+    sampler: SystemSampler,
+    circumstances: ProbeContext,
 ) -> Measurement:
     """Everything that was seen, with a verdict on it."""
-    first = told[0] if told else Told()
+    first = told[0] if told else ProcessLog()
     samples = sampler.samples
     gpus = _gpus(told, sampler)
     size = step_size(seen, first, circumstances.given)
@@ -238,7 +240,7 @@ def measurement_of(
 # Parts
 
 
-def _stopped_for(circumstances: Circumstances) -> StoppedFor | None:
+def _stopped_for(circumstances: ProbeContext) -> StoppedFor | None:
     """The limit, where it ended the command and not only the timing."""
     reasons: tuple[StoppedFor, ...] = get_args(StoppedFor)
     if circumstances.ending != "stopped":
@@ -246,47 +248,47 @@ def _stopped_for(circumstances: Circumstances) -> StoppedFor | None:
     return next((reason for reason in reasons if reason == circumstances.stopped_for), None)
 
 
-def _gpus(told: Sequence[Told], sampler: Sampler) -> tuple[GpuSeen, ...]:
+def _gpus(told: Sequence[ProcessLog], sampler: SystemSampler) -> tuple[MeasuredGpu, ...]:
     """As the driver has them; without one, as torch does."""
     found = sampler.describe_gpus()
     if found:
         return found
     named = [one.process for one in told if one.process.get("gpu")]
     return tuple(
-        GpuSeen(name=one["gpu"], memory_bytes=float(one["gpu_bytes"]), uuid=one.get("uuid"))
+        MeasuredGpu(name=one["gpu"], memory_bytes=float(one["gpu_bytes"]), uuid=one.get("uuid"))
         for one in named
     )
 
 
-def _versions(told: Told) -> dict[str, str]:
+def _versions(told: ProcessLog) -> dict[str, str]:
     process = told.process
     known = {name: process.get(name) for name in ("python", "torch", "cuda", "cudnn")}
     plain = {name: str(value) for name, value in known.items() if value is not None}
     return {**plain, **told.facts.get("versions", {})}
 
 
-def _is_compiled(told: Sequence[Told]) -> bool | None:
+def _is_compiled(told: Sequence[ProcessLog]) -> bool | None:
     known = [one.facts["compiled"]["frames"] for one in told if "compiled" in one.facts]
     return any(known) if known else None
 
 
-def _optimizers(told: Told, seen: StepsSeen) -> tuple[OptimizerSeen, ...]:
+def _optimizers(told: ProcessLog, seen: StepStatistics) -> tuple[MeasuredOptimizer, ...]:
     last_told = {int(one["number"]): one for one in told.lists.get("optimizer", [])}
     met = [last_told[number] for number in sorted(last_told)]
     return tuple(
-        OptimizerSeen(
+        MeasuredOptimizer(
             name=one["name"],
             parameters=one["parameters"],
             per_step=often,
             skipped=skipped,
         )
         for one, often, skipped in zip(met, seen.per_step, seen.skipped, strict=False)
-        if often or one["name"] != Unseen.__name__
+        if often or one["name"] != UnknownOptimizer.__name__
     )
 
 
 def _step_times(
-    told: Sequence[Told], circumstances: Circumstances, steps: int
+    told: Sequence[ProcessLog], circumstances: ProbeContext, steps: int
 ) -> tuple[tuple[float, float], ...]:
     """When steps ended and how long they took, up to the end of the timing."""
     if not told:
@@ -301,7 +303,7 @@ def _step_times(
     )
 
 
-def steps_per_epoch(seen: StepsSeen, told: Sequence[Told]) -> float | None:
+def steps_per_epoch(seen: StepStatistics, told: Sequence[ProcessLog]) -> float | None:
     """As seen; of a run that was too short, by the length of its longest loader."""
     if seen.steps_per_epoch is not None or not told:
         return seen.steps_per_epoch
@@ -314,7 +316,7 @@ def steps_in(epochs: float | None, each: float | None) -> int | None:
     return None if epochs is None or each is None else round(epochs * each)
 
 
-def _memory(told: Sequence[Told], samples: Sequence[Sample]) -> MemorySeen:
+def _memory(told: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
     held = [one.facts["held"] for one in told if "held" in one.facts]
     limits = [
         one.facts["limit"]["fraction"] * one.process["gpu_bytes"]
@@ -322,7 +324,7 @@ def _memory(told: Sequence[Told], samples: Sequence[Sample]) -> MemorySeen:
         if "limit" in one.facts and one.process.get("gpu_bytes")
     ]
     available = [float(one.process["available"]) for one in told if one.process.get("available")]
-    return MemorySeen(
+    return MeasuredMemory(
         allocated_bytes=_most(one.peak_allocated_bytes for one in told),
         reserved_bytes=_most(one.peak_reserved_bytes for one in told),
         used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
@@ -340,7 +342,7 @@ def _most(values: Any) -> float | None:
     return max((float(value) for value in values if value is not None), default=None)
 
 
-def _power(seen: StepsSeen, sampler: Sampler, started_s: float) -> PowerSeen | None:
+def _power(seen: StepStatistics, sampler: SystemSampler, started_s: float) -> MeasuredPower | None:
     window = _window(seen, started_s)
     if window is None or seen.step is None:
         return None
@@ -349,14 +351,16 @@ def _power(seen: StepsSeen, sampler: Sampler, started_s: float) -> PowerSeen | N
         return None
     mean_w = energy_j / (window[1] - window[0])
     highest = _most(sample.power_w for sample in _within(sampler.samples, window))
-    return PowerSeen(
+    return MeasuredPower(
         mean_w=mean_w,
         max_w=max(highest or 0.0, mean_w),
         energy_per_step_j=mean_w * seen.step.mean_s,
     )
 
 
-def _gpu_fraction(seen: StepsSeen, samples: Sequence[Sample], started_s: float) -> float | None:
+def _gpu_fraction(
+    seen: StepStatistics, samples: Sequence[Sample], started_s: float
+) -> float | None:
     window = _window(seen, started_s)
     if window is None:
         return None
@@ -364,7 +368,7 @@ def _gpu_fraction(seen: StepsSeen, samples: Sequence[Sample], started_s: float) 
     return sum(known) / len(known) if known else None
 
 
-def _window(seen: StepsSeen, started_s: float) -> tuple[float, float] | None:
+def _window(seen: StepStatistics, started_s: float) -> tuple[float, float] | None:
     """The steady state, in seconds after the start."""
     if seen.steady_from_s is None or seen.steady_until_s is None:
         return None
@@ -381,11 +385,11 @@ def _thinned(samples: Sequence[Sample], most: int) -> tuple[Sample, ...]:
     return tuple(samples[::every])
 
 
-def _busy_s(told: Sequence[Told], seen: StepsSeen) -> float | None:
+def _busy_s(told: Sequence[ProcessLog], seen: StepStatistics) -> float | None:
     return of_a_step(told, seen, "busy_s") or None  # a profile without kernels saw nothing
 
 
-def of_a_step(told: Sequence[Told], seen: StepsSeen, name: str) -> float | None:
+def of_a_step(told: Sequence[ProcessLog], seen: StepStatistics, name: str) -> float | None:
     """A time in the profile for each training step, of the rank that has most of it."""
     each = sum(seen.per_step) or 1.0
     found = [one.facts["kernels"] for one in told if "kernels" in one.facts]
@@ -393,7 +397,7 @@ def of_a_step(told: Sequence[Told], seen: StepsSeen, name: str) -> float | None:
     return _most(one[name] / one["optimizer_steps"] * each for one in whole)
 
 
-def figures(measurement: Measurement, seen: StepsSeen) -> dict[str, float | str]:
+def figures(measurement: Measurement, seen: StepStatistics) -> dict[str, float | str]:
     """What trackers get of a measurement, by name; nothing without a step time."""
     step, power = measurement.step, measurement.power
     if step is None:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from outlay.measurement.measurement import GpuSeen, MachineSeen
-from outlay.probe.processes import ProcessTree, TreeSeen, read_bytes
+from outlay.measurement.measurement import MeasuredGpu, MeasuredMachine
+from outlay.probe.processes import ProcessTree, ProcessTreeReading, read_bytes
 
 # Limits of the container this process is in, from Linux's control groups, both versions.
 #
@@ -103,10 +103,12 @@ class SystemReading:
     read_bytes_per_s: float | None = None
 
 
-def machine_seen(gpus: tuple[GpuSeen, ...] = (), *, roots: Roots | None = None) -> MachineSeen:
+def machine_seen(
+    gpus: tuple[MeasuredGpu, ...] = (), *, roots: Roots | None = None
+) -> MeasuredMachine:
     """This machine, as far as this process may use it."""
     roots = roots or Roots()
-    return MachineSeen(
+    return MeasuredMachine(
         system=f"{platform.system()} {platform.release()}".strip() or "unknown",
         cpu=_cpu_name(roots),
         cpu_threads=_cpu_threads(roots),
@@ -195,7 +197,9 @@ class _Counters:
     """For each disk: milliseconds in which it had work, bytes read."""
 
 
-def _rates(before: _Counters, now: _Counters, tree: TreeSeen | None) -> dict[str, float | None]:
+def _rates(
+    before: _Counters, now: _Counters, tree: ProcessTreeReading | None
+) -> dict[str, float | None]:
     duration_s = now.time_s - before.time_s
     has_tree = tree is not None and bool(tree.pids)
     return {

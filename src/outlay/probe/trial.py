@@ -17,8 +17,8 @@ import numpy as np
 
 from outlay.errors import InputError
 from outlay.measurement.measurement import Measurement
-from outlay.probe.messages import Told
-from outlay.probe.stages import UNLIMITED, Limits
+from outlay.probe.messages import ProcessLog
+from outlay.probe.stages import UNLIMITED, ProbeLimits
 from outlay.trace import allocator
 from outlay.trace.batch_scaling import FREED, history_of, storages_align
 from outlay.trace.profile import History
@@ -182,7 +182,7 @@ def trial_of(
     measurement: Measurement,
     words: bytes,
     *,
-    limits: Limits = UNLIMITED,
+    limits: ProbeLimits = UNLIMITED,
     samples: int | None = None,
 ) -> Trial:
     """What one run says about its batch size; `samples` are those of most of its passes."""
@@ -201,7 +201,7 @@ def trial_of(
     )
 
 
-def usual_pass(told: Sequence[Told]) -> int | None:
+def usual_pass(told: Sequence[ProcessLog]) -> int | None:
     """Samples that most batches of the first rank had; None where no DataLoader shows them.
 
     The mean would be of no use: the last batch of an epoch is shorter.
@@ -231,7 +231,11 @@ def _samples_per_s(batch_size: int, measurement: Measurement) -> float | None:
 
 
 def _outcome(
-    batch_size: int, measurement: Measurement, words: bytes, limits: Limits, samples: int | None
+    batch_size: int,
+    measurement: Measurement,
+    words: bytes,
+    limits: ProbeLimits,
+    samples: int | None,
 ) -> tuple[Outcome, str]:
     """Whether it fits. An alarm alone does not say it does not: cuDNN asks for much, and does with
     less; but a script that steps on with a smaller batch than it was given was helped by itself,
@@ -270,7 +274,7 @@ def _why_out_of_memory(measurement: Measurement, words: bytes) -> str | None:
     return f"it was killed, as the system does when its memory runs out{quoted}"
 
 
-def _why_failed(measurement: Measurement, words: bytes, limits: Limits) -> str:
+def _why_failed(measurement: Measurement, words: bytes, limits: ProbeLimits) -> str:
     if measurement.ending == "finished":
         steps = measurement.steps_seen
         return f"it ended by itself after {steps} steps; a trial needs {LEAST_STEPS}"
@@ -285,7 +289,7 @@ def _why_failed(measurement: Measurement, words: bytes, limits: Limits) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class BatchSlot:
     """Where in a command its batch size goes."""
 
     command: tuple[str, ...]

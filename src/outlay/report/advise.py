@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from outlay.advise.alternatives import RENTED, Way
+from outlay.advise.alternatives import RENTED, Alternative
 from outlay.advise.cards import fitting_profiles
-from outlay.advise.recommendation import Advice, TurningPoint, Upgrade
-from outlay.advise.request import Asked
+from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePath
+from outlay.advise.request import AdviceRequest
 from outlay.report.console import Page, muted, table
 from outlay.report.plan import machine_of, place_of
 from outlay.report.text import counted, per_cent, usd, usd_range
@@ -33,7 +33,7 @@ _BEATEN = 8
 """Cards to avoid that are shown; --json has all."""
 
 
-def print_advice(page: Page, advice: Advice) -> None:
+def print_advice(page: Page, advice: Recommendation) -> None:
     """The answer, the use, the ways, when the other way is better, caveats, cards to avoid."""
     for line in _answer(advice):
         page.print(line)
@@ -67,7 +67,7 @@ def _print_list(page: Page, head: str, said: Iterator[str] | tuple[str, ...] | l
     page.print(listed)
 
 
-def _answer(advice: Advice) -> Iterator[Text]:
+def _answer(advice: Recommendation) -> Iterator[Text]:
     chosen = advice.chosen
     if chosen is None:
         yield Text("Nothing does that work within the purse.", style="bold red")
@@ -79,7 +79,7 @@ def _answer(advice: Advice) -> Iterator[Text]:
     yield Text(_otherwise(advice, chosen))
 
 
-def _thing(way: Way) -> str:
+def _thing(way: Alternative) -> str:
     """The machine in words: what to buy, or where to rent it."""
     if way.card is not None:
         gpus = way.option.offer.gpus
@@ -92,7 +92,7 @@ def _thing(way: Way) -> str:
     return f"{machine_of(way.option)} at {place_of(way.option)}"
 
 
-def _costs(way: Way, asked: Asked) -> str:
+def _costs(way: Alternative, asked: AdviceRequest) -> str:
     """What a month costs, with its range, and over all months."""
     month, limits = way.usd_per_month, usd_range(way.usd_per_month)
     bracketed = f" ({limits})" if limits else ""
@@ -104,7 +104,7 @@ def _costs(way: Way, asked: Asked) -> str:
     )
 
 
-def _money(amount_usd: float, asked: Asked) -> str:
+def _money(amount_usd: float, asked: AdviceRequest) -> str:
     if asked.currency == "USD":
         return usd(amount_usd)
     amount = amount_usd / asked.usd_per_unit
@@ -112,7 +112,7 @@ def _money(amount_usd: float, asked: Asked) -> str:
     return f"{usd(amount_usd)} ({amount:,.{decimals}f} {asked.currency})"
 
 
-def _otherwise(advice: Advice, chosen: Way) -> str:
+def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
     """When buying, or renting, would be the better way."""
     if chosen.is_bought:
         points = [one for one in advice.turning_points if one.buy is chosen]
@@ -153,7 +153,7 @@ def _meets(point: TurningPoint, *, bought: bool) -> str:
     )
 
 
-def _nearest(advice: Advice) -> str:
+def _nearest(advice: Recommendation) -> str:
     """What the purse would have to be, and what it does for as it is."""
     if not advice.ways:
         return "The step fits nothing that was looked at; `outlay fit` says what to change."
@@ -172,7 +172,7 @@ def _nearest(advice: Advice) -> str:
     )
 
 
-def _use(advice: Advice) -> Iterator[str]:
+def _use(advice: Recommendation) -> Iterator[str]:
     """What the usage comes to, and whether rules of thumb hold."""
     use, reference, asked = advice.asked.use, advice.reference, advice.asked
     gpus = f"{asked.gpus}x " if asked.gpus > 1 else ""
@@ -186,7 +186,7 @@ def _use(advice: Advice) -> Iterator[str]:
         yield f'Rule "{rule.rule}": says {rule.says}, {verdict} here: {rule.because}.'
 
 
-def _ways_table(advice: Advice, width: int) -> Table:
+def _ways_table(advice: Recommendation, width: int) -> Table:
     heads = ("", "way", "what", "at once", "$/month", "range", "h/month")
     rows = [_row(way, chosen=way is advice.chosen) for way in advice.ways]
     return table(
@@ -194,7 +194,7 @@ def _ways_table(advice: Advice, width: int) -> Table:
     )
 
 
-def _row(way: Way, *, chosen: bool) -> tuple[str, ...]:
+def _row(way: Alternative, *, chosen: bool) -> tuple[str, ...]:
     return (
         "✔" if chosen else "x" if way.why_not else "",
         way.kind,
@@ -206,14 +206,14 @@ def _row(way: Way, *, chosen: bool) -> tuple[str, ...]:
     )
 
 
-def _short(way: Way) -> str:
+def _short(way: Alternative) -> str:
     offer = way.option.offer
     if offer.owned is not None:
         return f"{offer.gpus}x {offer.gpu}"
     return f"{machine_of(way.option)} {offer.provider}"
 
 
-def _print_cards(page: Page, advice: Advice) -> None:
+def _print_cards(page: Page, advice: Recommendation) -> None:
     """The cards within the purse, with what they hold besides this step."""
     if not advice.cards:
         return
@@ -232,7 +232,7 @@ def _print_cards(page: Page, advice: Advice) -> None:
     page.print(muted("; ".join(said)))
 
 
-def _card_row(way: Way) -> tuple[str, ...]:
+def _card_row(way: Alternative) -> tuple[str, ...]:
     assert way.card is not None
     fits, too_big = fitting_profiles(way.card.gpu.name)
     return (
@@ -247,7 +247,7 @@ def _card_row(way: Way) -> tuple[str, ...]:
     )
 
 
-def _turning_words(advice: Advice) -> Iterator[str]:
+def _turning_words(advice: Recommendation) -> Iterator[str]:
     """Each break-even as a sum: (purchase - resale) / (rent - electricity)."""
     for point in advice.turning_points:
         even = point.even
@@ -264,7 +264,7 @@ def _turning_words(advice: Advice) -> Iterator[str]:
             )
 
 
-def _print_beaten(page: Page, advice: Advice) -> None:
+def _print_beaten(page: Page, advice: Recommendation) -> None:
     if not advice.beaten:
         return
     page.print()
@@ -286,7 +286,7 @@ def _print_beaten(page: Page, advice: Advice) -> None:
         page.print(muted(f"{more} more: outlay advise --ask avoid"))
 
 
-def _upgrade_words(path: Upgrade) -> str:
+def _upgrade_words(path: UpgradePath) -> str:
     verb = "saves" if path.saved_usd > 0 else "costs"
     return (
         f"{path.small.name} now ({usd(path.first_outlay_usd)}), sold after "
@@ -296,7 +296,7 @@ def _upgrade_words(path: Upgrade) -> str:
     )
 
 
-def _assumed(advice: Advice) -> Iterator[str]:
+def _assumed(advice: Recommendation) -> Iterator[str]:
     asked = advice.asked
     yield (
         f"Equal work everywhere: what {advice.reference.gpu} trains in those hours of "
@@ -313,7 +313,7 @@ def _assumed(advice: Advice) -> Iterator[str]:
     yield from (f"Desktop and cards: {said}" for said in _purchase_notes(asked))
 
 
-def _purchase_notes(asked: Asked) -> Iterator[str]:
+def _purchase_notes(asked: AdviceRequest) -> Iterator[str]:
     from outlay.advise.cards import electricity_usd_per_kwh, taken_range
     from outlay.advise.machines import for_sale, rest_usd
 

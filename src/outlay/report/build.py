@@ -10,10 +10,10 @@ from rich.table import Table
 from outlay.report.console import Page, muted, table
 from outlay.report.documents import SCHEMA, Document, estimate_document
 from outlay.report.text import counted, usd
-from outlay.workstation.build import Judged
+from outlay.workstation.build import BuildReport
 from outlay.workstation.machine import Build, Verdict
 from outlay.workstation.parts import NOUNS, Part
-from outlay.workstation.upgrade import Change, Speed
+from outlay.workstation.upgrade import Change, TrainingSpeed
 
 _WIDE = 110
 """Columns from which fixes stand beside their rules."""
@@ -36,7 +36,9 @@ class Currency:
         return f"{usd(amount_usd)} ({amount_usd / self.usd_per_unit:,.0f} {self.name})"
 
 
-def print_build(out: Page, found: Judged, currency: Currency, *, sources: bool = False) -> None:
+def print_build(
+    out: Page, found: BuildReport, currency: Currency, *, sources: bool = False
+) -> None:
     """The answer, the parts, the rules, and what to know; with `sources` also who says so."""
     for sentence in answer(found, currency):
         out.print(sentence)
@@ -61,7 +63,7 @@ def print_build(out: Page, found: Judged, currency: Currency, *, sources: bool =
         out.print(_sources_table(found, out.width))
 
 
-def answer(found: Judged, currency: Currency) -> list[str]:
+def answer(found: BuildReport, currency: Currency) -> list[str]:
     """Three sentences at most: what it costs, whether it works, what to do or expect."""
     said = [_cost(found, currency), _verdict(found)]
     if found.over_budget_usd:
@@ -74,7 +76,7 @@ def answer(found: Judged, currency: Currency) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def _cost(found: Judged, currency: Currency) -> str:
+def _cost(found: BuildReport, currency: Currency) -> str:
     total = _total(found, currency)
     name = machine_name(found.build)
     if found.had is None:
@@ -94,7 +96,7 @@ def machine_name(build: Build) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _total(found: Judged, currency: Currency) -> str:
+def _total(found: BuildReport, currency: Currency) -> str:
     """`$3,412 + unknown: case`."""
     unknown = found.not_priced
     known = currency.money(found.cost_usd) if found.cost_usd or not unknown else ""
@@ -102,14 +104,14 @@ def _total(found: Judged, currency: Currency) -> str:
     return " + ".join(filter(None, (known, missing)))
 
 
-def _total_note(found: Judged, currency: Currency) -> str:
+def _total_note(found: BuildReport, currency: Currency) -> str:
     """What stands beside the total: what is missing in it, and the user's own currency."""
     own = "" if currency.name == "USD" else currency.money(found.cost_usd)
     missing = f"+ unknown: {', '.join(found.not_priced)}" if found.not_priced else ""
     return " ".join(filter(None, (own, missing)))
 
 
-def _verdict(found: Judged) -> str:
+def _verdict(found: BuildReport) -> str:
     broken, tight, open_ = (found.having(state) for state in ("broken", "tight", "not checked"))
     guessed = [verdict for verdict in found.verdicts if verdict.guessed]
     others = ((tight, "tight"), (guessed, "on guessed figures"), (open_, "not checked"))
@@ -126,12 +128,12 @@ def _is(amount: int) -> str:
     return "is" if amount == 1 else "are"
 
 
-def _first_fix(found: Judged) -> str:
+def _first_fix(found: BuildReport) -> str:
     fixes = [f"{one.rule}: {advice}" for one in found.having("broken") if (advice := _advice(one))]
     return f"First of all, {fixes[0]}." if fixes else ""
 
 
-def _speed(found: Judged) -> str:
+def _speed(found: BuildReport) -> str:
     speed = found.speed
     if speed is None:
         return f"{found.trained} does not fit on it: `outlay fit` says what to change."
@@ -146,7 +148,7 @@ def _speed(found: Judged) -> str:
     return f"It trains {now}, {ratio:.2g} times the {_rate(before)} of before."
 
 
-def _rate(speed: Speed) -> str:
+def _rate(speed: TrainingSpeed) -> str:
     return _figure(speed.samples_per_s.likely)
 
 
@@ -155,7 +157,7 @@ def _figure(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
 
 
-def _parts_table(found: Judged, currency: Currency, width: int) -> Table:
+def _parts_table(found: BuildReport, currency: Currency, width: int) -> Table:
     rows = [
         (
             NOUNS[kind],
@@ -194,7 +196,7 @@ def _place(source: str) -> str:
     return "/".join([address.netloc.removeprefix("www."), *repository])
 
 
-def _changes_table(found: Judged, currency: Currency, width: int) -> Table:
+def _changes_table(found: BuildReport, currency: Currency, width: int) -> Table:
     rows = [
         (
             str(number),
@@ -234,7 +236,7 @@ def _why(change: Change) -> str:
     return "; ".join(filter(None, (replaces, change.why, instead)))
 
 
-def _rules_table(found: Judged, width: int, *, fixes: bool) -> Table:
+def _rules_table(found: BuildReport, width: int, *, fixes: bool) -> Table:
     heads = ["rule", "needed", "have", "verdict", *([_FIX] if fixes else [])]
     rows = [
         (
@@ -249,13 +251,13 @@ def _rules_table(found: Judged, width: int, *, fixes: bool) -> Table:
     return table(heads, rows, width, wrap=heads[-1] if fixes else None)
 
 
-def _fixes_table(found: Judged, width: int) -> Table:
+def _fixes_table(found: BuildReport, width: int) -> Table:
     """Below the rules where they leave no room for it."""
     rows = [(one.rule, advice) for one in found.verdicts if (advice := _advice(one))]
     return table(("rule", _FIX), rows, width, wrap=_FIX)
 
 
-def _sources_table(found: Judged, width: int) -> Table:
+def _sources_table(found: BuildReport, width: int) -> Table:
     """Where rules and prices were read."""
     rules = [
         (verdict.rule, verdict.source.as_of, _cited(verdict.source.source, verdict.source.note))
@@ -271,7 +273,7 @@ def _sources_table(found: Judged, width: int) -> Table:
     return table(heads, [*rules, *dict.fromkeys(prices)], width, wrap="source and note")
 
 
-def _new_parts(found: Judged) -> list[Part]:
+def _new_parts(found: BuildReport) -> list[Part]:
     """Parts with a price that are not in the machine: those that would mend a rule."""
     return [verdict.part for verdict in found.verdicts if verdict.part is not None]
 
@@ -299,7 +301,7 @@ def _bought(verdict: Verdict) -> str:
     return f"{pieces}{part.name} ({price})"
 
 
-def _price_notes(found: Judged, currency: Currency) -> list[str]:
+def _price_notes(found: BuildReport, currency: Currency) -> list[str]:
     notes = []
     parts = [part for _, part, _ in found.build.parts]
     used = [part.name for part in parts if part.price and "used" in part.price.note]
@@ -335,7 +337,7 @@ def print_parts(out: Page, parts: list[Part]) -> None:
     out.print(table(heads, rows, out.width, right=("price",), drop=("as of",), wrap="figures"))
 
 
-def build_document(found: Judged, currency: Currency) -> Document:
+def build_document(found: BuildReport, currency: Currency) -> Document:
     """`outlay build --json`."""
     return {
         "schema": SCHEMA,
@@ -429,5 +431,5 @@ def _change_document(change: Change) -> Document:
     }
 
 
-def _speed_document(speed: Speed | None) -> Document | None:
+def _speed_document(speed: TrainingSpeed | None) -> Document | None:
     return None if speed is None else estimate_document(speed.samples_per_s)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from outlay.predict.evidence import OwnFactor
-from outlay.predict.learn import Learned, Lesson
+from outlay.predict.evidence import LearnedFactor
+from outlay.predict.learn import CalibrationReport, MeasurementRatios
 from outlay.report.console import Page, bullets, muted, table
 from outlay.report.documents import SCHEMA, Document
 
@@ -25,7 +25,7 @@ _SEVERAL_HOSTS = (
 )
 
 
-def print_learned(page: Page, folder: Path, gone: int, learned: Learned) -> None:
+def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationReport) -> None:
     """Print a row for each GPU and for each CPU, and what was kept to learn from."""
     if gone:
         page.print(f"{_counted(gone, 'measurement')} removed from {folder}.")
@@ -42,7 +42,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: Learned) -> None
     page.print(bullets(_remarks(learned)))
 
 
-def _remarks(learned: Learned) -> list[str]:
+def _remarks(learned: CalibrationReport) -> list[str]:
     """The notes, with measurements that have the same reason in one line."""
     names: dict[str, list[str]] = {}
     for one in learned.lessons:
@@ -52,7 +52,7 @@ def _remarks(learned: Learned) -> list[str]:
     return [*(f"{', '.join(same)}: {why}" for why, same in names.items()), *of_factors]
 
 
-def _print_kept(page: Page, folder: Path, learned: Learned) -> None:
+def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
     rows = [_kept_row(one) for one in learned.lessons]
     right = ("step", "measured / predicted")
     drop = ("on", "GPU", "measured / predicted")
@@ -67,14 +67,14 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _meaning(learned: Learned) -> str:
+def _meaning(learned: CalibrationReport) -> str:
     host, hosts = learned.calibration.host, learned.calibration.hosts
     if host is None or len(hosts) < 2:
         return _MEANING
     return f"{_MEANING} {_SEVERAL_HOSTS.format(factor=host.factor)}"
 
 
-def _factors(learned: Learned) -> list[tuple[str, OwnFactor]]:
+def _factors(learned: CalibrationReport) -> list[tuple[str, LearnedFactor]]:
     found = learned.calibration
     return [
         *((one.name, one) for one in found.gpus),
@@ -82,7 +82,7 @@ def _factors(learned: Learned) -> list[tuple[str, OwnFactor]]:
     ]
 
 
-def _row(named: tuple[str, OwnFactor]) -> tuple[str, ...]:
+def _row(named: tuple[str, LearnedFactor]) -> tuple[str, ...]:
     name, one = named
     return (
         name,
@@ -95,7 +95,7 @@ def _row(named: tuple[str, OwnFactor]) -> tuple[str, ...]:
     )
 
 
-def _kept_row(one: Lesson) -> tuple[str, ...]:
+def _kept_row(one: MeasurementRatios) -> tuple[str, ...]:
     measurement = one.measurement
     step = measurement.step
     return (
@@ -109,25 +109,25 @@ def _kept_row(one: Lesson) -> tuple[str, ...]:
     )
 
 
-def _name(one: Lesson) -> str:
+def _name(one: MeasurementRatios) -> str:
     return one.name.removesuffix(".json")
 
 
-def _gpu(one: Lesson) -> str | None:
+def _gpu(one: MeasurementRatios) -> str | None:
     if one.seen is not None:
         return one.seen.gpu.name
     gpus = one.measurement.machine.gpus
     return gpus[0].name if gpus else None
 
 
-def _ratios(one: Lesson) -> str:
+def _ratios(one: MeasurementRatios) -> str:
     """Of what it is used for; of one that is left out, what is known."""
     known = {"gpu": one.gpu_ratio, "host": one.host_ratio}
     shown: Sequence[float | None] = [known[what] for what in one.taught] or list(known.values())
     return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
 
 
-def calibrate_document(folder: Path, gone: int, learned: Learned) -> Document:
+def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> Document:
     """`outlay calibrate --json`."""
     found = learned.calibration
     return {
@@ -143,7 +143,7 @@ def calibrate_document(folder: Path, gone: int, learned: Learned) -> Document:
     }
 
 
-def _kept(one: Lesson) -> Document:
+def _kept(one: MeasurementRatios) -> Document:
     measurement = one.measurement
     return {
         "name": _name(one),

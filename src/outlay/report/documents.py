@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from outlay.advise.alternatives import Way
-from outlay.advise.cards import Beaten, Card
+from outlay.advise.alternatives import Alternative
+from outlay.advise.cards import CardForSale, DominatedCard
 from outlay.advise.questions import Answer
-from outlay.advise.recommendation import Advice, TurningPoint, Upgrade
+from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePath
 from outlay.facts import Fact
 from outlay.fit.largest_batch import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import Offer
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan
-from outlay.plan.sensitivity import Trial, rivals_of, swings, trial
+from outlay.plan.sensitivity import TrialValue, rivals_of, swings, trial_value
 from outlay.predict.host import HostTest
 from outlay.predict.run_time import Run
 from outlay.predict.step import StepPrediction
@@ -63,7 +63,7 @@ def plan_document(
         "chosen": chosen,
         "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
         "explained": None if asked is None else _explained_document(plan, asked),
-        "trial": _trial_document(trial(plan)),
+        "trial": _trial_document(trial_value(plan)),
         "assumptions": [*plan.cautions, *plan.assumptions],
     }
 
@@ -86,7 +86,7 @@ def _explained_document(plan: Plan, option: Option) -> Document:
     }
 
 
-def _trial_document(found: Trial | None) -> Document | None:
+def _trial_document(found: TrialValue | None) -> Document | None:
     if found is None:
         return None
     return {
@@ -420,7 +420,7 @@ def _site_document(site: CallSite | None) -> Document | None:
 # `outlay advise --json`: advice and answers as documents.
 
 
-def advice_document(advice: Advice) -> Document:
+def advice_document(advice: Recommendation) -> Document:
     """`outlay advise --json`."""
     return {"schema": SCHEMA, "advice": _advice(advice), "answer": None}
 
@@ -430,7 +430,7 @@ def answer_document(answer: Answer) -> Document:
     return {"schema": SCHEMA, "advice": None, "answer": _answer(answer)}
 
 
-def _advice(advice: Advice) -> Document:
+def _advice(advice: Recommendation) -> Document:
     """Everything `print_advice` says, in plain figures."""
     asked, use, chosen = advice.asked, advice.asked.use, advice.chosen
     return {
@@ -462,7 +462,7 @@ def _advice(advice: Advice) -> Document:
     }
 
 
-def _way(way: Way) -> Document:
+def _way(way: Alternative) -> Document:
     return {
         "kind": way.kind,
         "usd_per_month": estimate_document(way.usd_per_month),
@@ -474,7 +474,7 @@ def _way(way: Way) -> Document:
     }
 
 
-def _card(card: Card) -> Document:
+def _card(card: CardForSale) -> Document:
     return {
         "gpu": card.gpu.name,
         "condition": card.condition,
@@ -501,11 +501,11 @@ def _turning_point(point: TurningPoint) -> Document:
     }
 
 
-def _beaten(one: Beaten) -> Document:
+def _beaten(one: DominatedCard) -> Document:
     return {"card": _card(one.card), "by": _card(one.by), "times_as_fast": one.times_as_fast}
 
 
-def _upgrade(path: Upgrade) -> Document:
+def _upgrade(path: UpgradePath) -> Document:
     return {
         "small": _card(path.small),
         "big": _card(path.big),

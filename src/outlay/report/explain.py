@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.cost.lines import Unpriced
+from outlay.cost.lines import UnpricedItem
 from outlay.hardware.gpus import PEAKS, Gpu
 from outlay.offers.spot import spot_risk
 from outlay.offers.terms import remarks, terms_of
@@ -138,7 +138,7 @@ def bill(option: Option, workload: Workload, width: int) -> Table:
     )
 
 
-def _missing(one: Unpriced) -> str:
+def _missing(one: UnpricedItem) -> str:
     if one.usual_usd is None:
         return one.what
     usual = usd(float(np.mean(one.usual_usd)))

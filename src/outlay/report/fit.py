@@ -9,7 +9,7 @@ from rich.table import Table
 
 from outlay.fit.advice import PLACE_OF, advice_for
 from outlay.fit.search import Fit
-from outlay.fit.variants import Way
+from outlay.fit.variants import Variant
 from outlay.predict.step import StepPrediction
 from outlay.report.console import Page, muted, table
 from outlay.report.documents import SCHEMA, Document, estimate_document
@@ -74,7 +74,7 @@ def answer(target: str, found: Fit) -> list[str]:
     return said
 
 
-def _priced(way: Way) -> str:
+def _priced(way: Variant) -> str:
     cost = way.usd_per_million_samples
     if cost is None:
         return ""
@@ -83,7 +83,7 @@ def _priced(way: Way) -> str:
     return f", {usd(cost)} for a million samples ({where})"
 
 
-def _verdict(best: Way | None, bigger: Way) -> list[str]:
+def _verdict(best: Variant | None, bigger: Variant) -> list[str]:
     """Whether a bigger GPU is worth it, in money."""
     mine = None if best is None else best.usd_per_million_samples
     theirs = bigger.usd_per_million_samples
@@ -100,7 +100,7 @@ def _largest(step: StepPrediction) -> str:
     return f"{step.max_batch_size}{or_more(step.max_batch_size)}"
 
 
-def _table(ways: Sequence[Way], width: int) -> Table:
+def _table(ways: Sequence[Variant], width: int) -> Table:
     rows = [
         (
             way.name,
@@ -126,12 +126,12 @@ def _table(ways: Sequence[Way], width: int) -> Table:
     )  # fmt: skip
 
 
-def _batch(way: Way) -> str:
+def _batch(way: Variant) -> str:
     passes = f" x{way.step.micro_batches}" if way.step.micro_batches > 1 else ""
     return f"{way.step.batch_size}{passes}"
 
 
-def lines_of(way: Way, places: Mapping[str, str]) -> list[str]:
+def lines_of(way: Variant, places: Mapping[str, str]) -> list[str]:
     """What to write for a way, at the user's own lines where they were found."""
     lines: list[str] = []
     for kind in way.kinds:
@@ -160,7 +160,7 @@ def fit_document(target: str, found: Fit, places: Mapping[str, str]) -> Document
     }
 
 
-def _way_document(way: Way, places: Mapping[str, str]) -> Document:
+def _way_document(way: Variant, places: Mapping[str, str]) -> Document:
     step, offer = way.step, way.offer
     return {
         "name": way.name,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
-from outlay.plan.sensitivity import Swing, Trial, spot_limit_per_month
+from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import Page, bullets, muted, table
 from outlay.report.text import (
     count,
@@ -42,7 +42,7 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
     yield Text(_instead(plan, plan.chosen))
 
 
-def worth_knowing(plan: Plan, swing: Swing | None, trial: Trial | None) -> Iterator[str]:
+def worth_knowing(plan: Plan, swing: Swing | None, trial: TrialValue | None) -> Iterator[str]:
     """What the decision hangs on most, whether to try first, and what spot has to do with it."""
     chosen = plan.chosen
     if chosen is None:
@@ -185,7 +185,7 @@ def _usually(option: Option) -> str:
     return f": usually {usd(usual)} more" if usual else ""
 
 
-def trial_words(trial: Trial) -> str:
+def trial_words(trial: TrialValue) -> str:
     """Whether trying two machines first is worth it."""
     other = f"{machine_of(trial.second)} at {trial.second.offer.provider}"
     if trial.is_worth_it:
@@ -284,7 +284,7 @@ def print_plan(
     *,
     best: int = BEST,
     swing: Swing | None = None,
-    trial: Trial | None = None,
+    trial: TrialValue | None = None,
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
     page.print(_head(plan, workload, profile))

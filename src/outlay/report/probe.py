@@ -12,9 +12,9 @@ from rich.text import Text
 from outlay.measurement.measurement import (
     Check,
     Finding,
+    MeasuredOptimizer,
+    MeasuredPause,
     Measurement,
-    OptimizerSeen,
-    Pause,
     Verdict,
 )
 from outlay.probe.stages import LiveState
@@ -93,7 +93,7 @@ def _interval(measurement: Measurement) -> str:
     return f"{step_time(step.low_s)} to {step_time(step.high_s)} at 95 % confidence{slowest}"
 
 
-def _pause(pause: Pause) -> Row:
+def _pause(pause: MeasuredPause) -> Row:
     each = f", {step_time(pause.total_s / pause.times)} each" if pause.times else ""
     return _PAUSES[pause.kind], duration(pause.total_s), f"{counted(pause.times, 'time')}{each}"
 
@@ -111,7 +111,7 @@ def _waits(measurement: Measurement) -> Iterator[Row]:
             yield name, step_time(fraction * step.mean_s), f"{percent(fraction)} of a step"
 
 
-def _optimizer(optimizer: OptimizerSeen) -> Row:
+def _optimizer(optimizer: MeasuredOptimizer) -> Row:
     skipped = (
         f", {counted(optimizer.skipped, 'step')} left out by the gradient scaler"
         if optimizer.skipped

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 from outlay.measurement.measurement import Finding, Measurement, StepTime
-from outlay.probe.remaining import Finish, finish
+from outlay.probe.whole_run import WholeRun, whole_run
 from outlay.report.text import (
     clock,
     count,
@@ -242,7 +242,7 @@ def holds_back(finding: Finding, device: str | None) -> str:
 def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
     """Time and cost of the whole run, or of a round number of steps where its length is unknown."""
     steps = total_steps or measurement.total_steps
-    whole = finish(measurement, steps or _ROUND_STEPS)
+    whole = whole_run(measurement, steps or _ROUND_STEPS)
     if whole is None:
         return []
     if steps is None:
@@ -259,7 +259,7 @@ def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
     return [f"{words} {_pauses_words(measurement, whole)}"]
 
 
-def _every(measurement: Measurement, whole: Finish) -> str:
+def _every(measurement: Measurement, whole: WholeRun) -> str:
     """A thousand steps in the steady state: without the pauses, and with those that were seen."""
     step = measurement.step
     assert step is not None
@@ -280,7 +280,7 @@ def _ranged(likely: str, between: str) -> str:
     return f"{likely} ({between})" if between else likely
 
 
-def _pauses_words(measurement: Measurement, whole: Finish) -> str:
+def _pauses_words(measurement: Measurement, whole: WholeRun) -> str:
     if not measurement.pauses:
         return "No evaluation or checkpoint was seen; theirs would come on top."
     return f"Of that {duration(whole.pauses_s.likely)} are pauses, as often as they came here."

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from outlay.trace.profile import Held, History, value_at
+from outlay.trace.profile import AllocatorUse, History, value_at
 from outlay.trace.workspace import CUBLAS, REFERENCE, Traits
 from outlay.units import MIB
 
@@ -259,13 +259,15 @@ class _Unlimited:
     """Storages of the large pool alone: number and size; 0 where it ends, below 0 if optional."""
 
 
-def held(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
+def held(history: History, batch_size: int, traits: Traits = REFERENCE) -> AllocatorUse:
     """Peak bytes allocated and reserved where memory has no end."""
     unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
-    return Held(allocated_bytes=unlimited.allocated_bytes, reserved_bytes=unlimited.reserved_bytes)
+    return AllocatorUse(
+        allocated_bytes=unlimited.allocated_bytes, reserved_bytes=unlimited.reserved_bytes
+    )
 
 
-def held_and_needed(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
+def held_and_needed(history: History, batch_size: int, traits: Traits = REFERENCE) -> AllocatorUse:
     """The same, and the least cap under which the steps run."""
     needed = needed_bytes(history, batch_size, traits)
     return replace(held(history, batch_size, traits), needed_bytes=needed)
@@ -466,11 +468,11 @@ def _fits_expandable(history: History, batch_size: int, cap_bytes: float, traits
 
 
 @lru_cache(maxsize=64)
-def held_expandable(history: History, batch_size: int, traits: Traits = REFERENCE) -> Held:
+def held_expandable(history: History, batch_size: int, traits: Traits = REFERENCE) -> AllocatorUse:
     """Peak bytes with `expandable_segments` where memory has no end."""
     allocator = CachingAllocator(expandable_segments=True)
     _runs(storages(history, batch_size, traits), allocator)
-    return Held(
+    return AllocatorUse(
         allocated_bytes=allocator.peak_allocated_bytes,
         reserved_bytes=allocator.peak_reserved_bytes,
     )

@@ -191,7 +191,7 @@ LARGEST = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class MemoryLine:
     """Live bytes at one event of the step: `start_bytes + slope_bytes * batch size`."""
 
     event: int
@@ -205,18 +205,18 @@ class Line:
 
 def lines_through(
     sizes: tuple[int, int], live_bytes: tuple[Sequence[float], Sequence[float]]
-) -> list[Line]:
+) -> list[MemoryLine]:
     """The line of each event, from the live bytes after it at two batch sizes."""
     lines = []
     for event, (low, high) in enumerate(zip(*live_bytes, strict=True)):
         slope = (high - low) / (sizes[1] - sizes[0])
-        lines.append(Line(event=event, start_bytes=low - slope * sizes[0], slope_bytes=slope))
+        lines.append(MemoryLine(event=event, start_bytes=low - slope * sizes[0], slope_bytes=slope))
     return lines
 
 
-def upper_envelope(lines: Sequence[Line]) -> list[tuple[int, Line]]:
+def upper_envelope(lines: Sequence[MemoryLine]) -> list[tuple[int, MemoryLine]]:
     """The highest line from batch size 1 on: (first batch size, line), ascending."""
-    result: list[tuple[int, Line]] = []
+    result: list[tuple[int, MemoryLine]] = []
     first = 1
     current = max(lines, key=lambda line: (line.at(1), line.slope_bytes))
     steeper = [line for line in lines if line.slope_bytes > current.slope_bytes]
@@ -233,14 +233,14 @@ def upper_envelope(lines: Sequence[Line]) -> list[tuple[int, Line]]:
     return [*result, (first, current)]
 
 
-def _crossing(flat: Line, steep: Line) -> float:
+def _crossing(flat: MemoryLine, steep: MemoryLine) -> float:
     rise = steep.slope_bytes - flat.slope_bytes
     return max((flat.start_bytes - steep.start_bytes) / rise, 1.0)
 
 
-def bends(envelope: Sequence[tuple[int, Line]]) -> dict[int, Line]:
+def bends(envelope: Sequence[tuple[int, MemoryLine]]) -> dict[int, MemoryLine]:
     """The batch sizes to keep: both ends of every piece, and two of the last."""
-    points: dict[int, Line] = {}
+    points: dict[int, MemoryLine] = {}
     following = [first for first, _ in envelope[1:]]
     for (first, line), after in zip(envelope, [*following, 0], strict=True):
         points[first] = line

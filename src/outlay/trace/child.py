@@ -42,7 +42,7 @@ from outlay.trace.batch_scaling import (
     upper_envelope,
 )
 from outlay.trace.process import FOLDER
-from outlay.trace.profile import Blocks, Held, History, Memory, Profile, Structure
+from outlay.trace.profile import AllocatorUse, Blocks, History, Memory, Profile, Structure
 from outlay.trace.step_report import (
     PHASES,
     CallSite,
@@ -74,7 +74,7 @@ _MESSAGE_AT_MOST = 600
 
 
 @contextlib.contextmanager
-def blamed(target: Target, when: str) -> Iterator[None]:
+def error_naming_line(target: Target, when: str) -> Iterator[None]:
     """Turn any failure of the user's code into an error that names their line."""
     try:
         yield
@@ -362,7 +362,7 @@ def _profile(request: Mapping[str, Any]) -> Profile:
     build = _build(target)
     captures = []
     for batch_size in request["batch_sizes"]:
-        with blamed(target, f"at batch size {batch_size}"):
+        with error_naming_line(target, f"at batch size {batch_size}"):
             captures.append(
                 capture_steps(
                     build,
@@ -386,7 +386,7 @@ def _report(request: Mapping[str, Any]) -> StepReport:
     target = parse_target(request["target"])
     build = _build(target)
     (batch_size,) = request["batch_sizes"]
-    with blamed(target, f"at batch size {batch_size}"):
+    with error_naming_line(target, f"at batch size {batch_size}"):
         capture = capture_steps(
             build,
             batch_size,
@@ -408,7 +408,7 @@ def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
     build = _build(target)
     histories = {}
     for batch_size in request["batch_sizes"]:
-        with blamed(target, f"at batch size {batch_size}"):
+        with error_naming_line(target, f"at batch size {batch_size}"):
             capture = capture_steps(
                 build,
                 batch_size,
@@ -514,7 +514,7 @@ def _history(captures: Sequence[Capture]) -> History | None:
     return history_of(sizes, traces, last.optional, last.conditions)
 
 
-def _held(captures: Sequence[Capture], history: History | None) -> dict[int, Held]:
+def _held(captures: Sequence[Capture], history: History | None) -> dict[int, AllocatorUse]:
     """What the allocator would hold and the least it needs, on a grid of batch sizes.
 
     Without a common history, each trace's own at the batch size of that trace.
@@ -523,7 +523,7 @@ def _held(captures: Sequence[Capture], history: History | None) -> dict[int, Hel
         return {
             one.batch_size: held_and_needed(_own_history(one), one.batch_size) for one in captures
         }
-    points: dict[int, Held] = {}
+    points: dict[int, AllocatorUse] = {}
     for batch_size in _GRID:
         points[batch_size] = held_and_needed(history, batch_size)
         grown_bytes = points[batch_size].reserved_bytes - points[_GRID[0]].reserved_bytes
@@ -561,7 +561,7 @@ def _untried() -> list[str]:
 
 def _build(target: Target) -> Callable[[int], Callable[[], object]]:
     """The user's function, checked to return a callable."""
-    with blamed(target, "when it was imported"):
+    with error_naming_line(target, "when it was imported"):
         function = load_function(target)
 
     def build(batch_size: int) -> Callable[[], object]:

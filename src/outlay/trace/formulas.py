@@ -36,7 +36,7 @@ class Formula:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class OpCost:
     """What one call of an operator takes; `known` is false where no formula was found."""
 
     kind: Kind
@@ -82,7 +82,7 @@ def cost_of(
     out: object,
     *,
     hint: Hint = "",
-) -> Cost:
+) -> OpCost:
     """The cost of one call; `hint` decides where there is no formula."""
     formula = formula_for(name, hint)
     known = formula is not None
@@ -94,7 +94,7 @@ def cost_of(
     def amount(of: Amount | float | None) -> float:
         return float(of(*args, **rest, out=out) if callable(of) else of or 0)
 
-    return Cost(
+    return OpCost(
         kind=formula.kind,
         flops=amount(formula.flops),
         moved_bytes=amount(formula.moved_bytes),

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from outlay.errors import InputError
 from outlay.trace.batch_scaling import aligned, fit_aligned
-from outlay.trace.profile import Held, Memory, Op, Polynomial, Profile, ProfileOp, value_at
+from outlay.trace.profile import AllocatorUse, Memory, Op, Polynomial, Profile, ProfileOp, value_at
 
 # Which dimensions of an operation grow with the batch, told from its shapes at one batch size.
 #
@@ -447,11 +447,11 @@ def _memory(step: RecordedStep) -> Memory:
     )
 
 
-def _held(step: RecordedStep) -> Held:
+def _held(step: RecordedStep) -> AllocatorUse:
     """What it reserved with room to spare, and what it would need to get through."""
     allocated = step.fixed_bytes + _beside_bytes(step)
     reserved = max(step.peak_reserved_bytes or allocated, allocated)
-    return Held(
+    return AllocatorUse(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         needed_bytes=min(reserved, allocated * _NEEDED_OVER_ALLOCATED),

@@ -41,7 +41,7 @@ _AT_START = ("PYTHON", "TORCH", "PYTORCH", "LD_", "OMP_", "MKL_", "CUDA", "HIP_"
 _MESSAGE_BYTES = 64
 
 
-class NotForked(Exception):
+class ForkUnavailable(Exception):
     """There is no process to fork, or it was gone before it did."""
 
 
@@ -70,7 +70,7 @@ class Fork:
             elif self._is_ended or self._pid is not None:
                 return -signal.SIGKILL  # where whoever forked it was killed, it ends with that one
             else:
-                raise NotForked
+                raise ForkUnavailable
 
     def end(self) -> None:
         """End it, if it has not, and what it left behind; from any thread."""
@@ -152,15 +152,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def forked(folder: Path, log: int, environment: Mapping[str, str]) -> Fork:
-    """A process that answers the request in the folder, with this environment; or `NotForked`."""
+    """A process that answers the request in the folder; raises `ForkUnavailable` where none can."""
     if sys.platform != "linux":
-        raise NotForked
+        raise ForkUnavailable
     try:
         with _choosing:
             forker = _chosen(environment)
         return forker.fork(folder, log, environment)
     except OSError as error:
-        raise NotForked from error
+        raise ForkUnavailable from error
 
 
 def _chosen(environment: Mapping[str, str]) -> _Forker:
@@ -222,7 +222,7 @@ def _ask(request: Mapping[str, object], folder: Path, timeout_s: float | None) -
     with log.open("wb") as out:
         try:
             returncode = _waited(forked(folder, out.fileno(), _environment()), timeout_s)
-        except NotForked:
+        except ForkUnavailable:
             returncode = _waited(_Alone(question, reply, out.fileno()), timeout_s)
     if not reply.exists():
         raise _died(returncode, _last_words(log))

@@ -113,7 +113,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class AllocatorUse:
     """What torch's caching allocator makes of a run.
 
     allocated: the most in use at once, as `torch.cuda.max_memory_allocated` has it: blocks are a
@@ -242,7 +242,7 @@ class Profile:
     memory: Mapping[int, Memory]
     """Peak memory at each traced batch size and wherever its slope changes, ascending."""
     issued_ops: float
-    held: Mapping[int, Held] = field(default_factory=dict)
+    held: Mapping[int, AllocatorUse] = field(default_factory=dict)
     """What the allocator holds at some batch sizes, ascending; empty where it was not modelled."""
     history: History | None = None
     """What the allocator was modelled with; None where traces at two sizes did not line up."""
@@ -289,7 +289,7 @@ class Profile:
             workspace=_blend(first.workspace, second.workspace, share),
         )
 
-    def held_at(self, batch_size: int) -> Held | None:
+    def held_at(self, batch_size: int) -> AllocatorUse | None:
         """What the allocator holds at a batch size, or None where it was not modelled."""
         if not self.held:
             return None
@@ -298,7 +298,7 @@ class Profile:
             return self.held[low]
         share = (batch_size - low) / (high - low)
         first, second = self.held[low], self.held[high]
-        return Held(
+        return AllocatorUse(
             allocated_bytes=_blend(first.allocated_bytes, second.allocated_bytes, share),
             reserved_bytes=_blend(first.reserved_bytes, second.reserved_bytes, share),
             needed_bytes=None

@@ -36,8 +36,8 @@ from outlay.errors import InputError, NotKnown
 from outlay.facts import DATA
 from outlay.files import parsed_json, read_data, write_whole
 from outlay.trace.profile import (
+    AllocatorUse,
     Blocks,
-    Held,
     History,
     Kind,
     Memory,
@@ -123,7 +123,7 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
             **plain,
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
-            held={int(n): Held(**held) for n, held in content.get("held", {}).items()},
+            held={int(n): AllocatorUse(**held) for n, held in content.get("held", {}).items()},
             history=None if history is None else history_from_json(history),
             structure=None if structure is None else _structure_from_json(structure),
             ops=tuple(map(_op_from_json, content["ops"])),
@@ -201,7 +201,7 @@ def _unreadable(source: str, why: str) -> InputError:
     )
 
 
-def _points_to_json(points: Mapping[int, Memory] | Mapping[int, Held]) -> dict[str, object]:
+def _points_to_json(points: Mapping[int, Memory] | Mapping[int, AllocatorUse]) -> dict[str, object]:
     return {str(n): {k: _value(v) for k, v in asdict(points[n]).items()} for n in sorted(points)}
 
 

@@ -37,7 +37,7 @@ from outlay.workload.workload import (
     Quote,
     Selection,
     Step,
-    Stored,
+    StoredData,
     TermsOverride,
     Usage,
     Workload,
@@ -248,9 +248,9 @@ def _dataset(table: DataTable) -> Dataset:
     )
 
 
-def _stored(table: StoredTable) -> Stored:
+def _stored(table: StoredTable) -> StoredData:
     first, *others = (table.at,) if isinstance(table.at, str) else table.at or ("run",)
-    return Stored(
+    return StoredData(
         name=table.name,
         size_bytes=table.size,
         at=first,

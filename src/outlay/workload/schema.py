@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from outlay.errors import InputError
 from outlay.uncertainty import Estimate, Uncertain
 from outlay.units import YEAR_S, duration_s, size_bytes
-from outlay.workload.workload import Every
+from outlay.workload.workload import Cadence
 
 # Values as people write them into TOML files: durations, sizes, ranges, dates; their bounds.
 
@@ -112,17 +112,17 @@ _EVERY = re.compile(r"(?:every )?(?:([0-9][0-9_,.]*) ?)?(epoch|step|iteration|sa
 _COUNTED = {"epoch": "epochs", "step": "steps", "iteration": "steps", "sample": "samples"}
 
 
-def _as_every(value: object) -> Every:
+def _as_every(value: object) -> Cadence:
     """`epoch`, `5 epochs`, `1000 steps`, `64_000 samples`, or a duration."""
     if not isinstance(value, str):
         raise ValueError('an interval is "epoch", "1000 steps" or a duration such as "30m"')
     match = _EVERY.fullmatch(value.strip().lower())
     if match is None:
-        return Every(time_s=_as_duration(value))
+        return Cadence(time_s=_as_duration(value))
     count = _number(match[1] or "1")
     if not 0 < count <= _MOST_COUNTED:
         raise ValueError("an interval must be above zero, and a count that a run can reach")
-    return Every(**{_COUNTED[match[2]]: count})
+    return Cadence(**{_COUNTED[match[2]]: count})
 
 
 def _as_date(value: object) -> str:
@@ -161,7 +161,7 @@ Times = Annotated[
 Rates = Annotated[Amounts, AfterValidator(_above_zero)]
 Shares = Annotated[Amounts, AfterValidator(_at_most_one)]
 Interval = Annotated[
-    Every,
+    Cadence,
     BeforeValidator(_as_every, json_schema_input_type=str),
     Field(
         description='"epoch", "5 epochs", "1000 steps", "64_000 samples", or a duration ("30m").'

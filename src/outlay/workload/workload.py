@@ -52,7 +52,7 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Every:
+class Cadence:
     """An interval: a time, or so many epochs, steps or samples."""
 
     time_s: float | None = None
@@ -67,7 +67,7 @@ class Every:
 class Evaluation:
     """What is looked at now and then while training: so many samples, or so long."""
 
-    every: Every
+    every: Cadence
     samples: float | None = None
     time_s: float | None = None
     times: Uncertain = 1.0
@@ -79,7 +79,7 @@ class Pause:
     """Other time between steps, now and then: new epochs, stalls."""
 
     name: str
-    every: Every
+    every: Cadence
     time_s: Uncertain
     times: Uncertain = 1.0
     """How often in each such interval, where that is not known for certain."""
@@ -124,7 +124,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredData:
     """Something kept and paid for by the GB-month, and perhaps pulled by each machine."""
 
     name: str
@@ -141,7 +141,7 @@ class Checkpoint:
     """What is written now and then so that work is not lost."""
 
     size_bytes: float | None = None
-    interval: Every | None = None
+    interval: Cadence | None = None
     """None: the interval that costs least (Young 1974, Daly 2006)."""
     time_s: float | None = None
     """What writing one took somewhere; other disks differ from that as from the usual one."""
@@ -311,7 +311,7 @@ class Workload:
     step: Step
     length: Length
     data: Dataset = field(default_factory=Dataset)
-    stored: tuple[Stored, ...] = ()
+    stored: tuple[StoredData, ...] = ()
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     usage: Usage = field(default_factory=Usage)
     evaluation: Evaluation | None = None

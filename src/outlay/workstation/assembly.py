@@ -9,7 +9,7 @@ from itertools import product
 from outlay.errors import InputError, NoOption
 from outlay.units import GB, size_bytes
 from outlay.workstation.file import is_size, watts_in
-from outlay.workstation.machine import Build, Use, Verdict, part_of
+from outlay.workstation.machine import Build, MachineUse, Verdict, part_of
 from outlay.workstation.parts import NOUNS, Card, Catalogue, Kind, Part, card_of
 from outlay.workstation.rules import RULES, RULES_OF, Rule, broken, judge
 from outlay.workstation.rules_space import slots_verdict
@@ -153,7 +153,7 @@ class Order:
     budget_usd: float | None = None
 
 
-def assembled(start: Build, catalogue: Catalogue, order: Order | None = None) -> Build:
+def assemble(start: Build, catalogue: Catalogue, order: Order | None = None) -> Build:
     """The machine with every missing part chosen, each rule held with something to spare.
 
     Over the budget, one whose rules hold tightly is taken where it costs less.
@@ -200,7 +200,7 @@ _MOST_CARDS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BuildRequest:
     """What a person asks for: cards, further parts, and how the machine will be used."""
 
     catalogue: Catalogue
@@ -209,7 +209,7 @@ class Asked:
     """Parts given by name."""
     least: Mapping[Kind, float] = field(default_factory=dict)
     """Kinds given by a size: at least so many GB, or watts of a supply."""
-    use: Use = field(default_factory=Use)
+    use: MachineUse = field(default_factory=MachineUse)
     power_limit_w: float | None = None
     budget_usd: float | None = None
 
@@ -219,15 +219,15 @@ class Asked:
         return Order(least=self.least, budget_usd=self.budget_usd)
 
 
-def asked_for(
+def build_request(
     catalogue: Catalogue,
     cards: Sequence[tuple[str, int]],
     names: Mapping[Kind, str],
     *,
-    use: Use,
+    use: MachineUse,
     power_limit_w: float | None = None,
     budget_usd: float | None = None,
-) -> Asked:
+) -> BuildRequest:
     """What was asked for in words: cards with their numbers, other parts by name or size."""
     least = {kind: size for kind, name in names.items() if (size := _size(kind, name)) is not None}
     parts: list[tuple[Kind, Choice]] = [
@@ -241,7 +241,7 @@ def asked_for(
                 f"No {NOUNS[kind]} of {names[kind]} or more is known.",
                 fix=f"Ask for less; `outlay build --list {kind}` lists what is known.",
             )
-    return Asked(
+    return BuildRequest(
         catalogue=catalogue,
         cards=_cards(catalogue, cards),
         parts=parts,
@@ -270,7 +270,7 @@ def _size(kind: Kind, text: str) -> float | None:
     return None
 
 
-def beginning(asked: Asked, build: Build | None = None) -> Build:
+def beginning(asked: BuildRequest, build: Build | None = None) -> Build:
     """A machine with what was asked for by name, on top of another or of nothing."""
     made = build or Build(name="this machine", cards=asked.cards)
     for kind, choice in asked.parts:

@@ -9,28 +9,28 @@ from outlay.errors import InputError
 from outlay.predict.roofline import checked_limit_w
 from outlay.units import DAY_S, HOUR_S
 from outlay.workstation.assembly import (
-    Asked,
+    BuildRequest,
     Choice,
-    assembled,
+    assemble,
     beginning,
     cheapest,
     choices,
     mended,
 )
-from outlay.workstation.file import Described
+from outlay.workstation.file import MachineDescription
 from outlay.workstation.machine import Build, State, Verdict, part_of, ruled
 from outlay.workstation.parts import NOUNS, Catalogue, Kind, card_price, letters
 from outlay.workstation.rules import judge
 from outlay.workstation.rules_power import load_w, slower, wall_w
 from outlay.workstation.rules_space import throttling, water_usd
 from outlay.workstation.speed import Training, input_note, speed_of
-from outlay.workstation.upgrade import Change, Speed, upgraded
+from outlay.workstation.upgrade import Change, TrainingSpeed, upgrades_of
 
 # A machine and all that is said about it: its cost, which rules hold, what to know.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class BuildReport:
     """A machine, judged; of an upgrade also the changes that lead to it."""
 
     build: Build
@@ -41,7 +41,7 @@ class Judged:
     changes: Sequence[Change] = ()
     had: Build | None = None
     """The machine before an upgrade."""
-    speed: Speed | None = None
+    speed: TrainingSpeed | None = None
     trained: str = ""
     """What is trained, where that was said."""
     budget_usd: float | None = None
@@ -77,20 +77,20 @@ class Judged:
         return not self.having("broken") and not self.over_budget_usd
 
 
-def judged(
+def build_report(
     build: Build,
     catalogue: Catalogue,
     *,
     notes: Sequence[str] = (),
     changes: Sequence[Change] = (),
     had: Build | None = None,
-    speed: Speed | None = None,
+    speed: TrainingSpeed | None = None,
     trained: str = "",
     budget_usd: float | None = None,
-) -> Judged:
+) -> BuildReport:
     """A machine with its verdicts, the fixes of broken rules, and notes on heat and power."""
     verdicts = mended(build, judge(build), catalogue)
-    return Judged(
+    return BuildReport(
         build=build,
         verdicts=verdicts,
         notes=(*heat_and_power(build), *notes, *_guesses(verdicts)),
@@ -153,7 +153,7 @@ def _guesses(verdicts: Sequence[Verdict]) -> list[str]:
     return ["Where a verdict says guess, a figure behind it was inferred or remembered, not read."]
 
 
-def put_together(asked: Asked, training: Training | None) -> Judged:
+def put_together(asked: BuildRequest, training: Training | None) -> BuildReport:
     """The cheapest machine around the cards asked for, judged."""
     if not asked.cards:
         raise InputError(
@@ -162,7 +162,7 @@ def put_together(asked: Asked, training: Training | None) -> Judged:
             fix='Write for example --gpu "RTX 3090:2", or give a file that describes a machine.',
         )
     start = _used(beginning(asked), asked)
-    build = assembled(start, asked.catalogue, asked.order)
+    build = assemble(start, asked.catalogue, asked.order)
     if "hdd" in asked.least:
         build = cheapest(
             build, asked.catalogue, "hdd", choices(asked.catalogue, "hdd", asked.least["hdd"])
@@ -170,13 +170,17 @@ def put_together(asked: Asked, training: Training | None) -> Judged:
     return _judged(build, asked, training)
 
 
-def judge_machine(described: Described, asked: Asked, training: Training | None) -> Judged:
+def judge_machine(
+    described: MachineDescription, asked: BuildRequest, training: Training | None
+) -> BuildReport:
     """A machine as it is described, judged; nothing is added to it."""
     build = _used(described.build, asked)
     return _judged(build, asked, training, described.notes)
 
 
-def upgrade_machine(described: Described, asked: Asked, training: Training | None) -> Judged:
+def upgrade_machine(
+    described: MachineDescription, asked: BuildRequest, training: Training | None
+) -> BuildReport:
     """The machine that comes of an upgrade, judged, with the changes that lead to it."""
     had = _used(described.build, asked)
     parts = [*asked.parts, *_sized(had, asked)]
@@ -186,13 +190,13 @@ def upgrade_machine(described: Described, asked: Asked, training: Training | Non
             fix='Say what to change, for example --gpu "RTX 4090" or --ram 64GB.',
         )
     speed = speed_of(training)
-    changes = upgraded(had, asked.cards, parts, asked.catalogue, speed)
+    changes = upgrades_of(had, asked.cards, parts, asked.catalogue, speed)
     build = changes[-1].build if changes else had
     notes = (*described.notes, *_left_over(had, build, asked))
     return replace(_judged(build, asked, training, notes), changes=changes, had=had)
 
 
-def _left_over(had: Build, build: Build, asked: Asked) -> list[str]:
+def _left_over(had: Build, build: Build, asked: BuildRequest) -> list[str]:
     """What the cards that go are sold for, which no sum here counts."""
     kept = {card.name for card in build.cards}
     today = asked.catalogue.today
@@ -204,14 +208,14 @@ def _left_over(had: Build, build: Build, asked: Asked) -> list[str]:
     ]
 
 
-def _used(build: Build, asked: Asked) -> Build:
+def _used(build: Build, asked: BuildRequest) -> Build:
     limit_w = asked.power_limit_w or build.power_limit_w
     for card in (*build.cards, *asked.cards):
         checked_limit_w(limit_w, card.gpu)
     return replace(build, use=asked.use, power_limit_w=limit_w)
 
 
-def _sized(had: Build, asked: Asked) -> list[tuple[Kind, Choice]]:
+def _sized(had: Build, asked: BuildRequest) -> list[tuple[Kind, Choice]]:
     """The best parts of the sizes asked for, in the machine one has."""
     wanted = replace(had, cards=asked.cards or had.cards)
     found: list[tuple[Kind, Choice]] = []
@@ -225,9 +229,9 @@ def _sized(had: Build, asked: Asked) -> list[tuple[Kind, Choice]]:
 
 
 def _judged(
-    build: Build, asked: Asked, training: Training | None, notes: Sequence[str] = ()
-) -> Judged:
-    return judged(
+    build: Build, asked: BuildRequest, training: Training | None, notes: Sequence[str] = ()
+) -> BuildReport:
+    return build_report(
         build,
         asked.catalogue,
         notes=(*notes, *input_note(build, training), *_strangers(build, asked)),
@@ -237,7 +241,7 @@ def _judged(
     )
 
 
-def _strangers(build: Build, asked: Asked) -> list[str]:
+def _strangers(build: Build, asked: BuildRequest) -> list[str]:
     """Prices of the user's that went nowhere, lest a misspelt name goes unnoticed."""
     here = {letters(part.name) for _, part, _ in build.parts}
     unused = [name for name in asked.catalogue.strangers if letters(name) not in here]

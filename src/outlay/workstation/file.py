@@ -177,7 +177,7 @@ class CaseTable(PartTable):
     form: Name | None = None
 
 
-class DescribedMachine(BaseModel):
+class WorkstationTable(BaseModel):
     """A workstation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -207,12 +207,12 @@ class DescribedMachine(BaseModel):
         return self
 
 
-class DescribedFile(BaseModel):
+class WorkstationFile(BaseModel):
     """A machine file: one table, [machine]."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    machine: DescribedMachine
+    machine: WorkstationTable
 
 
 SOURCE = "your file"
@@ -277,7 +277,7 @@ KIND = FileKind(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class MachineDescription:
     """A machine as a file describes it, and what to know about the description."""
 
     build: Build
@@ -286,9 +286,9 @@ class Described:
     notes: tuple[str, ...]
 
 
-def read_machine(path: Path, catalogue: Catalogue) -> Described:
+def read_machine(path: Path, catalogue: Catalogue) -> MachineDescription:
     """The machine in a TOML file."""
-    machine = read_model(path, DescribedFile, KIND).machine
+    machine = read_model(path, WorkstationFile, KIND).machine
     notes: list[str] = []
     usd = in_usd(machine.currency, machine.currency_day)
 
@@ -313,7 +313,7 @@ def read_machine(path: Path, catalogue: Catalogue) -> Described:
         power_limit_w=machine.power_limit_watts,
         paid_usd=None if machine.price is None else machine.price * usd,
     )
-    return Described(
+    return MachineDescription(
         build=build,
         currency=machine.currency.upper(),
         currency_day=machine.currency_day,
@@ -321,7 +321,7 @@ def read_machine(path: Path, catalogue: Catalogue) -> Described:
     )
 
 
-def _cards(machine: DescribedMachine, catalogue: Catalogue, usd: float) -> tuple[Card, ...]:
+def _cards(machine: WorkstationTable, catalogue: Catalogue, usd: float) -> tuple[Card, ...]:
     cards: list[Card] = []
     for table in machine.gpu:
         if table.name is None:

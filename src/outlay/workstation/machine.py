@@ -23,7 +23,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class MachineUse:
     """How the machine will be used, as far as rules depend on it."""
 
     speed_at: Callable[[float], float] = lambda _: 1.0
@@ -55,7 +55,7 @@ class Build:
     """What each card is held to, where that is less than it was shipped with."""
     paid_usd: float | None = None
     """What the whole machine cost or is offered for."""
-    use: Use = field(default_factory=Use)
+    use: MachineUse = field(default_factory=MachineUse)
 
     @property
     def ram_bytes(self) -> float | None:

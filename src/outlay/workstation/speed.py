@@ -13,13 +13,13 @@ from outlay.predict.input_pipeline import thread_samples_per_s
 from outlay.predict.parallel import Question, best_step, on_unlike
 from outlay.predict.roofline import checked_limit_w, speed_at
 from outlay.predict.step import Conditions, Placement, StepPrediction
-from outlay.predict.strategy import wanted_of
+from outlay.predict.strategy import parse_strategy
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate
 from outlay.units import MB
 from outlay.workload.workload import Dataset, Step
 from outlay.workstation.machine import Build, drives_bytes
-from outlay.workstation.upgrade import Speed, SpeedOf
+from outlay.workstation.upgrade import SpeedOf, TrainingSpeed
 
 IMAGES = "image"
 """What a profile calls a sample that must be decoded and cropped while training."""
@@ -41,9 +41,9 @@ def power_speed() -> Callable[[float], float]:
 
 def speed_of(training: Training | None) -> SpeedOf:
     """The speed of machines at this training; of none where nothing is to be trained."""
-    known: dict[tuple[object, ...], Speed | None] = {}
+    known: dict[tuple[object, ...], TrainingSpeed | None] = {}
 
-    def speed(build: Build) -> Speed | None:
+    def speed(build: Build) -> TrainingSpeed | None:
         if training is None or not build.cards:
             return None
         rate = input_samples_per_s(build, training)
@@ -56,12 +56,12 @@ def speed_of(training: Training | None) -> SpeedOf:
     return speed
 
 
-def _speed(build: Build, training: Training, input_rate: float | None) -> Speed | None:
+def _speed(build: Build, training: Training, input_rate: float | None) -> TrainingSpeed | None:
     step = _step(build, training, Conditions(node_samples_per_s=input_rate))
     if not step.fits:
         return None
     batch, time_s = step.global_batch_size, step.step_time_s
-    return Speed(
+    return TrainingSpeed(
         samples_per_s=Estimate(
             low=batch / time_s.high, likely=batch / time_s.likely, high=batch / time_s.low
         ),
@@ -87,7 +87,7 @@ def _step(build: Build, training: Training, conditions: Conditions) -> StepPredi
             batch_size=batch_size,
             global_batch_size=training.step.global_batch_size,
             precision=training.step.precision,  # type: ignore[arg-type]
-            wanted=wanted_of(training.step.strategy or "auto"),
+            wanted=parse_strategy(training.step.strategy or "auto"),
             conditions=conditions,
         )
         return best_step(question, calibration(), thorough=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.uncertainty import Estimate
-from outlay.workstation.assembly import Choice, assembled, mend, with_choice
+from outlay.workstation.assembly import Choice, assemble, mend, with_choice
 from outlay.workstation.machine import Build, Verdict, part_of
 from outlay.workstation.parts import Card, Catalogue, Kind, Part
 from outlay.workstation.rules import broken, judge
@@ -17,14 +17,14 @@ _PLATFORM: tuple[Kind, ...] = ("board", "cpu", "cooler", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class TrainingSpeed:
     """How fast a machine trains the workload, and what it waits for."""
 
     samples_per_s: Estimate
     bound: str
 
 
-SpeedOf = Callable[[Build], Speed | None]
+SpeedOf = Callable[[Build], TrainingSpeed | None]
 """None: nothing to train was given, or it does not fit."""
 
 
@@ -41,8 +41,8 @@ class Change:
     why: str
     build: Build
     """The machine after it."""
-    before: Speed | None
-    after: Speed | None
+    before: TrainingSpeed | None
+    after: TrainingSpeed | None
     instead: str = ""
     """What would do in its place, without buying."""
 
@@ -53,7 +53,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _Candidate:
     """A change that is not made yet."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class _Wish:
     instead: str = ""
 
 
-def upgraded(
+def upgrades_of(
     have: Build,
     cards: tuple[Card, ...],
     asked: Sequence[tuple[Kind, Choice]],
@@ -77,7 +77,7 @@ def upgraded(
     held = {one.rule for one in judge(have) if one.state != "broken"} if have.cards else set()
     kept = {kind for kind, _ in asked}
     first, later = _needed(_wished(have, cards, asked), catalogue, held, kept)
-    wishes = [_Wish(kind=kind, choice=choice, why="asked for") for kind, choice in asked]
+    wishes = [_Candidate(kind=kind, choice=choice, why="asked for") for kind, choice in asked]
     changes: list[Change] = []
     build = have
     for wish in first:
@@ -101,13 +101,13 @@ def _wished(have: Build, cards: tuple[Card, ...], asked: Sequence[tuple[Kind, Ch
 
 def _needed(
     build: Build, catalogue: Catalogue, held: set[str], kept: set[Kind]
-) -> tuple[list[_Wish], list[_Wish]]:
+) -> tuple[list[_Candidate], list[_Candidate]]:
     """Parts that mend what is broken: what broke by the change first, what was broken before.
 
     `kept` are the kinds that the user has chosen.
     """
-    first: list[_Wish] = []
-    later: list[_Wish] = []
+    first: list[_Candidate] = []
+    later: list[_Candidate] = []
     for _ in range(_MOST_ROUNDS):
         found = _mending(build, catalogue, kept)
         if not found:
@@ -119,11 +119,11 @@ def _needed(
     return first, later
 
 
-def _wish(verdict: Verdict, kind: Kind, choice: Choice, held: set[str]) -> _Wish:
+def _wish(verdict: Verdict, kind: Kind, choice: Choice, held: set[str]) -> _Candidate:
     if kind != verdict.replaces:
-        return _Wish(kind=kind, choice=choice, why=f"goes with the new {verdict.replaces}")
+        return _Candidate(kind=kind, choice=choice, why=f"goes with the new {verdict.replaces}")
     why = _reason(verdict, verdict.rule in held)
-    return _Wish(kind=kind, choice=choice, why=why, instead=verdict.fix)
+    return _Candidate(kind=kind, choice=choice, why=why, instead=verdict.fix)
 
 
 def _mending(
@@ -145,7 +145,7 @@ def _platform(
 ) -> list[tuple[Verdict, Kind, Choice]]:
     """Another board with its CPU, cooler and memory, where that breaks fewer rules."""
     bare = replace(build, cpu=None, cooler=None, board=None, memory=None, kits=1)
-    made = assembled(bare, catalogue)
+    made = assemble(bare, catalogue)
     if len(broken(judge(made))) >= len(broken(judge(build))):
         return []
     return [
@@ -160,7 +160,7 @@ def _reason(verdict: Verdict, held: bool) -> str:
     return f"must go along; {need}" if held else f"short already; {need}"
 
 
-def _part_change(build: Build, wish: _Wish, speed_of: SpeedOf) -> Change:
+def _part_change(build: Build, wish: _Candidate, speed_of: SpeedOf) -> Change:
     after = with_choice(build, wish.kind, wish.choice)
     old = part_of(build, wish.kind)
     more = wish.kind == "memory" and old is not None and old.name == wish.choice.part.name

@@ -7,11 +7,11 @@ import types
 
 import pytest
 
-from outlay.probe.agent.channel import Asked, Channel
-from outlay.probe.agent.recording import Phases
-from outlay.probe.agent.step_watch import Watch
+from outlay.probe.agent.channel import AgentRequest, Channel
+from outlay.probe.agent.recording import Recording
+from outlay.probe.agent.step_watch import StepWatch
 
-ASKED = Asked(profile_from=10, profile_until=13, record_from=14, record_until=15)
+ASKED = AgentRequest(profile_from=10, profile_until=13, record_from=14, record_until=15)
 MS_NS = 10**6
 
 
@@ -70,7 +70,7 @@ class Training:
             recorder=None,
             device=types.SimpleNamespace(index=0),
         )
-        self.phases = Phases(watch)
+        self.phases = Recording(watch)
         self.now_ns = 0
 
     def runs(self, ms):
@@ -135,7 +135,7 @@ def test_what_is_part_of_nearly_every_step_is_no_pause(every, kept_out):
 
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = Watch(torch, Channel())
+    watch = StepWatch(torch, Channel())
     watch.install()
     try:
         for step in range(1, 41):
@@ -160,7 +160,7 @@ def test_what_always_follows_one_of_two_optimizers_is_no_pause(critics):
 
     model = torch.nn.Linear(2, 1)
     first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
-    watch = Watch(torch, Channel())
+    watch = StepWatch(torch, Channel())
     watch.install()
     try:
         watch.phases = paused = Paused()
@@ -200,13 +200,13 @@ def test_a_profile_that_a_pause_has_spoiled_begins_anew():
 def test_an_evaluation_within_a_recorded_step_is_not_recorded():
     import torch
 
-    from outlay.trace.capture.live_recorder import RealRecorder
+    from outlay.trace.capture.live_recorder import LiveRecorder
 
     model = torch.nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def recorded(evaluates):
-        recorder = RealRecorder("cpu")
+        recorder = LiveRecorder("cpu")
         recorder.start()
         if evaluates:
             with torch.no_grad():

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from outlay.probe.agent.channel import Asked, Channel
-from outlay.probe.agent.recording import Phases
-from outlay.probe.agent.step_watch import Watch
+from outlay.probe.agent.channel import AgentRequest, Channel
+from outlay.probe.agent.recording import Recording
+from outlay.probe.agent.step_watch import StepWatch
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +40,7 @@ def torch(monkeypatch):
 
 @pytest.fixture
 def watch(torch, monkeypatch):
-    watch = Watch(torch, Channel())
+    watch = StepWatch(torch, Channel())
     monkeypatch.setattr(watch.device, "install", lambda _: None)
     watch.install()
     yield watch
@@ -100,7 +100,7 @@ def test_graphs_without_a_step_count_for_nothing(torch, watch):
 
 def test_operations_of_a_replayed_graph_are_not_guessed(torch, watch):
     captured(torch, trained(torch)).replay()
-    Phases(watch).at(9, Asked(record_from=9, record_until=10))
+    Recording(watch).at(9, AgentRequest(record_from=9, record_until=10))
     failed = [json.loads(line) for line in watch.channel.lines if line.startswith(b'["failed"')]
     assert [one["phase"] for _, one in failed] == ["record"]
     assert "CUDA graph" in failed[0][1]["why"]
@@ -115,7 +115,7 @@ def test_a_graph_that_is_gone_is_not_kept(torch, watch):
 
 def test_torch_is_left_as_it_was(torch):
     before = dict(vars(torch.cuda.CUDAGraph))
-    watch = Watch(torch, Channel())
+    watch = StepWatch(torch, Channel())
     watch.device.install = lambda _: None
     watch.install()
     assert vars(torch.cuda.CUDAGraph)["replay"] is not before["replay"]

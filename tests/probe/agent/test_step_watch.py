@@ -7,7 +7,7 @@ import json
 import pytest
 
 from outlay.probe.agent import step_watch
-from outlay.probe.agent.channel import Asked, Channel
+from outlay.probe.agent.channel import AgentRequest, Channel
 
 pytestmark = pytest.mark.torch
 
@@ -17,7 +17,7 @@ def watch(monkeypatch):
     import torch
 
     monkeypatch.setattr(step_watch, "_LOOK_S", -1.0)  # look after every step
-    watch = step_watch.Watch(torch, Channel())
+    watch = step_watch.StepWatch(torch, Channel())
     watch.install()
     yield watch
     watch.uninstall()
@@ -284,7 +284,7 @@ def test_what_runs_without_gradients_alone_is_recorded_where_it_is_part_of_the_s
 
     left = []
     watch.on_stop = lambda: left.append(watch.steps)
-    watch.channel.asked = Asked(record_from=10, record_until=11, stop_at=11)
+    watch.channel.asked = AgentRequest(record_from=10, record_until=11, stop_at=11)
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(1, 12):
@@ -363,7 +363,9 @@ def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(1, 12):
         if step == asked_at:
-            asked = Asked(profile_from=4, profile_until=4, record_from=4, record_until=5, stop_at=5)
+            asked = AgentRequest(
+                profile_from=4, profile_until=4, record_from=4, record_until=5, stop_at=5
+            )
             watch.channel.asked = asked
         model(torch.ones(3, 2)).sum().backward()
         optimizer.step()
@@ -380,7 +382,7 @@ def test_the_rest_of_an_epoch_is_not_what_is_recorded(watch):
 
     left = []
     watch.on_stop = lambda: left.append(watch.steps)
-    watch.channel.asked = Asked(
+    watch.channel.asked = AgentRequest(
         profile_from=1, profile_until=1, record_from=2, record_until=3, stop_at=3
     )
     model = torch.nn.Linear(2, 1)

@@ -32,9 +32,9 @@ def start(folder: str) -> None:
 
     def begin(torch: object) -> None:
         from .channel import FileChannel
-        from .step_watch import Watch
+        from .step_watch import StepWatch
 
-        watch = Watch(torch, FileChannel(folder))
+        watch = StepWatch(torch, FileChannel(folder))
         watch.install()
 
     after_import("torch", begin)

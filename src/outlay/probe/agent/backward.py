@@ -19,7 +19,7 @@ PASSES_ALONE = 64
 """So many without a step of an optimizer: there is none. Gradients of fewer may be accumulated."""
 
 
-class Unseen:
+class UnknownOptimizer:
     """Stands for an optimizer that is none of torch's, by the parameters that get gradients."""
 
     def __init__(self, tensors: Any) -> None:
@@ -48,7 +48,7 @@ class Backward:
         self._has_optimizer = False
         self._alone = 0
         """Passes before any optimizer made a step."""
-        self._unseen: Unseen | None = None
+        self._unseen: UnknownOptimizer | None = None
 
     def install(self) -> None:
         """Begin to count."""
@@ -122,7 +122,7 @@ class Backward:
     def _count_alone(self, tensors: Any) -> None:
         self._alone += 1
         if self._alone == PASSES_ALONE:
-            self._unseen = Unseen(tensors)
+            self._unseen = UnknownOptimizer(tensors)
 
     def _keep_loss(self, tensors: Any) -> None:
         first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors

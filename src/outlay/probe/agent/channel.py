@@ -28,7 +28,7 @@ _STEP = b'["s",%d,%d,%.7f,%d,%d,%d,%d,%.7f,%.6f,%d,%d,%.6f,%d,%d,%d]'
 """A step as a line; `probe.listen` reads it."""
 
 
-class Asked(NamedTuple):
+class AgentRequest(NamedTuple):
     """What outlay wants, as numbers of optimizer steps of each process; 0 is nothing."""
 
     profile_from: int = 0
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     stop_at: int = 0
 
 
-NOTHING = Asked()
+NOTHING = AgentRequest()
 
 
 class Channel:
@@ -70,7 +70,7 @@ class Channel:
     def forked(self) -> None:
         """Go on in a process that was just forked."""
 
-    def reads(self) -> Asked:
+    def reads(self) -> AgentRequest:
         """What is asked for now."""
         return self.asked
 
@@ -127,11 +127,11 @@ class FileChannel(Channel):
         except OSError as error:
             complain(error)
 
-    def reads(self) -> Asked:
+    def reads(self) -> AgentRequest:
         """What is asked for now."""
         if self._control is None:
             return NOTHING
-        return Asked(*ASKED.unpack_from(self._control))
+        return AgentRequest(*ASKED.unpack_from(self._control))
 
     def is_deserted(self) -> bool:
         """Whether outlay is gone; looked up every other second."""
@@ -181,7 +181,7 @@ def complain(error: BaseException) -> None:
 # What happened since the last optimizer step of a process.
 
 
-class Since:
+class StepCounters:
     """What happened since the last optimizer step."""
 
     __slots__ = (
@@ -257,7 +257,7 @@ class Since:
 # When a process does what outlay asks for: at the step it names, or later.
 
 
-class Delay:
+class RequestDelay:
     """How many steps later than asked; several processes must be at the same step, and do without.
 
     Steps that come in bursts, with long pauses between, are told only when the next one is made:
@@ -273,14 +273,14 @@ class Delay:
         """Begin anew, in a process that was just forked."""
         self._steps = None
 
-    def of(self, asked: Asked, step: int) -> Asked:
+    def of(self, asked: AgentRequest, step: int) -> AgentRequest:
         """What is asked for, after a step, with the delay."""
         if not asked.profile_from:
             return asked
         if self._steps is None:
             self._steps = max(step - asked.profile_from, 0) if self.is_alone else 0
         late = self._steps
-        return Asked(*(one + late if one else 0 for one in asked))
+        return AgentRequest(*(one + late if one else 0 for one in asked))
 
     def put_off(self, steps: int) -> bool:
         """Do all that is left so many steps later; False where that cannot be."""

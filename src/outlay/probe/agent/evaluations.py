@@ -25,7 +25,7 @@ def is_seldom(count: int, steps: int) -> bool:
     return count < steps and count <= SELDOM * (steps + 1)
 
 
-class Pausing:
+class PauseWatch:
     """Sees pauses, and keeps them out of what is profiled and recorded."""
 
     def __init__(self, watch: Any) -> None:
@@ -125,7 +125,7 @@ class Pausing:
 # Not every script puts a model into evaluation mode for them: a copy of it may be in it for good.
 
 
-class Gradless:
+class NoGradTime:
     """Adds up the time in which gradients are off, optimizers' own apart.
 
     Seen when `torch.no_grad`, `inference_mode` or `set_grad_enabled` turns them off or on.

@@ -103,7 +103,7 @@ class _Loader(Loader):
         return getattr(self._original, name)
 
 
-class Patches:
+class FunctionPatches:
     """What was changed, and how to undo it."""
 
     def __init__(self) -> None:

@@ -14,13 +14,13 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from .channel import Asked, complain
+from .channel import AgentRequest, complain
 
 _EXCHANGES = ("nccl", "rccl", "oneccl")
 """What kernels that exchange data between GPUs have in their names."""
 
 
-class Phases:
+class Recording:
     """Begins and ends each phase at the optimizer steps that outlay asks for."""
 
     def __init__(self, watch: Any) -> None:
@@ -33,7 +33,7 @@ class Phases:
         self._recorded_from = 0
         self._done: set[str] = set()
 
-    def at(self, step: int, asked: Asked) -> None:
+    def at(self, step: int, asked: AgentRequest) -> None:
         """Do what is due after a step."""
         try:
             self._profile(step, asked)
@@ -88,7 +88,7 @@ class Phases:
 
     # Kernels
 
-    def _profile(self, step: int, asked: Asked) -> None:
+    def _profile(self, step: int, asked: AgentRequest) -> None:
         if "profile" in self._done or not asked.profile_from or step < asked.profile_from:
             return
         if self._profiler is None:
@@ -155,7 +155,7 @@ class Phases:
 
     # Operations
 
-    def _record(self, step: int, asked: Asked) -> None:
+    def _record(self, step: int, asked: AgentRequest) -> None:
         if "record" in self._done or not asked.record_from or step < asked.record_from:
             return
         if self._recorder is None:

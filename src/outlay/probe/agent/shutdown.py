@@ -44,7 +44,7 @@ _VERSIONS = (
 )
 
 
-class Leaving:
+class Shutdown:
     """Leaves the process, more firmly each time it is asked."""
 
     def __init__(self, watch: Any) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 from .backward import Backward
 from .batch import BATCH_LOOKED_FOR, BatchLook
-from .channel import Channel, Delay, Since, complain
+from .channel import Channel, RequestDelay, StepCounters, complain
 from .device import STEPS, Allocations, CpuQueue, Device, process_values
-from .evaluations import Gradless, Pausing
+from .evaluations import NoGradTime, PauseWatch
 from .loaders import Epochs, count_batches, known_facts
 from .optimizers import MOST_OBJECTS, Optimizers, parameters_of
-from .patches import Patches
+from .patches import FunctionPatches
 from .recording import Graphs
 
 _LOOK_S = 1.0
@@ -34,13 +34,13 @@ _HELD_AT = 2
 """The step at which what stays is told first, within the warm-up: at the end it may be gone."""
 
 
-class Watch:
+class StepWatch:
     """Watches one process from the import of torch to its end."""
 
     def __init__(self, torch: Any, channel: Channel) -> None:
         self.torch = torch
         self.channel = channel
-        self.since = Since()
+        self.since = StepCounters()
         self.steps = 0
         self.samples = 0, 0
         """Those that loaders gave for the last step but one, and for the last."""
@@ -55,7 +55,7 @@ class Watch:
         self.device = Device(torch, channel)
         self._allocations = Allocations(torch, channel)
         self.graphs = Graphs(self)
-        self._gradless = Gradless(self)
+        self._gradless = NoGradTime(self)
         self._ended_s = 0.0
         self.is_off = False
         self.has_said_last = False
@@ -66,9 +66,9 @@ class Watch:
         self._cpu_s = 0.0
         self._cpu_read_s = 0.0
         self._looked_s = 0.0
-        self._pausing = Pausing(self)
-        self.delay = Delay()
-        self.patches = Patches()
+        self._pausing = PauseWatch(self)
+        self.delay = RequestDelay()
+        self.patches = FunctionPatches()
         self.batch = BatchLook(self)
         self._queue = CpuQueue(self)
         self._epochs = Epochs(self, known_facts)
@@ -237,9 +237,9 @@ class Watch:
         asked = self.delay.of(self.channel.reads(), self.steps)
         if asked.profile_from or asked.record_from:
             if self.phases is None:
-                from .recording import Phases
+                from .recording import Recording
 
-                self.phases = Phases(self)
+                self.phases = Recording(self)
             self.phases.at(self.steps, asked)
             asked = self.delay.of(self.channel.reads(), self.steps)
             self._ended_s = time.perf_counter()
@@ -250,9 +250,9 @@ class Watch:
             self.on_stop()
             return
         if self._leaving is None:
-            from .shutdown import Leaving
+            from .shutdown import Shutdown
 
-            self._leaving = Leaving(self)
+            self._leaving = Shutdown(self)
         self._leaving.leave()
 
     def _give_up(self, error: Exception) -> None:

@@ -24,7 +24,7 @@ from outlay.trace.capture.changes import (
     living_models,
     parameters_of,
 )
-from outlay.trace.capture.data_dependent import Selection
+from outlay.trace.capture.data_dependent import SelectionSizes
 from outlay.trace.capture.fake_cuda import FakeMode, patch_imported_libraries, pretended_cuda
 from outlay.trace.capture.recorder import (
     CallSites,
@@ -33,12 +33,12 @@ from outlay.trace.capture.recorder import (
     watched_modules,
     watched_recomputing,
 )
-from outlay.trace.capture.wrappers import Patches, patch_decorators
+from outlay.trace.capture.wrappers import AttributePatches, patch_decorators
 from outlay.trace.target import UNCHANGED, Changes
 from outlay.trace.tracing import SELECTED
 
 if TYPE_CHECKING:
-    from outlay.trace.capture.memory_tracker import Ledger
+    from outlay.trace.capture.memory_tracker import MemoryTracker
     from outlay.trace.profile import Op
     from outlay.trace.step_report import CallSite
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watched:
+class StructureRecord:
     """Gradients as they were finished, and the blocks that ran."""
 
     gradients: list[tuple[int, int]] = field(default_factory=list)
@@ -65,9 +65,11 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watching(parameters: Iterable[Tensor], recorded: Callable[[], int]) -> Iterator[Watched]:
+def record_structure(
+    parameters: Iterable[Tensor], recorded: Callable[[], int]
+) -> Iterator[StructureRecord]:
     """Watch a step; `recorded` tells how many operations were recorded so far."""
-    watched = Watched()
+    watched = StructureRecord()
 
     def finished(parameter: Tensor) -> None:
         gradient = parameter.grad
@@ -110,7 +112,7 @@ class Capture:
     batch_size: int
     period: int
     ops: tuple[Op, ...]
-    ledger: Ledger
+    ledger: MemoryTracker
     parameters: int
     trainable_parameters: int
     unknown_ops: Mapping[str, int]
@@ -142,7 +144,9 @@ def capture_steps(
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    manner = _Manner(own_file=own_file, with_lines=with_lines, selected=selected, changes=changes)
+    manner = _CaptureOptions(
+        own_file=own_file, with_lines=with_lines, selected=selected, changes=changes
+    )
     capture = partial(_capture, build, batch_size, period, manner)
     with contextlib.suppress(_MixedDevices):
         return capture(contextlib.nullcontext)
@@ -153,7 +157,7 @@ def capture_steps(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Manner:
+class _CaptureOptions:
     """How a step is to be run, and what to look for."""
 
     own_file: str | None
@@ -162,11 +166,11 @@ class _Manner:
     changes: Changes
 
 
-def _recorder(batch_size: int, manner: _Manner) -> Recorder:
+def _recorder(batch_size: int, manner: _CaptureOptions) -> Recorder:
     if manner.own_file is None:
-        return Recorder(Selection(batch_size, manner.selected), batch_size=batch_size)
+        return Recorder(SelectionSizes(batch_size, manner.selected), batch_size=batch_size)
     callsites = CallSites(manner.own_file)
-    selection = Selection(batch_size, manner.selected, callsites.line_now)
+    selection = SelectionSizes(batch_size, manner.selected, callsites.line_now)
     return Recorder(selection, callsites, with_lines=manner.with_lines, batch_size=batch_size)
 
 
@@ -181,7 +185,7 @@ def watch_imports() -> None:
     longer than to trace a small step.
     """
     torchvision_ops.install()
-    patch_decorators(Patches(), _noted_at_import)
+    patch_decorators(AttributePatches(), _noted_at_import)
     importlib.import_module("torch._dynamo")  # the first step would do it
     gc.freeze()
 
@@ -209,7 +213,7 @@ def _capture(
     build: Callable[[int], Step],
     batch_size: int,
     period: int | None,
-    manner: _Manner,
+    manner: _CaptureOptions,
     stepping: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
     fake_cuda.install()
@@ -297,7 +301,7 @@ def _period_of(step: Step) -> int:
     return period if isinstance(period, int) and period > 0 else 1
 
 
-def _record(step: Step, recorder: Recorder, period: int) -> tuple[list[Tensor], Watched]:
+def _record(step: Step, recorder: Recorder, period: int) -> tuple[list[Tensor], StructureRecord]:
     """Run the step until it is warm, then record it; returns all parameters, and what was seen."""
     for _ in range(WARM_UP_STEPS):
         recorder.start_step()
@@ -307,7 +311,7 @@ def _record(step: Step, recorder: Recorder, period: int) -> tuple[list[Tensor], 
     recorder.ledger.call("parameters", parameters)
     recorder.ledger.restart()
     recorder.recording = True
-    with watching(parameters, lambda: len(recorder.ops)) as watched:
+    with record_structure(parameters, lambda: len(recorder.ops)) as watched:
         for _ in range(period):
             recorder.start_step()
             step()

@@ -28,7 +28,7 @@ from torch.utils.checkpoint import (
 
 from outlay.errors import TraceFailed
 from outlay.trace.capture.cuda_ops import update_8bit
-from outlay.trace.capture.wrappers import Patches
+from outlay.trace.capture.wrappers import AttributePatches
 from outlay.trace.target import Changes, Recompute
 
 # The blocks a model is made of: what can be recomputed, gathered or placed one by one.
@@ -117,14 +117,14 @@ _KEPT = frozenset(
 @contextlib.contextmanager
 def changed(build: Build, changes: Changes) -> Iterator[Build]:
     """The function with the changes made to the step it returns."""
-    patches = Patches()
+    patches = AttributePatches()
     try:
         yield partial(_build, build, changes, patches)
     finally:
         patches.restore()
 
 
-def _build(build: Build, changes: Changes, patches: Patches, batch_size: int) -> Step:
+def _build(build: Build, changes: Changes, patches: AttributePatches, batch_size: int) -> Step:
     if changes.update == "fused":
         _fuse(patches)
     if changes.update in ("8-bit", "offloaded") or changes.lora_rank or changes.accumulate > 1:
@@ -166,7 +166,7 @@ def _precision(changes: Changes) -> Iterator[None]:
 # Autocast
 
 
-def _autocast(step: Step, dtype: torch.dtype, patches: Patches) -> Step:
+def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step:
     """The step with its forward under autocast; in fp16 with a gradient scaler."""
     scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
     off = _Off()
@@ -229,7 +229,7 @@ class _Off:
         self._contexts.pop()
 
 
-def _switch_on(patches: Patches, dtype: torch.dtype, off: _Off) -> None:
+def _switch_on(patches: AttributePatches, dtype: torch.dtype, off: _Off) -> None:
     """Take autocast that the user's loop has switched off as the switch to turn on.
 
     Only around modules: one within a module's forward keeps a part of it in fp32 on purpose.
@@ -264,7 +264,7 @@ def _switch_on(patches: Patches, dtype: torch.dtype, off: _Off) -> None:
 # Recomputing
 
 
-def _recompute_blocks(patches: Patches, how: Recompute) -> None:
+def _recompute_blocks(patches: AttributePatches, how: Recompute) -> None:
     """Let the blocks of every living model keep their input only, or their products too."""
     blocks = [block for model in living_models() for block in blocks_of(model)]
     if not blocks:
@@ -299,7 +299,7 @@ def _policy(_context: object, operator: Any, *_: object, **__: object) -> Checkp
 # Optimizers
 
 
-def _fuse(patches: Patches) -> None:
+def _fuse(patches: AttributePatches) -> None:
     for kind in _FUSED:
         patches.set(kind, "__init__", _fused(kind.__init__))
 
@@ -312,7 +312,7 @@ def _fused(initialise: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-def _adopt_optimizers(patches: Patches, changes: Changes) -> None:
+def _adopt_optimizers(patches: AttributePatches, changes: Changes) -> None:
     """See to every optimizer as it is made: what it trains, and how and when it updates."""
     initialise = Optimizer.__init__
 
@@ -384,7 +384,7 @@ def _update_elsewhere(_optimizer: Optimizer, closure: Callable[[], Any] | None =
 # LoRA
 
 
-def _adapters(params: Sequence[Tensor], rank: int, patches: Patches) -> list[nn.Parameter]:
+def _adapters(params: Sequence[Tensor], rank: int, patches: AttributePatches) -> list[nn.Parameter]:
     """Freeze the models that own the parameters; train a low-rank pair beside each linear."""
     wanted = {id(one) for one in params}
     models = [m for m in living_models() if any(id(p) in wanted for p in m.parameters())]
@@ -413,7 +413,7 @@ def _is_linear(module: nn.Module) -> bool:
     return type(module).__name__ == "Conv1D" and getattr(module, "weight", None) is not None
 
 
-def _adapt(linear: nn.Module, rank: int, patches: Patches) -> Iterable[nn.Parameter]:
+def _adapt(linear: nn.Module, rank: int, patches: AttributePatches) -> Iterable[nn.Parameter]:
     weight = linear.weight
     outs, ins = weight.shape if isinstance(linear, nn.Linear) else weight.shape[::-1]
     down = nn.Parameter(torch.zeros(rank, ins, dtype=weight.dtype, device=weight.device))

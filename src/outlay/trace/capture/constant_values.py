@@ -82,7 +82,7 @@ class ByStorage(Generic[_T]):
             self._known.pop(tensor.untyped_storage()._cdata, None)
 
 
-class Values:
+class ConstantValues:
     """The twins of storages whose values are known."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from outlay.trace.capture.data_dependent import Selection
+    from outlay.trace.capture.data_dependent import SelectionSizes
 
 
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -192,7 +192,7 @@ def install_packing() -> None:
 
 
 def pack(
-    selection: Selection, padded: Tensor, lengths: Tensor, batch_first: bool
+    selection: SelectionSizes, padded: Tensor, lengths: Tensor, batch_first: bool
 ) -> tuple[Tensor, Tensor]:
     """`aten._pack_padded_sequence`: all time steps one after the other, and the size of each."""
     batch, longest = padded.shape[:2] if batch_first else (padded.shape[1], padded.shape[0])
@@ -275,7 +275,7 @@ def _with_tensors(
 
 
 def ctc_loss(
-    selection: Selection,
+    selection: SelectionSizes,
     log_probs: Tensor,
     targets: Tensor,
     input_lengths: Tensor | Sequence[int],  # noqa: ARG001
@@ -295,7 +295,7 @@ def ctc_loss(
     return log_probs.new_empty((batch,)), alignments
 
 
-def _longest(selection: Selection, lengths: Tensor | Sequence[int]) -> int | None:
+def _longest(selection: SelectionSizes, lengths: Tensor | Sequence[int]) -> int | None:
     if not isinstance(lengths, Tensor):
         return max(lengths, default=0)
     known = selection.values.of(lengths)

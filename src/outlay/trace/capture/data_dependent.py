@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from outlay.trace.capture.constant_values import ByStorage, Values, written_arguments
+from outlay.trace.capture.constant_values import ByStorage, ConstantValues, written_arguments
 from outlay.trace.tracing import SELECTED
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class ValueStatistics:
     """What is known of a tensor's values on average.
 
     share: of the elements that are not zero. choices: the elements are whole numbers from 0 to
@@ -48,14 +48,14 @@ class Fact:
     middle: float | None = None
 
 
-class Shares:
+class StatisticsByStorage:
     """The facts of every storage that has one."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: ConstantValues) -> None:
         self._values = values
-        self._facts: ByStorage[Fact] = ByStorage()
+        self._facts: ByStorage[ValueStatistics] = ByStorage()
 
-    def of(self, tensor: Tensor) -> Fact:
+    def of(self, tensor: Tensor) -> ValueStatistics:
         """What is known of a tensor; a fact that says nothing where nothing is."""
         return self._facts.get(tensor) or _NOTHING
 
@@ -79,126 +79,160 @@ class Shares:
             self._facts.drop(target)
 
 
-_NOTHING = Fact()
+_NOTHING = ValueStatistics()
 
 
-def _kept(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _kept(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """The same values, or some of them, elsewhere."""
     first = args[0][0] if isinstance(args[0], list | tuple) else args[0]
     fact = shares.of(first)
-    return None if fact is _NOTHING else Fact(share=fact.share, choices=fact.choices)
+    return None if fact is _NOTHING else ValueStatistics(share=fact.share, choices=fact.choices)
 
 
-def _normal(*_: object) -> Fact:
-    return Fact(middle=0.0)
+def _normal(*_: object) -> ValueStatistics:
+    return ValueStatistics(middle=0.0)
 
 
-def _copied(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _copied(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     fact = shares.of(args[0])
     return None if fact is _NOTHING else fact
 
 
-def _chosen(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _chosen(
+    _shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """Positions along a dimension: top-k, and draws with chances."""
     source, dim = args[0], args[2] if len(args) > 2 and not isinstance(args[2], bool) else -1
-    return Fact(choices=source.shape[dim]) if source.dim() else None
+    return ValueStatistics(choices=source.shape[dim]) if source.dim() else None
 
 
-def _chosen_along(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _chosen_along(
+    _shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     source, dim = args[0], args[1] if len(args) > 1 else None
     if not source.dim():
         return None
-    return Fact(choices=source.numel() if dim is None else source.shape[dim])
+    return ValueStatistics(choices=source.numel() if dim is None else source.shape[dim])
 
 
-def _random_integers(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _random_integers(
+    _shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """randint(high, size) or randint(low, high, size)."""
     bounds = [one for one in args if isinstance(one, int)]
     low, high = (0, bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
     middle = (low + high - 1) // 2
-    return Fact(choices=high if low == 0 and high > 0 else None, middle=middle)
+    return ValueStatistics(choices=high if low == 0 and high > 0 else None, middle=middle)
 
 
-def _uniform(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _uniform(
+    _shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """rand(size), rand_like(tensor), or uniform_(tensor, low, high)."""
     bounds = [one for one in args[1:] if isinstance(one, int | float)]
     if not bounds:
-        return Fact(uniform=True, middle=0.5)
+        return ValueStatistics(uniform=True, middle=0.5)
     low, high = (*bounds, 1.0)[:2]
-    return Fact(middle=(low + high) / 2)
+    return ValueStatistics(middle=(low + high) / 2)
 
 
-def _below(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _below(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     fact, bound = shares.of(args[0]), args[1]
     if isinstance(bound, Tensor):
         return None
     if bound == math.inf:
-        return Fact(share=1.0)
+        return ValueStatistics(share=1.0)
     if fact.uniform:
-        return Fact(share=_fraction(bound))
-    return Fact(share=_fraction(bound / fact.choices)) if fact.choices else None
+        return ValueStatistics(share=_fraction(bound))
+    return ValueStatistics(share=_fraction(bound / fact.choices)) if fact.choices else None
 
 
-def _above(shares: Shares, args: tuple[Any, ...], out: object) -> Fact | None:
+def _above(
+    shares: StatisticsByStorage, args: tuple[Any, ...], out: object
+) -> ValueStatistics | None:
     fact, bound = shares.of(args[0]), args[1]
     if fact.share is not None and not isinstance(bound, Tensor) and bound == 0:
-        return Fact(share=fact.share)
+        return ValueStatistics(share=fact.share)
     below = _below(shares, args, out)
-    return None if below is None or below.share is None else Fact(share=1 - below.share)
+    return None if below is None or below.share is None else ValueStatistics(share=1 - below.share)
 
 
-def _equal(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _equal(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     if args[0] is args[1]:
-        return Fact(share=1.0)  # not a number is the only one that differs from itself
+        return ValueStatistics(share=1.0)  # not a number is the only one that differs from itself
     if not isinstance(args[1], Tensor) and args[1] == math.inf:
-        return Fact(share=0.0)
+        return ValueStatistics(share=0.0)
     tensors = [one for one in args[:2] if isinstance(one, Tensor)]
     choices = next((shares.of(one).choices for one in tensors if shares.of(one).choices), None)
-    return Fact(share=1 / choices) if choices else None
+    return ValueStatistics(share=1 / choices) if choices else None
 
 
-def _unequal(shares: Shares, args: tuple[Any, ...], out: object) -> Fact | None:
+def _unequal(
+    shares: StatisticsByStorage, args: tuple[Any, ...], out: object
+) -> ValueStatistics | None:
     fact, bound = shares.of(args[0]), args[1]
     if fact.share is not None and not isinstance(bound, Tensor) and bound == 0:
-        return Fact(share=fact.share)
+        return ValueStatistics(share=fact.share)
     equal = _equal(shares, args, out)
-    return None if equal is None or equal.share is None else Fact(share=1 - equal.share)
+    return None if equal is None or equal.share is None else ValueStatistics(share=1 - equal.share)
 
 
-def _all(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _all(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """Sure where the share is; a guess otherwise, which is left to the recorder."""
     share = shares.share_of(args[0])
-    return Fact(share=share) if share in (0.0, 1.0) else None
+    return ValueStatistics(share=share) if share in (0.0, 1.0) else None
 
 
-def _not(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _not(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     share = shares.share_of(args[0])
-    return None if share is None else Fact(share=1 - share)
+    return None if share is None else ValueStatistics(share=1 - share)
 
 
-def _both(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _both(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """And, and the product: what is not zero in either, as if they knew nothing of each other."""
     parts = [shares.share_of(one) for one in args[:2] if isinstance(one, Tensor)]
     known = [one for one in parts if one is not None]
     if not known:
         return None
-    return Fact(share=known[0] if len(known) == 1 else known[0] * known[1])
+    return ValueStatistics(share=known[0] if len(known) == 1 else known[0] * known[1])
 
 
-def _either(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _either(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     one, other = (shares.share_of(arg) for arg in args[:2])
-    return None if one is None or other is None else Fact(share=one + other - one * other)
+    return (
+        None if one is None or other is None else ValueStatistics(share=one + other - one * other)
+    )
 
 
-def _scattered(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _scattered(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     """Ones (or other values) put into zeros: a one-hot code."""
     target, _dim, index, *_ = args
     places = index.numel() / max(target.numel(), 1)
     choices = shares.of(index).choices
-    return Fact(share=_fraction(1 / choices if choices else places))
+    return ValueStatistics(share=_fraction(1 / choices if choices else places))
 
 
-def _summed(shares: Shares, args: tuple[Any, ...], out: object) -> Fact | None:
+def _summed(
+    shares: StatisticsByStorage, args: tuple[Any, ...], out: object
+) -> ValueStatistics | None:
     """Sums of a mask: the total stays; a sum is zero only where all were."""
     source = args[0]
     share = shares.share_of(source)
@@ -206,18 +240,20 @@ def _summed(shares: Shares, args: tuple[Any, ...], out: object) -> Fact | None:
         return None
     results = max(out.numel(), 1) if isinstance(out, Tensor) else 1
     together = _fraction(share * source.numel() / results)
-    return Fact(total=share * source.numel(), share=together)
+    return ValueStatistics(total=share * source.numel(), share=together)
 
 
-def _counted(_shares: Shares, args: tuple[Any, ...], _out: object) -> Fact:
-    return Fact(total=args[0].numel())
+def _counted(_shares: StatisticsByStorage, args: tuple[Any, ...], _out: object) -> ValueStatistics:
+    return ValueStatistics(total=args[0].numel())
 
 
-def _bernoulli(shares: Shares, args: tuple[Any, ...], _out: object) -> Fact | None:
+def _bernoulli(
+    shares: StatisticsByStorage, args: tuple[Any, ...], _out: object
+) -> ValueStatistics | None:
     if len(args) > 1 and isinstance(args[1], float):
-        return Fact(share=_fraction(args[1]))
+        return ValueStatistics(share=_fraction(args[1]))
     chances = shares._values.of(args[0])
-    return None if chances is None else Fact(share=_fraction(_mean(chances)))
+    return None if chances is None else ValueStatistics(share=_fraction(_mean(chances)))
 
 
 def _mean(values: Tensor) -> float:
@@ -229,7 +265,7 @@ def _fraction(number: float) -> float:
     return min(max(float(number), 0.0), 1.0)
 
 
-_Rule = Callable[[Shares, tuple[Any, ...], object], Fact | None]
+_Rule = Callable[[StatisticsByStorage, tuple[Any, ...], object], ValueStatistics | None]
 _SECOND_RESULT = {_aten.topk, _aten.sort, _aten.kthvalue}
 _NAMES: dict[str, _Rule] = {
     "cat stack index gather index_select repeat expand_copy masked_fill take": _kept,
@@ -262,7 +298,7 @@ _LEAST_PER_SAMPLE = 10
 _NOTES_AT_MOST = 12
 
 
-class Selection:
+class SelectionSizes:
     """Counts what selections keep at one batch size, and collects what it assumed."""
 
     def __init__(
@@ -271,8 +307,8 @@ class Selection:
         selected: float = SELECTED,
         line: Callable[[], str] = lambda: "",
     ) -> None:
-        self.values = Values()
-        self.shares = Shares(self.values)
+        self.values = ConstantValues()
+        self.shares = StatisticsByStorage(self.values)
         self._batch_size = batch_size
         self._selected = selected
         self._line = line

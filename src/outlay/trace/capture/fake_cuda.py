@@ -26,7 +26,7 @@ from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
 
 from outlay.errors import TraceFailed
-from outlay.trace.capture.wrappers import Patches, patch_wrappers
+from outlay.trace.capture.wrappers import AttributePatches, patch_wrappers
 from outlay.units import GIB
 
 if TYPE_CHECKING:
@@ -177,12 +177,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[misc]
 @contextlib.contextmanager
 def pretended_cuda(
     notes: set[str], values_of: Callable[[Tensor], Tensor] | None = None
-) -> Iterator[Patches]:
+) -> Iterator[AttributePatches]:
     """Let training code run as it would with one GPU; `notes` collects what was left out.
 
     `values_of` answers code that reads a whole tensor; zeros without it.
     """
-    patches = Patches()
+    patches = AttributePatches()
     try:
         _patch_device(patches)
         _patch_memory_and_streams(patches)
@@ -198,7 +198,7 @@ def _answer(value: object) -> Callable[..., object]:
     return lambda *_, **__: value
 
 
-def _patch_device(patches: Patches) -> None:
+def _patch_device(patches: AttributePatches) -> None:
     cuda = torch.cuda
     answers: dict[str, object] = {
         "is_available": True,
@@ -234,7 +234,7 @@ class _Generator(torch.Generator):  # type: ignore[misc]
         return made
 
 
-def _patch_random_numbers(patches: Patches) -> None:
+def _patch_random_numbers(patches: AttributePatches) -> None:
     with torch._C._DisableTorchDispatch():
         state = torch.zeros(16, dtype=torch.uint8, device="cpu")
     for owner in (torch.cuda, torch.cuda.random):
@@ -290,7 +290,7 @@ class _Stream(_Event):
         pass
 
 
-def _patch_memory_and_streams(patches: Patches) -> None:
+def _patch_memory_and_streams(patches: AttributePatches) -> None:
     cuda = torch.cuda
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
         patches.set(cuda, name, _answer(0))
@@ -316,7 +316,7 @@ def _patch_memory_and_streams(patches: Patches) -> None:
     patches.set(cuda, "stream", _answer(contextlib.nullcontext()))
 
 
-def _patch_fake_tensors(patches: Patches) -> None:
+def _patch_fake_tensors(patches: AttributePatches) -> None:
     """Let modules and optimizers treat fake tensors as they treat real ones."""
     patches.set(fake_tensor, "init_gpu_context", _answer(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
@@ -373,7 +373,9 @@ def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
             tensor.fake_device = converted.device
 
 
-def _patch_reads(patches: Patches, notes: set[str], values_of: Callable[[Tensor], Tensor]) -> None:
+def _patch_reads(
+    patches: AttributePatches, notes: set[str], values_of: Callable[[Tensor], Tensor]
+) -> None:
     """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
@@ -402,7 +404,7 @@ def _tolist(tensor: Tensor) -> object:
     return [_tolist(part) for part in tensor.unbind(0)]
 
 
-def patch_imported_libraries(patches: Patches) -> None:
+def patch_imported_libraries(patches: AttributePatches) -> None:
     """Libraries that behave differently once they notice fake tensors; call after their import."""
     transformers = sys.modules.get("transformers.utils.import_utils")
     if transformers is not None:

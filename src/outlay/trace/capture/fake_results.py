@@ -1,6 +1,6 @@
 """Results of operators that fake tensors cannot give, or give too small.
 
-Where the size of a result depends on values, `Selection` says how many elements there are.
+Where the size of a result depends on values, `SelectionSizes` says how many elements there are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from outlay.trace.capture.data_dependent import Selection
+    from outlay.trace.capture.data_dependent import SelectionSizes
 
 
 _aten = torch.ops.aten
@@ -56,7 +56,7 @@ def grouped_mm(
 
 
 def as_on_the_host(
-    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: Selection
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: SelectionSizes
 ) -> object:
     """What an operator returns, found by running it on the host; NotImplemented if it will not.
 
@@ -137,7 +137,7 @@ _NO_FAKE = "no fake impl registered"
 
 
 def run_operator(
-    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: Selection
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: SelectionSizes
 ) -> object:
     """The operator's result on fake tensors; `selection` says, and learns, what is assumed."""
     if func in _SIMPLE:
@@ -158,7 +158,7 @@ def run_operator(
 
 
 def _on_the_host(
-    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: Selection
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], selection: SelectionSizes
 ) -> object:
     """An operator that nobody told how its result looks: as it looks on the host."""
     if written_arguments(func):
@@ -182,7 +182,7 @@ def _positions(tensor: Tensor, count: int, *shape: int) -> Tensor:
     return tensor.new_empty((count, *shape), dtype=torch.int64)
 
 
-def _nonzero(selection: Selection, tensor: Tensor) -> Tensor:
+def _nonzero(selection: SelectionSizes, tensor: Tensor) -> Tensor:
     count = selection.kept(tensor, "nonzero")
     out = _positions(tensor, count, tensor.dim())
     if count == tensor.numel() and tensor.dim() == 1:
@@ -192,13 +192,13 @@ def _nonzero(selection: Selection, tensor: Tensor) -> Tensor:
     return out
 
 
-def _masked_select(selection: Selection, tensor: Tensor, mask: Tensor) -> Tensor:
+def _masked_select(selection: SelectionSizes, tensor: Tensor, mask: Tensor) -> Tensor:
     everything = torch.Size(torch.broadcast_shapes(tensor.shape, mask.shape)).numel()
     kept = selection.kept(mask, "masked_select")
     return tensor.new_empty((kept * everything // max(mask.numel(), 1),))
 
 
-def _index(selection: Selection, tensor: Tensor, indices: list[Tensor | None]) -> Tensor:
+def _index(selection: SelectionSizes, tensor: Tensor, indices: list[Tensor | None]) -> Tensor:
     if not any(_is_mask(index) for index in indices):
         return NotImplemented
     return _aten.index.Tensor(tensor, list(_opened(selection, indices)))
@@ -208,7 +208,7 @@ def _is_mask(index: Tensor | None) -> bool:
     return index is not None and bool(index.dtype in (torch.bool, torch.uint8))
 
 
-def _opened(selection: Selection, indices: list[Tensor | None]) -> Iterator[Tensor | None]:
+def _opened(selection: SelectionSizes, indices: list[Tensor | None]) -> Iterator[Tensor | None]:
     """A mask over n dimensions is n lists of positions."""
     for index in indices:
         if index is not None and _is_mask(index):
@@ -220,7 +220,7 @@ def _opened(selection: Selection, indices: list[Tensor | None]) -> Iterator[Tens
 
 
 def _unique(
-    selection: Selection, tensor: Tensor, *options: bool, **named: bool
+    selection: SelectionSizes, tensor: Tensor, *options: bool, **named: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Options: sorted, return_inverse, return_counts."""
     chosen = dict(zip(("sorted", "return_inverse", "return_counts"), options, strict=False)) | named
@@ -231,7 +231,7 @@ def _unique(
 
 
 def _unique_consecutive(
-    selection: Selection,
+    selection: SelectionSizes,
     tensor: Tensor,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -243,7 +243,7 @@ def _unique_consecutive(
 
 
 def _unique_dim(
-    selection: Selection, tensor: Tensor, dim: int, *_: bool, **__: bool
+    selection: SelectionSizes, tensor: Tensor, dim: int, *_: bool, **__: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     size = selection.assumed(tensor.shape[dim], "unique")
     shape = list(tensor.shape)
@@ -253,7 +253,7 @@ def _unique_dim(
 
 
 def _repeat_interleave(
-    selection: Selection, repeats: Tensor, *, output_size: int | None = None
+    selection: SelectionSizes, repeats: Tensor, *, output_size: int | None = None
 ) -> Tensor:
     """Positions, each as often as its number of repeats says."""
     total = selection.total(repeats) if output_size is None else output_size
@@ -264,7 +264,7 @@ def _repeat_interleave(
 
 
 def _bincount(
-    selection: Selection, tensor: Tensor, weights: Tensor | None = None, minlength: int = 0
+    selection: SelectionSizes, tensor: Tensor, weights: Tensor | None = None, minlength: int = 0
 ) -> Tensor:
     """As many bins as there are values, and `minlength` at least."""
     known = selection.values.of(tensor)
@@ -282,7 +282,7 @@ def _bincount(
     return tensor.new_empty((max(bins, minlength),), dtype=dtype)
 
 
-def _nms(selection: Selection, boxes: Tensor, *_: object) -> Tensor:
+def _nms(selection: SelectionSizes, boxes: Tensor, *_: object) -> Tensor:
     return _positions(boxes, selection.assumed(boxes.shape[0], "nms"))
 
 

@@ -27,7 +27,7 @@ from outlay.trace.capture.capture import eager
 from outlay.trace.capture.recorder import (
     Args,
     Kwargs,
-    PhaseTeller,
+    PhaseTracker,
     op_of,
     watched_modules,
     watched_recomputing,
@@ -52,7 +52,7 @@ _NO_OPERATIONS = ("prim", "c10d", "_c10d_functional", "profiler", "inductor")
 """Questions, exchanges between processes, and marks: no work of the step's own on its device."""
 
 
-class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
+class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Records from `start` to `stop`, which may lie in different calls of the user's code."""
 
     def __init__(self, device: str) -> None:
@@ -60,7 +60,7 @@ class RealRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.paused = 0
         """How many reasons there are to note nothing just now: a loader makes a batch."""
         self._device = device
-        self._teller = PhaseTeller()
+        self._teller = PhaseTracker()
         self._ops: Counter[Op] = Counter()
         self._gradless: Counter[Op] = Counter()
         """Run without gradients since the last step: of the step, or of an evaluation before it."""

@@ -39,7 +39,7 @@ class _Storage:
     """Whether it is there on the GPU that peaks are shown for."""
 
 
-class Ledger:
+class MemoryTracker:
     """Allocations and frees in order; `restart` begins the part of which the peak is wanted."""
 
     def __init__(self, batch_size: int = 1) -> None:

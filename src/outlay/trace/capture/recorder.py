@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.fake_results import run_operator
-from outlay.trace.capture.memory_tracker import Ledger
-from outlay.trace.capture.wrappers import Patches
-from outlay.trace.formulas import Cost, Hint, cost_of, formula_for
+from outlay.trace.capture.memory_tracker import MemoryTracker
+from outlay.trace.capture.wrappers import AttributePatches
+from outlay.trace.formulas import Hint, OpCost, cost_of, formula_for
 from outlay.trace.profile import Kind, Op, Phase, Precision
 from outlay.trace.step_report import CallSite
 from outlay.trace.traffic import layout_of, tensors_in
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from outlay.trace.capture.data_dependent import Selection
+    from outlay.trace.capture.data_dependent import SelectionSizes
     from outlay.trace.profile import Phase
 
 
@@ -122,7 +122,7 @@ def _allows(operators: object, old_switch: Callable[[], bool]) -> bool:
         return getattr(operators, "fp32_precision", "") == "tf32"
 
 
-def _shapes(cost: Cost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
+def _shapes(cost: OpCost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
     """Shapes of arguments and results; of a multi-tensor update only the elements in total."""
     if cost.launches == 0:
         return ()
@@ -249,7 +249,7 @@ def _letters(name: str) -> str:
 # Which phase of a step an operation belongs to: forward, backward, recompute, optimizer.
 
 
-class PhaseTeller:
+class PhaseTracker:
     """Knows what runs now, from hooks that tell it and from autograd's engine."""
 
     def __init__(self) -> None:
@@ -292,9 +292,9 @@ class PhaseTeller:
 
 
 @contextlib.contextmanager
-def watched_recomputing(teller: PhaseTeller) -> Iterator[None]:
+def watched_recomputing(teller: PhaseTracker) -> Iterator[None]:
     """Tell the teller while torch's checkpoint runs a forward again."""
-    patches = Patches()
+    patches = AttributePatches()
     hook = getattr(checkpoint, "_recomputation_hook", None)
 
     def entering(original: Callable[..., object], change: int) -> Callable[..., object]:
@@ -315,7 +315,7 @@ def watched_recomputing(teller: PhaseTeller) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched_modules(
-    teller: PhaseTeller, see_input: Callable[[tuple[object, ...]], None] | None = None
+    teller: PhaseTracker, see_input: Callable[[tuple[object, ...]], None] | None = None
 ) -> Iterator[None]:
     """Tell the teller while a module computes, and what modules are given, where asked for."""
 
@@ -353,7 +353,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(
         self,
-        selection: Selection,
+        selection: SelectionSizes,
         callsites: CallSites | None = None,
         *,
         with_lines: bool = False,
@@ -361,7 +361,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.selection = selection
-        self.ledger = Ledger(batch_size)
+        self.ledger = MemoryTracker(batch_size)
         self.ops: list[Op] = []
         self.sites: list[CallSite | None] = []
         self._callsites = callsites
@@ -370,7 +370,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.host_reads: Counter[tuple[str, str]] = Counter()
         """Lines that read a value off the GPU and what they were answered, with how often."""
         self.recording = False
-        self.teller = PhaseTeller()
+        self.teller = PhaseTracker()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
         self._dispatched = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Attributes changed for a while.
 
 
-class Patches:
+class AttributePatches:
     """Attributes set for a while, each put back to what it was."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ FLEX = (
 )
 
 
-def patch_wrappers(patches: Patches, notes: set[str]) -> None:
+def patch_wrappers(patches: AttributePatches, notes: set[str]) -> None:
     """Replace what wraps a step; `notes` learns what was left out once it is used."""
     patch_decorators(patches, notes)
     _patch_graphs(patches, notes)
@@ -87,7 +87,7 @@ def patch_wrappers(patches: Patches, notes: set[str]) -> None:
         _patch_processes(patches, notes)
 
 
-def patch_decorators(patches: Patches, notes: set[str]) -> None:
+def patch_decorators(patches: AttributePatches, notes: set[str]) -> None:
     """Replace what code may already use, or bind a name to, while it is imported."""
     _patch_compilers(patches, notes)
     if dist.is_available():
@@ -95,7 +95,7 @@ def patch_decorators(patches: Patches, notes: set[str]) -> None:
     _patch_flex_attention(patches, notes)
 
 
-def _patch_compilers(patches: Patches, notes: set[str]) -> None:
+def _patch_compilers(patches: AttributePatches, notes: set[str]) -> None:
     def compile_(model: object = None, *_: object, **__: object) -> object:
         notes.add(COMPILED)
         return (lambda function: function) if model is None else model
@@ -118,7 +118,7 @@ class _Graph:
         )
 
 
-def _patch_graphs(patches: Patches, notes: set[str]) -> None:
+def _patch_graphs(patches: AttributePatches, notes: set[str]) -> None:
     def graphed(callables: object, *_: object, **__: object) -> object:
         notes.add(GRAPHED)
         return callables
@@ -127,7 +127,7 @@ def _patch_graphs(patches: Patches, notes: set[str]) -> None:
     patches.set(torch.cuda, "CUDAGraph", _Graph)
 
 
-def _patch_loader(patches: Patches) -> None:
+def _patch_loader(patches: AttributePatches) -> None:
     initialise = DataLoader.__init__
 
     def in_this_process(loader: DataLoader, *args: object, **kwargs: object) -> None:
@@ -139,7 +139,7 @@ def _patch_loader(patches: Patches) -> None:
     patches.set(DataLoader, "__init__", in_this_process)
 
 
-def _patch_saving(patches: Patches, notes: set[str]) -> None:
+def _patch_saving(patches: AttributePatches, notes: set[str]) -> None:
     def save(*_: object, **__: object) -> None:
         notes.add("torch.save was left out: a trace has no values to save.")
 
@@ -149,7 +149,7 @@ def _patch_saving(patches: Patches, notes: set[str]) -> None:
 # Several GPUs
 
 
-def _patch_processes(patches: Patches, notes: set[str]) -> None:
+def _patch_processes(patches: AttributePatches, notes: set[str]) -> None:
     """One process that is all of them."""
     started: list[bool] = []
 
@@ -187,7 +187,7 @@ def _patch_processes(patches: Patches, notes: set[str]) -> None:
         patches.set(dist, name, into)
 
 
-def _patch_parallel_modules(patches: Patches, notes: set[str]) -> None:
+def _patch_parallel_modules(patches: AttributePatches, notes: set[str]) -> None:
     """Modules that spread a model or its gradients: they only call the module they wrap."""
     from torch.distributed import fsdp
 
@@ -234,7 +234,7 @@ def _clip(module: nn.Module, max_norm: float, norm_type: float = 2.0) -> Tensor:
 # flex_attention
 
 
-def _patch_flex_attention(patches: Patches, notes: set[str]) -> None:
+def _patch_flex_attention(patches: AttributePatches, notes: set[str]) -> None:
     try:
         from torch.nn.attention import flex_attention as module
     except ImportError:  # before torch 2.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outlay.measurement.measurement import Measurement, Pause, StepTime
+from outlay.measurement.measurement import MeasuredPause, Measurement, StepTime
 from outlay.uncertainty import Estimate, total
 from outlay.units import HOUR_S
 
@@ -13,7 +13,7 @@ _TENTH_OF_INTERVAL = 1.2816 / 1.9600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class WholeRun:
     """The whole run from its beginning, start-up, warm-up and pauses included."""
 
     steps: int
@@ -24,14 +24,14 @@ class Finish:
     """Of that time, pauses, as often as they were seen."""
 
 
-def finish(measurement: Measurement, steps: int) -> Finish | None:
+def whole_run(measurement: Measurement, steps: int) -> WholeRun | None:
     """The run of so many steps; None where the probe has no step time."""
     if measurement.step is None:
         return None
     pauses_s = total(_pauses_s(measurement, pause, steps) for pause in measurement.pauses)
     time_s = total((_start_s(measurement), _steps_s(measurement, steps), pauses_s))
     price = measurement.price_usd_per_hour
-    return Finish(
+    return WholeRun(
         steps=steps,
         time_s=time_s,
         usd=None if price is None else time_s.scaled(price / HOUR_S),
@@ -62,7 +62,7 @@ def _mean_s(step: StepTime) -> Estimate:
     )
 
 
-def _pauses_s(measurement: Measurement, pause: Pause, steps: int) -> Estimate:
+def _pauses_s(measurement: Measurement, pause: MeasuredPause, steps: int) -> Estimate:
     """Pauses of one kind in so many steps, as often as they were seen."""
     if not pause.times or not measurement.steps_seen:
         return Estimate.exactly(0.0)
