@@ -12,9 +12,9 @@ from outlay.uncertainty import (
     Draws,
     InputRecorder,
     OneAtLevel,
+    at_deviations,
     range_of,
     share_up_to,
-    spread_over,
 )
 
 factors = st.floats(1, 50)
@@ -215,7 +215,7 @@ def test_share_of_a_figure_that_is_not_drawn(limit, share):
 @given(estimates, st.lists(st.floats(-3, 3), min_size=2, max_size=20))
 @settings(deadline=None)
 def test_more_luck_is_more_of_an_input(value, levels):
-    found = spread_over(value, np.sort(np.array(levels)))
+    found = at_deviations(value, np.sort(np.array(levels)))
     assert np.all(np.diff(found) >= -1e-9 * found[1:])
     assert found.min() >= 0
 

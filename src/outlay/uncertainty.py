@@ -72,11 +72,11 @@ DRAWS = 10_000
 SEED = 20
 PERCENTILE_90 = 1.2815515594
 """Standard deviations from the middle to the 10th and the 90th percentile."""
-SHARED = 0.5
+FAMILY_SHARE = 0.5
 # Assumes: half of the variance of one family of inputs is common to all its members.
-_KEPT = 1024
+_MOST_CACHED = 1024
 """Drawn inputs that are kept for the next option that asks."""
-_MANY = 200.0
+_NORMAL_FROM = 200.0
 """Events from which their number is taken to be normally distributed."""
 
 
@@ -134,8 +134,8 @@ class Draws:
             return value.likely if isinstance(value, Estimate) else value
         key = (name, value)
         if key not in self._drawn:
-            drawn = spread_over(value, self.normal(name))
-            if len(self._drawn) >= _KEPT:
+            drawn = at_deviations(value, self.normal(name))
+            if len(self._drawn) >= _MOST_CACHED:
                 return drawn
             self._drawn[key] = drawn
         return self._drawn[key]
@@ -157,7 +157,7 @@ class Draws:
             family, colon, _ = name.partition(":")
             own = self._strata(name)
             if colon:
-                own = np.sqrt(SHARED) * self.normal(family) + np.sqrt(1 - SHARED) * own
+                own = np.sqrt(FAMILY_SHARE) * self.normal(family) + np.sqrt(1 - FAMILY_SHARE) * own
             self._known[name] = own
         return self._known[name]
 
@@ -187,7 +187,7 @@ class OneAtLevel:
             return value
         if name != self.name:
             return value.likely
-        return float(spread_over(value, np.asarray([self.level]))[0])
+        return float(at_deviations(value, np.asarray([self.level]))[0])
 
     times = _Likely.times
     around = _Likely.around
@@ -226,7 +226,7 @@ class InputRecorder:
     around = _Likely.around
 
 
-def is_some(number: Number) -> bool:
+def is_nonzero(number: Number) -> bool:
     """Whether there is any of it: not zero, or not zero in every draw."""
     return bool(number != 0) if isinstance(number, float | int) else bool((number != 0).any())
 
@@ -249,7 +249,7 @@ def share_up_to(limit: float, draws: Number) -> float:
     return float(np.mean(np.asarray(draws) <= limit))
 
 
-def spread_over(value: Estimate, normal: Array) -> Array:
+def at_deviations(value: Estimate, normal: Array) -> Array:
     """An estimate at so many standard deviations."""
     up = normal > 0
     if value.low > 0:
@@ -274,16 +274,16 @@ def _normal_strata(size: int) -> Array:
 
 def _poisson(mean: Array, even: Array) -> Array:
     """The number of events at each draw's mean, by the inverse of the cumulative distribution."""
-    few = mean <= _MANY
+    few = mean <= _NORMAL_FROM
     if few.all():
-        return _few(mean, even)
+        return _poisson_by_inversion(mean, even)
     normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
     count = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)
-    count[few] = _few(mean[few], even[few])
+    count[few] = _poisson_by_inversion(mean[few], even[few])
     return count
 
 
-def _few(mean: Array, even: Array) -> Array:
+def _poisson_by_inversion(mean: Array, even: Array) -> Array:
     most = float(mean.max(initial=0.0))
     chance = np.exp(-mean)
     reached, count = chance.copy(), np.zeros_like(mean)

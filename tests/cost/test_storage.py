@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import DEPOT, a_bill, a_run, a_workload, an_offer, some_terms
 
-from outlay.cost.storage import kept_lines
+from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import OwnedMachine
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
 from outlay.workload.workload import Checkpoint, Dataset, StoredData, Usage
@@ -19,7 +19,9 @@ IMAGES = StoredData(name="images", size_bytes=100 * GB, at="depot", kind="regist
 def kept(run=None, *, terms=(), owned=None, **said):
     """The lines of storage and transfer, by default of a run of a month in two sessions."""
     bill = a_bill(run or a_run(0.0, sessions=2, period_s=MONTH_S), terms=terms, owned=owned)
-    lines, unpriced = kept_lines(a_workload(**said), bill.offer, bill.run, bill.terms)
+    lines, unpriced = storage_and_transfer_lines(
+        a_workload(**said), bill.offer, bill.run, bill.terms
+    )
     return lines, tuple(one.what for one in unpriced)
 
 
@@ -261,5 +263,5 @@ def test_sharing_an_allowance_costs_what_one_heap_would(sizes, free_gb):
 def test_a_run_at_the_depot_pays_no_transfer_from_it():
     bill = a_bill(a_run(0.0, period_s=MONTH_S))
     offer = an_offer("depot")
-    lines, _ = kept_lines(a_workload(stored=(PULLED,)), offer, bill.run, bill.terms)
+    lines, _ = storage_and_transfer_lines(a_workload(stored=(PULLED,)), offer, bill.run, bill.terms)
     assert [line.name for line in lines] == ["storage"]

@@ -22,7 +22,7 @@ from outlay.predict.evidence import (
 )
 from outlay.predict.host import Host
 from outlay.predict.kernel_time import DeviceTime, device_time
-from outlay.predict.parallel import spread_step
+from outlay.predict.parallel import parallel_step
 from outlay.predict.roofline import roofline_at, trace_at
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
@@ -144,7 +144,7 @@ def test_several_gpus_are_corrected_by_their_kernels():
     # the very machine that was measured takes what it took
     strategy, placement = Strategy(data=4), Placement(gpu=CARD, gpus=4)
     conditions = Conditions(experience=Evidence(seen=(seen,)))
-    step = spread_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
+    step = parallel_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
     assert (step.step_time_s.likely, step.time_from) == (0.3, "measured")
     # one GPU of it is carried over
     alone = step_on(CARD, seen)
@@ -373,7 +373,7 @@ def test_a_given_host_that_is_slower_holds_the_measured_step_back(gpus):
         if gpus == 1:
             return predict_step(a_profile(), where, 4, CALIBRATION, conditions=conditions)
         way = Strategy(data=gpus)
-        return spread_step(a_profile(), where, way, 4, CALIBRATION, conditions=conditions)
+        return parallel_step(a_profile(), where, way, 4, CALIBRATION, conditions=conditions)
 
     # 10 ms on the host: a second at a hundredth of the speed
     step = step_with(Host(speed=0.01, measured=True), seen)

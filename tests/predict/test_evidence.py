@@ -16,8 +16,8 @@ from outlay.predict.evidence import (
     input_limit_note,
     input_limit_s,
 )
-from outlay.predict.from_probe import measured_step_in
-from outlay.predict.parallel import spread_step
+from outlay.predict.from_probe import measured_step_of
+from outlay.predict.parallel import parallel_step
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
 
@@ -75,7 +75,7 @@ def test_where_no_threads_are_known_all_may_share_what_one_machine_delivered(unk
 def test_a_step_on_several_gpus_has_it_in_its_range():
     conditions = Conditions(experience=Evidence(seen=(SEEN,)))
     placement, strategy = Placement(gpu=OTHER, gpus=8), Strategy(data=8)
-    step = spread_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
+    step = parallel_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
     # 0.5 s, and as above 1.5
     assert (step.step_time_s.likely, step.step_time_s.high) == pytest.approx((0.5, 1.5))
     (note,) = (note for note in step.notes if "loader" in note)
@@ -93,7 +93,7 @@ def test_threads_are_those_of_the_steady_state_for_each_gpu():
     # Start-up and warm-up end after 18 s; then 4 and 8 threads, on two GPUs: 3 each.
     busy = ((5.0, 1.0), (20.0, 4.0), (30.0, 8.0), (40.0, None))
     samples = tuple(Sample(time_s=at_s, process_cpus=cpus) for at_s, cpus in busy)
-    seen, _ = measured_step_in(a_measurement(samples=samples, ranks=2, world_size=2))
+    seen, _ = measured_step_of(a_measurement(samples=samples, ranks=2, world_size=2))
     assert (seen.cpus, seen.cpu_threads) == (3, 16)
-    seen, _ = measured_step_in(a_measurement(samples=()))
+    seen, _ = measured_step_of(a_measurement(samples=()))
     assert seen.cpus is None

@@ -11,7 +11,7 @@ from tests.builders import a_profile as heavy_profile
 from outlay.errors import InputError
 from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import MeasuredMachine, MeasuredOptimizer
-from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
+from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.units import GIB
 
 
@@ -33,12 +33,12 @@ def a_profile(**changes):
     ],
 )
 def test_a_driver_s_names_are_found(driver_s, ours):
-    seen, notes = measured_step_in(a_measurement(gpu=driver_s))
+    seen, notes = measured_step_of(a_measurement(gpu=driver_s))
     assert (seen.gpu.name, notes) == (ours, ())
 
 
 def test_the_figures_of_a_step():
-    seen, _ = measured_step_in(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
+    seen, _ = measured_step_of(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
     assert (seen.step_s, seen.batch_size, seen.busy_s, seen.holder) == (0.2, 64, 0.15, "gpu")
     # 95 % of a normal distribution lie within 1.96 standard errors
     assert seen.error == pytest.approx(0.01)
@@ -46,27 +46,27 @@ def test_the_figures_of_a_step():
 
 
 def test_memory_tells_forms_of_a_gpu_apart():
-    seen, _ = measured_step_in(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
+    seen, _ = measured_step_of(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
     assert seen.gpu.memory_bytes == 40 * GIB
 
 
 def test_a_power_limit_below_the_shipped_one_counts():
     # an RTX 3090 is shipped with 350 W
-    assert measured_step_in(a_measurement(power_limit_w=350))[0].power_limit_w is None
-    assert measured_step_in(a_measurement(power_limit_w=250))[0].power_limit_w == 250
+    assert measured_step_of(a_measurement(power_limit_w=350))[0].power_limit_w is None
+    assert measured_step_of(a_measurement(power_limit_w=250))[0].power_limit_w == 250
 
 
 def test_all_passes_are_one_step():
     measurement = a_measurement(samples=64, passes_per_step=4)
-    assert (step_size(measurement), measurement.batch_size) == (64, 16)
-    assert step_size(a_measurement(samples=None)) == 1
+    assert (measured_batch_size(measurement), measurement.batch_size) == (64, 16)
+    assert measured_batch_size(a_measurement(samples=None)) == 1
 
 
 def test_ranks_on_several_machines():
-    seen, notes = measured_step_in(a_measurement(ranks=8, world_size=16))
+    seen, notes = measured_step_of(a_measurement(ranks=8, world_size=16))
     assert (seen.gpus, seen.nodes) == (8, 2)
     assert "other GPUs are not corrected" in notes[0]
-    assert measured_step_in(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
+    assert measured_step_of(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_ranks_on_several_machines():
     ],
 )
 def test_what_corrects_nothing_says_why(measurement, why):
-    seen, notes = measured_step_in(measurement)
+    seen, notes = measured_step_of(measurement)
     assert seen is None
     assert why in notes[0]
     experience = evidence_of([("m.json", measurement)], a_profile())
@@ -91,7 +91,7 @@ def test_what_corrects_nothing_says_why(measurement, why):
 def test_a_step_that_was_never_steady_is_used_with_a_word():
     unsteady = a_measurement()
     unsteady = replace(unsteady, step=replace(unsteady.step, is_steady=False))
-    seen, notes = measured_step_in(unsteady)
+    seen, notes = measured_step_of(unsteady)
     assert seen is not None
     assert "no steady state" in notes[0]
 
@@ -147,7 +147,7 @@ def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
     def experience(step_s, profile=None, **changes):
         measurement = a_measurement(step_s, profile=profile, **changes)
         if by_hand and profile is None:
-            return evidence_of([], predicted, given=[("m.json", measured_step_in(measurement)[0])])
+            return evidence_of([], predicted, given=[("m.json", measured_step_of(measurement)[0])])
         return evidence_of([("m.json", measurement)], predicted)
 
     predicted = heavy_profile(flops_per_sample=1e12)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.predict.interruptions import (
-    held_s,
+    expected_run_time_s,
     interruption_overhead,
     is_hopeless,
     optimal_interval_s,
@@ -60,7 +60,7 @@ WHOLE = (SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS, OFTEN, HARDLY_GETTING_THROU
 def test_held_s_is_the_mean_of_simulated_runs(case):
     work_s, stretch_s, restart_s, between_s = case
     held, counts = simulated(*case)
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert abs(held.mean() - expected_s) < 3 * held.std() / math.sqrt(RUNS)
     # As many interruptions as there are in the time it is held.
     expected = expected_s / between_s
@@ -71,7 +71,7 @@ def test_held_s_of_work_that_is_not_in_whole_stretches():
     # The closed form spreads 9400 s over 2.35 equal stretches; the last one is in truth shorter.
     work_s, stretch_s, restart_s, between_s = NOT_IN_WHOLE_STRETCHES
     held, _ = simulated(*NOT_IN_WHOLE_STRETCHES)
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert held.mean() < expected_s == pytest.approx(held.mean(), rel=0.02)
 
 
@@ -79,7 +79,7 @@ def test_held_s_of_work_that_is_not_in_whole_stretches():
 def test_interrupted_adds_up_to_the_time_held(case):
     work_s, stretch_s, restart_s, between_s = case
     found = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, LIKELY)
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert work_s + found.lost_s + found.restart_s == pytest.approx(expected_s)
     assert found.count == pytest.approx(expected_s / between_s)
     # An interruption may cut a restart short, so that it is no longer than a whole one.
@@ -93,7 +93,7 @@ def test_the_drawn_range_is_that_of_simulated_runs(case):
     held, _ = simulated(*case)
     drawn = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, Draws())
     total_s = work_s + drawn.lost_s + drawn.restart_s
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert total_s.mean() == pytest.approx(expected_s, rel=1e-3)
     found = range_of(expected_s, total_s)
     low, high = np.percentile(held, [10, 90])
@@ -117,18 +117,26 @@ def test_without_interruptions_nothing_is_lost(rate_per_s):
     found = interruption_overhead(1e6, 1_000.0, 350.0, rate_per_s, LIKELY)
     # one in 1e9 s or fewer, of 850 s each
     assert found.lost_s + found.restart_s == pytest.approx(1e6 * rate_per_s * 850, rel=0.01)
-    assert held_s(1e6, 1_000.0, 350.0, rate_per_s) == pytest.approx(1e6, rel=1e-5)
+    assert expected_run_time_s(1e6, 1_000.0, 350.0, rate_per_s) == pytest.approx(1e6, rel=1e-5)
 
 
 @given(st.floats(1, 1e3), st.floats(0, 1e3), st.floats(1e3, 1e7), st.floats(1, 10))
 @settings(deadline=None)
 def test_held_s_grows_with_everything(stretch_s, restart_s, between_s, factor):
-    least_s = held_s(1e6, stretch_s, restart_s, 1 / between_s)
+    least_s = expected_run_time_s(1e6, stretch_s, restart_s, 1 / between_s)
     assert least_s >= 1e6 * (1 - 1e-9)
-    assert held_s(1e6 * factor, stretch_s, restart_s, 1 / between_s) >= least_s * (1 - 1e-9)
-    assert held_s(1e6, stretch_s * factor, restart_s, 1 / between_s) >= least_s * (1 - 1e-9)
-    assert held_s(1e6, stretch_s, restart_s * factor, 1 / between_s) >= least_s * (1 - 1e-9)
-    assert held_s(1e6, stretch_s, restart_s, factor / between_s) >= least_s * (1 - 1e-9)
+    assert expected_run_time_s(1e6 * factor, stretch_s, restart_s, 1 / between_s) >= least_s * (
+        1 - 1e-9
+    )
+    assert expected_run_time_s(1e6, stretch_s * factor, restart_s, 1 / between_s) >= least_s * (
+        1 - 1e-9
+    )
+    assert expected_run_time_s(1e6, stretch_s, restart_s * factor, 1 / between_s) >= least_s * (
+        1 - 1e-9
+    )
+    assert expected_run_time_s(1e6, stretch_s, restart_s, factor / between_s) >= least_s * (
+        1 - 1e-9
+    )
 
 
 # --- how often to save ---
@@ -137,7 +145,7 @@ def test_held_s_grows_with_everything(stretch_s, restart_s, between_s, factor):
 def wasteful_s(interval_s, write_s, between_s, restart_s=300.0):
     """Time held for a million seconds of work saved so often."""
     work_s = 1e6 * (1 + write_s / interval_s)
-    return held_s(work_s, interval_s + write_s, restart_s, 1 / between_s)
+    return expected_run_time_s(work_s, interval_s + write_s, restart_s, 1 / between_s)
 
 
 @pytest.mark.parametrize("share", [1e-6, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5, 0.7])
@@ -181,4 +189,4 @@ def test_ten_interruptions_in_a_stretch_are_hopeless(stretch_s, hopeless):
 
 
 def test_what_never_ends_stays_a_number():
-    assert math.isfinite(held_s(1e6, 1e6, 1e6, 1.0))
+    assert math.isfinite(expected_run_time_s(1e6, 1e6, 1e6, 1.0))

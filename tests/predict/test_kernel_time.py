@@ -18,7 +18,7 @@ from tests.builders import (
 
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
-from outlay.predict.kernel_time import device_time, kernel_s, kernels_of, op_time_s
+from outlay.predict.kernel_time import device_time, kernel_time_s, kernels_of, op_time_s
 from outlay.predict.roofline import roofline_of
 from outlay.trace.profile import Trace
 
@@ -67,8 +67,8 @@ def test_a_view_takes_no_time():
 def test_every_kernel_waits_a_little():
     calibration = a_calibration(kernel_pause_s=1e-6)
     machine = roofline_of(a_gpu(), calibration)
-    assert kernel_s(a_pass(launches=3), machine, calibration) == pytest.approx(3e-6)
-    repeated = kernel_s(a_product(repeats=2), machine, calibration)
+    assert kernel_time_s(a_pass(launches=3), machine, calibration) == pytest.approx(3e-6)
+    repeated = kernel_time_s(a_product(repeats=2), machine, calibration)
     assert repeated == pytest.approx(2 * (WAVE_S + 1e-6))
 
 

@@ -14,7 +14,7 @@ from outlay.plan.placement import calibration
 from outlay.predict.correct import step_error
 from outlay.predict.host import host_time_s
 from outlay.predict.kernel_time import device_time
-from outlay.predict.learn import learned_from
+from outlay.predict.learn import calibration_report
 from outlay.predict.roofline import roofline_at, trace_at
 
 PROFILE = a_profile(issued_ops=2)
@@ -55,7 +55,7 @@ def waiting(ratio, cpu="Zen", profile=BUSY):
 
 def learned(*measurements):
     named = [(f"{chr(97 + place)}.json", one) for place, one in enumerate(measurements)]
-    return learned_from(named, calibration())
+    return calibration_report(named, calibration())
 
 
 def drawn(log, steps=1):
@@ -206,7 +206,7 @@ def test_the_same_step_on_another_cpu_is_a_vote_there():
 
 def test_what_says_nothing_is_named():
     profile = a_profile()
-    found = learned_from(
+    found = calibration_report(
         [
             ("a.json", a_measurement()),
             ("b.json", a_measurement(device="cpu", profile=profile)),

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from outlay.predict.evidence import LearnedFactor
-from outlay.predict.learn import StepRatio, is_explained, over_hosts, shrunken_factor
+from outlay.predict.learn import StepRatio, is_explained, mean_over_hosts, shrunken_factor
 
 
 def vote(ratio, base=0.2, model=0, **changes):
@@ -104,10 +104,10 @@ def host(factor, error, measurements=1):
 
 
 def test_each_cpu_is_one_vote_for_the_host():
-    found = over_hosts([host(0.5, 0.1, measurements=9), host(2.0, 0.1)])
+    found = mean_over_hosts([host(0.5, 0.1, measurements=9), host(2.0, 0.1)])
     assert (found.name, found.measurements, found.steps) == ("host", 10, 2)
     assert found.factor == pytest.approx(1.0)
     # each is log 2 away from the mean
     assert found.error == pytest.approx(math.hypot(0.1, math.log(2)))
-    assert over_hosts([host(0.5, 0.1)]).factor == pytest.approx(0.5)
-    assert over_hosts([]) is None
+    assert mean_over_hosts([host(0.5, 0.1)]).factor == pytest.approx(0.5)
+    assert mean_over_hosts([]) is None

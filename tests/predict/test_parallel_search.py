@@ -7,13 +7,13 @@ from tests.builders import a_calibration, a_gpu, a_profile, a_transformer
 
 from outlay.predict.network import Wiring
 from outlay.predict.parallel import (
-    Question,
+    StepRequest,
     best_step,
-    complication,
-    largest_spread,
-    merit,
-    slowest,
-    spread_step,
+    effective_samples_per_s,
+    largest_parallel_batch,
+    parallel_step,
+    slowest_step,
+    strategy_effort,
 )
 from outlay.predict.step import Placement, predict_step
 from outlay.predict.strategy import Strategy, parse_strategy
@@ -24,7 +24,7 @@ LINKED = {"nvlink_gb_per_s": 400, "nvlink_reach": "all"}
 def question(gpus=4, nodes=1, *, memory_gib=10, profile=None, network=10e9, linked=True, **asked):
     gpu = a_gpu(memory_gib=memory_gib, **(LINKED if linked else {"peer_to_peer": False}))
     wiring = Wiring(network_bytes_per_s=network)
-    return Question(
+    return StepRequest(
         profile=profile or a_transformer(),
         placement=Placement(gpu=gpu, gpus=gpus, nodes=nodes, wiring=wiring),
         **asked,
@@ -61,7 +61,7 @@ def brute_force(asked, calibration):
     for strategy in every:
         if best is not None and strategy.pipeline > 1 and asked.global_batch_size is None:
             break
-        limit = largest_spread(asked.profile, strategy, placement, calibration)
+        limit = largest_parallel_batch(asked.profile, strategy, placement, calibration)
         passes = 4 * strategy.pipeline if strategy.pipeline > 1 else 1
         if asked.global_batch_size is None:
             sizes = [(limit, passes)] if limit else []
@@ -69,7 +69,7 @@ def brute_force(asked, calibration):
             share, rest = divmod(asked.global_batch_size, strategy.data)
             sizes = [(n, share // n) for n in range(1, limit + 1) if not rest and share % n == 0]
         for size, count in sizes:
-            step = spread_step(
+            step = parallel_step(
                 asked.profile,
                 placement,
                 strategy,
@@ -78,7 +78,9 @@ def brute_force(asked, calibration):
                 micro_batches=count,
                 largest=limit,
             )
-            if step.fits and (best is None or merit(step) > merit(best)):
+            if step.fits and (
+                best is None or effective_samples_per_s(step) > effective_samples_per_s(best)
+            ):
                 best = step
     return best
 
@@ -95,7 +97,7 @@ def test_the_search_finds_what_trying_everything_finds(gpus, nodes, memory_gib, 
         assert not found.fits
         return
     assert found.fits
-    assert merit(found) == pytest.approx(merit(expected))
+    assert effective_samples_per_s(found) == pytest.approx(effective_samples_per_s(expected))
 
 
 def test_plain_data_parallel_where_it_is_good_enough():
@@ -147,15 +149,15 @@ def test_on_one_gpu_it_is_the_step_alone():
 
 
 def test_complications_have_to_earn_their_keep():
-    assert complication(Strategy(data=8)) == 0
-    assert complication(Strategy(data=8, sharding="zero3")) < complication(Strategy(tensor=8))
+    assert strategy_effort(Strategy(data=8)) == 0
+    assert strategy_effort(Strategy(data=8, sharding="zero3")) < strategy_effort(Strategy(tensor=8))
 
 
 def test_unlike_gpus_wait_for_the_slowest_and_fit_the_smallest():
     fast = predict_step(a_profile(), Placement(gpu=a_gpu("fast", memory_gib=4)), 4, a_calibration())
     slow_gpu = a_gpu("slow", memory_gib=10, peaks={"fp32": 5e12, "fp16": 50e12})
     slow = predict_step(a_profile(), Placement(gpu=slow_gpu), 4, a_calibration())
-    found = slowest([fast, slow])
+    found = slowest_step([fast, slow])
     assert found.step_time_s == slow.step_time_s
     assert found.max_batch_size == fast.max_batch_size < slow.max_batch_size
 

@@ -10,13 +10,13 @@ from outlay.predict.parallel_time import (
     CommunicationLoad,
     PhaseTimes,
     Site,
+    attention_heads,
+    block_width,
     communication_load,
-    data_group,
-    heads_of,
+    data_parallel_group,
+    gathered_bytes_per_parameter,
     parallel_step_time,
-    sent_bytes_per_parameter,
-    shards,
-    width_of,
+    shard_count,
 )
 from outlay.predict.strategy import Strategy
 
@@ -135,19 +135,21 @@ def test_many_gpus_wait_for_the_slowest():
 
 def test_groups_that_sum_gradients():
     site = Site(gpus=8, nodes=4)
-    assert data_group(Strategy(data=32), site) == data_group(Strategy(data=32), site)
-    assert data_group(Strategy(data=32), site).members == 32
-    cut = data_group(Strategy(data=16, tensor=2), site)
+    assert data_parallel_group(Strategy(data=32), site) == data_parallel_group(
+        Strategy(data=32), site
+    )
+    assert data_parallel_group(Strategy(data=32), site).members == 32
+    cut = data_parallel_group(Strategy(data=16, tensor=2), site)
     assert (cut.within, cut.nodes, cut.sharing) == (4, 4, 2)
-    whole = data_group(Strategy(data=2, tensor=8, pipeline=2), site)
+    whole = data_parallel_group(Strategy(data=2, tensor=8, pipeline=2), site)
     assert (whole.within, whole.nodes, whole.sharing) == (1, 2, 8)
 
 
 def test_over_how_many_gpus_shards_are_spread():
     site = Site(gpus=8, nodes=4)
-    assert shards(Strategy(data=32), site) == 1
-    assert shards(Strategy(data=32, sharding="zero3"), site) == 32
-    assert shards(Strategy(data=32, sharding="zero3", within_node=True), site) == 8
+    assert shard_count(Strategy(data=32), site) == 1
+    assert shard_count(Strategy(data=32, sharding="zero3"), site) == 32
+    assert shard_count(Strategy(data=32, sharding="zero3", within_node=True), site) == 8
 
 
 # What a step sends
@@ -160,17 +162,17 @@ def test_what_a_transformer_sends():
     assert load.sent_bytes == 2 * 200e6
     assert (load.blocks, load.block_bytes, load.rest_bytes) == (4, 50e6, 200e6)
     assert load.handed_bytes == 2e6
-    assert width_of(a_transformer()) == 1280
-    assert heads_of(a_transformer()) == 8
+    assert block_width(a_transformer()) == 1280
+    assert attention_heads(a_transformer()) == 8
 
 
 def test_a_profile_without_structure_is_one_block_that_comes_last():
     load = communication_load(a_profile(), 2)
     assert (load.blocks, load.gradient_bytes) == (0, 4e8)
     assert set(load.ready) == {1.0}
-    assert heads_of(a_profile()) is None
+    assert attention_heads(a_profile()) is None
 
 
 def test_parameters_are_sent_as_they_are_where_products_are_in_fp32():
     ops = tuple(replace(op, precision="fp32") for op in a_transformer().ops)
-    assert sent_bytes_per_parameter(replace(a_transformer(), ops=ops)) == 4
+    assert gathered_bytes_per_parameter(replace(a_transformer(), ops=ops)) == 4

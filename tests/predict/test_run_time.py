@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import HABITS, a_step, a_workload, span
 
 from outlay.errors import InputError
-from outlay.predict.run_time import NeverEnds, Pace, every_s, pace_of, run_of, steps
+from outlay.predict.run_time import NeverEnds, Pace, interval_s, optimizer_steps, pace_of, run_of
 from outlay.uncertainty import LIKELY, Draws
 from outlay.units import DAY_S, HOUR_S, MONTH_S
 from outlay.workload.workload import Cadence, Checkpoint, Dataset, Evaluation, Length, Pause, Usage
@@ -34,37 +34,37 @@ def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, luck=LIKELY, **sa
 
 def test_steps_of_samples_are_rounded_up():
     # 1000 / 30 = 33.3
-    assert steps(a_workload(length=Length(samples=1000)), a_step(batch_size=30)) == 34
+    assert optimizer_steps(a_workload(length=Length(samples=1000)), a_step(batch_size=30)) == 34
 
 
 def test_steps_share_samples_between_gpus_and_machines():
     workload = a_workload(length=Length(samples=1000), usage=Usage(machines=2))
     # 1000 / (30 x 4 x 2) = 4.2
-    assert steps(workload, a_step(batch_size=30, gpus=4, nodes=2)) == 5
+    assert optimizer_steps(workload, a_step(batch_size=30, gpus=4, nodes=2)) == 5
 
 
 def test_steps_of_epochs():
     workload = a_workload(length=Length(epochs=3), data=Dataset(samples=100))
     # 3 x 100 / 10
-    assert steps(workload, a_step(batch_size=10)) == 30
+    assert optimizer_steps(workload, a_step(batch_size=10)) == 30
 
 
 def test_steps_of_iterations_are_those_at_any_batch():
     workload = a_workload(length=Length(iterations=500))
-    assert steps(workload, a_step(batch_size=10)) == 500
-    assert steps(workload, a_step(batch_size=1000, gpus=8)) == 500
+    assert optimizer_steps(workload, a_step(batch_size=10)) == 500
+    assert optimizer_steps(workload, a_step(batch_size=1000, gpus=8)) == 500
 
 
 def test_steps_of_iterations_at_a_global_batch_are_that_many_samples():
     workload = a_workload(length=Length(iterations=500, global_batch_size=64))
     # 500 x 64 / (10 x 4) = 800
-    assert steps(workload, a_step(batch_size=10, gpus=4)) == 800
+    assert optimizer_steps(workload, a_step(batch_size=10, gpus=4)) == 800
 
 
 def test_steps_of_a_time_are_as_many_as_go_into_it():
     workload = a_workload(length=Length(training_s=3600))
     # 3600 s / 0.5 s
-    assert steps(workload, a_step(step_time_s=0.5)) == 7200
+    assert optimizer_steps(workload, a_step(step_time_s=0.5)) == 7200
 
 
 def test_training_time_is_steps_times_step_time():
@@ -272,7 +272,7 @@ def test_evaluation_in_each_session():
 
 def test_an_interval_in_epochs_needs_to_know_how_long_one_is():
     with pytest.raises(InputError, match="not how many samples an epoch has") as caught:
-        every_s(Cadence(epochs=1), a_pace(epoch_s=None))
+        interval_s(Cadence(epochs=1), a_pace(epoch_s=None))
     assert "data.samples" in caught.value.fix
 
 

@@ -9,7 +9,7 @@ from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, spa
 from outlay.predict.evidence import Evidence, MeasuredStep
 from outlay.predict.host import Host
 from outlay.predict.roofline import with_precision
-from outlay.predict.step import Conditions, Placement, predict_step, spanning
+from outlay.predict.step import Conditions, Placement, predict_step, range_over_forms
 from outlay.trace.profile import ProfileOp
 from outlay.units import GIB
 
@@ -325,13 +325,13 @@ def test_a_power_limit_slows_the_device_and_widens_the_range():
 
 def test_spanning_one_form_is_that_form():
     step = a_step()
-    assert spanning([step]) is step
+    assert range_over_forms([step]) is step
 
 
 def test_spanning_takes_the_first_with_a_range_down_to_the_fastest():
     slow = a_step(step_time_s=span(2, 3, 4))
     fast = a_step(step_time_s=span(1, 1.5, 2))
-    step = spanning([slow, fast])
+    step = range_over_forms([slow, fast])
     assert step.step_time_s == span(1, 3, 4)
     assert step.placement is slow.placement
 
@@ -340,4 +340,4 @@ def test_spanning_compares_at_equal_batches():
     slow = a_step(step_time_s=span(2, 3, 4), batch_size=10)
     fast = a_step(step_time_s=span(2, 3, 4), batch_size=20)
     # 2 s for 20 samples is 1 s for 10
-    assert spanning([slow, fast]).step_time_s.low == pytest.approx(1.0)
+    assert range_over_forms([slow, fast]).step_time_s.low == pytest.approx(1.0)

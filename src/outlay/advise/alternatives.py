@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from outlay.advise.cards import CardForSale, taken_number
 from outlay.advise.machines import bought_machines, gpus_worth_a_look, kept_machines
 from outlay.advise.request import AdviceRequest, workload_for
-from outlay.cost.ownership import BOUGHT
+from outlay.cost.ownership import PURCHASE_LINES
 from outlay.offers.terms import terms_of
 from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
@@ -144,7 +144,7 @@ def monthly_usd(option: Option, months: float, luck: Sampler) -> Number:
     owned = option.offer.owned
     if owned is None or owned.purchase_usd is None or not owned.lifetime_use_s:
         return cost.usd
-    bought = cost.breakdown.line_usd(*BOUGHT)
+    bought = cost.breakdown.line_usd(*PURCHASE_LINES)
     share = run.busy_s / owned.lifetime_use_s
     return cost.usd - bought + bought / (share * months)
 

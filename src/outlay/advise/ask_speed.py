@@ -13,8 +13,8 @@ from outlay.facts import Fact
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.offers.catalog import bundled_offers
-from outlay.predict.network import Within
-from outlay.predict.parallel import on_unlike
+from outlay.predict.network import GpuLink
+from outlay.predict.parallel import mixed_gpus_step
 from outlay.predict.roofline import trace_at
 from outlay.trace.store import bundled_profiles, find_profile
 from outlay.units import HOUR_S, TERA
@@ -232,7 +232,7 @@ def _cited(name: str, fact: Fact) -> str:
 def nvlink(about: QuestionContext) -> Answer:  # noqa: ARG001
     """Two cards with a bridge, over PCIe, and through the host, and what was published."""
     gpu, names = gpus()["RTX 3090"], bundled_profiles()
-    joined: tuple[Within, ...] = ("bridge", "host")
+    joined: tuple[GpuLink, ...] = ("bridge", "host")
     rows, gains = [], []
     for name in names:
         steps = [step_on(gpu, bundled(name), _half(gpu, name), count=2, within=by) for by in joined]
@@ -268,7 +268,7 @@ def mixed(about: QuestionContext) -> Answer:
     big, small = gpus()["RTX 3090"], gpus()["RTX 2080 Ti"]
     profile = find_profile(about.profile)
     alone = {gpu.name: step_on(gpu, profile) for gpu in (big, small)}
-    pair = on_unlike(
+    pair = mixed_gpus_step(
         lambda batch: [step_on(gpu, profile, batch, count=2) for gpu in (big, small)], None
     )
     common = pair.batch_size

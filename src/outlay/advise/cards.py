@@ -21,8 +21,8 @@ from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import memory_need
-from outlay.predict.network import Wiring, Within
-from outlay.predict.parallel import Question, best_step
+from outlay.predict.network import GpuLink, Wiring
+from outlay.predict.parallel import StepRequest, best_step
 from outlay.predict.roofline import roofline_at, trace_at
 from outlay.predict.step import Placement, StepPrediction
 from outlay.trace.profile import Profile
@@ -234,11 +234,11 @@ def step_on(
     batch_size: int | None = None,
     *,
     count: int = 1,
-    within: Within | None = None,
+    within: GpuLink | None = None,
 ) -> StepPrediction:
     """One step on so many GPUs of one kind; without a batch size, at the largest that fits."""
     placement = Placement(gpu=gpu, gpus=count, wiring=Wiring(within=within))
-    question = Question(profile=profile, placement=placement, batch_size=batch_size)
+    question = StepRequest(profile=profile, placement=placement, batch_size=batch_size)
     return best_step(question, calibration(), thorough=False)
 
 

@@ -43,14 +43,14 @@ def command(files: tuple[Path, ...], names: tuple[str, ...], as_json: bool) -> N
     )
     from outlay.measurement.file import read_measurement
     from outlay.plan.placement import calibration
-    from outlay.predict.learn import learned_from
+    from outlay.predict.learn import calibration_report
 
     given = [(path, read_measurement(path)) for path in files]  # before anything is changed
     gone = forget_measurements(names)
     for path, measurement in given:
         keep_measurement(measurement, path.stem)
     kept = own_measurements(warn)
-    learned = learned_from(kept, calibration())
+    learned = calibration_report(kept, calibration())
     if kept:
         write_calibration(learned.calibration)
     else:

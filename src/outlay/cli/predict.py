@@ -149,7 +149,7 @@ def command(
     from outlay.predict.host import Host
     from outlay.predict.memory import search_note
     from outlay.predict.network import Wiring
-    from outlay.predict.roofline import checked_limit_w
+    from outlay.predict.roofline import checked_power_limit_w
     from outlay.predict.step import Conditions, Placement
     from outlay.predict.strategy import parse_strategy
     from outlay.units import MIB
@@ -193,7 +193,7 @@ def command(
             gpus=count,
             nodes=nodes,
             wiring=wiring,
-            power_limit_w=checked_limit_w(power_limit, gpu),
+            power_limit_w=checked_power_limit_w(power_limit, gpu),
             memory_cap_bytes=cap_bytes,
             expandable_segments=expandable_segments,
         )
@@ -300,11 +300,11 @@ class _Asking:
     ) -> tuple[StepPrediction, tuple[str, ...]]:
         """The step on one machine, whose GPUs may differ; and what to know about it."""
         from outlay.plan.placement import calibration
-        from outlay.predict.parallel import Question, best_step, on_unlike, unlike_note
-        from outlay.predict.step import spanning
+        from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_note, mixed_gpus_step
+        from outlay.predict.step import range_over_forms
 
-        def question(placement: Placement, batch_size: int | None) -> Question:
-            return Question(
+        def question(placement: Placement, batch_size: int | None) -> StepRequest:
+            return StepRequest(
                 profile=self._profile,
                 placement=placement,
                 batch_size=batch_size,
@@ -314,7 +314,7 @@ class _Asking:
             )
 
         def on(forms: list[Placement], batch_size: int | None) -> StepPrediction:
-            return spanning(
+            return range_over_forms(
                 [
                     best_step(question(one, batch_size), calibration(), largest=largest.get(one))
                     for one in forms
@@ -324,11 +324,11 @@ class _Asking:
         if len(parts) == 1:
             step = on(parts[0], self._batch_size)
             return step, step.notes
-        found = on_unlike(
+        found = mixed_gpus_step(
             lambda batch_size: [on(forms, batch_size) for forms in parts], self._batch_size
         )
         names = [match.gpu.name for match in matches]
-        return found, (*found.notes, unlike_note(names, found.placement.gpu.name))
+        return found, (*found.notes, mixed_gpus_note(names, found.placement.gpu.name))
 
 
 def _time_note(step: StepPrediction) -> list[str]:

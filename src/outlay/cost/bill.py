@@ -13,11 +13,11 @@ import numpy as np
 
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.cost.ownership import owned_lines
-from outlay.cost.storage import kept_lines
+from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
-from outlay.predict.run_time import PARTS, Run
-from outlay.uncertainty import LIKELY, Number, Sampler, is_some
+from outlay.predict.run_time import TIME_PARTS, Run
+from outlay.uncertainty import LIKELY, Number, Sampler, is_nonzero
 from outlay.units import HOUR_S, MONTH_S
 from outlay.workload.workload import Workload
 
@@ -44,7 +44,7 @@ class Bill:
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
     """The cost of a run: on a rented machine, or on one's own."""
-    kept, unpriced = kept_lines(workload, bill.offer, bill.run, bill.terms)
+    kept, unpriced = storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
     if bill.offer.owned is None:
         lines = [*_time_lines(workload, bill), *kept]
     else:
@@ -53,7 +53,7 @@ def cost_of(workload: Workload, bill: Bill) -> Cost:
     if _is_settled(workload, bill, lines):
         lines += _settled(workload, bill, lines)
     lines += _own_time(workload, bill)
-    worth = tuple(line for line in lines if is_some(line.usd))
+    worth = tuple(line for line in lines if is_nonzero(line.usd))
     return Cost(breakdown=Breakdown(lines=worth), unpriced=unpriced)
 
 
@@ -73,7 +73,7 @@ def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
     for name, time_s in bill.run.held_s:
         yield _time_line(name, time_s, bill, machines)
     rounded_s = _rounding_s(bill)
-    if is_some(rounded_s):
+    if is_nonzero(rounded_s):
         yield _rounding_line(rounded_s, bill, machines)
     if bill.offer.commitment is not None:
         yield _unused_line(workload, rounded_s, bill)
@@ -137,7 +137,7 @@ def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
 
 # What is settled at the end
 
-_HELD = (*PARTS, "billing step")
+_HELD = (*TIME_PARTS, "billing step")
 
 
 def _is_settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:
@@ -168,7 +168,7 @@ def _settled(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[
         due_usd.pop(provider, None)  # what one's own machine costs is no bill
     for payee in due_usd:
         credit_usd = np.minimum(bill.terms(payee).credit_usd, due_usd[payee])
-        if is_some(credit_usd):
+        if is_nonzero(credit_usd):
             due_usd[payee] = due_usd[payee] - credit_usd
             yield _credit(bill.terms(payee), credit_usd)
     taxed = [payee for payee in due_usd if bill.terms(payee).tax_included is not True]

@@ -13,11 +13,11 @@ import numpy as np
 from outlay.cost.lines import Line
 from outlay.offers.offer import Offer, OwnedMachine
 from outlay.predict.run_time import Run
-from outlay.uncertainty import Number, Sampler, is_some
+from outlay.uncertainty import Number, Sampler, is_nonzero
 from outlay.units import DAY_S, HOUR_S, YEAR_S
 
 PURCHASE = "purchase less resale"
-BOUGHT = (PURCHASE, "interest", "maintenance", "idle electricity")
+PURCHASE_LINES = (PURCHASE, "interest", "maintenance", "idle electricity")
 """The lines that buying brings, whatever runs on the machine."""
 
 
@@ -101,7 +101,7 @@ def _bought(
         )
     idle_s = np.maximum((owned.life_s or used_s) - used_s, 0.0)
     idle_w = (owned.idle_w or 0.0) * owned.pue
-    if idle_w and is_some(idle_s):
+    if idle_w and is_nonzero(idle_s):
         yield of_life(
             "idle electricity",
             idle_s / HOUR_S * idle_w / 1000 * kwh_usd,

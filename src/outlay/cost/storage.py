@@ -18,7 +18,7 @@ from outlay.offers.terms import (
     usual_usd_per_byte_month,
 )
 from outlay.predict.run_time import Run
-from outlay.uncertainty import Number, is_some
+from outlay.uncertainty import Number, is_nonzero
 from outlay.units import DAY_S, GB, MONTH_S
 from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, StoredData, Workload
 
@@ -42,7 +42,7 @@ class _Place:
         )
 
 
-def kept_lines(
+def storage_and_transfer_lines(
     workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
@@ -122,7 +122,7 @@ def _disk(item: StoredData, terms: Terms, run: Run) -> Iterator[Line | UnpricedI
         ("stopped_disk", terms.stopped_disk_usd_per_byte_month, stopped_s, " while stopped"),
     )
     for kind, rate, time_s, when in spans:
-        if not is_some(time_s):
+        if not is_nonzero(time_s):
             continue
         if rate is None:
             what = f"disk of the {item.name} at {terms.name}{when}"

@@ -14,11 +14,17 @@ from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import MemoryBudget, MemoryNeed, largest_batch, memory_need
-from outlay.predict.parallel import Question, best_step, spread_step
-from outlay.predict.parallel_memory import kept_between_passes_bytes
+from outlay.predict.parallel import StepRequest, best_step, parallel_step
+from outlay.predict.parallel_memory import accumulated_gradients_bytes
 from outlay.predict.parallel_time import communication_load
-from outlay.predict.step import ORDINARY, Conditions, Placement, StepPrediction, predict_step
-from outlay.predict.strategy import ALONE, StrategyRequest
+from outlay.predict.step import (
+    DEFAULT_CONDITIONS,
+    Conditions,
+    Placement,
+    StepPrediction,
+    predict_step,
+)
+from outlay.predict.strategy import ONE_GPU, StrategyRequest
 from outlay.trace.profile import Profile
 from outlay.trace.target import LORA_RANK, UNCHANGED, Changes
 from outlay.uncertainty import Estimate
@@ -71,7 +77,7 @@ class FitRequest:
     expandable_segments: bool = False
     moments: float = 2.0
     """Optimizer state for each parameter: Adam keeps two numbers, SGD with momentum one."""
-    conditions: Conditions = ORDINARY
+    conditions: Conditions = DEFAULT_CONDITIONS
 
     def placement(self, gpu: Gpu | None = None, gpus: int = 1) -> Placement:
         """So many GPUs of one kind in a machine."""
@@ -171,10 +177,10 @@ def _in_passes(
     """The step with its samples in several passes, gradients kept between them."""
     placement = wish.placement()
     room = _beside_gradients(profile, size, placement)
-    step = spread_step(
+    step = parallel_step(
         profile,
         placement,
-        ALONE,
+        ONE_GPU,
         size,
         calibration,
         micro_batches=passes,
@@ -182,12 +188,12 @@ def _in_passes(
         conditions=wish.conditions,
     )
     need = memory_need(profile, size, room, calibration)
-    return replace(step, memory=_more(need, kept_between_passes_bytes(profile, size), placement))
+    return replace(step, memory=_more(need, accumulated_gradients_bytes(profile, size), placement))
 
 
 def _beside_gradients(profile: Profile, size: int, placement: Placement) -> MemoryBudget:
     """The room that is left where gradients stay between passes."""
-    kept = kept_between_passes_bytes(profile, size)
+    kept = accumulated_gradients_bytes(profile, size)
     return replace(placement.room, available_bytes=placement.room.available_bytes - kept)
 
 
@@ -315,7 +321,7 @@ def more_gpus(
                 pipeline=gpus if kind == "pipeline parallel" else wanted.pipeline,
             )
             step = best_step(
-                Question(
+                StepRequest(
                     profile=profile,
                     placement=wish.placement(gpus=gpus),
                     global_batch_size=wish.batch_size,

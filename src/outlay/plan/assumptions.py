@@ -12,7 +12,7 @@ from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
 from outlay.predict.evidence import PREDICTED, MeasuredStep
-from outlay.predict.parallel import unlike_note
+from outlay.predict.parallel import mixed_gpus_note
 from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
@@ -51,7 +51,7 @@ def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
         notes.append(f"{step.micro_batches} passes of {step.batch_size} before each update")
     if offer.other_gpus:
         names = (offer.gpu, *offer.other_gpus)
-        notes.append(unlike_note(names, step.placement.gpu.name))
+        notes.append(mixed_gpus_note(names, step.placement.gpu.name))
     return [*notes, *step.notes]
 
 

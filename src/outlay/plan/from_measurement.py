@@ -26,7 +26,7 @@ from outlay.predict.evidence import (
     LearnedCalibration,
     MeasuredStep,
 )
-from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
+from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.predict.kernel_time import device_time
 from outlay.predict.roofline import roofline_at, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
@@ -140,7 +140,7 @@ def samples_in(measurement: Measurement, time_s: float) -> int | None:
 
 def _forward_share(measurement: Measurement) -> float:
     """Of a step's time, as the plan has it on the measured GPU."""
-    seen, _ = measured_step_in(measurement)
+    seen, _ = measured_step_of(measurement)
     if seen is None or measurement.profile is None:
         return FORWARD_FRACTION
     numbers = calibration()
@@ -170,7 +170,7 @@ def _often(measurement: Measurement, carried: Carried) -> str:
 def _where(measurement: Measurement, carried: Carried) -> str:
     """On which machines they take as long, as the end of a sentence."""
     kind = carried.pause.kind
-    seen, _ = measured_step_in(measurement)
+    seen, _ = measured_step_of(measurement)
     place = "where it was measured" if seen is None else f"on the measured {seen.gpu.name}"
     if kind == "checkpoint":
         return (
@@ -301,7 +301,9 @@ def as_measured(step: Step) -> Step:
     if step.batch_size is not None or not step.batch_as_measured or step.profile is None:
         return step
     measurement = measurement_at(step.profile)
-    return step if measurement is None else replace(step, batch_size=step_size(measurement))
+    return (
+        step if measurement is None else replace(step, batch_size=measured_batch_size(measurement))
+    )
 
 
 def evidence_for(

@@ -40,7 +40,14 @@ from outlay.plan.option import TRAINING_LINES, Option, Outcome
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
 from outlay.predict.evidence import NO_EVIDENCE, Evidence
-from outlay.predict.run_time import NeverEnds, Run, SessionOverheads, pace_of, run_of, steps
+from outlay.predict.run_time import (
+    NeverEnds,
+    Run,
+    SessionOverheads,
+    optimizer_steps,
+    pace_of,
+    run_of,
+)
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.trace.tracing import SELECTED, profile_of
@@ -306,7 +313,7 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
     sessions = workload.usage.sessions_per_month or 1.0
     if given is not None:
         return given * sessions
-    return steps(workload, step) * step.global_batch_size * sessions
+    return optimizer_steps(workload, step) * step.global_batch_size * sessions
 
 
 def plan_workload(

@@ -19,11 +19,11 @@ from outlay.offers.offer import Offer
 from outlay.predict import input_pipeline
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.evidence import NO_EVIDENCE, Evidence
-from outlay.predict.network import Wiring, Within
-from outlay.predict.parallel import Question, best_step, on_unlike
-from outlay.predict.roofline import checked_limit_w
-from outlay.predict.run_time import steps
-from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
+from outlay.predict.network import GpuLink, Wiring
+from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_step
+from outlay.predict.roofline import checked_power_limit_w
+from outlay.predict.run_time import optimizer_steps
+from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import StrategyRequest, parse_strategy
 from outlay.trace.profile import Precision, Profile
 from outlay.workload.workload import Workload
@@ -64,14 +64,16 @@ def steps_on(
 
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
-            return on_unlike(partial(unlike, offer), workload.step.batch_size)
-        return spanning([predict_form(one) for one in placements_of(offer, workload)])
+            return mixed_gpus_step(partial(unlike, offer), workload.step.batch_size)
+        return range_over_forms([predict_form(one) for one in placements_of(offer, workload)])
 
     def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
         names = (offer.gpu, *offer.other_gpus)
         parts = [replace(offer, gpu=name, other_gpus=()) for name in names]
         return [
-            spanning([predict_form(one, batch_size) for one in placements_of(part, workload)])
+            range_over_forms(
+                [predict_form(one, batch_size) for one in placements_of(part, workload)]
+            )
             for part in parts
         ]
 
@@ -93,7 +95,7 @@ def _best_step(
 
     Where the input is looked at by itself (`is_fed`), a measured machine's loader is no limit.
     """
-    question = Question(
+    question = StepRequest(
         profile=profile.value,
         placement=placement,
         batch_size=batch_size,
@@ -120,7 +122,7 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
         disk_bytes_per_s=disk.bytes_per_s,
         disk=disk.name,
     )
-    samples = workload.samples() or steps(workload, step) * step.global_batch_size
+    samples = workload.samples() or optimizer_steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
     given = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
     if given is None:
@@ -129,7 +131,7 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
     return input_pipeline.with_input_rate(step, given)
 
 
-_WITHIN: dict[str, Within] = {
+_WITHIN: dict[str, GpuLink] = {
     "nvswitch": "nvlink",
     "nvlink mesh": "mesh",
     "nvlink bridge": "bridge",
@@ -146,7 +148,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
             gpus=offer.gpus,
             nodes=workload.usage.machines,
             gpu_share=offer.gpu_share,
-            power_limit_w=checked_limit_w(offer.power_limit_w, gpu),
+            power_limit_w=checked_power_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
                 within=_within(gpu, known),
@@ -158,7 +160,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
     ]
 
 
-def _within(gpu: Gpu, known: KnownLinks) -> Within | None:
+def _within(gpu: Gpu, known: KnownLinks) -> GpuLink | None:
     """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
     said = _WITHIN.get(known.gpu_link)
     if said == "pcie" and gpu.peer_to_peer is False:

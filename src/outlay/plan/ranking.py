@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
 
-from outlay.cost.ownership import BOUGHT, break_even_s, life_share, resale_usd_of
+from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
 from outlay.uncertainty import LIKELY
@@ -138,14 +138,14 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     assert owned is not None
     assert cost is not None
     hours = option.busy_s / HOUR_S
-    running = option.usd - float(cost.breakdown.line_usd(*BOUGHT))
+    running = option.usd - float(cost.breakdown.line_usd(*PURCHASE_LINES))
     work_ratio = (option.work or 1.0) / (rented.work or 1.0)
     purchase_usd = float(LIKELY.of("", owned.purchase_usd or 0.0))
     resale_usd = float(resale_usd_of(owned, purchase_usd, LIKELY))
     assert option.run is not None
     # All that buying brings, over the whole life: purchase less resale, interest, upkeep.
     share = float(life_share(owned, option.run, option.step.placement.nodes))
-    spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) / share
+    spread_usd = float(cost.breakdown.line_usd(*PURCHASE_LINES)) / share
     life_use_s = option.busy_s / share
     rented_usd_per_hour = rented.usd * work_ratio / hours
     use_s = break_even_s(

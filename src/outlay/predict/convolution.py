@@ -82,7 +82,7 @@ def geometry(x: Shape, weight: Shape, y: Shape) -> Geometry:
     )
 
 
-def convolution_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
+def convolution_kernels(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     """The kernels of a convolution, forward or backward, on a GPU with or without tensor cores."""
     if "backward" in op.name:
         return _backward(op, tensor_cores=tensor_cores)

@@ -36,7 +36,7 @@ from outlay.predict.evidence import (
 )
 from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
-from outlay.predict.roofline import roofline_at, speed_at, trace_at
+from outlay.predict.roofline import roofline_at, speed_at_power_share, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import PERCENTILE_90, Estimate
 
@@ -114,7 +114,7 @@ def power_speed(seen: MeasuredStep, calibration: Calibration) -> float:
     """A measured GPU's speed under its power limit, over that at the shipped one."""
     if seen.power_limit_w is None:
         return 1.0
-    return speed_at(seen.power_limit_w / seen.gpu.tdp_w, calibration)
+    return speed_at_power_share(seen.power_limit_w / seen.gpu.tdp_w, calibration)
 
 
 # How far predictions of one step are off on different GPUs, and what one of them says of another.

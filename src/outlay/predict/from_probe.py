@@ -154,7 +154,7 @@ _SAME_TIME = 1.1
 """Two measurements of one step that differ by more than this contradict each other."""
 
 
-def step_size(measurement: Measurement) -> int:
+def measured_batch_size(measurement: Measurement) -> int:
     """Samples of one step on a GPU, all its passes; 1 where nothing told: the step is a sample."""
     samples = measurement.samples_per_step
     return 1 if samples is None else max(round(samples), 1)
@@ -171,7 +171,7 @@ def evidence_of(
     notes: list[str] = []
     for name, measurement in measurements:
         check_same_step(name, measurement, profile)
-        seen, said = measured_step_in(measurement)
+        seen, said = measured_step_of(measurement)
         found += [] if seen is None else [(name, seen)]
         own_step = measurement.profile is profile
         notes += [
@@ -180,7 +180,7 @@ def evidence_of(
                 *said,
                 *_troubles(measurement),
                 *other_parameters(measurement, profile),
-                *other_arithmetic(measurement, profile, step_size(measurement)),
+                *other_arithmetic(measurement, profile, measured_batch_size(measurement)),
                 *(too_fast(name, seen, profile, is_own=own_step) if seen is not None else ()),
             )
         ]
@@ -191,7 +191,7 @@ def evidence_of(
     return Evidence(seen=tuple(seen for _, seen in found), own=own, notes=tuple(notes))
 
 
-def measured_step_in(measurement: Measurement) -> tuple[MeasuredStep | None, tuple[str, ...]]:
+def measured_step_of(measurement: Measurement) -> tuple[MeasuredStep | None, tuple[str, ...]]:
     """The step a probe measured, None where no prediction can be corrected by it; and why."""
     step, gpus = measurement.step, measurement.machine.gpus
     if step is None:
@@ -206,7 +206,7 @@ def measured_step_in(measurement: Measurement) -> tuple[MeasuredStep | None, tup
         return None, (said,)
     seen = MeasuredStep(
         gpu=gpu,
-        batch_size=step_size(measurement),
+        batch_size=measured_batch_size(measurement),
         step_s=step.mean_s,
         error=step.precision / _WITHIN_95,
         busy_s=measurement.busy_s,

@@ -32,7 +32,7 @@ class InterruptionOverhead:
     """Getting back to where it was on new machines."""
 
 
-UNDISTURBED = InterruptionOverhead(count=0.0, lost_s=0.0, restart_s=0.0)
+NO_INTERRUPTIONS = InterruptionOverhead(count=0.0, lost_s=0.0, restart_s=0.0)
 
 
 def optimal_interval_s(write_s: float, rate_per_s: float) -> float:
@@ -55,7 +55,9 @@ def is_hopeless(stretch_s: Number, restart_s: Number, rate_per_s: Number) -> boo
     return float(np.median(rate_per_s * (stretch_s + restart_s))) > HOPELESS
 
 
-def held_s(work_s: Number, stretch_s: Number, restart_s: Number, rate_per_s: Number) -> Number:
+def expected_run_time_s(
+    work_s: Number, stretch_s: Number, restart_s: Number, rate_per_s: Number
+) -> Number:
     """Expected time a machine is held until `work_s` of work and writing is done.
 
     Daly 2006, equation 20: each stretch takes (exp(r stretch) - 1) exp(r restart) / r.
@@ -77,7 +79,7 @@ def interruption_overhead(
     divided between work lost and restarts, and strays as a point strays in a stretch.
     """
     stretch_s = np.minimum(stretch_s, work_s)
-    expected_s = held_s(work_s, stretch_s, restart_s, rate_per_s)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, rate_per_s)
     mean = expected_s * rate_per_s
     each_s = (expected_s - work_s) / mean
     through = np.exp(-np.minimum(rate_per_s * (stretch_s + restart_s), _MOST))

@@ -14,17 +14,17 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration, ProductNumbers
-from outlay.predict.convolution import convolution_of
+from outlay.predict.convolution import convolution_kernels
 from outlay.predict.kernels import (
     Kernel,
     Pass,
     Product,
-    attention_of,
-    norms_of,
-    pass_of,
-    products_of,
-    recurrent_of,
-    shapeless_of,
+    attention_kernels,
+    matmul_kernels,
+    norm_kernels,
+    pass_kernels,
+    recurrent_kernels,
+    shapeless_kernels,
 )
 from outlay.predict.roofline import RooflineGpu
 from outlay.trace.profile import Kind, Op, Phase, Trace
@@ -78,10 +78,10 @@ _PLAIN_TILES = _tiles((128, 128), (64, 128), (128, 64), (32, 128), (128, 32), *_
 _BATCHED_TILES = _tiles((128, 128), (64, 128))
 
 
-def product_s(kernel: Product, machine: RooflineGpu, calibration: Calibration) -> float:
+def product_time_s(kernel: Product, machine: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one product on one GPU."""
     arithmetic = machine.arithmetic(kernel.precision)
-    recipe = recipe_of(kernel, arithmetic)
+    recipe = product_family(kernel, arithmetic)
     numbers = calibration.of_product(recipe, _plain(recipe), f"gemm_{_class(arithmetic)}")
     share = _share_on(numbers.share, kernel, machine, arithmetic, calibration)
     best_s = _fastest(kernel, machine, arithmetic, share, numbers)
@@ -145,7 +145,7 @@ def _tiles_for(kernel: Product, machine: RooflineGpu, arithmetic: str) -> tuple[
     return _BATCHED_TILES if kernel.batch > 1 and machine.plain_batches else _PLAIN_TILES
 
 
-def recipe_of(kernel: Product, arithmetic: str) -> str:
+def product_family(kernel: Product, arithmetic: str) -> str:
     """Which calibration rows speak of a product: its family, its arithmetic, how it is loaded."""
     kind = _class(arithmetic)
     if kind == "fp32":
@@ -177,7 +177,7 @@ def _share_on(
 ) -> float:
     """The share reached here: more where a multiprocessor does less in a cycle."""
     exponent = calibration.number(f"lightness_{_sort(kernel, arithmetic)}")
-    if recipe_of(kernel, arithmetic).endswith(("_odd", "_single")):
+    if product_family(kernel, arithmetic).endswith(("_odd", "_single")):
         exponent = 1.0  # held up by loading, whatever the arithmetic could do
     reached = share * math.pow(machine.weight[arithmetic], -exponent)
     return min(reached, max(HIGHEST_SHARE, share))
@@ -200,7 +200,7 @@ def _sort(kernel: Product, arithmetic: str) -> str:
 # Every family has a row with these numbers in `data/kernel_passes.csv`.
 
 
-def pass_s(kernel: Pass, machine: RooflineGpu, calibration: Calibration) -> float:
+def pass_time_s(kernel: Pass, machine: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one pass on one GPU."""
     numbers = calibration.of_pass(kernel.family)
     rate = machine.bytes_per_s * numbers.share
@@ -228,18 +228,18 @@ def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     if op.launches <= 0 and op.moved_bytes <= 0 and op.flops <= 0:
         return ()
     if not op.shapes:
-        return shapeless_of(op)
+        return shapeless_kernels(op)
     if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
-        return convolution_of(op, tensor_cores=tensor_cores)
+        return convolution_kernels(op, tensor_cores=tensor_cores)
     if op.kind == "gemm":
-        return products_of(op)
+        return matmul_kernels(op)
     if op.kind == "attention":
-        return attention_of(op)
+        return attention_kernels(op)
     if op.kind == "rnn" and op.flops > 0:
-        return recurrent_of(op)
+        return recurrent_kernels(op)
     if op.kind == "norm":
-        return norms_of(op)
-    return shapeless_of(op) if op.flops > 0 else pass_of(op)
+        return norm_kernels(op)
+    return shapeless_kernels(op) if op.flops > 0 else pass_kernels(op)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,18 +258,18 @@ class DeviceTime:
     """The same by family of kernels: errors of one family go together, in other steps, too."""
 
 
-def kernel_s(kernel: Kernel, machine: RooflineGpu, calibration: Calibration) -> float:
+def kernel_time_s(kernel: Kernel, machine: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one kernel, with the pause before it."""
     pause_s = calibration.number("kernel_pause_s")
     if isinstance(kernel, Product):
-        return kernel.repeats * pause_s + product_s(kernel, machine, calibration)
-    return kernel.launches * pause_s + pass_s(kernel, machine, calibration)
+        return kernel.repeats * pause_s + product_time_s(kernel, machine, calibration)
+    return kernel.launches * pause_s + pass_time_s(kernel, machine, calibration)
 
 
 def op_time_s(op: Op, machine: RooflineGpu, calibration: Calibration) -> float:
     """Time of one operation on one GPU."""
     kernels = kernels_of(op, tensor_cores=op.precision in machine.tensor_types)
-    return sum(kernel_s(kernel, machine, calibration) for kernel in kernels)
+    return sum(kernel_time_s(kernel, machine, calibration) for kernel in kernels)
 
 
 def device_time(trace: Trace, machine: RooflineGpu, calibration: Calibration) -> DeviceTime:
@@ -287,7 +287,7 @@ def _device_time(
     families: dict[str, float] = {}
     arithmetic_s = 0.0
     for kind, kernel, counts in _work(trace, machine.tensor_types):
-        once_s = kernel_s(kernel, machine, calibration)
+        once_s = kernel_time_s(kernel, machine, calibration)
         for phase, count in counts:
             phases[phase] = phases.get(phase, 0.0) + count * once_s
         time_s = sum(count for _, count in counts) * once_s
@@ -295,7 +295,7 @@ def _device_time(
         family = kernel.family
         if isinstance(kernel, Product):
             arithmetic = machine.arithmetic(kernel.precision)
-            family = recipe_of(kernel, arithmetic)
+            family = product_family(kernel, arithmetic)
             if _is_bound_by_arithmetic(kernel, machine, arithmetic):
                 arithmetic_s += time_s
         families[family] = families.get(family, 0.0) + time_s

@@ -78,7 +78,7 @@ def largest(shapes: tuple[Shape, ...]) -> int:
 # Matrix products
 
 
-def products_of(op: Op) -> tuple[Kernel, ...]:
+def matmul_kernels(op: Op) -> tuple[Kernel, ...]:
     """mm, addmm, bmm and the like: one product, wherever the shapes say which."""
     matrices = [shape for shape in op.shapes if len(shape) >= 2]
     if len(matrices) < 2 or op.flops <= 0:
@@ -111,7 +111,7 @@ def _rows_aligned(layout: str, m: float, n: float, k: float) -> int:
     return alignment(first, second, n)
 
 
-def attention_of(op: Op) -> tuple[Kernel, ...]:
+def attention_kernels(op: Op) -> tuple[Kernel, ...]:
     """Fused attention: its products, never written to memory; backward first sums per row."""
     backward = "backward" in op.name
     query = op.shapes[1] if backward else op.shapes[0]
@@ -139,7 +139,7 @@ def attention_of(op: Op) -> tuple[Kernel, ...]:
     return tuple(kernels)
 
 
-def recurrent_of(op: Op) -> tuple[Product, Product]:
+def recurrent_kernels(op: Op) -> tuple[Product, Product]:
     """cuDNN's recurrent layers: inputs in one product, states in one for each position in turn.
 
     The shapes are those of the input, then of the states: (layers and directions, batch, hidden).
@@ -171,10 +171,10 @@ def recurrent_of(op: Op) -> tuple[Product, Product]:
     return (inputs, states)
 
 
-def shapeless_of(op: Op) -> tuple[Kernel, ...]:
+def shapeless_kernels(op: Op) -> tuple[Kernel, ...]:
     """Operations known only by their amounts: a product of ordinary depth, or a pass."""
     if op.flops <= 0:
-        return pass_of(op)
+        return pass_kernels(op)
     side = math.sqrt(op.flops / (2 * _ORDINARY_DEPTH))
     families = {"conv": "forward", "attention": "attention", "rnn": "recurrent"}
     return (
@@ -233,7 +233,7 @@ _SHORT_ROW = 2048
 """Elements of a row, up to which softmax keeps it in registers and reads it once."""
 
 
-def pass_of(op: Op) -> tuple[Kernel, ...]:
+def pass_kernels(op: Op) -> tuple[Kernel, ...]:
     """Whatever is bound by moving data, by its family."""
     name = op.name.rpartition(".")[2]
     plain = name.removesuffix("_") if not name.startswith("_") else name
@@ -322,7 +322,7 @@ _ROW_COST = 12
 _WIDEST_BLOCK = 512
 
 
-def norms_of(op: Op) -> tuple[Kernel, ...]:
+def norm_kernels(op: Op) -> tuple[Kernel, ...]:
     """Batch norm gives each channel to one block, group norm each group, layer norm each row."""
     name = op.name.rpartition(".")[2]
     backward = "backward" in name

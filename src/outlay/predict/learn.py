@@ -24,9 +24,9 @@ from outlay.predict.evidence import (
     MeasuredStep,
     gpu_error,
 )
-from outlay.predict.from_probe import measured_step_in
+from outlay.predict.from_probe import measured_step_of
 from outlay.predict.kernel_time import DeviceTime, device_time
-from outlay.predict.roofline import roofline_at, speed_at, trace_at
+from outlay.predict.roofline import roofline_at, speed_at_power_share, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import PERCENTILE_90
 
@@ -98,7 +98,7 @@ def measurement_ratios(
 
 def _lesson(name: str, measurement: Measurement, calibration: Calibration) -> MeasurementRatios:
     plain = MeasurementRatios(name=name, measurement=measurement)
-    seen, said = measured_step_in(measurement)
+    seen, said = measured_step_of(measurement)
     profile = measurement.profile
     if seen is None:
         return replace(plain, left_out=said[0])
@@ -292,7 +292,7 @@ def _covariance(one: StepRatio, other: StepRatio) -> float:
     return kernels + (one.base * other.base if one.model == other.model else 0.0)
 
 
-def over_hosts(hosts: Sequence[LearnedFactor]) -> LearnedFactor | None:
+def mean_over_hosts(hosts: Sequence[LearnedFactor]) -> LearnedFactor | None:
     """The host of a user's machines: the geometric mean over CPUs, each of them one vote.
 
     Its error is that of one of these machines, not knowing which: what is left of each, and how
@@ -323,7 +323,7 @@ class CalibrationReport:
     notes: tuple[str, ...] = ()
 
 
-def learned_from(
+def calibration_report(
     measurements: Iterable[tuple[str, Measurement]], calibration: Calibration
 ) -> CalibrationReport:
     """What measurements, each with its name, say of the GPUs and hosts they were taken on."""
@@ -332,7 +332,7 @@ def learned_from(
     lessons, hosts = _factors(lessons, "host", calibration)
     left_out = [f"{one.name}: {one.left_out}" for one in lessons if one.left_out is not None]
     return CalibrationReport(
-        calibration=LearnedCalibration(gpus=gpus, host=over_hosts(hosts), hosts=hosts),
+        calibration=LearnedCalibration(gpus=gpus, host=mean_over_hosts(hosts), hosts=hosts),
         lessons=tuple(lessons),
         notes=(*left_out, *(_bounded(one) for one in (*gpus, *hosts) if one.is_bounded)),
     )
@@ -409,7 +409,7 @@ def _noise(seen: MeasuredStep, calibration: Calibration) -> float:
     """What a measurement itself may be off by: its mean, and what its power limit takes."""
     if seen.power_limit_w is None:
         return seen.error
-    lost = 1 - speed_at(seen.power_limit_w / seen.gpu.tdp_w, calibration)
+    lost = 1 - speed_at_power_share(seen.power_limit_w / seen.gpu.tdp_w, calibration)
     return math.hypot(seen.error, calibration.number("power_loss_error") * lost)
 
 

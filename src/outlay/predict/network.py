@@ -16,7 +16,7 @@ from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.uncertainty import Estimate
 
-Within = Literal[
+GpuLink = Literal[
     "nvlink",  # NVLink between all GPUs of the machine, by switches
     "mesh",  # NVLink or Infinity Fabric by direct links
     "bridge",  # NVLink between pairs
@@ -31,7 +31,7 @@ CASES: tuple[Case, ...] = ("fast", "likely", "slow")
 class Wiring:
     """What is known of a machine's links; None is what its GPUs usually come with."""
 
-    within: Within | None = None
+    within: GpuLink | None = None
     network_bytes_per_s: float | None = None
     """Of one machine, in one direction, as it is sold."""
     network_kind: str = ""
@@ -44,7 +44,7 @@ UNKNOWN_WIRING = Wiring()
 class Links:
     """One case of what the GPUs of a step send over: bytes a second, and what a start costs."""
 
-    within: Within
+    within: GpuLink
     bytes_per_s: float
     """What one GPU sends within its machine in a large collective."""
     start_s: float
@@ -69,7 +69,7 @@ class Fabric:
         return {"slow": self.slow, "likely": self.likely, "fast": self.fast}[case]
 
 
-def usual_within(gpu: Gpu, gpus: int) -> Within:
+def usual_gpu_link(gpu: Gpu, gpus: int) -> GpuLink:
     """What machines with so many of this GPU usually join them with."""
     if gpu.nvlink_bytes_per_s is not None and gpu.nvlink_reach in ("all", "mesh"):
         return "mesh" if gpu.nvlink_reach == "mesh" else "nvlink"
@@ -80,10 +80,10 @@ def fabric_of(
     gpu: Gpu, gpus: int, wiring: Wiring, calibration: Calibration, *, nodes: int = 1
 ) -> Fabric:
     """The links of `nodes` machines with `gpus` GPUs each."""
-    within = wiring.within or usual_within(gpu, gpus)
+    within = wiring.within or usual_gpu_link(gpu, gpus)
     if within == "bridge" and gpus > 2:
         within = _without_nvlink(gpu)
-    rate = within_bytes_per_s(gpu, gpus, within, calibration)
+    rate = gpu_link_bytes_per_s(gpu, gpus, within, calibration)
     network = _network_bytes_per_s(wiring, calibration)
 
     def case(rate_bytes_per_s: float, network_bytes_per_s: float) -> Links:
@@ -104,7 +104,9 @@ def fabric_of(
     )
 
 
-def within_bytes_per_s(gpu: Gpu, gpus: int, within: Within, calibration: Calibration) -> Estimate:
+def gpu_link_bytes_per_s(
+    gpu: Gpu, gpus: int, within: GpuLink, calibration: Calibration
+) -> Estimate:
     """Bytes a second one of so many GPUs sends in a large collective within a machine.
 
     Over PCIe the rate falls with the number of GPUs, which share switches, sockets and memory.
@@ -112,7 +114,7 @@ def within_bytes_per_s(gpu: Gpu, gpus: int, within: Within, calibration: Calibra
     if within in ("nvlink", "mesh", "bridge"):
         both_ways = gpu.nvlink_bytes_per_s
         if both_ways is None or (within == "bridge" and gpus > 2):
-            return within_bytes_per_s(gpu, gpus, _without_nvlink(gpu), calibration)
+            return gpu_link_bytes_per_s(gpu, gpus, _without_nvlink(gpu), calibration)
         return calibration.estimate(f"link_{within}").scaled(both_ways / 2)
     raw = gpu.pcie_bytes_per_s or calibration.number("pcie_unknown_bytes_per_s")
     falloff = calibration.number(f"link_{within}_falloff")
@@ -126,7 +128,7 @@ def within_bytes_per_s(gpu: Gpu, gpus: int, within: Within, calibration: Calibra
     )
 
 
-def _without_nvlink(gpu: Gpu) -> Within:
+def _without_nvlink(gpu: Gpu) -> GpuLink:
     return "host" if gpu.peer_to_peer is False else "pcie"
 
 
@@ -138,7 +140,7 @@ def _network_bytes_per_s(wiring: Wiring, calibration: Calibration) -> Estimate:
     return calibration.estimate(f"network_{kind}").scaled(raw)
 
 
-def rounds(members: int) -> float:
+def sequential_sends(members: int) -> float:
     """Steps of a collective that are paid for one after another: NCCL takes rings or trees."""
     return min(members - 1, 2 * math.log2(members)) if members > 1 else 0.0
 
@@ -173,7 +175,7 @@ class Group:
         return self.within * self.nodes
 
 
-def bytes_per_s(group: Group, links: Links) -> float:
+def ring_bytes_per_s(group: Group, links: Links) -> float:
     """The slowest link on the group's ring."""
     network = links.network_bytes_per_s / group.sharing
     if group.nodes == 1:
@@ -181,22 +183,22 @@ def bytes_per_s(group: Group, links: Links) -> float:
     return network if group.within == 1 else min(links.bytes_per_s, network)
 
 
-def gather_s(size_bytes: float, group: Group, links: Links) -> float:
+def all_gather_s(size_bytes: float, group: Group, links: Links) -> float:
     """Every member gets (or sums) all parts of `size_bytes`: an all-gather or reduce-scatter."""
     n = group.members
     if n == 1 or size_bytes <= 0:
         return 0.0
-    moving_s = (n - 1) / n * size_bytes / bytes_per_s(group, links)
+    moving_s = (n - 1) / n * size_bytes / ring_bytes_per_s(group, links)
     short = 1 + math.sqrt(links.half_bytes / size_bytes)
     return moving_s * short + _start_s(group, links)
 
 
 def all_reduce_s(size_bytes: float, group: Group, links: Links) -> float:
     """Every member gets the sum of all members' `size_bytes`."""
-    return 2 * gather_s(size_bytes, group, links)
+    return 2 * all_gather_s(size_bytes, group, links)
 
 
-def pass_on_s(size_bytes: float, links: Links, *, between_nodes: bool) -> float:
+def send_s(size_bytes: float, links: Links, *, between_nodes: bool) -> float:
     """One GPU hands `size_bytes` to the next."""
     if between_nodes:
         return size_bytes / links.network_bytes_per_s + links.network_start_s
@@ -204,11 +206,11 @@ def pass_on_s(size_bytes: float, links: Links, *, between_nodes: bool) -> float:
 
 
 def _start_s(group: Group, links: Links) -> float:
-    inside = rounds(group.within) * links.start_s
-    return inside + rounds(group.nodes) * links.network_start_s
+    inside = sequential_sends(group.within) * links.start_s
+    return inside + sequential_sends(group.nodes) * links.network_start_s
 
 
-def exposed_s(
+def exposed_all_reduce_s(
     size_bytes: float, backward_s: float, ready: Sequence[float], group: Group, links: Links
 ) -> float:
     """What an exchange of gradients adds after backward, piece by piece as they are finished.

@@ -10,40 +10,46 @@ from outlay.predict.correct import correction_at
 from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import COARSE, LARGEST_BATCH, MemoryNeed, table_need
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
-from outlay.predict.parallel_memory import relief_bytes
+from outlay.predict.parallel_memory import saved_bytes
 from outlay.predict.parallel_time import (
     ParallelStepTime,
+    attention_heads,
+    block_width,
     communication_load,
-    cut,
-    heads_of,
     parallel_step_time,
-    phases_of,
-    width_of,
+    phase_times,
+    tensor_shard,
 )
 from outlay.predict.roofline import ideal_time_s, roofline_at, trace_at
 from outlay.predict.step import (
-    ORDINARY,
+    DEFAULT_CONDITIONS,
     Conditions,
     Placement,
     StepPrediction,
-    arrival_s,
     bound_of,
     correction_request,
     device_range,
     forward_fraction,
-    given_host,
     host_range,
+    input_range,
     measured_time_s,
     predict_step,
-    scales,
+    stated_host_range,
+    time_factors,
     time_from,
 )
-from outlay.predict.strategy import ALONE, ANY, Strategy, StrategyRequest, strategies
+from outlay.predict.strategy import (
+    ANY_STRATEGY,
+    ONE_GPU,
+    Strategy,
+    StrategyRequest,
+    possible_strategies,
+)
 from outlay.trace.profile import Precision, Profile
 from outlay.uncertainty import Estimate
 
 
-def spread_step(
+def parallel_step(
     profile: Profile,
     placement: Placement,
     strategy: Strategy,
@@ -53,12 +59,12 @@ def spread_step(
     *,
     micro_batches: int = 1,
     largest: int = 0,
-    conditions: Conditions = ORDINARY,
+    conditions: Conditions = DEFAULT_CONDITIONS,
 ) -> StepPrediction:
     """The step on all GPUs of a placement by one strategy, at a batch size of one pass."""
     site, shown = placement.site, max(batch_size, 1)
     whole = trace_at(profile, shown, precision)
-    trace = cut(whole, strategy.tensor, width_of(profile))
+    trace = tensor_shard(whole, strategy.tensor, block_width(profile))
     machine = roofline_at(placement.gpu, calibration)
     device = device_time(trace, machine, calibration)
     whole_step = strategy.data == site.total and micro_batches == 1
@@ -66,8 +72,8 @@ def spread_step(
         placement, shown, conditions, as_traced=precision is None and whole_step
     )
     correction = correction_at(conditions.experience, profile, asked, device, calibration)
-    phases = phases_of(trace, machine, calibration, conditions.host).scaled(
-        *scales(placement, correction, device, calibration)
+    phases = phase_times(trace, machine, calibration, conditions.host).scaled(
+        *time_factors(placement, correction, device, calibration)
     )
     load = communication_load(profile, shown)
     fabric = fabric_of(
@@ -77,7 +83,7 @@ def spread_step(
     device_s = micro_batches * (phases.forward_s + phases.backward_s) / stages + phases.update_s
     host_s = micro_batches * phases.host_pass_s / stages + phases.host_update_s
     feeding = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
-    arrival = arrival_s(
+    arrival = input_range(
         shown, placement, conditions, correction, calibration, gpus=max(feeding, 1)
     ).scaled(micro_batches)
     input_s = arrival.likely
@@ -92,7 +98,7 @@ def spread_step(
             scaled, load, strategy, site, fabric, case, micro_batches, calibration
         )
     likely = taken["likely"]
-    given = given_host(errors["host"].scaled(host_s), conditions.host, correction)
+    given = stated_host_range(errors["host"].scaled(host_s), conditions.host, correction)
     return StepPrediction(
         placement=placement,
         strategy=strategy,
@@ -119,7 +125,7 @@ def spread_step(
         parameters=profile.parameters,
         gradient_bytes=load.gradient_bytes,
         forward_fraction=forward_fraction(device),
-        memory=spread_memory(
+        memory=parallel_memory_need(
             profile, shown, strategy, placement, calibration, passes=micro_batches
         ),
         notes=(*_link_notes(placement, fabric, calibration), *correction.notes),
@@ -152,7 +158,7 @@ def _link_notes(placement: Placement, fabric: Fabric, calibration: Calibration) 
     return tuple(notes)
 
 
-def spread_memory(
+def parallel_memory_need(
     profile: Profile,
     batch_size: int,
     strategy: Strategy,
@@ -165,7 +171,7 @@ def spread_memory(
 
     Alone it is as the profile's table has it, which is of the reference GPU.
     """
-    relief = relief_bytes(profile, batch_size, strategy, placement.site, passes=passes)
+    relief = saved_bytes(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     room = placement.room
     margin = calibration.number("memory_margin_fraction")
@@ -186,13 +192,13 @@ def _less(estimate: Estimate, relief: float) -> Estimate:
     )
 
 
-def largest_spread(
+def largest_parallel_batch(
     profile: Profile, strategy: Strategy, placement: Placement, calibration: Calibration
 ) -> int:
     """The largest batch of one pass that fits by a strategy, 0 where not even one sample does."""
 
     def fits(size: int) -> bool:
-        return spread_memory(profile, size, strategy, placement, calibration).fits
+        return parallel_memory_need(profile, size, strategy, placement, calibration).fits
 
     low, high = 0, 1
     while fits(high):
@@ -221,7 +227,7 @@ _MOST_MICRO_BATCHES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class StepRequest:
     """What to run where, and what of it is fixed."""
 
     profile: Profile
@@ -231,11 +237,11 @@ class Question:
     global_batch_size: int | None = None
     """Samples of one update over all GPUs, where that is to be kept."""
     precision: Precision | None = None
-    wanted: StrategyRequest = ANY
-    conditions: Conditions = ORDINARY
+    wanted: StrategyRequest = ANY_STRATEGY
+    conditions: Conditions = DEFAULT_CONDITIONS
 
 
-def complication(strategy: Strategy) -> int:
+def strategy_effort(strategy: Strategy) -> int:
     """How much more than one process a strategy asks of the user."""
     return (
         _WRAPPING * (strategy.sharding != "none")
@@ -245,13 +251,13 @@ def complication(strategy: Strategy) -> int:
     )
 
 
-def merit(step: StepPrediction) -> float:
+def effective_samples_per_s(step: StepPrediction) -> float:
     """What is maximised: samples a second, less for complications."""
-    return step.samples_per_s / (1 + _COMPLICATION * complication(step.strategy))
+    return step.samples_per_s / (1 + _COMPLICATION * strategy_effort(step.strategy))
 
 
 def best_step(
-    question: Question,
+    question: StepRequest,
     calibration: Calibration,
     *,
     largest: int | None = None,
@@ -271,7 +277,7 @@ def best_step(
     best: StepPrediction | None = None
     for number, group in enumerate(groups):
         for step in _tried(question, group, calibration):
-            if best is None or merit(step) > merit(best):
+            if best is None or effective_samples_per_s(step) > effective_samples_per_s(best):
                 best = step
         if best is not None and (thorough or number > 0 or _is_good_enough(best)):
             return best
@@ -281,14 +287,14 @@ def best_step(
     return replace(nearest, notes=(*nearest.notes, *_reasons(question, ways)))
 
 
-def _impossible(question: Question, calibration: Calibration) -> StepPrediction:
+def _impossible(question: StepRequest, calibration: Calibration) -> StepPrediction:
     """What is shown where no strategy that was asked for goes with the GPUs."""
     step = predict_step(question.profile, question.placement, None, calibration, largest=0)
     memory = replace(step.memory, fits=False)
     return replace(step, placement=question.placement, memory=memory)
 
 
-def _reasons(question: Question, ways: Sequence[Strategy]) -> list[str]:
+def _reasons(question: StepRequest, ways: Sequence[Strategy]) -> list[str]:
     """Why no way was even tried."""
     total, batch = question.placement.site.total, question.global_batch_size
     if not ways:
@@ -299,7 +305,7 @@ def _reasons(question: Question, ways: Sequence[Strategy]) -> list[str]:
 
 
 def _groups(
-    question: Question, ways: Sequence[Strategy], *, thorough: bool
+    question: StepRequest, ways: Sequence[Strategy], *, thorough: bool
 ) -> list[list[Strategy]]:
     """Ways in the order they are tried; a group is only looked at where none before it fits.
 
@@ -318,15 +324,15 @@ def _groups(
 
 
 def _tried(
-    question: Question, ways: Sequence[Strategy], calibration: Calibration
+    question: StepRequest, ways: Sequence[Strategy], calibration: Calibration
 ) -> Iterator[StepPrediction]:
     """Every way that fits, at every batch worth a try."""
     for strategy in ways:
-        limit = largest_spread(question.profile, strategy, question.placement, calibration)
+        limit = largest_parallel_batch(question.profile, strategy, question.placement, calibration)
         if question.batch_size is not None and question.batch_size > limit:
             continue
         for size, passes in _batches(question, strategy, limit):
-            step = spread_step(
+            step = parallel_step(
                 question.profile,
                 question.placement,
                 strategy,
@@ -347,14 +353,14 @@ def _is_good_enough(step: StepPrediction) -> bool:
     return lost < _COMPLICATION * _WRAPPING
 
 
-def slowest(steps: Sequence[StepPrediction]) -> StepPrediction:
+def slowest_step(steps: Sequence[StepPrediction]) -> StepPrediction:
     """The step of unlike GPUs in one machine: all wait for the slowest, and the fullest fits."""
     last = max(steps, key=lambda step: step.step_time_s.likely)
     tightest = min(steps, key=lambda step: (step.fits, step.max_batch_size))
     return replace(last, max_batch_size=tightest.max_batch_size, memory=tightest.memory)
 
 
-def unlike_note(names: Sequence[str], slowest_name: str) -> str:
+def mixed_gpus_note(names: Sequence[str], slowest_name: str) -> str:
     """A warning about unlike GPUs in one machine."""
     return (
         f"{' and '.join(dict.fromkeys(names))} in one machine: every step waits for the "
@@ -363,16 +369,16 @@ def unlike_note(names: Sequence[str], slowest_name: str) -> str:
     )
 
 
-def on_unlike(
+def mixed_gpus_step(
     steps_at: Callable[[int | None], Sequence[StepPrediction]], batch_size: int | None
 ) -> StepPrediction:
     """The step on unlike GPUs, all at the batch that the smallest of them takes."""
     steps = steps_at(batch_size)
     common = min(step.batch_size for step in steps)
-    return slowest(steps_at(common) if common else steps)
+    return slowest_step(steps_at(common) if common else steps)
 
 
-def _alone(question: Question, calibration: Calibration, largest: int | None) -> StepPrediction:
+def _alone(question: StepRequest, calibration: Calibration, largest: int | None) -> StepPrediction:
     step = predict_step(
         question.profile,
         question.placement,
@@ -384,23 +390,27 @@ def _alone(question: Question, calibration: Calibration, largest: int | None) ->
     )
     if question.global_batch_size is None:
         return step
-    found = _tried(question, [ALONE], calibration) if step.fits else iter(())
-    return max(found, key=merit, default=replace(step, memory=replace(step.memory, fits=False)))
+    found = _tried(question, [ONE_GPU], calibration) if step.fits else iter(())
+    return max(
+        found,
+        key=effective_samples_per_s,
+        default=replace(step, memory=replace(step.memory, fits=False)),
+    )
 
 
-def _strategies(question: Question) -> list[Strategy]:
+def _strategies(question: StepRequest) -> list[Strategy]:
     profile, placement = question.profile, question.placement
     structure = profile.structure
-    found = strategies(
+    found = possible_strategies(
         placement.gpus,
         placement.nodes,
         blocks=sum(one.count for one in structure.blocks) if structure is not None else 0,
-        heads=heads_of(profile),
+        heads=attention_heads(profile),
     )
     return [one for one in found if question.wanted.allows(one)]
 
 
-def _batches(question: Question, strategy: Strategy, limit: int) -> Iterator[tuple[int, int]]:
+def _batches(question: StepRequest, strategy: Strategy, limit: int) -> Iterator[tuple[int, int]]:
     """Batches of one pass to try, each with the number of passes in one update."""
     if limit == 0:
         return
@@ -423,18 +433,18 @@ def _usual_passes(strategy: Strategy) -> int:
 
 
 def _nearest(
-    question: Question, ways: Sequence[Strategy], calibration: Calibration
+    question: StepRequest, ways: Sequence[Strategy], calibration: Calibration
 ) -> StepPrediction | None:
     """Of ways that do not fit, the one that needs least memory."""
     size = question.batch_size or 1
     needs = [
-        (spread_memory(question.profile, size, one, question.placement, calibration), one)
+        (parallel_memory_need(question.profile, size, one, question.placement, calibration), one)
         for one in ways
     ]
     if not needs:
         return None
     _, least = min(needs, key=lambda pair: pair[0].reserved_bytes.likely)
-    step = spread_step(
+    step = parallel_step(
         question.profile,
         question.placement,
         least,

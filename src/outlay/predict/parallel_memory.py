@@ -14,7 +14,7 @@ from outlay.predict.parallel_time import (
     Site,
     communication_load,
     computes_in_16_bits,
-    shards,
+    shard_count,
 )
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import Memory, Profile
@@ -24,7 +24,7 @@ _SHARED_ACTIVATIONS = 24 / 34
 # width, 24 are cut by tensor parallelism; attention that keeps no scores.
 
 
-def relief_bytes(
+def saved_bytes(
     profile: Profile, batch_size: int, strategy: Strategy, site: Site, *, passes: int = 1
 ) -> float:
     """What one GPU need not hold compared with one that does it all, less what exchanging takes.
@@ -44,11 +44,11 @@ def relief_bytes(
 def _kept_bytes(profile: Profile, batch_size: int, strategy: Strategy, site: Site) -> float:
     """What gradients that stay between passes take of one GPU."""
     parts = strategy.tensor * strategy.pipeline
-    ways = shards(strategy, site) if strategy.sharding in ("zero2", "zero3") else 1
-    return kept_between_passes_bytes(profile, batch_size) / parts / ways
+    ways = shard_count(strategy, site) if strategy.sharding in ("zero2", "zero3") else 1
+    return accumulated_gradients_bytes(profile, batch_size) / parts / ways
 
 
-def kept_between_passes_bytes(profile: Profile, batch_size: int) -> float:
+def accumulated_gradients_bytes(profile: Profile, batch_size: int) -> float:
     """What gradients that stay while the next pass runs add to the peak.
 
     The highest of several moments counts: the peak as it was, and those that are the peak at
@@ -149,7 +149,7 @@ def _held_bytes(moment: _Moment, load: CommunicationLoad, strategy: Strategy, si
     A stage has 1/p of the blocks, and the first of p holds p micro-batches at once.
     """
     one = moment.memory
-    parts, ways = strategy.tensor * strategy.pipeline, shards(strategy, site)
+    parts, ways = strategy.tensor * strategy.pipeline, shard_count(strategy, site)
     of_parameters = ways if strategy.sharding == "zero3" else 1
     of_gradients = ways if strategy.sharding in ("zero2", "zero3") else 1
     temporaries = one.temporaries / (parts * ways if _updates(one, load) else strategy.tensor)

@@ -17,13 +17,13 @@ from outlay.predict.kernel_time import device_time
 from outlay.predict.network import (
     Case,
     Fabric,
+    GpuLink,
     Group,
     Links,
-    Within,
+    all_gather_s,
     all_reduce_s,
-    exposed_s,
-    gather_s,
-    pass_on_s,
+    exposed_all_reduce_s,
+    send_s,
 )
 from outlay.predict.roofline import RooflineGpu
 from outlay.predict.strategy import Strategy
@@ -54,7 +54,7 @@ class PhaseTimes:
         )
 
 
-def phases_of(
+def phase_times(
     trace: Trace, machine: RooflineGpu, calibration: Calibration, host: Host
 ) -> PhaseTimes:
     """The phases of a step; what is computed again belongs to backward."""
@@ -80,7 +80,7 @@ def _updating(trace: ById[Trace]) -> Trace:
 # Cut over GPUs
 
 
-def cut(trace: Trace, ways: int, width: int) -> Trace:
+def tensor_shard(trace: Trace, ways: int, width: int) -> Trace:
     """One GPU's part of a step whose matrices are cut over `ways` GPUs (Shoeybi et al. 2019).
 
     Products and attention are shared evenly; so is whatever passes over tensors other than the
@@ -194,7 +194,7 @@ def _load_of(of: ById[Profile], batch_size: int) -> CommunicationLoad:
     structure = profile.structure or Structure(
         blocks=(), gradient_bytes=4.0 * profile.trainable_parameters, ready=_LATE
     )
-    width = sent_bytes_per_parameter(profile)
+    width = gathered_bytes_per_parameter(profile)
     inside = sum(one.count * one.parameters for one in structure.blocks)
     count = sum(one.count for one in structure.blocks)
     handed = sum(one.count * value_at(one.output_bytes, batch_size) for one in structure.blocks)
@@ -209,7 +209,7 @@ def _load_of(of: ById[Profile], batch_size: int) -> CommunicationLoad:
     )
 
 
-def sent_bytes_per_parameter(profile: Profile) -> float:
+def gathered_bytes_per_parameter(profile: Profile) -> float:
     """Bytes of a parameter when it is gathered: as the products take it, 2 where they are mixed.
 
     # Assumes: sharded training is set up with a mixed-precision policy that casts before it sends.
@@ -232,13 +232,13 @@ def _computes_in_16_bits(of: ById[Profile]) -> bool:
     return flops[True] > flops[False]
 
 
-def width_of(profile: Profile) -> int:
+def block_width(profile: Profile) -> int:
     """The width of the blocks: of most parameters, the last dimension of what they hand on."""
     blocks = profile.structure.blocks if profile.structure is not None else ()
     return max(blocks, key=lambda one: one.count * one.parameters).width if blocks else 0
 
 
-def heads_of(profile: Profile) -> int | None:
+def attention_heads(profile: Profile) -> int | None:
     """Heads of the attention, or None where no fused attention was traced."""
     heads = [
         round(value_at(op.shapes[0][1], 1))
@@ -321,7 +321,7 @@ class _Efficiency:
         return self.work if strategy.sharding == "zero3" and strategy.data > 1 else 1.0
 
 
-def _habits(within: Within, case: Case, calibration: Calibration) -> _Efficiency:
+def _habits(within: GpuLink, case: Case, calibration: Calibration) -> _Efficiency:
     overlap = calibration.estimate(f"overlap_{within}")
     straggling, work = calibration.estimate("straggling"), calibration.estimate("sharded_work")
     if case == "slow":
@@ -347,7 +347,7 @@ def _update_s(phases: PhaseTimes, strategy: Strategy, site: Site) -> float:
     """The optimizer's time; each GPU updates what it holds of the state."""
     device_s = phases.update_s / strategy.pipeline
     if strategy.sharding != "none":
-        device_s /= shards(strategy, site)
+        device_s /= shard_count(strategy, site)
     return max(device_s, phases.host_update_s / strategy.pipeline)
 
 
@@ -367,10 +367,10 @@ def _handed_s(load: CommunicationLoad, strategy: Strategy, site: Site, links: Li
     sharing = site.gpus if between else 1
     # Every GPU of a machine hands on at once, each its own part of the samples or of the width.
     size_bytes = load.handed_bytes * (sharing / strategy.tensor if between else 1.0)
-    return 2 * pass_on_s(size_bytes, links, between_nodes=between)
+    return 2 * send_s(size_bytes, links, between_nodes=between)
 
 
-def shards(strategy: Strategy, site: Site) -> int:
+def shard_count(strategy: Strategy, site: Site) -> int:
     """Over how many GPUs what is sharded is spread."""
     if strategy.sharding == "none":
         return 1
@@ -379,7 +379,7 @@ def shards(strategy: Strategy, site: Site) -> int:
     return max(site.gpus // (strategy.tensor * strategy.pipeline), 1)
 
 
-def data_group(strategy: Strategy, site: Site) -> Group:
+def data_parallel_group(strategy: Strategy, site: Site) -> Group:
     """The GPUs that sum gradients: one of each tensor-parallel set, of one stage."""
     per_model = strategy.tensor * strategy.pipeline
     if per_model >= site.gpus:
@@ -401,7 +401,7 @@ def _data_s(
     if strategy.data == 1:
         return 0.0
     parts = strategy.tensor * strategy.pipeline
-    group = data_group(strategy, site)
+    group = data_parallel_group(strategy, site)
     hidden = habits.overlap
     if strategy.sharding == "zero3":
         late_s = _sharded_s(one_pass, load, strategy, site, links)
@@ -411,14 +411,14 @@ def _data_s(
     if strategy.sharding != "none":
         size_bytes /= 2  # gradients are scattered while backward runs ...
     late_s, whole_s = (
-        exposed_s(size_bytes, time_s, load.ready, group, links)
+        exposed_all_reduce_s(size_bytes, time_s, load.ready, group, links)
         for time_s in (one_pass.backward_s, 0.0)
     )
     exposed = hidden * late_s + (1 - hidden) * whole_s
     if strategy.sharding == "none":
         return exposed
     # ... and parameters gathered after the update.
-    return exposed + gather_s(load.sent_bytes / parts, group, links)
+    return exposed + all_gather_s(load.sent_bytes / parts, group, links)
 
 
 def _sharded_s(
@@ -431,13 +431,13 @@ def _sharded_s(
     machine and then sums gradients between machines.
     """
     parts = strategy.tensor
-    everywhere = data_group(strategy, site)
-    near = Group(within=shards(strategy, site)) if strategy.within_node else everywhere
+    everywhere = data_parallel_group(strategy, site)
+    near = Group(within=shard_count(strategy, site)) if strategy.within_node else everywhere
     blocks = max(load.blocks, 1)
     inside = load.sent_bytes - load.rest_bytes if load.blocks else load.sent_bytes
     rest_bytes = (load.rest_bytes if load.blocks else 0.0) / parts
-    gather = gather_s(inside / blocks / parts, near, links)
-    rest = gather_s(rest_bytes, near, links)
+    gather = all_gather_s(inside / blocks / parts, near, links)
+    rest = all_gather_s(rest_bytes, near, links)
     across = 0.0
     if strategy.within_node and everywhere.nodes > 1:
         far = Group(within=1, nodes=everywhere.nodes, sharing=site.gpus)

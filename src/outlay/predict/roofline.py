@@ -153,7 +153,7 @@ def _is_stacked(gpu: Gpu) -> bool:
     return (gpu.facts["memory_type"].text or "").startswith("HBM")
 
 
-def speed_at(limit: float, calibration: Calibration) -> float:
+def speed_at_power_share(limit: float, calibration: Calibration) -> float:
     """Training speed under a power limit, over that at the limit a GPU was shipped with.
 
     `limit` is the share of the shipped limit. One curve through published training under limits
@@ -170,7 +170,7 @@ _LEAST_POWER = 0.3
 # Assumes: drivers take no limit below about a third of the one a board was shipped with (a guess).
 
 
-def checked_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
+def checked_power_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
     """A power limit that a driver would take; None where it is none."""
     if limit_w is None or limit_w >= gpu.tdp_w:
         return None

@@ -9,14 +9,14 @@ import numpy as np
 
 from outlay.errors import InputError
 from outlay.predict.interruptions import (
-    UNDISTURBED,
+    NO_INTERRUPTIONS,
     InterruptionOverhead,
     interruption_overhead,
     is_hopeless,
     optimal_interval_s,
 )
 from outlay.predict.step import StepPrediction
-from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_some
+from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_nonzero
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
 from outlay.workload.workload import Cadence, Checkpoint, Dataset, Pause, Usage, Workload
 
@@ -66,7 +66,7 @@ class Pace:
     """One sample of an evaluation."""
 
 
-def steps(workload: Workload, step: StepPrediction) -> float:
+def optimizer_steps(workload: Workload, step: StepPrediction) -> float:
     """Optimizer steps of the run at a machine's own batch."""
     samples = workload.samples()
     if samples is not None:
@@ -84,7 +84,7 @@ def pace_of(workload: Workload, step: StepPrediction, luck: Sampler = LIKELY) ->
     in_epoch = workload.data.samples
     counted = workload.length.global_batch_size
     return Pace(
-        training_s=step_s * steps(workload, step) if given_s is None else given_s,
+        training_s=step_s * optimizer_steps(workload, step) if given_s is None else given_s,
         epoch_s=None if in_epoch is None else sample_s * in_epoch,
         step_s=step_s if counted is None else sample_s * counted,
         sample_s=sample_s,
@@ -136,7 +136,7 @@ def work_of(
         training_s=pace.training_s * runs,
         evaluation_s=evaluation_s * runs,
         pauses_s=pauses_s * runs,
-        interval_s=_interval_s(workload, pace, stretched, habits, write_s, rate)
+        interval_s=_checkpoint_interval_s(workload, pace, stretched, habits, write_s, rate)
         / np.maximum(often, _SELDOM),
         write_s=write_s,
         rate_per_s=rate,
@@ -173,11 +173,11 @@ def _write_s(checkpoint: Checkpoint, habits: SessionOverheads, luck: Sampler) ->
 
 def _times(every: Cadence, pace: Pace) -> Number:
     """How often an interval is over in one run or session."""
-    times: Number = np.floor(pace.training_s / every_s(every, pace) + 1e-9)
+    times: Number = np.floor(pace.training_s / interval_s(every, pace) + 1e-9)
     return times
 
 
-def every_s(every: Cadence, pace: Pace) -> Number:
+def interval_s(every: Cadence, pace: Pace) -> Number:
     """An interval that may be counted in epochs, steps or samples, in seconds of training."""
     if every.epochs is not None:
         if pace.epoch_s is None:
@@ -193,7 +193,7 @@ def every_s(every: Cadence, pace: Pace) -> Number:
     return every.time_s or math.inf
 
 
-def _interval_s(
+def _checkpoint_interval_s(
     workload: Workload,
     pace: Pace,
     stretched: Number,
@@ -207,7 +207,7 @@ def _interval_s(
     """
     interval = workload.checkpoint.interval
     if interval is not None:
-        return every_s(interval, pace) * (1.0 if interval.time_s is not None else stretched)
+        return interval_s(interval, pace) * (1.0 if interval.time_s is not None else stretched)
     likely_rate, likely_s = float(np.median(rate)), float(np.median(write_s))
     if likely_rate > 0 and likely_s > 0:
         return optimal_interval_s(likely_s, likely_rate)
@@ -222,7 +222,7 @@ _RAREST_PER_S = 1e-12
 _LEAST_USEFUL = 0.05
 
 
-PARTS = {
+TIME_PARTS = {
     "provisioning": "provisioning_s",
     "set-up": "setup_s",
     "data download": "download_s",
@@ -285,8 +285,8 @@ class Run:
     """Time the machine is held, which is what is billed."""
 
     def __post_init__(self) -> None:
-        parts = ((name, getattr(self, part)) for name, part in PARTS.items())
-        held_s = tuple((name, time_s) for name, time_s in parts if is_some(time_s))
+        parts = ((name, getattr(self, part)) for name, part in TIME_PARTS.items())
+        held_s = tuple((name, time_s) for name, time_s in parts if is_nonzero(time_s))
         object.__setattr__(self, "held_s", held_s)
         object.__setattr__(self, "busy_s", sum(time_s for _, time_s in held_s))
 
@@ -468,7 +468,7 @@ def _interruptions(
 ) -> InterruptionOverhead:
     """What interruptions add: work lost and machines set up again."""
     if np.max(work.rate_per_s) <= 0:
-        return UNDISTURBED
+        return NO_INTERRUPTIONS
     stretch_s = np.minimum(work.interval_s + work.write_s, work.total_s)
     if workload.checkpoint.on_notice and habits.notice_s >= np.median(work.write_s):
         stretch_s = np.minimum(stretch_s, _WARNED_S)

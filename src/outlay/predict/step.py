@@ -37,8 +37,8 @@ from outlay.predict.memory import (
 )
 from outlay.predict.network import UNKNOWN_WIRING, Wiring
 from outlay.predict.parallel_time import Site, communication_load
-from outlay.predict.roofline import ideal_time_s, roofline_at, speed_at, trace_at
-from outlay.predict.strategy import ALONE, Strategy
+from outlay.predict.roofline import ideal_time_s, roofline_at, speed_at_power_share, trace_at
+from outlay.predict.strategy import ONE_GPU, Strategy
 from outlay.trace.profile import Kind, Precision, Profile
 from outlay.uncertainty import Estimate
 
@@ -73,7 +73,7 @@ def _holder(
     return "input" if arrival.low > host_s else "host"
 
 
-def given_host(host: Estimate, asked: Host, correction: Correction) -> Estimate | None:
+def stated_host_range(host: Estimate, asked: Host, correction: Correction) -> Estimate | None:
     """What a host takes whose speed is given; None where a measured step tells what it takes."""
     return host if asked.measured and not correction.host_known else None
 
@@ -140,7 +140,7 @@ class Conditions:
     """What was measured, of this step or of others."""
 
 
-ORDINARY = Conditions()
+DEFAULT_CONDITIONS = Conditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class StepPrediction:
     """A step at a batch size: how long, how much memory, and the largest batch that fits."""
 
     placement: Placement
-    strategy: Strategy = ALONE
+    strategy: Strategy = ONE_GPU
     micro_batches: int = 1
     """Passes over `batch_size` samples before each update (gradient accumulation)."""
     batch_size: int
@@ -208,7 +208,7 @@ def predict_step(
     precision: Precision | None = None,
     *,
     largest: int | None = None,
-    conditions: Conditions = ORDINARY,
+    conditions: Conditions = DEFAULT_CONDITIONS,
 ) -> StepPrediction:
     """The step on one GPU of a placement at a batch size, or at the largest that fits (None).
 
@@ -232,13 +232,13 @@ def predict_step(
         device,
         calibration,
     )
-    scale, host_scale = scales(placement, correction, device, calibration)
+    scale, host_scale = time_factors(placement, correction, device, calibration)
     device_s = device.total_s * scale
     host_s = host_time_s(trace, calibration, conditions.host) * host_scale
-    arrival = arrival_s(shown, placement, conditions, correction, calibration)
+    arrival = input_range(shown, placement, conditions, correction, calibration)
     input_s = arrival.likely
     host = host_range(host_s, conditions, correction, calibration)
-    given = given_host(host, conditions.host, correction)
+    given = stated_host_range(host, conditions.host, correction)
     memory = memory_need(profile, shown, room, calibration)
     if shown <= ran:
         memory = replace(memory, fits=True)
@@ -297,13 +297,13 @@ def forward_fraction(device: DeviceTime) -> float:
     return forward_s / device.total_s if forward_s and device.total_s else FORWARD_FRACTION
 
 
-def scales(
+def time_factors(
     placement: Placement, correction: Correction, device: DeviceTime, calibration: Calibration
 ) -> tuple[float, float]:
     """What the device's and the host's times are multiplied by: shares, limits, measurements."""
     scale = correction.device / placement.gpu_share
     if placement.power_limit_w is not None:
-        scale /= speed_at(placement.power_limit_w / placement.gpu.tdp_w, calibration)
+        scale /= speed_at_power_share(placement.power_limit_w / placement.gpu.tdp_w, calibration)
     idle = correction.idle_s / device.total_s if device.total_s else 0.0
     return scale + idle, correction.host * _crowding(placement, calibration)
 
@@ -324,7 +324,7 @@ def input_time_s(samples: int, gpus: int, conditions: Conditions) -> float:
     )
 
 
-def arrival_s(
+def input_range(
     samples: int,
     placement: Placement,
     conditions: Conditions,
@@ -351,7 +351,7 @@ def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float)
     return "arithmetic" if device.arithmetic_s > device.total_s / 2 else "memory"
 
 
-def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
+def range_over_forms(steps: Sequence[StepPrediction]) -> StepPrediction:
     """The step where the GPU's form is open: the slowest's (first) figures, a range over all."""
     first, *others = steps
     if not others:
@@ -379,7 +379,7 @@ def device_range(
         known = gpu_error(gpu, conditions.experience.own, calibration)
         error = math.hypot(calibration.number("error_base"), device.doubt, known)
     if placement.power_limit_w is not None:
-        lost = 1 - speed_at(placement.power_limit_w / gpu.tdp_w, calibration)
+        lost = 1 - speed_at_power_share(placement.power_limit_w / gpu.tdp_w, calibration)
         error = math.hypot(error, calibration.number("power_loss_error") * lost)
     return around(device_s, error)
 

@@ -59,7 +59,7 @@ class Strategy:
         return shape if self.tensor == self.pipeline == 1 else f"{shape} {self.data}"
 
 
-ALONE = Strategy()
+ONE_GPU = Strategy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +81,13 @@ class StrategyRequest:
         )
 
 
-ANY = StrategyRequest()
+ANY_STRATEGY = StrategyRequest()
 
 
 def parse_strategy(text: str) -> StrategyRequest:
     """The strategies a text asks for: `auto`, `ddp`, `fsdp`, `zero2`, `fsdp,tensor=8`, `hybrid`."""
     if text.strip().lower() in ("", "auto"):
-        return ANY
+        return ANY_STRATEGY
     sharding: Sharding | None = None
     within_node = False
     counts = {"tensor": 1, "pipeline": 1}
@@ -114,7 +114,7 @@ def _axis(word: str) -> str:
     )
 
 
-def strategies(
+def possible_strategies(
     gpus: int, nodes: int, *, blocks: int, heads: int | None, tensor: bool = True
 ) -> list[Strategy]:
     """Every way to spread a step over `nodes` machines with `gpus` GPUs each.

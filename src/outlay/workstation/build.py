@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from outlay.errors import InputError
-from outlay.predict.roofline import checked_limit_w
+from outlay.predict.roofline import checked_power_limit_w
 from outlay.units import DAY_S, HOUR_S
 from outlay.workstation.assembly import (
     BuildRequest,
@@ -211,7 +211,7 @@ def _left_over(had: Build, build: Build, asked: BuildRequest) -> list[str]:
 def _used(build: Build, asked: BuildRequest) -> Build:
     limit_w = asked.power_limit_w or build.power_limit_w
     for card in (*build.cards, *asked.cards):
-        checked_limit_w(limit_w, card.gpu)
+        checked_power_limit_w(limit_w, card.gpu)
     return replace(build, use=asked.use, power_limit_w=limit_w)
 
 

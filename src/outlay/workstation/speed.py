@@ -10,8 +10,8 @@ from outlay.hardware.gpus import Gpu
 from outlay.offers.instances import feed_rates
 from outlay.plan.placement import calibration
 from outlay.predict.input_pipeline import thread_samples_per_s
-from outlay.predict.parallel import Question, best_step, on_unlike
-from outlay.predict.roofline import checked_limit_w, speed_at
+from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_step
+from outlay.predict.roofline import checked_power_limit_w, speed_at_power_share
 from outlay.predict.step import Conditions, Placement, StepPrediction
 from outlay.predict.strategy import parse_strategy
 from outlay.trace.profile import Profile
@@ -36,7 +36,7 @@ class Training:
 
 def power_speed() -> Callable[[float], float]:
     """Training speed at a share of the shipped power limit."""
-    return lambda share: speed_at(share, calibration())
+    return lambda share: speed_at_power_share(share, calibration())
 
 
 def speed_of(training: Training | None) -> SpeedOf:
@@ -78,10 +78,10 @@ def _step(build: Build, training: Training, conditions: Conditions) -> StepPredi
         placement = Placement(
             gpu=gpu,
             gpus=total,
-            power_limit_w=checked_limit_w(build.power_limit_w, gpu),
+            power_limit_w=checked_power_limit_w(build.power_limit_w, gpu),
             vcpus=_threads(build) if total > 1 else None,
         )
-        question = Question(
+        question = StepRequest(
             profile=training.profile,
             placement=placement,
             batch_size=batch_size,
@@ -94,7 +94,7 @@ def _step(build: Build, training: Training, conditions: Conditions) -> StepPredi
 
     if len(gpus) == 1:
         return on(gpus[0], training.step.batch_size)
-    return on_unlike(
+    return mixed_gpus_step(
         lambda batch_size: [on(gpu, batch_size) for gpu in gpus], training.step.batch_size
     )
 
