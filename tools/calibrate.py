@@ -264,14 +264,17 @@ def with_fitted(base: Calibration, passes: list[Fitted], products: list[Fitted])
             **base.products,
             **{o.family: o.numbers for o in products if isinstance(o.numbers, ProductNumbers)},
         },
-        doubts={**base.doubts, **{one.family: one.mean_error for one in passes + products}},
+        kernel_errors={
+            **base.kernel_errors,
+            **{one.family: one.mean_error for one in passes + products},
+        },
     )
 
 
 def others(passes: list[Fitted], base: Calibration) -> Fitted:
     """What nobody measured: taken as elements one by one, and doubted."""
     unlike = next(one for one in passes if one.family == "unlike")
-    return replace(unlike, family="other", mean_error=base.number("doubt_unknown"))
+    return replace(unlike, family="other", mean_error=base.number("kernel_error_unknown"))
 
 
 def base_calibration() -> Calibration:

@@ -295,7 +295,9 @@ def test_backward_of_a_frozen_weight_computes_the_input_s_gradient_only():
 
 def test_backward_sums_the_gradient_of_a_bias():
     *_, bias = backward(X, WEIGHT, Y, ["x", "weight", "bias"])
-    assert bias == Pass(family="reduce_rows", moved_bytes=Y_BYTES, elements=262_144, units=128)
+    assert bias == Pass(
+        family="reduce_rows", moved_bytes=Y_BYTES, elements=262_144, thread_blocks=128
+    )
 
 
 def test_backward_of_a_1x1_kernel():
@@ -313,7 +315,7 @@ def test_backward_of_a_transposed_convolution_runs_forward():
     assert families(kernels) == ["forward", "weight", "reduce_rows"]
     assert (kernels[0].m, kernels[0].n, kernels[0].k) == (2 * 64, 64, 32 * 16)
     # its output has 32 channels of 256 positions
-    assert (kernels[2].elements, kernels[2].units) == (2 * 32 * 256, 32)
+    assert (kernels[2].elements, kernels[2].thread_blocks) == (2 * 32 * 256, 32)
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,9 @@ def test_what_corrects_nothing_says_why(measurement, why):
     seen, notes = measured_step_of(measurement)
     assert seen is None
     assert why in notes[0]
-    experience = evidence_of([("m.json", measurement)], a_profile())
-    assert experience.seen == ()
-    assert experience.notes[0].startswith("m.json: ")
+    evidence = evidence_of([("m.json", measurement)], a_profile())
+    assert evidence.measured == ()
+    assert evidence.notes[0].startswith("m.json: ")
 
 
 def test_a_step_that_was_never_steady_is_used_with_a_word():
@@ -100,7 +100,7 @@ def test_a_measurement_of_another_step_is_refused():
     other = a_measurement(profile=a_profile(trainable_parameters=7))
     with pytest.raises(InputError, match="m.json is of another step: it has 7 parameters"):
         evidence_of([("m.json", other)], a_profile())
-    assert evidence_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).seen
+    assert evidence_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).measured
 
 
 def test_measurements_that_contradict_each_other_are_named():
@@ -144,23 +144,23 @@ IDEAL_S = 64e12 / find_gpu("RTX 3090").gpu.peak("fp16")
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
-    def experience(step_s, profile=None, **changes):
+    def evidence(step_s, profile=None, **changes):
         measurement = a_measurement(step_s, profile=profile, **changes)
         if by_hand and profile is None:
-            return evidence_of([], predicted, given=[("m.json", measured_step_of(measurement)[0])])
+            return evidence_of([], predicted, stated=[("m.json", measured_step_of(measurement)[0])])
         return evidence_of([("m.json", measurement)], predicted)
 
     predicted = heavy_profile(flops_per_sample=1e12)
-    assert experience(1.01 * IDEAL_S).notes == ()
-    (note,) = experience(IDEAL_S / 2).notes
+    assert evidence(1.01 * IDEAL_S).notes == ()
+    (note,) = evidence(IDEAL_S / 2).notes
     assert note.startswith("m.json: ")
     assert "would be 200% of the dense peak of RTX 3090, which cannot be" in note
     with pytest.raises(InputError, match="m.json cannot be this step: .* would be 500%"):
-        experience(IDEAL_S / 5)
+        evidence(IDEAL_S / 5)
     # several GPUs may share the arithmetic of a sample
-    assert experience(IDEAL_S / 5, ranks=8, world_size=8, busy_s=0.01).notes == ()
+    assert evidence(IDEAL_S / 5, ranks=8, world_size=8, busy_s=0.01).notes == ()
     # its own operations are taken as they are
-    assert "cannot be" in experience(IDEAL_S / 5, profile=predicted).notes[0]
+    assert "cannot be" in evidence(IDEAL_S / 5, profile=predicted).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
     ],
 )
 def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
-    experience = evidence_of([("m.json", a_measurement(**changes))], a_profile())
-    assert experience.notes[-1].startswith(f"m.json: {words}")
-    assert bool(experience.seen) == ("step" not in changes)
-    assert all(one.fits != ("ran_out_of_memory" in changes) for one in experience.seen)
+    evidence = evidence_of([("m.json", a_measurement(**changes))], a_profile())
+    assert evidence.notes[-1].startswith(f"m.json: {words}")
+    assert bool(evidence.measured) == ("step" not in changes)
+    assert all(one.fits != ("ran_out_of_memory" in changes) for one in evidence.measured)
 
 
 @pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])
 def test_an_end_as_it_should_be_needs_no_word(ending):
-    experience = evidence_of([("m.json", a_measurement(ending=ending))], a_profile())
-    assert experience.notes == ()
+    evidence = evidence_of([("m.json", a_measurement(ending=ending))], a_profile())
+    assert evidence.notes == ()
 
 
 def doubts(measured, profile, **changes):

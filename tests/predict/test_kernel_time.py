@@ -113,7 +113,7 @@ def test_arithmetic_is_what_products_do_beyond_moving_their_bytes():
 
 def test_nothing_to_do():
     found = device()
-    assert (found.total_s, found.arithmetic_s, found.doubt) == (0, 0, 0)
+    assert (found.total_s, found.arithmetic_s, found.kernel_error) == (0, 0, 0)
     assert found.by_kind_s == {}
 
 
@@ -122,9 +122,9 @@ def test_nothing_to_do():
 
 def doubted(*ops):
     calibration = a_calibration(
-        doubt_unknown=0.6, doubts={"gemm_16": 0.4, "gemm_fp32": 0.1, "alike": 0.3}
+        kernel_error_unknown=0.6, kernel_errors={"gemm_16": 0.4, "gemm_fp32": 0.1, "alike": 0.3}
     )
-    return device(*ops, calibration=calibration).doubt
+    return device(*ops, calibration=calibration).kernel_error
 
 
 def test_doubt_of_one_family_is_its_own():

@@ -32,7 +32,7 @@ def test_bound_by_instructions():
 
 def test_each_unit_costs_cycles_of_its_own():
     # (1e9 x 10 + 1e6 x 5000) / 100e9
-    kernel = a_pass(elements=1e9, units=1e6)
+    kernel = a_pass(elements=1e9, thread_blocks=1e6)
     assert timed(kernel, cycles=10, unit_cycles=5000) == pytest.approx(0.15)
 
 
@@ -42,7 +42,7 @@ def test_units_that_the_operator_does_not_fix_cost_nothing():
 
 def test_bound_by_the_elements_of_one_unit():
     # 1e9 / 10 elements one after another, 2 cycles each at 1 GHz
-    assert timed(a_pass(elements=1e9, units=10), serial_cycles=2) == pytest.approx(0.2)
+    assert timed(a_pass(elements=1e9, thread_blocks=10), serial_cycles=2) == pytest.approx(0.2)
 
 
 def test_what_takes_as_long_takes_a_little_longer_together():
@@ -83,7 +83,7 @@ passes = st.builds(
     family=st.sampled_from(sorted(bundled().passes)),
     moved_bytes=st.floats(0, 1e12),
     elements=st.floats(0, 1e12),
-    units=st.floats(1, 1e6) | st.just(math.inf),
+    thread_blocks=st.floats(1, 1e6) | st.just(math.inf),
 )
 names = st.sampled_from(["K80", "P100 SXM2", "T4", "RTX 3090", "A100 80GB SXM", "H100 SXM"])
 

@@ -58,7 +58,7 @@ def test_splitting_k_helps_few_tiles():
     kernel = a_product(m=128, n=128, k=100_000)
     calibration = a_calibration()
     machine = roofline_of(a_gpu(), calibration)
-    unsplit = product_time_s(kernel, replace(machine, older=True), calibration)
+    unsplit = product_time_s(kernel, replace(machine, is_before_volta=True), calibration)
     assert unsplit == pytest.approx(409.6e-6)
     # in 16 parts, 256 of them in 3 waves: 3/16 of it; then 1.5 us, writing 16 and reading one more
     joining_s = 1.5e-6 + 4 * 17 * 128 * 128 / 1e12
@@ -254,10 +254,10 @@ def test_a_gpu_of_more_units_is_never_slower(kernel, name, factor):
     slow = roofline_of(gpus()[name], bundled())
     fast = replace(
         slow,
-        units=factor * slow.units,
+        multiprocessors=factor * slow.multiprocessors,
         bytes_per_s=factor * slow.bytes_per_s,
-        rates=scaled(slow.rates, factor),
-        sustained=scaled(slow.sustained, factor),
+        peak_flops_per_s=scaled(slow.peak_flops_per_s, factor),
+        sustained_flops_per_s=scaled(slow.sustained_flops_per_s, factor),
     )
     assert bundled_s(kernel, fast) <= bundled_s(kernel, slow) * (1 + 1e-9)
 
@@ -269,8 +269,8 @@ def test_a_gpu_of_faster_units_is_never_slower(kernel, name, factor):
     fast = replace(
         slow,
         bytes_per_s=factor * slow.bytes_per_s,
-        rates=scaled(slow.rates, factor),
-        sustained=scaled(slow.sustained, factor),
-        weight=scaled(slow.weight, factor),
+        peak_flops_per_s=scaled(slow.peak_flops_per_s, factor),
+        sustained_flops_per_s=scaled(slow.sustained_flops_per_s, factor),
+        flops_per_cycle_ratio=scaled(slow.flops_per_cycle_ratio, factor),
     )
     assert bundled_s(kernel, fast) <= bundled_s(kernel, slow) * (1 + 1e-9)

@@ -15,7 +15,7 @@ from outlay.predict.correct import step_error
 from outlay.predict.host import host_time_s
 from outlay.predict.kernel_time import device_time
 from outlay.predict.learn import calibration_report
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 
 PROFILE = a_profile(issued_ops=2)
 """One fp16 product: its host needs next to nothing."""
@@ -24,7 +24,7 @@ BUSY = a_profile(issued_ops=100_000)
 
 def device(profile, batch_size=4):
     gpu, numbers = find_gpu("RTX 3090").gpu, calibration()
-    return device_time(trace_at(profile, batch_size), roofline_at(gpu, numbers), numbers)
+    return device_time(trace_at(profile, batch_size), roofline_of(gpu, numbers), numbers)
 
 
 def at(ratio, profile=PROFILE, samples=4, **changes):
@@ -63,7 +63,7 @@ def drawn(log, steps=1):
     numbers = calibration()
     prior, base = numbers.number("error_on_Ampere"), numbers.number("error_base")
     # kernels' errors are shared by all, the rest averages out
-    variance = device(PROFILE).doubt ** 2 + base**2 / steps
+    variance = device(PROFILE).kernel_error ** 2 + base**2 / steps
     return log * prior**2 / (prior**2 + variance)
 
 
@@ -93,7 +93,7 @@ def test_repeats_and_batch_sizes_of_one_step_are_one_vote():
     assert (gpu.measurements, gpu.steps) == (4, 1)
     assert gpu.factor == pytest.approx(once.factor)
     assert gpu.error == pytest.approx(once.error)
-    assert {one.step for one in found.lessons} == {1}
+    assert {one.step for one in found.entries} == {1}
 
 
 def test_one_vote_is_the_median_of_its_repeats():
@@ -111,7 +111,7 @@ def test_a_spoiled_repeat_is_left_out_alone(spoiled):
     assert math.exp(3 * error) < 1.8
     good = (at(0.99), at(1.01))
     found = learned(*good, at(spoiled))
-    assert [one.taught for one in found.lessons] == [("gpu",), ("gpu",), ()]
+    assert [one.used_for for one in found.entries] == [("gpu",), ("gpu",), ()]
     (note,) = found.notes
     assert note.startswith(f"c.json: it took {spoiled:.2f} of what is predicted")
     assert found.calibration == learned(*good).calibration
@@ -121,7 +121,7 @@ def test_a_spoiled_repeat_of_a_host_is_left_out_alone():
     found = learned(waiting(1.1), waiting(20.0))
     (host,) = found.calibration.hosts
     assert (host.measurements, host.mean_ratio) == (1, pytest.approx(1.1))
-    assert [one.taught for one in found.lessons] == [("host",), ()]
+    assert [one.used_for for one in found.entries] == [("host",), ()]
 
 
 def test_steps_that_differ_are_votes_of_their_own():
@@ -172,7 +172,7 @@ def test_a_step_that_no_error_explains_is_left_out_and_named():
     found = learned(at(1.01 * bound))
     assert found.calibration.gpus == ()
     assert f"{1 / bound:.2f} to {bound:.2f}" in found.notes[0]
-    assert found.lessons[0].taught == ()
+    assert found.entries[0].used_for == ()
 
 
 def test_hosts_by_steps_that_waited_for_them():
@@ -184,7 +184,7 @@ def test_hosts_by_steps_that_waited_for_them():
     # log(1.3 / 0.5) / 2.563 = 0.3728 and log(1.2 / 0.85) / 2.563 = 0.1345: 0.885 of the logarithm
     assert host.factor == pytest.approx(1.1**0.885, rel=1e-4)
     assert found.calibration.host.factor == pytest.approx(host.factor)
-    assert found.lessons[0].taught == ("host",)
+    assert found.entries[0].used_for == ("host",)
     assert "waited for its host" in found.notes[0]
 
 

@@ -121,7 +121,7 @@ def test_what_fits_nowhere_says_so():
 
 
 def test_a_wanted_strategy_is_kept_to():
-    asked = question(8, wanted=parse_strategy("fsdp,tensor=2"))
+    asked = question(8, strategy=parse_strategy("fsdp,tensor=2"))
     found = best_step(asked, a_calibration())
     assert (found.strategy.tensor, found.strategy.sharding) == (2, "zero3")
 
@@ -163,7 +163,7 @@ def test_unlike_gpus_wait_for_the_slowest_and_fit_the_smallest():
 
 
 def test_a_strategy_that_does_not_go_with_the_gpus_says_so():
-    found = best_step(question(8, wanted=parse_strategy("tensor=3")), a_calibration())
+    found = best_step(question(8, strategy=parse_strategy("tensor=3")), a_calibration())
     assert not found.fits
     assert found.placement.gpus == 8
     assert "does not go with 8 GPUs" in found.notes[-1]
@@ -171,7 +171,7 @@ def test_a_strategy_that_does_not_go_with_the_gpus_says_so():
 
 def test_a_global_batch_that_cannot_be_shared_says_so():
     found = best_step(
-        question(4, global_batch_size=7, wanted=parse_strategy("ddp")), a_calibration()
+        question(4, global_batch_size=7, strategy=parse_strategy("ddp")), a_calibration()
     )
     assert not found.fits
     assert "cannot be shared evenly by 4 GPUs" in found.notes[-1]

@@ -25,11 +25,11 @@ PHASES = PhaseTimes(
 )
 LOAD = CommunicationLoad(
     gradient_bytes=16e9,
-    sent_bytes=8e9,
+    gathered_bytes=8e9,
     blocks=4,
     block_bytes=1.5e9,
     rest_bytes=2e9,
-    handed_bytes=1e9,
+    block_output_bytes=1e9,
     ready=tuple((i + 1) / 16 for i in range(16)),
 )
 LINKED = a_gpu(nvlink_gb_per_s=400, nvlink_reach="all")
@@ -48,14 +48,14 @@ def taken(strategy, *, gpus=None, nodes=1, micro_batches=1, load=LOAD, **numbers
 
 def test_one_gpu_computes_and_nothing_else():
     found = taken(Strategy())
-    assert (found.computing_s, found.exchange_s, found.waiting_s) == pytest.approx((3.4, 0, 0))
+    assert (found.compute_s, found.exchange_s, found.waiting_s) == pytest.approx((3.4, 0, 0))
 
 
 def test_data_parallel_hides_all_but_the_last_part():
     found = taken(Strategy(data=8))
     # 16 GB in 16 parts, each 2 x 7/8 x 1 GB / 100 GB/s = 17.5 ms, every 2 s / 16 = 125 ms
     assert found.exchange_s == pytest.approx(0.0175)
-    assert found.computing_s == pytest.approx(3.4)
+    assert found.compute_s == pytest.approx(3.4)
 
 
 def test_what_is_not_hidden_is_added():
@@ -67,14 +67,14 @@ def test_what_is_not_hidden_is_added():
 def test_passes_exchange_once():
     found = taken(Strategy(data=8), micro_batches=4)
     assert found.exchange_s == pytest.approx(0.0175)
-    assert found.computing_s == pytest.approx(4 * 3 + 0.4)
+    assert found.compute_s == pytest.approx(4 * 3 + 0.4)
 
 
 def test_sharded_state_is_updated_in_parts_and_gathered():
     found = taken(Strategy(data=8, sharding="zero1"))
     # gradients are scattered: half of the last part; 7/8 x 8 GB of parameters come back in 70 ms
     assert found.exchange_s == pytest.approx(0.00875 + 0.07)
-    assert found.computing_s == pytest.approx(3.0 + 0.4 / 8)
+    assert found.compute_s == pytest.approx(3.0 + 0.4 / 8)
 
 
 def test_a_fully_sharded_step_shows_the_ends_only():
@@ -91,7 +91,7 @@ def test_fully_sharded_passes_gather_each_time():
 
 def test_computing_beside_gathering_takes_longer():
     found = taken(Strategy(data=8, sharding="zero3"), sharded_work=1.2)
-    assert found.computing_s == pytest.approx(1.2 * 3.0 + 0.4 / 8)
+    assert found.compute_s == pytest.approx(1.2 * 3.0 + 0.4 / 8)
 
 
 def test_over_a_slow_network_gathering_shows():
@@ -116,7 +116,7 @@ def test_tensor_parallel_sums_in_the_way():
 def test_a_pipeline_stands_idle_at_both_ends():
     found = taken(Strategy(pipeline=4), micro_batches=8)
     # every stage has 3 s / 4 a micro-batch: 8 of them, and 3 to fill and drain
-    assert found.computing_s == pytest.approx(8 * 0.75 + 0.4 / 4)
+    assert found.compute_s == pytest.approx(8 * 0.75 + 0.4 / 4)
     assert found.waiting_s == pytest.approx(3 * 0.75)
     # 11 hand on 1 GB each way: 2 x 10 ms
     assert found.exchange_s == pytest.approx(11 * 0.02)
@@ -125,7 +125,7 @@ def test_a_pipeline_stands_idle_at_both_ends():
 def test_stages_that_do_not_come_out_even():
     # 4 blocks in 3 stages: the fullest has two
     found = taken(Strategy(pipeline=3), micro_batches=1)
-    assert found.computing_s == pytest.approx(1.5 + 0.4 / 3)
+    assert found.compute_s == pytest.approx(1.5 + 0.4 / 3)
 
 
 def test_many_gpus_wait_for_the_slowest():
@@ -140,9 +140,9 @@ def test_groups_that_sum_gradients():
     )
     assert data_parallel_group(Strategy(data=32), site).members == 32
     cut = data_parallel_group(Strategy(data=16, tensor=2), site)
-    assert (cut.within, cut.nodes, cut.sharing) == (4, 4, 2)
+    assert (cut.gpus_per_node, cut.nodes, cut.groups_per_node) == (4, 4, 2)
     whole = data_parallel_group(Strategy(data=2, tensor=8, pipeline=2), site)
-    assert (whole.within, whole.nodes, whole.sharing) == (1, 2, 8)
+    assert (whole.gpus_per_node, whole.nodes, whole.groups_per_node) == (1, 2, 8)
 
 
 def test_over_how_many_gpus_shards_are_spread():
@@ -159,9 +159,9 @@ def test_what_a_transformer_sends():
     load = communication_load(a_transformer(), 2)
     # 4 blocks of 25e6 and 100e6 besides; products in fp16, so parameters are sent in 2 bytes
     assert load.gradient_bytes == 4 * 200e6
-    assert load.sent_bytes == 2 * 200e6
+    assert load.gathered_bytes == 2 * 200e6
     assert (load.blocks, load.block_bytes, load.rest_bytes) == (4, 50e6, 200e6)
-    assert load.handed_bytes == 2e6
+    assert load.block_output_bytes == 2e6
     assert block_width(a_transformer()) == 1280
     assert attention_heads(a_transformer()) == 8
 

@@ -130,8 +130,8 @@ def width(step):
 
 def test_the_range_is_wider_for_kernels_nobody_measured():
     profile = a_profile(ops=(a_copy(80e9),))
-    known = predicted(profile=profile, calibration=a_calibration(doubts={"alike": 0.0}))
-    unknown = predicted(profile=profile, calibration=a_calibration(doubt_unknown=1.2))
+    known = predicted(profile=profile, calibration=a_calibration(kernel_errors={"alike": 0.0}))
+    unknown = predicted(profile=profile, calibration=a_calibration(kernel_error_unknown=1.2))
     assert bounds(known.step_time_s) == around(0.1, 0.5)
     # (0.5^2 + 1.2^2)^(1/2)
     assert bounds(unknown.step_time_s) == around(0.1, 1.3)
@@ -166,7 +166,7 @@ def test_the_slower_of_device_and_host_is_so_at_each_end():
 
 def corrected(measured_s, *, gpu, host=None, **seen):
     one = MeasuredStep(gpu=gpu, batch_size=4, step_s=measured_s, **seen)
-    return Conditions(host=host or Host(), experience=Evidence(seen=(one,)))
+    return Conditions(host=host or Host(), evidence=Evidence(measured=(one,)))
 
 
 def test_on_the_measured_gpu_a_step_takes_what_was_measured():
@@ -183,7 +183,9 @@ def test_on_the_measured_gpu_a_step_takes_what_was_measured():
 
 def test_another_gpu_is_corrected_by_as_much_and_its_range_is_narrower():
     gpu = a_gpu()
-    calibration = a_calibration(error_on_Hopper=0.0, error_on_Ada=0.0, doubts={"gemm_16": 1.2})
+    calibration = a_calibration(
+        error_on_Hopper=0.0, error_on_Ada=0.0, kernel_errors={"gemm_16": 1.2}
+    )
     fast = a_gpu("Fast", architecture="Ada", peaks={"fp32": 20e12, "fp16": 200e12})
     conditions = corrected(0.2, gpu=gpu)
     step = predicted(gpu=fast, conditions=conditions, calibration=calibration)

@@ -82,7 +82,7 @@ def predicted(gpu, name, size, seen):
         size,
         calibration(),
         largest=1,
-        conditions=Conditions(experience=Evidence(seen=tuple(seen))),
+        conditions=Conditions(evidence=Evidence(measured=tuple(seen))),
     )
     return step.step_time_s
 

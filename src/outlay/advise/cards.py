@@ -23,7 +23,7 @@ from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import memory_need
 from outlay.predict.network import GpuLink, Wiring
 from outlay.predict.parallel import StepRequest, best_step
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import Placement, StepPrediction
 from outlay.trace.profile import Profile
 from outlay.trace.store import bundled_profiles, find_profile
@@ -237,7 +237,7 @@ def step_on(
     within: GpuLink | None = None,
 ) -> StepPrediction:
     """One step on so many GPUs of one kind; without a batch size, at the largest that fits."""
-    placement = Placement(gpu=gpu, gpus=count, wiring=Wiring(within=within))
+    placement = Placement(gpu=gpu, gpus=count, wiring=Wiring(gpu_link=within))
     question = StepRequest(profile=profile, placement=placement, batch_size=batch_size)
     return best_step(question, calibration(), thorough=False)
 
@@ -250,7 +250,7 @@ def device_times_s(name: str) -> tuple[float, ...]:
 
 def _device_s(name: str, profile: str) -> float:
     trace = trace_at(bundled(profile), _BATCH)
-    return device_time(trace, roofline_at(gpus()[name], calibration()), calibration()).total_s
+    return device_time(trace, roofline_of(gpus()[name], calibration()), calibration()).total_s
 
 
 def least_ratio(one: Gpu, other: Gpu) -> float:
@@ -262,7 +262,7 @@ def least_ratio(one: Gpu, other: Gpu) -> float:
 @cache
 def fitting_profiles(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The bundled profiles that fit a GPU with one sample, and those that do not."""
-    room = Placement(gpu=gpus()[name]).room
+    room = Placement(gpu=gpus()[name]).memory_budget
     fits = {
         profile: memory_need(bundled(profile), 1, room, calibration()).fits
         for profile in bundled_profiles()

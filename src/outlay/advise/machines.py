@@ -21,7 +21,7 @@ from outlay.plan.option import Option
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, total
 from outlay.units import HOUR_S
@@ -242,5 +242,5 @@ def _is_usable(offer: Offer, asked: AdviceRequest) -> bool:
 
 
 def _step_s(profile: Profile, offer: Offer) -> float:
-    machine = roofline_at(offer_gpus(offer)[0], calibration())
+    machine = roofline_of(offer_gpus(offer)[0], calibration())
     return device_time(trace_at(profile, _BATCH), machine, calibration()).total_s

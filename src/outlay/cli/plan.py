@@ -92,9 +92,9 @@ def command(
     text, pauses = _text(file, length, measured)
     workload = parse_workload(text, str(file), folder=file.parent)
     profile = profile_for(workload.step)
-    experience = evidence_for(workload.step, profile, own_calibration(), measured)
+    evidence = evidence_for(workload.step, profile, own_calibration(), measured)
     tell("Predicting and pricing every offer ...")
-    plan = plan_workload(workload, profile, today=today(), experience=experience)
+    plan = plan_workload(workload, profile, today=today(), evidence=evidence)
     plan = replace(plan, assumptions=(*plan.assumptions, *pauses))
     asked = None if explain is None else _asked(plan, explain)
     if as_json:
@@ -180,14 +180,14 @@ def _vary(
     learned = own_calibration()
 
     @cache
-    def experience(step: Step) -> Evidence:
+    def evidence(step: Step) -> Evidence:
         return evidence_for(step, profile(step), learned, measured)
 
     def plan_at(value: Any) -> Plan:
         changed = with_value(table, variation.path, value)
         workload = workload_of(changed, written, str(file), file.parent)
         step = workload.step
-        return plan_workload(workload, profile(step), today=today(), experience=experience(step))
+        return plan_workload(workload, profile(step), today=today(), evidence=evidence(step))
 
     curves = curves_of(variation, plan_at, tell=tell)
     name = str(table.get("name", "training run"))

@@ -173,16 +173,16 @@ def command(
         tell(f"Tracing {target} ...")
     profile = profile_for(step, selected)
     host = Host() if host_speed is None else Host(speed=host_speed, measured=True)
-    experience = _experience(step, profile, measured, batch)
+    evidence = _evidence(step, profile, measured, batch)
     conditions = Conditions(
         host=host,
         input_samples_per_s=input_rate,
         node_samples_per_s=node_input_rate,
-        experience=experience,
+        evidence=evidence,
     )
     cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
     wiring = Wiring(
-        within=link,  # type: ignore[arg-type]
+        gpu_link=link,  # type: ignore[arg-type]
         network_bytes_per_s=None if network is None else network * 1e9 / 8,
         network_kind="TCP" if tcp else "",
     )
@@ -221,7 +221,7 @@ def command(
             *_time_note(predicted),
             *search_note(predicted.max_batch_size),
             *said,
-            *experience.notes,
+            *evidence.notes,
             *profile.notes,
         )
         spelling = " + ".join(match.spelling for match in matches)
@@ -290,7 +290,7 @@ class _Asking:
             tell("Verifying the largest batch ...")
             tracer = partial(histories_of, target, selected=self._selected)
             return verified_batches(profile, alone, calibration(), tracer)
-        return {one: largest_batch(profile, one.room, calibration()) for one in alone}
+        return {one: largest_batch(profile, one.memory_budget, calibration()) for one in alone}
 
     def predict(
         self,
@@ -309,7 +309,7 @@ class _Asking:
                 placement=placement,
                 batch_size=batch_size,
                 global_batch_size=self._global_batch_size,
-                wanted=self._wanted,
+                strategy=self._wanted,
                 conditions=self._conditions,
             )
 
@@ -342,7 +342,7 @@ def _time_note(step: StepPrediction) -> list[str]:
     return [f"{several}{step.placement.gpu.name}: step time {step.time_from}."]
 
 
-def _experience(
+def _evidence(
     step: Step, profile: Profile, measured: tuple[str, ...], batch: int | None
 ) -> Evidence:
     """What was measured: files, times given by hand, and what was learned from earlier ones."""

@@ -130,7 +130,7 @@ def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Sear
         tell(f"The trace is not used: {error.what}")
         return known
     cap_bytes = None if cap_mib is None else float(cap_mib * MIB)
-    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).room
+    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).memory_budget
     predicted = largest_batch(profile_of(target), room, calibration())
     tell(f"By its trace the largest batch is {predicted}.")
     return replace(known, predicted=predicted or None)

@@ -125,7 +125,7 @@ def verified_batches(
     profile: Profile, placements: Sequence[Placement], calibration: Calibration, trace: Tracer
 ) -> dict[Placement, int]:
     """The largest batch of a user's step on each placement, verified by a trace at that size."""
-    rooms = [placement.room for placement in placements]
+    rooms = [placement.memory_budget for placement in placements]
     found = verified_largest(profile, rooms, calibration, trace)
     return {one: batch.batch_size for one, batch in zip(placements, found, strict=True)}
 
@@ -175,7 +175,7 @@ def memory_on_gpus(
     found = []
     for placement, (gpu, spelling, note) in zip(placements, asked, strict=True):
         size = largest[placement] if batch_size is None else batch_size
-        need = memory_need(profile, max(size, 1), placement.room, calibration)
+        need = memory_need(profile, max(size, 1), placement.memory_budget, calibration)
         found.append(
             GpuMemory(
                 gpu=gpu,

@@ -234,7 +234,7 @@ def _against(
     if not step.batch_size:
         return way
     size = step.global_batch_size
-    need = memory_need(profile, size, alone.placement.room, calibration)
+    need = memory_need(profile, size, alone.placement.memory_budget, calibration)
     saved = need.reserved_bytes.likely - step.memory.reserved_bytes.likely
     ratio = None
     if alone.max_batch_size:
@@ -269,7 +269,7 @@ def _bigger(profile: Profile, wish: FitRequest, calibration: Calibration) -> Var
             continue
         placement = wish.placement(gpu)
         size = wish.batch_size or 1
-        if not memory_need(profile, size, placement.room, calibration).fits:
+        if not memory_need(profile, size, placement.memory_budget, calibration).fits:
             continue
         step = predict_step(
             profile, placement, wish.batch_size, calibration, conditions=wish.conditions

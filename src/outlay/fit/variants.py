@@ -130,7 +130,7 @@ def variant_of(
     if passes > 1 and wish.batch_size is not None:
         step = _in_passes(profile, wish.batch_size // passes, passes, wish, calibration)
     else:
-        largest = largest_batch(profile, placement.room, calibration)
+        largest = largest_batch(profile, placement.memory_budget, calibration)
         step = predict_step(
             profile,
             placement,
@@ -194,7 +194,9 @@ def _in_passes(
 def _beside_gradients(profile: Profile, size: int, placement: Placement) -> MemoryBudget:
     """The room that is left where gradients stay between passes."""
     kept = accumulated_gradients_bytes(profile, size)
-    return replace(placement.room, available_bytes=placement.room.available_bytes - kept)
+    return replace(
+        placement.memory_budget, available_bytes=placement.memory_budget.available_bytes - kept
+    )
 
 
 def _updated_elsewhere(
@@ -234,7 +236,7 @@ def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryN
         need,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
-        available_bytes=placement.room.available_bytes,
+        available_bytes=placement.memory_budget.available_bytes,
     )
 
 
@@ -249,7 +251,7 @@ def smaller_passes(
         return
     placement = wish.placement()
     for _, changes, profile in traced:
-        if memory_need(profile, wish.batch_size, placement.room, calibration).fits:
+        if memory_need(profile, wish.batch_size, placement.memory_budget, calibration).fits:
             continue
         room = _beside_gradients(profile, max(wish.batch_size // 2, 1), placement)
         most = largest_batch(profile, room, calibration)
@@ -267,9 +269,12 @@ def paged(
     for name, (changes, profile) in profiles.items():
         if changes.update != "8-bit":
             continue
-        size = wish.batch_size or largest_batch(profile, placement.room, calibration) or 1
+        size = wish.batch_size or largest_batch(profile, placement.memory_budget, calibration) or 1
         state_bytes = profile.memory_at(size).optimizer_state
-        room = replace(placement.room, available_bytes=placement.room.available_bytes + state_bytes)
+        room = replace(
+            placement.memory_budget,
+            available_bytes=placement.memory_budget.available_bytes + state_bytes,
+        )
         step = predict_step(profile, placement, size, calibration, conditions=wish.conditions)
         need = memory_need(profile, size, room, calibration)
         if step.fits or not need.fits:
@@ -310,7 +315,7 @@ def more_gpus(
 ) -> Iterator[Variant]:
     """Where one GPU is too small: the fewest of them that take it, by each way to spread it."""
     name, changes, profile = traced[0]
-    alone = memory_need(profile, wish.batch_size or 1, wish.placement().room, calibration)
+    alone = memory_need(profile, wish.batch_size or 1, wish.placement().memory_budget, calibration)
     if wish.memory_cap_bytes is not None or alone.fits:
         return
     for kind, wanted in SPREAD.items():
@@ -325,7 +330,7 @@ def more_gpus(
                     profile=profile,
                     placement=wish.placement(gpus=gpus),
                     global_batch_size=wish.batch_size,
-                    wanted=exact,
+                    strategy=exact,
                     conditions=wish.conditions,
                 ),
                 calibration,

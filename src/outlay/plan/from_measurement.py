@@ -28,7 +28,7 @@ from outlay.predict.evidence import (
 )
 from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
@@ -145,7 +145,7 @@ def _forward_share(measurement: Measurement) -> float:
         return FORWARD_FRACTION
     numbers = calibration()
     trace = trace_at(measurement.profile, seen.batch_size)
-    return forward_fraction(device_time(trace, roofline_at(seen.gpu, numbers), numbers))
+    return forward_fraction(device_time(trace, roofline_of(seen.gpu, numbers), numbers))
 
 
 # In words

@@ -275,14 +275,14 @@ def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
     return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
 
 
-def planner_of(workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE) -> Planner:
+def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE) -> Planner:
     """What predicts and prices the offers of one workload."""
     terms = terms_for(workload)
     return Planner(
         workload=workload,
         profile=profile,
         habits=session_overheads(terms),
-        predict=steps_on(workload, profile, experience),
+        predict=steps_on(workload, profile, evidence),
         terms=terms,
     )
 
@@ -321,15 +321,15 @@ def plan_workload(
     profile: Profile | None = None,
     *,
     today: str = "",
-    experience: Evidence | None = None,
+    evidence: Evidence | None = None,
 ) -> Plan:
     """The plan of a workload: every candidate predicted, priced, ranked and explained.
 
-    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then. `experience` is
+    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then. `evidence` is
     what was measured; without it, what the measurements say that the workload names.
     """
     with _without_collecting():
-        return _plan_workload(workload, profile, today, experience)
+        return _plan_workload(workload, profile, today, evidence)
 
 
 @contextmanager
@@ -348,11 +348,11 @@ def _without_collecting() -> Iterator[None]:
 
 
 def _plan_workload(
-    workload: Workload, profile: Profile | None, today: str, experience: Evidence | None
+    workload: Workload, profile: Profile | None, today: str, evidence: Evidence | None
 ) -> Plan:
     workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    experience = experience or evidence_for(workload.step, profile)
+    evidence = evidence or evidence_for(workload.step, profile)
     offers = _with_terms(candidates(workload, today), workload)
     options = [
         option
@@ -362,7 +362,7 @@ def _plan_workload(
             kept,
             profile,
             [offer for offer in offers if offer.owned is None or number == 0],
-            experience,
+            evidence,
         )
     ]
     if not options:
@@ -371,7 +371,7 @@ def _plan_workload(
             why="What [consider] and [leave_out] ask for matches no offer.",
             fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
         )
-    return _plan(workload, profile, options, offers, today, experience)
+    return _plan(workload, profile, options, offers, today, evidence)
 
 
 def _known(workload: Workload) -> Workload:
@@ -385,18 +385,18 @@ def _plan(
     options: Sequence[Option],
     offers: Sequence[Offer],
     today: str,
-    experience: Evidence,
+    evidence: Evidence,
 ) -> Plan:
     ranked = rank_options(options)
     assumed = plan_assumptions(
-        workload, profile, assumed_overheads(), offers, today, experience.seen
+        workload, profile, assumed_overheads(), offers, today, evidence.measured
     )
     return Plan(
         options=ranked,
         chosen=choose(ranked),
         break_even=break_evens(ranked),
-        assumptions=(*assumed, *experience.notes),
-        cautions=plan_cautions(experience.seen),
+        assumptions=(*assumed, *evidence.notes),
+        cautions=plan_cautions(evidence.measured),
     )
 
 
@@ -417,10 +417,10 @@ def rank_offers(
     """The plan of these offers alone, every one of them an option with its bill."""
     workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    experience = evidence_for(workload.step, profile)
+    evidence = evidence_for(workload.step, profile)
     with _without_collecting():
-        options = _options(workload, profile, offers, experience)
-        return _plan(workload, profile, options, offers, today, experience)
+        options = _options(workload, profile, offers, evidence)
+        return _plan(workload, profile, options, offers, today, evidence)
 
 
 def best_offers(
@@ -438,14 +438,14 @@ def best_offers(
     """
     workload = _known(workload)
     profile = profile or profile_for(workload.step)
-    experience = evidence_for(workload.step, profile)
-    planner = planner_of(workload, profile, experience)
+    evidence = evidence_for(workload.step, profile)
+    planner = planner_of(workload, profile, evidence)
     kept: list[Total] = []
     with _without_collecting():
         for chunk in _chunks(offers):
             kept = shortlist([*kept, *planner.totals(chunk)], keep)
         options = [planner.option(one.offer, one.tenancy) for one in kept]
-    return _plan(workload, profile, options, [one.offer for one in kept], today, experience)
+    return _plan(workload, profile, options, [one.offer for one in kept], today, evidence)
 
 
 _CHUNK = 50_000
@@ -478,10 +478,10 @@ def _kept_somewhere(workload: Workload) -> Iterator[Workload]:
 
 
 def _options(
-    workload: Workload, profile: Profile, offers: Sequence[Offer], experience: Evidence
+    workload: Workload, profile: Profile, offers: Sequence[Offer], evidence: Evidence
 ) -> list[Option]:
     """Every offer in every tenancy that the workload allows."""
-    planner = planner_of(workload, profile, experience)
+    planner = planner_of(workload, profile, evidence)
     return [
         planner.option(offer, tenancy)
         for offer in offers

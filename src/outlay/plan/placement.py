@@ -38,7 +38,7 @@ def calibration() -> Calibration:
 
 
 def steps_on(
-    workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE
+    workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE
 ) -> Callable[[Offer], StepPrediction]:
     """The step of a workload on any offer."""
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
@@ -54,7 +54,7 @@ def steps_on(
             global_batch_size,
             precision,
             wanted,
-            ById(experience),
+            ById(evidence),
             workload.data.feed is not None,
         )
 
@@ -88,7 +88,7 @@ def _best_step(
     global_batch_size: int | None,
     precision: Precision | None,
     wanted: StrategyRequest,
-    experience: ById[Evidence],
+    evidence: ById[Evidence],
     is_fed: bool,
 ) -> StepPrediction:
     """The best way to run a step on a placement; asked again by another plan, the same.
@@ -101,9 +101,9 @@ def _best_step(
         batch_size=batch_size,
         global_batch_size=global_batch_size,
         precision=precision,
-        wanted=wanted,
+        strategy=wanted,
         conditions=Conditions(
-            experience=experience.value, input_samples_per_s=math.inf if is_fed else None
+            evidence=evidence.value, input_samples_per_s=math.inf if is_fed else None
         ),
     )
     return best_step(question, calibration(), thorough=False)
@@ -151,7 +151,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
             power_limit_w=checked_power_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
-                within=_within(gpu, known),
+                gpu_link=_within(gpu, known),
                 network_bytes_per_s=known.network_bytes_per_s,
                 network_kind=known.network_kind,
             ),

@@ -37,7 +37,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
     elif not gone:
         page.print(f"Nothing was learned: {folder} has no measurement of a GPU that can be used.")
         page.print(muted("`outlay probe --json FILE -- COMMAND` takes one; give it here."))
-    if learned.lessons:
+    if learned.entries:
         _print_kept(page, folder, learned)
     page.print(bullets(_remarks(learned)))
 
@@ -45,7 +45,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
 def _remarks(learned: CalibrationReport) -> list[str]:
     """The notes, with measurements that have the same reason in one line."""
     names: dict[str, list[str]] = {}
-    for one in learned.lessons:
+    for one in learned.entries:
         if one.left_out is not None:
             names.setdefault(one.left_out, []).append(_name(one))
     of_factors = learned.notes[sum(len(same) for same in names.values()) :]
@@ -53,12 +53,12 @@ def _remarks(learned: CalibrationReport) -> list[str]:
 
 
 def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
-    rows = [_kept_row(one) for one in learned.lessons]
+    rows = [_kept_row(one) for one in learned.entries]
     right = ("step", "measured / predicted")
     drop = ("on", "GPU", "measured / predicted")
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
-    used = sum(bool(one.taught) for one in learned.lessons)
-    count = _counted(len(learned.lessons), "measurement")
+    used = sum(bool(one.used_for) for one in learned.entries)
+    count = _counted(len(learned.entries), "measurement")
     removing = "`outlay calibrate --forget NAME` removes one."
     page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
 
@@ -105,7 +105,7 @@ def _kept_row(one: MeasurementRatios) -> tuple[str, ...]:
         shlex.join(measurement.command),
         "-" if step is None else f"{1e3 * step.mean_s:.3g} ms",
         _ratios(one),
-        " and ".join("GPU" if what == "gpu" else what for what in one.taught) or "left out",
+        " and ".join("GPU" if what == "gpu" else what for what in one.used_for) or "left out",
     )
 
 
@@ -114,8 +114,8 @@ def _name(one: MeasurementRatios) -> str:
 
 
 def _gpu(one: MeasurementRatios) -> str | None:
-    if one.seen is not None:
-        return one.seen.gpu.name
+    if one.measured is not None:
+        return one.measured.gpu.name
     gpus = one.measurement.machine.gpus
     return gpus[0].name if gpus else None
 
@@ -123,7 +123,7 @@ def _gpu(one: MeasurementRatios) -> str | None:
 def _ratios(one: MeasurementRatios) -> str:
     """Of what it is used for; of one that is left out, what is known."""
     known = {"gpu": one.gpu_ratio, "host": one.host_ratio}
-    shown: Sequence[float | None] = [known[what] for what in one.taught] or list(known.values())
+    shown: Sequence[float | None] = [known[what] for what in one.used_for] or list(known.values())
     return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
 
 
@@ -133,12 +133,12 @@ def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> D
     return {
         "schema": SCHEMA,
         "folder": str(folder),
-        "measurements": len(learned.lessons),
+        "measurements": len(learned.entries),
         "removed": gone,
         "gpus": [asdict(one) for one in found.gpus],
         "host": None if found.host is None else asdict(found.host),
         "hosts": [asdict(one) for one in found.hosts],
-        "kept": [_kept(one) for one in learned.lessons],
+        "kept": [_kept(one) for one in learned.entries],
         "notes": list(learned.notes),
     }
 
@@ -151,11 +151,11 @@ def _kept(one: MeasurementRatios) -> Document:
         "command": list(measurement.command),
         "gpu": _gpu(one),
         "cpu": measurement.machine.cpu,
-        "batch_size": None if one.seen is None else one.seen.batch_size,
+        "batch_size": None if one.measured is None else one.measured.batch_size,
         "step_s": None if measurement.step is None else measurement.step.mean_s,
         "gpu_ratio": one.gpu_ratio,
         "host_ratio": one.host_ratio,
-        "used_for": list(one.taught),
+        "used_for": list(one.used_for),
         "step": one.step,
         "left_out": one.left_out,
     }

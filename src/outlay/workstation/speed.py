@@ -87,7 +87,7 @@ def _step(build: Build, training: Training, conditions: Conditions) -> StepPredi
             batch_size=batch_size,
             global_batch_size=training.step.global_batch_size,
             precision=training.step.precision,  # type: ignore[arg-type]
-            wanted=parse_strategy(training.step.strategy or "auto"),
+            strategy=parse_strategy(training.step.strategy or "auto"),
             conditions=conditions,
         )
         return best_step(question, calibration(), thorough=False)
