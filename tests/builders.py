@@ -392,11 +392,13 @@ HABITS = SessionOverheads(
 """350 s from asking for a machine to the first step of usual speed."""
 
 
-def a_run(training_s=3600.0, *, sessions=1.0, period_s=None, kept_s=None, **parts):
+def a_run(training_s=3600.0, *, sessions=1.0, calendar_s=None, storage_s=None, **parts):
     """A run that trains for an hour in one go; data is kept as long as it takes."""
     run = Run(training_s=training_s, sessions=sessions, **parts)
-    period_s = run.busy_s if period_s is None else period_s
-    return replace(run, period_s=period_s, kept_s=period_s if kept_s is None else kept_s)
+    calendar_s = run.busy_s if calendar_s is None else calendar_s
+    return replace(
+        run, calendar_s=calendar_s, storage_s=calendar_s if storage_s is None else storage_s
+    )
 
 
 def a_doubt(word="looks odd", *, kind="caution", about="offer"):

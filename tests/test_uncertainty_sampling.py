@@ -84,14 +84,17 @@ def test_draws_do_not_depend_on_what_was_asked_before():
 
 
 def test_one_name_is_one_luck():
-    luck = Draws()
-    low, high = luck.of("electricity", span(1, 2, 4)), luck.of("electricity", span(10, 20, 40))
+    sampler = Draws()
+    low, high = (
+        sampler.of("electricity", span(1, 2, 4)),
+        sampler.of("electricity", span(10, 20, 40)),
+    )
     assert np.allclose(10 * low, high)
 
 
 def correlation(one, other):
-    luck = Draws()
-    return np.corrcoef(luck.normal(one), luck.normal(other))[0, 1]
+    sampler = Draws()
+    return np.corrcoef(sampler.normal(one), sampler.normal(other))[0, 1]
 
 
 def test_names_of_one_family_share_half_of_their_luck():
@@ -163,12 +166,12 @@ def test_one_input_is_moved_and_no_other():
 
 
 def test_noted_keeps_what_is_uncertain():
-    luck = InputRecorder()
-    assert luck.of("x", span(1, 2, 4)) == 2
-    assert luck.of("exact", exactly(3.0)) == 3
-    assert luck.of("plain", 5.0) == 5
-    assert (luck.times("n", 2.5), luck.around("s", 10.0, 3.0)) == (2.5, 10)
-    assert luck.inputs == {"x": span(1, 2, 4)}
+    sampler = InputRecorder()
+    assert sampler.of("x", span(1, 2, 4)) == 2
+    assert sampler.of("exact", exactly(3.0)) == 3
+    assert sampler.of("plain", 5.0) == 5
+    assert (sampler.times("n", 2.5), sampler.around("s", 10.0, 3.0)) == (2.5, 10)
+    assert sampler.inputs == {"x": span(1, 2, 4)}
 
 
 # --- ranges ---

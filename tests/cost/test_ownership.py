@@ -18,9 +18,11 @@ def owned(**said):
     return OwnedMachine(**({"electricity_usd_per_kwh": 0.25, "host_w": 100} | said))
 
 
-def cost_on(machine, run=None, *, luck=LIKELY, **said):
+def cost_on(machine, run=None, *, sampler=LIKELY, **said):
     """What ten hours on it cost; its GPUs draw 300 W."""
-    return cost_of(a_workload(**said), a_bill(run or a_run(10 * HOUR_S), owned=machine, luck=luck))
+    return cost_of(
+        a_workload(**said), a_bill(run or a_run(10 * HOUR_S), owned=machine, sampler=sampler)
+    )
 
 
 def amounts(machine, run=None, **said):
@@ -178,7 +180,7 @@ def test_prices_of_electricity_and_machines_are_drawn():
         resale_fraction=0.0,
         lifetime_use_s=10_000 * HOUR_S,
     )
-    breakdown = cost_on(machine, luck=Draws()).breakdown
+    breakdown = cost_on(machine, sampler=Draws()).breakdown
     ends = [10, 50, 90]
     # 4 kWh; a thousandth
     assert np.percentile(breakdown.line_usd("electricity"), ends) == pytest.approx(

@@ -18,7 +18,7 @@ IMAGES = StoredData(name="images", size_bytes=100 * GB, at="depot", kind="regist
 
 def kept(run=None, *, terms=(), owned=None, **said):
     """The lines of storage and transfer, by default of a run of a month in two sessions."""
-    bill = a_bill(run or a_run(0.0, sessions=2, period_s=MONTH_S), terms=terms, owned=owned)
+    bill = a_bill(run or a_run(0.0, sessions=2, calendar_s=MONTH_S), terms=terms, owned=owned)
     lines, unpriced = storage_and_transfer_lines(
         a_workload(**said), bill.offer, bill.run, bill.terms
     )
@@ -40,13 +40,13 @@ def with_volume(usd_per_gb_month):
 
 def test_storage_is_by_the_month_of_thirty_days():
     # 100 GB x $0.10 x half a month
-    run = a_run(0.0, period_s=15 * DAY_S)
+    run = a_run(0.0, calendar_s=15 * DAY_S)
     assert usd_of("storage", run, stored=(IMAGES,)) == pytest.approx(5)
 
 
 def test_storage_is_for_as_long_as_data_is_kept():
     # 100 GB x $0.10 x two months
-    run = a_run(0.0, period_s=DAY_S, kept_s=60 * DAY_S)
+    run = a_run(0.0, calendar_s=DAY_S, storage_s=60 * DAY_S)
     assert usd_of("storage", run, stored=(IMAGES,)) == pytest.approx(20)
 
 
@@ -108,7 +108,7 @@ DISK = Dataset(size_bytes=100 * GB, storage="disk")
 
 def test_a_disk_costs_one_price_running_and_another_stopped():
     terms = replace(with_volume(0.10), stopped_disk_usd_per_byte_month=0.20 / GB)
-    run = a_run(180 * HOUR_S, period_s=MONTH_S)
+    run = a_run(180 * HOUR_S, calendar_s=MONTH_S)
     lines, unknown = kept(run, terms=(terms,), data=DISK)
     # 100 GB x $0.10 x a quarter of the month, 100 GB x $0.20 x the rest of it
     assert [line.usd for line in lines] == [pytest.approx(2.5), pytest.approx(15)]
@@ -126,7 +126,7 @@ def test_a_disk_that_is_never_stopped_needs_no_such_price():
 
 
 def test_a_disk_without_a_price_is_named():
-    run = a_run(180 * HOUR_S, period_s=MONTH_S)
+    run = a_run(180 * HOUR_S, calendar_s=MONTH_S)
     lines, unknown = kept(run, terms=(with_volume(0.10),), data=DISK)
     assert [line.usd for line in lines] == [pytest.approx(2.5)]
     assert unknown == ("disk of the dataset at Acme while stopped: no price known",)
@@ -159,7 +159,7 @@ def test_transfer_is_by_session_and_machine():
     ],
 )
 def test_transfer_beyond_the_free_allowance_of_each_month_is_paid(free_gb, months, usd):
-    run = a_run(0.0, sessions=2, period_s=months * MONTH_S)
+    run = a_run(0.0, sessions=2, calendar_s=months * MONTH_S)
     found = usd_of("transfer", run, stored=(PULLED,), terms=(with_free(free_gb),))
     assert found == pytest.approx(usd)
 
@@ -175,7 +175,7 @@ def test_the_free_allowance_is_shared_by_all_that_leaves_a_provider():
 
 
 def test_storage_and_transfer_say_how_they_came_about():
-    run = a_run(0.0, sessions=2, period_s=15 * DAY_S)
+    run = a_run(0.0, sessions=2, calendar_s=15 * DAY_S)
     lines, _ = kept(run, stored=(PULLED,), terms=(with_free(30),))
     assert [line.basis for line in lines] == [
         "images: 1 GB x $0.1/GB-month x 15.0 days at Depot",
@@ -253,7 +253,7 @@ def test_transfer_without_a_price_is_named_and_not_counted(data, said):
 @settings(deadline=None)
 def test_sharing_an_allowance_costs_what_one_heap_would(sizes, free_gb):
     heaps = [StoredData(name="x", size_bytes=0.0, at="depot", pulled_bytes=size) for size in sizes]
-    run = a_run(0.0, period_s=MONTH_S)
+    run = a_run(0.0, calendar_s=MONTH_S)
     apart = usd_of("transfer", run, stored=tuple(heaps), terms=(with_free(free_gb),))
     # (all - free) x $0.09
     expected = max(sum(sizes) - free_gb * GB, 0.0) * 0.09 / GB
@@ -261,7 +261,7 @@ def test_sharing_an_allowance_costs_what_one_heap_would(sizes, free_gb):
 
 
 def test_a_run_at_the_depot_pays_no_transfer_from_it():
-    bill = a_bill(a_run(0.0, period_s=MONTH_S))
+    bill = a_bill(a_run(0.0, calendar_s=MONTH_S))
     offer = an_offer("depot")
     lines, _ = storage_and_transfer_lines(a_workload(stored=(PULLED,)), offer, bill.run, bill.terms)
     assert [line.name for line in lines] == ["storage"]

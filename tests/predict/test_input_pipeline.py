@@ -142,9 +142,9 @@ def test_without_the_number_of_threads_reading_alone_limits():
 
 def test_what_limits_is_said_with_its_figures():
     decoding = input_rate(some_data(), given_rate(5), a_host(), 1, RATES)
-    assert decoding.by == "decoding, 8 CPU threads x 5 samples/s"
+    assert decoding.limited_by == "decoding, 8 CPU threads x 5 samples/s"
     reading = input_rate(some_data(), Feed(kind="tokens"), a_host(disk="sata"), 1, RATES)
-    assert reading.by == "reading, sata at 100 MB/s, 100 KB a sample"
+    assert reading.limited_by == "reading, sata at 100 MB/s, 100 KB a sample"
 
 
 def test_where_nothing_is_known_that_could_limit_it_there_is_no_limit():
@@ -218,17 +218,19 @@ def test_a_cache_of_unknown_size_is_none():
 def test_what_limits_later_epochs_is_said_where_there_are_some():
     host = a_host(ram_gb=70)
     many = input_rate(some_data(), Feed(kind="ready"), host, 10, RATES)
-    assert many.by.endswith("100 KB a sample, 85% of it from there and the rest from RAM")
+    assert many.limited_by.endswith("100 KB a sample, 85% of it from there and the rest from RAM")
     one = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
-    assert one.by.endswith("100 KB a sample")
+    assert one.limited_by.endswith("100 KB a sample")
 
 
 # --- the step ---
 
 
-def some_delivered(first, later=None, *, epochs=1.0, by="reading"):
+def some_delivered(first, later=None, *, epochs=1.0, limited_by="reading"):
     later = first if later is None else later
-    return InputRate(first=exactly(first), later=exactly(later), epochs=epochs, by=by)
+    return InputRate(
+        first=exactly(first), later=exactly(later), epochs=epochs, limited_by=limited_by
+    )
 
 
 def test_a_step_that_its_input_keeps_up_with_is_as_it_was():
@@ -258,7 +260,7 @@ def test_the_first_epoch_and_the_others_are_averaged():
 
 
 def test_what_many_epochs_wait_for_is_their_later_input():
-    step = with_input_rate(a_step(), some_delivered(5, 20, epochs=4, by="decoding"))
+    step = with_input_rate(a_step(), some_delivered(5, 20, epochs=4, limited_by="decoding"))
     # 10 samples at 20 a second
     assert step.input_s == pytest.approx(0.5)
     assert step.bound == "arithmetic"
@@ -281,7 +283,7 @@ def test_every_machine_feeds_its_own_gpus():
 
 
 def test_the_range_of_a_step_takes_in_that_of_its_input():
-    found = InputRate(first=span(2, 5, 20), later=span(2, 5, 20), epochs=1, by="reading")
+    found = InputRate(first=span(2, 5, 20), later=span(2, 5, 20), epochs=1, limited_by="reading")
     # 10 samples at 20, 5 and 2 a second, but never less than the step alone
     assert with_input_rate(a_step(step_time_s=span(0.8, 1, 1.5)), found).step_time_s == span(
         0.8, 2, 5
@@ -312,7 +314,8 @@ TIMES_S = st.tuples(*(st.floats(0.01, 100) for _ in range(3))).map(lambda ends: 
 @settings(max_examples=100, deadline=None)
 def test_no_input_speeds_a_step_up(time_s, first, later, epochs):
     found = with_input_rate(
-        a_step(step_time_s=time_s), InputRate(first=first, later=later, epochs=epochs, by="")
+        a_step(step_time_s=time_s),
+        InputRate(first=first, later=later, epochs=epochs, limited_by=""),
     )
     # up to the rounding of a weighted mean
     assert found.step_time_s.low >= time_s.low * (1 - 1e-12)

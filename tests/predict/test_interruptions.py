@@ -57,7 +57,7 @@ WHOLE = (SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS, OFTEN, HARDLY_GETTING_THROU
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_held_s_is_the_mean_of_simulated_runs(case):
+def test_expected_run_time_is_the_mean_of_simulated_runs(case):
     work_s, stretch_s, restart_s, between_s = case
     held, counts = simulated(*case)
     expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
@@ -67,7 +67,7 @@ def test_held_s_is_the_mean_of_simulated_runs(case):
     assert abs(counts.mean() - expected) < 3 * counts.std() / math.sqrt(RUNS)
 
 
-def test_held_s_of_work_that_is_not_in_whole_stretches():
+def test_expected_run_time_of_work_that_is_not_in_whole_stretches():
     # The closed form spreads 9400 s over 2.35 equal stretches; the last one is in truth shorter.
     work_s, stretch_s, restart_s, between_s = NOT_IN_WHOLE_STRETCHES
     held, _ = simulated(*NOT_IN_WHOLE_STRETCHES)
@@ -122,7 +122,7 @@ def test_without_interruptions_nothing_is_lost(rate_per_s):
 
 @given(st.floats(1, 1e3), st.floats(0, 1e3), st.floats(1e3, 1e7), st.floats(1, 10))
 @settings(deadline=None)
-def test_held_s_grows_with_everything(stretch_s, restart_s, between_s, factor):
+def test_expected_run_time_grows_with_everything(stretch_s, restart_s, between_s, factor):
     least_s = expected_run_time_s(1e6, stretch_s, restart_s, 1 / between_s)
     assert least_s >= 1e6 * (1 - 1e-9)
     assert expected_run_time_s(1e6 * factor, stretch_s, restart_s, 1 / between_s) >= least_s * (

@@ -134,12 +134,12 @@ def alternative_of(
     )
 
 
-def monthly_usd(option: Option, months: float, luck: Sampler) -> Number:
+def monthly_usd(option: Option, months: float, sampler: Sampler) -> Number:
     """What a month costs: of a purchase just its share of the months.
 
     A slow machine works longer for the same samples, but it is bought once all the same.
     """
-    run, cost = option.drawn(luck)
+    run, cost = option.drawn(sampler)
     assert cost is not None
     owned = option.offer.owned
     if owned is None or owned.purchase_usd is None or not owned.lifetime_use_s:

@@ -150,9 +150,9 @@ class TurningPoint:
     @property
     def buying_wins(self) -> float:
         """The chance that a month of the bought machine costs less, both as luck has it."""
-        luck, months = draws_of(DRAWS), self.asked.months
-        bought = np.asarray(monthly_usd(self.buy.option, months, luck))
-        rented = np.asarray(monthly_usd(self.rent.option, months, luck))
+        sampler, months = draws_of(DRAWS), self.asked.months
+        bought = np.asarray(monthly_usd(self.buy.option, months, sampler))
+        rented = np.asarray(monthly_usd(self.rent.option, months, sampler))
         return float(np.mean(bought < rented))
 
     @property

@@ -160,11 +160,11 @@ class Planner:
         return lacks(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
-        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler
     ) -> Outcome:
         """The run on an offer and what it costs, as luck has it."""
-        run = self._run(offer, tenancy, step, luck)
-        return run, self._cost(offer, tenancy, run, step, luck)
+        run = self._run(offer, tenancy, step, sampler)
+        return run, self._cost(offer, tenancy, run, step, sampler)
 
     def totals(self, offers: Iterable[Offer]) -> Iterator[Total]:
         """Cost and time of every offer in every tenancy that can be taken."""
@@ -223,29 +223,29 @@ class Planner:
                 each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
                 yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
 
-    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler) -> Run:
+    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         habits = self.habits(offer)
         key = (id(step), id(habits), rate, offer.setup_s)
-        if luck is LIKELY and key in self.runs:
+        if sampler is LIKELY and key in self.runs:
             return self.runs[key][1]
         workload = self.workload
         if offer.setup_s is not None:
             workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
-        run = run_of(workload, pace_of(workload, step, luck), habits, rate, luck)
-        if luck is LIKELY:
+        run = run_of(workload, pace_of(workload, step, sampler), habits, rate, sampler)
+        if sampler is LIKELY:
             self.runs[key] = (step, run)
         return run
 
     def _cost(
-        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Sampler
+        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, sampler: Sampler
     ) -> Cost | None:
         price = _hourly_usd(offer, tenancy)
         if price is None and offer.owned is None:
             return None
-        price_usd = luck.of(f"spot price: {offer.provider}", price or 0.0)
-        return self._priced(offer, tenancy, run, step, price_usd, luck)
+        price_usd = sampler.of(f"spot price: {offer.provider}", price or 0.0)
+        return self._priced(offer, tenancy, run, step, price_usd, sampler)
 
     def _priced(
         self,
@@ -254,7 +254,7 @@ class Planner:
         run: Run,
         step: StepPrediction,
         price_usd_per_hour: Number,
-        luck: Sampler,
+        sampler: Sampler,
     ) -> Cost:
         """The bill of a run at a price an hour, or at several of them at once."""
         bill = Bill(
@@ -264,7 +264,7 @@ class Planner:
             price_usd_per_hour=price_usd_per_hour,
             terms=self.terms,
             gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
-            luck=luck,
+            sampler=sampler,
         )
         return cost_of(self.workload, bill)
 

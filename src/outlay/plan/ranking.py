@@ -237,7 +237,7 @@ def _why_not(
         over_usd = option.usd - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.2f}"
     if not option.meets_deadline:
-        late_s = float(option.run.due_s) - (option.limits.deadline_s or 0.0)
+        late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:

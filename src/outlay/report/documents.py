@@ -161,7 +161,7 @@ def _time_parts(run: Run | None) -> Document:
     """How long the machine is held for what, by the name of the line it is billed in."""
     if run is None:
         return {}
-    return {name: float(time_s) for name, time_s in run.held_s}
+    return {name: float(time_s) for name, time_s in run.time_parts_s}
 
 
 def _break_even_document(one: BreakEven) -> Document:
