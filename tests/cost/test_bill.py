@@ -35,9 +35,11 @@ from outlay.workload.workload import (
 )
 
 
-def billed(run, *, usd=2.0, terms=(), offer=None, sampler=LIKELY, **said):
+def billed(run, *, usd=2.0, terms=(), offer=None, sampler=LIKELY, **workload):
     more = {} if offer is None else {"offer": offer}
-    return cost_of(a_workload(**said), a_bill(run, usd=usd, terms=terms, sampler=sampler, **more))
+    return cost_of(
+        a_workload(**workload), a_bill(run, usd=usd, terms=terms, sampler=sampler, **more)
+    )
 
 
 def amounts(cost):
@@ -435,32 +437,32 @@ LARGEST = {
 }
 
 
-def usd_of(said):
+def usd_of(fields):
     """What a run of 1000 samples in sessions costs with those inputs."""
     workload = a_workload(
         data=Dataset(
-            size_bytes=said["size_bytes"],
-            preparation_s=said["preparation_s"],
-            results_bytes=said["results_bytes"],
+            size_bytes=fields["size_bytes"],
+            preparation_s=fields["preparation_s"],
+            results_bytes=fields["results_bytes"],
             at="depot",
         ),
-        checkpoint=Checkpoint(size_bytes=said["checkpoint_bytes"]),
-        evaluation=Evaluation(every=Cadence(steps=10), time_s=said["evaluation_s"]),
+        checkpoint=Checkpoint(size_bytes=fields["checkpoint_bytes"]),
+        evaluation=Evaluation(every=Cadence(steps=10), time_s=fields["evaluation_s"]),
         usage=Usage(
             sessions_per_month=3,
-            idle_s=said["idle_s"],
-            setup_s=said["setup_s"],
-            storage_s=said["keep_s"],
+            idle_s=fields["idle_s"],
+            setup_s=fields["setup_s"],
+            storage_s=fields["keep_s"],
         ),
-        own_time=OwnTime(usd_per_hour=said["own_usd_per_hour"], session_s=600.0),
-        tax_fraction=said["tax_fraction"],
+        own_time=OwnTime(usd_per_hour=fields["own_usd_per_hour"], session_s=600.0),
+        tax_fraction=fields["tax_fraction"],
     )
     run = run_of(workload, pace_of(workload, a_step()), HABITS)
     terms = some_terms(
         billing_step_s=60.0,
-        billing_minimum_s=said["minimum_s"],
-        storage_usd_per_byte_month={"volume": said["volume_usd_per_gb"] / GB},
-        egress_usd_per_byte=said["egress_usd_per_gb"] / GB,
+        billing_minimum_s=fields["minimum_s"],
+        storage_usd_per_byte_month={"volume": fields["volume_usd_per_gb"] / GB},
+        egress_usd_per_byte=fields["egress_usd_per_gb"] / GB,
     )
     cost = cost_of(workload, a_bill(run, terms=(terms,)))
     assert cost.unknown == ()
@@ -473,9 +475,9 @@ def usd_of(said):
     fractions,
 )
 @settings(deadline=None, max_examples=200)
-def test_adding_a_cost_never_lowers_a_total(said, name, share):
-    less, more = sorted((said[name], share * LARGEST[name]))
-    low_usd, high_usd = (usd_of(said | {name: value}) for value in (less, more))
+def test_adding_a_cost_never_lowers_a_total(fields, name, share):
+    less, more = sorted((fields[name], share * LARGEST[name]))
+    low_usd, high_usd = (usd_of(fields | {name: value}) for value in (less, more))
     assert low_usd <= high_usd * (1 + 1e-9)
 
 

@@ -16,17 +16,17 @@ HOME = OwnedMachine(electricity_usd_per_kwh=0.25, host_w=100)
 IMAGES = StoredData(name="images", size_bytes=100 * GB, at="depot", kind="registry")
 
 
-def kept(run=None, *, terms=(), owned=None, **said):
+def kept(run=None, *, terms=(), owned=None, **workload):
     """The lines of storage and transfer, by default of a run of a month in two sessions."""
     bill = a_bill(run or a_run(0.0, sessions=2, calendar_s=MONTH_S), terms=terms, owned=owned)
     lines, unpriced = storage_and_transfer_lines(
-        a_workload(**said), bill.offer, bill.run, bill.terms
+        a_workload(**workload), bill.offer, bill.run, bill.terms
     )
-    return lines, tuple(one.what for one in unpriced)
+    return lines, tuple(item.what for item in unpriced)
 
 
-def usd_of(name, *args, **said):
-    lines, unknown = kept(*args, **said)
+def usd_of(name, *args, **workload):
+    lines, unknown = kept(*args, **workload)
     assert unknown == ()
     return sum(line.usd for line in lines if line.name == name)
 
@@ -76,7 +76,7 @@ def test_checkpoints_are_kept_with_the_run():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "workload",
     [
         {"data": Dataset(size_bytes=100 * GB, storage="none")},
         {"stored": (StoredData(name="x", size_bytes=GB, at="home"),)},
@@ -84,8 +84,8 @@ def test_checkpoints_are_kept_with_the_run():
         {"owned": HOME, "checkpoint": Checkpoint(size_bytes=GB)},
     ],
 )
-def test_what_is_not_stored_or_lies_at_home_costs_no_storage(said):
-    assert kept(**said) == ([], ())
+def test_what_is_not_stored_or_lies_at_home_costs_no_storage(workload):
+    assert kept(**workload) == ([], ())
 
 
 def test_storage_without_a_price_is_named_and_not_counted():
@@ -160,8 +160,8 @@ def test_transfer_is_by_session_and_machine():
 )
 def test_transfer_beyond_the_free_allowance_of_each_month_is_paid(free_gb, months, usd):
     run = a_run(0.0, sessions=2, calendar_s=months * MONTH_S)
-    found = usd_of("transfer", run, stored=(PULLED,), terms=(with_free(free_gb),))
-    assert found == pytest.approx(usd)
+    cost_usd = usd_of("transfer", run, stored=(PULLED,), terms=(with_free(free_gb),))
+    assert cost_usd == pytest.approx(usd)
 
 
 def test_the_free_allowance_is_shared_by_all_that_leaves_a_provider():
@@ -239,14 +239,14 @@ def test_data_fetched_to_ones_own_machine_is_paid():
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "words"),
     [
         (Dataset(size_bytes=GB, at="nobody", storage="none"), "dataset out of nobody"),
         (Dataset(results_bytes=GB), "results out of acme"),
     ],
 )
-def test_transfer_without_a_price_is_named_and_not_counted(data, said):
-    assert kept(data=data) == ([], (f"transfer of the {said}: no price known",))
+def test_transfer_without_a_price_is_named_and_not_counted(data, words):
+    assert kept(data=data) == ([], (f"transfer of the {words}: no price known",))
 
 
 @given(st.lists(st.floats(0, 1e14), min_size=1, max_size=4), st.floats(0, 1e5))

@@ -19,8 +19,8 @@ def test_geometry_of_a_plain_convolution():
     assert (shape.samples, shape.wide, shape.narrow) == (2, 16, 32)
     assert (shape.groups, shape.taps) == (1, 9)
     assert (shape.large, shape.small) == (64, 64)
-    said = (shape.transposed, shape.strided, shape.depthwise, shape.line, shape.flat)
-    assert said == (False, False, False, False, True)
+    fields = (shape.transposed, shape.strided, shape.depthwise, shape.line, shape.flat)
+    assert fields == (False, False, False, False, True)
 
 
 def test_geometry_of_a_strided_convolution():
@@ -263,9 +263,9 @@ def test_depthwise_along_one_dimension():
 # --- backward ---
 
 
-def backward(x, weight, y, wanted, *, tensor_cores=True, **changes):
+def backward(x, weight, y, gradients, *, tensor_cores=True, **changes):
     results = {"x": x, "weight": weight, "bias": (y[1],)}
-    shapes = (y, x, weight, *(results[name] for name in wanted))
+    shapes = (y, x, weight, *(results[name] for name in gradients))
     op = an_op("conv", name="aten.convolution_backward", shapes=shapes, **changes)
     return kernels_of(op, tensor_cores=tensor_cores)
 
@@ -372,7 +372,7 @@ def test_products_do_the_flops_of_the_convolution(
     assume(x != weight)
     # a multiply-add for each output position, channels on both sides, and tap
     flops = 2 * samples * small * small * narrow * wide * taps * taps
-    said = {"layout": layout, "tensor_cores": tensor_cores}
-    kernels = [*forward(x, weight, y, **said), *backward(x, weight, y, ["x", "weight"], **said)]
+    fields = {"layout": layout, "tensor_cores": tensor_cores}
+    kernels = [*forward(x, weight, y, **fields), *backward(x, weight, y, ["x", "weight"], **fields)]
     products = [kernel for kernel in kernels if not isinstance(kernel, Pass)]
     assert [product.flops for product in products] == pytest.approx([flops] * 3)

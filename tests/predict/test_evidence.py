@@ -65,11 +65,11 @@ def test_one_gpu_of_a_small_machine_waits_for_its_threads():
 
 @pytest.mark.parametrize("unknown", [{"busy_threads": None}, {"cpu_threads": None}])
 def test_where_no_threads_are_known_all_may_share_what_one_machine_delivered(unknown):
-    fed = replace(FED, **unknown)
+    limit = replace(FED, **unknown)
     # eight times as long, and twice that
-    assert ends(input_limit_s(4, 8, None, fed, CALIBRATION)) == (0, 0.5, 8.0)
+    assert ends(input_limit_s(4, 8, None, limit, CALIBRATION)) == (0, 0.5, 8.0)
     # two GPUs were fed so: four times
-    assert ends(input_limit_s(4, 8, None, replace(fed, gpus=2), CALIBRATION)) == (0, 0.5, 4.0)
+    assert ends(input_limit_s(4, 8, None, replace(limit, gpus=2), CALIBRATION)) == (0, 0.5, 4.0)
 
 
 def test_a_step_on_several_gpus_has_it_in_its_range():
@@ -93,7 +93,7 @@ def test_threads_are_those_of_the_steady_state_for_each_gpu():
     # Start-up and warm-up end after 18 s; then 4 and 8 threads, on two GPUs: 3 each.
     busy = ((5.0, 1.0), (20.0, 4.0), (30.0, 8.0), (40.0, None))
     samples = tuple(Sample(time_s=at_s, process_cpus=cpus) for at_s, cpus in busy)
-    seen, _ = measured_step_of(a_measurement(samples=samples, ranks=2, world_size=2))
-    assert (seen.busy_threads, seen.cpu_threads) == (3, 16)
-    seen, _ = measured_step_of(a_measurement(samples=()))
-    assert seen.busy_threads is None
+    step, _ = measured_step_of(a_measurement(samples=samples, ranks=2, world_size=2))
+    assert (step.busy_threads, step.cpu_threads) == (3, 16)
+    step, _ = measured_step_of(a_measurement(samples=()))
+    assert step.busy_threads is None

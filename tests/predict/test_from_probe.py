@@ -33,21 +33,21 @@ def a_profile(**changes):
     ],
 )
 def test_a_driver_s_names_are_found(driver_s, ours):
-    seen, notes = measured_step_of(a_measurement(gpu=driver_s))
-    assert (seen.gpu.name, notes) == (ours, ())
+    step, notes = measured_step_of(a_measurement(gpu=driver_s))
+    assert (step.gpu.name, notes) == (ours, ())
 
 
 def test_the_figures_of_a_step():
-    seen, _ = measured_step_of(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
-    assert (seen.step_s, seen.batch_size, seen.busy_s, seen.holder) == (0.2, 64, 0.15, "gpu")
+    step, _ = measured_step_of(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
+    assert (step.step_s, step.batch_size, step.busy_s, step.holder) == (0.2, 64, 0.15, "gpu")
     # 95 % of a normal distribution lie within 1.96 standard errors
-    assert seen.error == pytest.approx(0.01)
-    assert (seen.gpus, seen.nodes, seen.power_limit_w) == (1, 1, None)
+    assert step.error == pytest.approx(0.01)
+    assert (step.gpus, step.nodes, step.power_limit_w) == (1, 1, None)
 
 
 def test_memory_tells_forms_of_a_gpu_apart():
-    seen, _ = measured_step_of(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
-    assert seen.gpu.memory_bytes == 40 * GIB
+    step, _ = measured_step_of(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
+    assert step.gpu.memory_bytes == 40 * GIB
 
 
 def test_a_power_limit_below_the_shipped_one_counts():
@@ -63,8 +63,8 @@ def test_all_passes_are_one_step():
 
 
 def test_ranks_on_several_machines():
-    seen, notes = measured_step_of(a_measurement(ranks=8, world_size=16))
-    assert (seen.gpus, seen.nodes) == (8, 2)
+    step, notes = measured_step_of(a_measurement(ranks=8, world_size=16))
+    assert (step.gpus, step.nodes) == (8, 2)
     assert "other GPUs are not corrected" in notes[0]
     assert measured_step_of(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
 
@@ -80,8 +80,8 @@ def test_ranks_on_several_machines():
     ],
 )
 def test_what_corrects_nothing_says_why(measurement, why):
-    seen, notes = measured_step_of(measurement)
-    assert seen is None
+    step, notes = measured_step_of(measurement)
+    assert step is None
     assert why in notes[0]
     evidence = evidence_of([("m.json", measurement)], a_profile())
     assert evidence.measured == ()
@@ -91,8 +91,8 @@ def test_what_corrects_nothing_says_why(measurement, why):
 def test_a_step_that_was_never_steady_is_used_with_a_word():
     unsteady = a_measurement()
     unsteady = replace(unsteady, step=replace(unsteady.step, is_steady=False))
-    seen, notes = measured_step_of(unsteady)
-    assert seen is not None
+    step, notes = measured_step_of(unsteady)
+    assert step is not None
     assert "no steady state" in notes[0]
 
 
@@ -114,8 +114,8 @@ def test_measurements_that_contradict_each_other_are_named():
 
 def holding(parameters):
     """A measurement without operations, whose optimizer holds so many parameters."""
-    held = MeasuredOptimizer(name="Adam", parameters=round(parameters), per_step=1.0)
-    return a_measurement(optimizers=(held,))
+    optimizer = MeasuredOptimizer(name="Adam", parameters=round(parameters), per_step=1.0)
+    return a_measurement(optimizers=(optimizer,))
 
 
 def test_optimizers_of_another_model_are_doubted():
@@ -176,7 +176,7 @@ def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
     evidence = evidence_of([("m.json", a_measurement(**changes))], a_profile())
     assert evidence.notes[-1].startswith(f"m.json: {words}")
     assert bool(evidence.measured) == ("step" not in changes)
-    assert all(one.fits != ("ran_out_of_memory" in changes) for one in evidence.measured)
+    assert all(step.fits != ("ran_out_of_memory" in changes) for step in evidence.measured)
 
 
 @pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])
@@ -186,8 +186,8 @@ def test_an_end_as_it_should_be_needs_no_word(ending):
 
 
 def doubts(measured, profile, **changes):
-    seen = replace(a_measurement(samples=4, profile=measured), **changes)
-    return evidence_of([("m.json", seen)], profile).notes
+    step = replace(a_measurement(samples=4, profile=measured), **changes)
+    return evidence_of([("m.json", step)], profile).notes
 
 
 def test_another_amount_of_arithmetic_is_doubted():

@@ -28,12 +28,12 @@ WAVE_S = 65.536e-6
 
 def a_matmul(**changes):
     """A product of one full wave."""
-    said = {
+    fields = {
         "name": "aten.mm",
         "flops": 2 * 1280 * 1280 * 1000,
         "shapes": ((1280, 1000), (1000, 1280), (1280, 1280)),
     }
-    return an_op("gemm", **(said | changes))
+    return an_op("gemm", **(fields | changes))
 
 
 def a_copy(**changes):
@@ -92,16 +92,16 @@ def test_an_operation_is_all_of_its_kernels():
 
 def test_device_time_counts_each_operation_as_often_as_it_runs():
     # 2 x 65.536 us + 0.5 x 10 ms + 655.36 us in fp32
-    found = device(a_matmul(count=2), a_copy(count=0.5), a_matmul(precision="fp32"))
-    assert found.total_s == pytest.approx(2 * WAVE_S + 0.005 + 10 * WAVE_S)
+    time = device(a_matmul(count=2), a_copy(count=0.5), a_matmul(precision="fp32"))
+    assert time.total_s == pytest.approx(2 * WAVE_S + 0.005 + 10 * WAVE_S)
 
 
 def test_device_time_by_kind_is_the_same_time_largest_first():
-    found = device(a_matmul(count=2), a_copy(), a_matmul())
-    assert list(found.by_kind_s) == ["copy", "gemm"]
-    assert found.by_kind_s["copy"] == pytest.approx(0.01)
-    assert found.by_kind_s["gemm"] == pytest.approx(3 * WAVE_S)
-    assert found.total_s == pytest.approx(sum(found.by_kind_s.values()))
+    time = device(a_matmul(count=2), a_copy(), a_matmul())
+    assert list(time.by_kind_s) == ["copy", "gemm"]
+    assert time.by_kind_s["copy"] == pytest.approx(0.01)
+    assert time.by_kind_s["gemm"] == pytest.approx(3 * WAVE_S)
+    assert time.total_s == pytest.approx(sum(time.by_kind_s.values()))
 
 
 def test_arithmetic_is_what_products_do_beyond_moving_their_bytes():
@@ -112,9 +112,9 @@ def test_arithmetic_is_what_products_do_beyond_moving_their_bytes():
 
 
 def test_nothing_to_do():
-    found = device()
-    assert (found.total_s, found.arithmetic_s, found.kernel_error) == (0, 0, 0)
-    assert found.by_kind_s == {}
+    time = device()
+    assert (time.total_s, time.arithmetic_s, time.kernel_error) == (0, 0, 0)
+    assert time.by_kind_s == {}
 
 
 # --- doubt ---
@@ -158,10 +158,10 @@ def operations(draw):
     precision = draw(st.sampled_from(["fp32", "tf32", "fp16", "bf16"]))
     m, n, k = draw(sizes), draw(sizes), draw(sizes)
     moved_bytes = float(2 * (m * n + n * k + m * k))
-    said = {"precision": precision, "moved_bytes": moved_bytes}
+    fields = {"precision": precision, "moved_bytes": moved_bytes}
     if draw(st.booleans()):
         shapes = ((m, k), (k, n), (m, n))
-        return an_op("gemm", name="aten.mm", flops=2 * m * n * k, shapes=shapes, **said)
+        return an_op("gemm", name="aten.mm", flops=2 * m * n * k, shapes=shapes, **fields)
     kind, name = draw(
         st.sampled_from(
             [
@@ -175,7 +175,7 @@ def operations(draw):
             ]
         )
     )
-    return an_op(kind, name=name, shapes=((m, n), (m, n)), **said)
+    return an_op(kind, name=name, shapes=((m, n), (m, n)), **fields)
 
 
 PEAKS = {"fp32": 20e12, "tf32": 100e12, "fp16": 200e12, "bf16": 200e12}

@@ -137,15 +137,15 @@ def test_a_family_has_a_row_of_its_own_or_that_of_plain_products():
 def test_a_light_gpu_reaches_a_larger_share():
     # 64 TFLOP/s: 640 of 1000 FLOPs a cycle; 0.5 x 0.64^-0.5 = 0.625 of 64 = 40 TFLOP/s
     light = a_gpu(peaks={"fp32": 10e12, "fp16": 64e12})
-    found = timed(a_product(), light, scales={"lightness_gemm": 0.5})
-    assert found == pytest.approx(FULL_WAVE_FLOPS / 40e12)
+    time_s = timed(a_product(), light, scales={"lightness_gemm": 0.5})
+    assert time_s == pytest.approx(FULL_WAVE_FLOPS / 40e12)
 
 
 @pytest.mark.parametrize(("share", "reached"), [(0.5, HIGHEST_SHARE), (1.02, 1.02)])
 def test_no_light_gpu_goes_above_the_highest_share_but_for_one_fitted_so(share, reached):
     light = a_gpu(peaks={"fp32": 10e12, "fp16": 10e12})
-    found = timed(a_product(), light, share=share, scales={"lightness_gemm": 1})
-    assert found == pytest.approx(FULL_WAVE_FLOPS / (10e12 * reached))
+    time_s = timed(a_product(), light, share=share, scales={"lightness_gemm": 1})
+    assert time_s == pytest.approx(FULL_WAVE_FLOPS / (10e12 * reached))
 
 
 @pytest.mark.parametrize(

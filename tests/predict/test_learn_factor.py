@@ -23,19 +23,19 @@ def steps(*ratios, base_error=0.2):
 
 def test_one_step_counts_by_how_well_steps_are_known():
     # prior 0.2, one step with an error of 0.2: half of the logarithm
-    found = shrunken_factor("T4", steps(1.21), prior=0.2)
-    assert found.factor == pytest.approx(1.1)
-    assert (found.steps, found.measurements, found.mean_ratio) == (1, 1, pytest.approx(1.21))
+    factor = shrunken_factor("T4", steps(1.21), prior=0.2)
+    assert factor.factor == pytest.approx(1.1)
+    assert (factor.steps, factor.measurements, factor.mean_ratio) == (1, 1, pytest.approx(1.21))
     # 0.2 / sqrt(2)
-    assert (found.error_before, found.error) == (0.2, pytest.approx(0.2 * math.sqrt(0.5)))
-    assert not found.is_bounded
+    assert (factor.error_before, factor.error) == (0.2, pytest.approx(0.2 * math.sqrt(0.5)))
+    assert not factor.is_bounded
 
 
 def test_steps_that_agree_by_chance_are_not_known_better_than_expected():
-    found = shrunken_factor("T4", steps(*[1.3] * 4), prior=0.2)
+    factor = shrunken_factor("T4", steps(*[1.3] * 4), prior=0.2)
     # 0.2² / 4 = 0.01, however much alike: 0.04 / (0.04 + 0.01)
-    assert found.factor == pytest.approx(1.3**0.8)
-    assert found.error == pytest.approx(0.2 * math.sqrt(0.2))
+    assert factor.factor == pytest.approx(1.3**0.8)
+    assert factor.error == pytest.approx(0.2 * math.sqrt(0.2))
 
 
 def test_those_that_scatter_count_less():
@@ -49,9 +49,9 @@ def test_those_that_scatter_count_less():
 
 
 def test_better_known_steps_have_more_weight():
-    found = shrunken_factor("T4", [a_step(1.5, 0.1, 1), a_step(1.0, 0.2, 2)], prior=0.3)
+    factor = shrunken_factor("T4", [a_step(1.5, 0.1, 1), a_step(1.0, 0.2, 2)], prior=0.3)
     # weights 1 / 0.01 and 1 / 0.04: 4 to 1
-    assert found.mean_ratio == pytest.approx(1.5**0.8)
+    assert factor.mean_ratio == pytest.approx(1.5**0.8)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_what_steps_share_does_not_average_out(pair):
 
 
 def test_other_families_of_kernels_do():
-    one = a_step(1.3, 0.0, 1, kernel_errors={"a": 0.2})
+    step = a_step(1.3, 0.0, 1, kernel_errors={"a": 0.2})
     other = a_step(1.3, 0.0, 2, kernel_errors={"b": 0.2})
     # 0.04 / 2
-    assert shrunken_factor("T4", [one, other], 0.2).factor == pytest.approx(1.3 ** (0.04 / 0.06))
+    assert shrunken_factor("T4", [step, other], 0.2).factor == pytest.approx(1.3 ** (0.04 / 0.06))
 
 
 def test_no_factor_goes_further_than_three_errors():
     # 100 steps at 0.8, 0.05 each: a variance of 0.000025 against 0.0004, 94 % of -0.223
-    found = shrunken_factor("H200", steps(*[0.8] * 100, base_error=0.05), prior=0.02)
-    assert found.is_bounded
-    assert found.factor == pytest.approx(math.exp(-0.06))
-    assert found.error == 0.02
+    factor = shrunken_factor("H200", steps(*[0.8] * 100, base_error=0.05), prior=0.02)
+    assert factor.is_bounded
+    assert factor.factor == pytest.approx(math.exp(-0.06))
+    assert factor.error == 0.02
 
 
 def test_what_errors_explain():
@@ -109,10 +109,10 @@ def host(factor, error, measurements=1):
 
 
 def test_each_cpu_counts_once_for_the_host():
-    found = mean_over_hosts([host(0.5, 0.1, measurements=9), host(2.0, 0.1)])
-    assert (found.name, found.measurements, found.steps) == ("host", 10, 2)
-    assert found.factor == pytest.approx(1.0)
+    factor = mean_over_hosts([host(0.5, 0.1, measurements=9), host(2.0, 0.1)])
+    assert (factor.name, factor.measurements, factor.steps) == ("host", 10, 2)
+    assert factor.factor == pytest.approx(1.0)
     # each is log 2 away from the mean
-    assert found.error == pytest.approx(math.hypot(0.1, math.log(2)))
+    assert factor.error == pytest.approx(math.hypot(0.1, math.log(2)))
     assert mean_over_hosts([host(0.5, 0.1)]).factor == pytest.approx(0.5)
     assert mean_over_hosts([]) is None

@@ -49,8 +49,8 @@ def test_passes_before_an_update_multiply_the_step_and_the_global_batch():
 
 
 def test_buckets_of_gradients_take_memory_beside_them():
-    one, two = alone(), spread(Strategy(data=2), gpus=2)
-    more = two.memory.allocated_bytes.likely - one.memory.allocated_bytes.likely
+    single, two = alone(), spread(Strategy(data=2), gpus=2)
+    more = two.memory.allocated_bytes.likely - single.memory.allocated_bytes.likely
     assert more == pytest.approx(4e8)
     assert two.max_batch_size == 0  # nobody asked
 

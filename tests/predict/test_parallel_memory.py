@@ -55,12 +55,14 @@ def test_hybrid_shards_over_one_machine():
 
 def test_gradients_stay_between_passes():
     profile = a_transformer()
-    for strategy, kept in (
+    for strategy, accumulated in (
         (Strategy(), 0.8e9),
         (Strategy(data=8), 0.8e9),
         (Strategy(data=8, sharding="zero3"), 0.1e9),
         (Strategy(tensor=4), 0.2e9),
     ):
         site = Site(gpus=strategy.gpus)
-        one, several = (saved_bytes(profile, 4, strategy, site, passes=passes) for passes in (1, 2))
-        assert one - several == pytest.approx(kept)
+        once, several = (
+            saved_bytes(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
+        )
+        assert once - several == pytest.approx(accumulated)

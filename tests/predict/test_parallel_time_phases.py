@@ -28,10 +28,10 @@ def product(out, *, layout="nt", name="aten.mm", inner=WIDTH):
     )
 
 
-def cut_op(op, ways=4):
+def cut_op(op, parts=4):
     base = a_transformer().at(1)
     trace = Trace(batch_size=1, ops=(op,), memory=base.memory, parameters=1, issued_ops=1)
-    return tensor_shard(trace, ways, WIDTH).ops[0]
+    return tensor_shard(trace, parts, WIDTH).ops[0]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def cut_op(op, ways=4):
     ],
 )
 def test_products_are_cut_where_the_layer_is(out, layout, expected):
-    found = cut_op(product(out, layout=layout))
-    assert found.shapes[-1] == expected
-    assert found.flops == pytest.approx(product(out, layout=layout).flops / 4)
+    shard = cut_op(product(out, layout=layout))
+    assert shard.shapes[-1] == expected
+    assert shard.flops == pytest.approx(product(out, layout=layout).flops / 4)
 
 
 def test_passes_over_the_width_are_done_by_all():
@@ -74,9 +74,9 @@ def test_other_passes_are_shared():
         moved_bytes=1e6,
         shapes=((8, 128, 4096), (8, 128, 4096)),
     )
-    found = cut_op(gelu)
-    assert found.shapes == ((8, 128, 1024), (8, 128, 1024))
-    assert found.moved_bytes == 0.25e6
+    shard = cut_op(gelu)
+    assert shard.shapes == ((8, 128, 1024), (8, 128, 1024))
+    assert shard.moved_bytes == 0.25e6
 
 
 def test_the_phases_of_a_step_add_up():

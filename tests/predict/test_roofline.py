@@ -41,11 +41,11 @@ def test_before_tensor_cores_everything_is_fp32(architecture):
 
 
 @pytest.mark.parametrize(
-    ("asked", "used"),
+    ("precision", "used"),
     [("fp16", "fp16"), ("fp32", "fp32"), ("bf16", "fp32"), ("tf32", "fp32"), ("int", "fp32")],
 )
-def test_arithmetic_falls_back_to_fp32_where_there_is_no_other(asked, used):
-    assert a_machine().arithmetic(asked) == used
+def test_arithmetic_falls_back_to_fp32_where_there_is_no_other(precision, used):
+    assert a_machine().arithmetic(precision) == used
 
 
 @pytest.mark.parametrize("precision", ["fp64", "tf32", "fp16", "bf16"])
@@ -119,9 +119,9 @@ def test_power_of_a_kind_of_gpu_goes_before_the_general():
 
 def test_two_devices_share_the_power_of_their_board():
     calibration = a_calibration(power_tensor=1e11)
-    one = a_machine(calibration=calibration, devices_per_board=2, board_tdp_w=300)
+    gpu = a_machine(calibration=calibration, devices_per_board=2, board_tdp_w=300)
     # 150 W: the root of 100e12 x 100e9 x 150
-    assert one.sustained_flops_per_s["fp16"] == pytest.approx(math.sqrt(100e12 * 1e11 * 150))
+    assert gpu.sustained_flops_per_s["fp16"] == pytest.approx(math.sqrt(100e12 * 1e11 * 150))
 
 
 def test_weight_is_what_one_unit_does_in_a_cycle_over_the_reference():
@@ -152,8 +152,8 @@ def test_libraries_of_old_gpus_split_nothing_and_of_new_ones_have_more_tiles():
     by_architecture = {
         name: a_machine(architecture=name) for name in ("Pascal", "Volta", "Ampere", "Hopper")
     }
-    assert [one.is_before_volta for one in by_architecture.values()] == [True, False, False, False]
-    assert [one.has_few_batched_tiles for one in by_architecture.values()] == [
+    assert [gpu.is_before_volta for gpu in by_architecture.values()] == [True, False, False, False]
+    assert [gpu.has_few_batched_tiles for gpu in by_architecture.values()] == [
         True,
         True,
         True,

@@ -25,8 +25,8 @@ def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s
     )
 
 
-def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, sampler=LIKELY, **said):
-    return run_of(a_workload(**said), a_pace(training_s), habits, rate, sampler)
+def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, sampler=LIKELY, **workload):
+    return run_of(a_workload(**workload), a_pace(training_s), habits, rate, sampler)
 
 
 # --- steps and training time ---
@@ -370,15 +370,15 @@ def test_pauses_are_done_again_after_an_interruption():
 def test_how_often_may_be_a_range(part):
     often = {"every": Cadence(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
     saved = {"interval": Cadence(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
-    said = {
+    workload = {
         "evaluation_s": {"evaluation": Evaluation(**often)},
         "checkpoint_s": {"checkpoint": Checkpoint(**saved)},
         "pauses_s": {"pauses": (Pause(name="stalls", **often),)},
     }[part]
     habits = replace(HABITS, checkpoint_bytes_per_s=100e6)
     # 5 epochs, 40 s each; half as often to half as often again
-    assert getattr(a_run_of(habits=habits, **said), part) == pytest.approx(200)
-    drawn = getattr(a_run_of(habits=habits, sampler=Draws(), **said), part)
+    assert getattr(a_run_of(habits=habits, **workload), part) == pytest.approx(200)
+    drawn = getattr(a_run_of(habits=habits, sampler=Draws(), **workload), part)
     assert np.percentile(drawn, [10, 90]) == pytest.approx([100, 300], rel=0.02)
 
 
@@ -456,10 +456,10 @@ def test_saved_on_notice_a_minute_is_lost_at_most():
 
 
 def test_any_of_several_machines_takes_the_run_down():
-    one = a_run_of(9_500.0, 2 * RATE, checkpoint=EVERY_950_S)
+    single = a_run_of(9_500.0, 2 * RATE, checkpoint=EVERY_950_S)
     two = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, usage=Usage(machines=2))
-    assert two.interruptions == pytest.approx(one.interruptions)
-    assert two.lost_s == pytest.approx(one.lost_s)
+    assert two.interruptions == pytest.approx(single.interruptions)
+    assert two.lost_s == pytest.approx(single.lost_s)
 
 
 def test_on_demand_writes_checkpoints_and_repeats_nothing():

@@ -164,9 +164,9 @@ def test_the_slower_of_device_and_host_is_so_at_each_end():
 # --- a measured step ---
 
 
-def corrected(measured_s, *, gpu, host=None, **seen):
-    one = MeasuredStep(gpu=gpu, batch_size=4, step_s=measured_s, **seen)
-    return Conditions(host=host or Host(), evidence=Evidence(measured=(one,)))
+def corrected(measured_s, *, gpu, host=None, **changes):
+    measured = MeasuredStep(gpu=gpu, batch_size=4, step_s=measured_s, **changes)
+    return Conditions(host=host or Host(), evidence=Evidence(measured=(measured,)))
 
 
 def test_on_the_measured_gpu_a_step_takes_what_was_measured():
