@@ -19,7 +19,7 @@ PUBLIC = [
     "Option",
     "OutlayError",
     "Plan",
-    "Probing",
+    "BlockProbe",
     "StepReport",
     "Workload",
     "best_offers",
@@ -38,7 +38,7 @@ PUBLIC = [
     "swings",
     "trace",
     "trace_step",
-    "trial",
+    "trial_value",
 ]
 
 
