@@ -12,8 +12,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from outlay.errors import OutlayError
+from outlay.fit.advice import places_in
 from outlay.fit.variants import (
     SINGLE,
     FitRequest,
@@ -26,15 +28,22 @@ from outlay.fit.variants import (
     smaller_passes,
     variant_of,
 )
+from outlay.hardware.gpu_names import single_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
+from outlay.plan.from_measurement import profile_for
+from outlay.plan.placement import calibration
+from outlay.plan.prediction import is_code
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import memory_need
 from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step
+from outlay.trace.process import end_running
 from outlay.trace.profile import Profile
 from outlay.trace.target import UNCHANGED, Changes
+from outlay.trace.tracing import SELECTED, profile_of
 from outlay.units import MIB
+from outlay.workload.workload import Step
 
 TRACED_SIZES = (4, 16)
 """Two sizes tell what a changed step takes at any: the unchanged one was checked at more."""
@@ -126,6 +135,66 @@ def combinations(traced: Sequence[Changes]) -> Iterator[Changes]:
 
 
 # The answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedStep:
+    """What to change in a user's step, and where in their code."""
+
+    fit: Fit
+    places: Mapping[str, str]
+    """The user's own lines at which to make the changes, by what is changed there."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits, as it is or with some change."""
+        return self.fit.unchanged.step.fits or any(way.step.fits for way in self.fit.ways)
+
+
+def fit_on_gpu(
+    target: str,
+    gpu: str,
+    *,
+    batch_size: int | None = None,
+    memory_cap_bytes: float | None = None,
+    expandable_segments: bool = False,
+    selected: float = SELECTED,
+    together: bool = True,
+    progress: Telling = lambda _: None,
+) -> FittedStep:
+    """What to change so that a step fits a GPU, or takes a larger batch.
+
+    target: `path/to/file.py:function`, traced again with every change made; or a profile, which
+    tells of those changes that need no other trace.
+    gpu: its name, under any usual spelling.
+    batch_size: samples of one update; None is each way at the largest batch it allows.
+    selected: share of elements that a selection by unknown values keeps.
+    together: also changes combined; without, only single ones.
+    """
+    match = single_gpu(gpu)
+    path, _, function = target.rpartition(":")
+    traced = is_code(target)
+    if traced:
+        progress(f"Tracing {target} ...")
+    profile = profile_for(Step(target=target) if traced else Step(profile=target), selected)
+
+    def trace(changes: Changes) -> Profile:
+        return profile_of(target, TRACED_SIZES, changes=changes, selected=selected)
+
+    request = FitRequest(
+        gpu=match.gpu,
+        batch_size=batch_size,
+        memory_cap_bytes=memory_cap_bytes,
+        expandable_segments=expandable_segments,
+    )
+    tracer = trace if traced else None
+    try:
+        fit = fit_step(profile, request, calibration(), tracer, progress, together=together)
+    finally:
+        end_running()
+    places = places_in(Path(path), function) if traced else {}
+    return FittedStep(fit=fit, places=places, notes=(match.note,) if match.note else ())
 
 
 def fit_step(

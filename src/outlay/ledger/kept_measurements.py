@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from outlay.errors import InputError, OutlayError
 from outlay.files import free_path, parsed_json, read_data, write_whole
 from outlay.measurement.file import measurement_from_json, read_measurement, write_measurement
 from outlay.measurement.measurement import Measurement
+from outlay.plan.placement import calibration
 from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration
+from outlay.predict.learn import CalibrationReport, learned_from
 
 SCHEMA = 2
 """2: distinct steps have a vote each; what 1 said of a GPU could be far off."""
@@ -108,7 +110,7 @@ def _holds(path: Path, measurement: Measurement) -> bool:
 # What was learned
 
 
-def own_calibration(warn: Warn) -> LearnedCalibration:
+def learned_calibration(warn: Warn) -> LearnedCalibration:
     """What was learned from the user's own measurements; nothing where there is no such file."""
     path = calibration_file()
     try:
@@ -183,3 +185,36 @@ def _are(names: Sequence[str]) -> str:
     if not names:
         return "is none"
     return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+
+
+# Learning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """What was learned from all measurements that are kept, and where they are."""
+
+    folder: Path
+    forgotten: int
+    report: CalibrationReport
+
+
+def learn_from_measurements(
+    files: Sequence[Path] = (), *, forget: Sequence[str] = (), warn: Warn = lambda _: None
+) -> Learning:
+    """Keep measurements of `outlay probe`, and learn from all that are kept.
+
+    files: measurements to keep, each once. forget: names of kept ones to remove first, or `all`.
+    What is learned is written beside them; `learned_calibration` reads it.
+    """
+    given = [(path, read_measurement(path)) for path in files]  # before anything is changed
+    removed = forget_measurements(forget)
+    for path, measurement in given:
+        keep_measurement(measurement, path.stem)
+    kept = own_measurements(warn)
+    report = learned_from(kept, calibration())
+    if kept:
+        write_calibration(report.calibration)
+    else:
+        forget_calibration()
+    return Learning(folder=data_folder(), forgotten=len(removed), report=report)

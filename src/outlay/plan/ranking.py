@@ -10,6 +10,7 @@ from heapq import nsmallest
 from outlay.cost.ownership import BOUGHT, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
+from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, GIB, HOUR_S
 
@@ -43,6 +44,8 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     """What to do before the choice is taken."""
+    profile: Profile | None = None
+    """The step that was planned, operation by operation."""
 
     @property
     def frontier(self) -> tuple[Option, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outlay.errors import InputError
 from outlay.plan.option import Option, draws_of
 from outlay.plan.ranking import Plan
 from outlay.predict.run_time import NeverEnds
@@ -231,6 +232,18 @@ def _usd_at(spot: Option, per_month: float) -> float:
     except NeverEnds:
         return float("inf")
     return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
+
+
+def named_option(plan: Plan, name: str) -> Option:
+    """The option of a plan that a rank or words name; an error where there is none."""
+    option = find_option(plan.options, name)
+    if option is None:
+        raise InputError(
+            f"No option is called {name!r}.",
+            why=f"There are {len(plan.options):,}, by rank, provider, instance, region and GPU.",
+            fix="Give a rank from the table, or words such as --explain 'lambda a10'.",
+        )
+    return option
 
 
 def find_option(options: Iterable[Option], asked: str) -> Option | None:
