@@ -65,22 +65,22 @@ def calibration_file() -> Path:
 
 def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
     """Every measurement that was kept, by its file's name."""
-    found = []
+    measurements = []
     for path in _kept_files():
         try:
-            found.append((path.name, read_measurement(path)))
+            measurements.append((path.name, read_measurement(path)))
         except OutlayError as error:
             warn(" ".join(part for part in (error.what, error.why, "It is left out.") if part))
-    return found
+    return measurements
 
 
 def keep_measurement(measurement: Measurement, name: str) -> Path:
     """Keep a measurement under a name that no other has; the same one again stays one file."""
     folder = measurements_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    held = next((path for path in _kept_files() if _holds(path, measurement)), None)
-    if held is not None:
-        return held
+    same = next((path for path in _kept_files() if _holds(path, measurement)), None)
+    if same is not None:
+        return same
     path = free_path(folder / name, ".json")
     write_measurement(measurement, path)
     return path
@@ -88,8 +88,8 @@ def keep_measurement(measurement: Measurement, name: str) -> Path:
 
 def _kept_files() -> list[Path]:
     """What lies there as a file, or as a link that leads nowhere: that one is to be told of."""
-    found = measurements_folder().glob("*.json")
-    return sorted(path for path in found if path.is_file() or _leads_nowhere(path))
+    paths = measurements_folder().glob("*.json")
+    return sorted(path for path in paths if path.is_file() or _leads_nowhere(path))
 
 
 def _leads_nowhere(path: Path) -> bool:

@@ -128,10 +128,11 @@ def _flat(table: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in table.items():
             yield from _flat(value, f"{prefix}.{key}" if prefix else key)
     elif isinstance(table, list) and table and isinstance(table[0], Mapping):
-        for place, one in enumerate(table, 1):
-            said = (one.get("provider"), one.get("name") or one.get("instance"), one.get("region"))
-            name = " ".join(str(part) for part in said if part) or place
-            yield from _flat(one, f"{prefix}.{name}")
+        for place, entry in enumerate(table, 1):
+            title = entry.get("name") or entry.get("instance")
+            words = (entry.get("provider"), title, entry.get("region"))
+            name = " ".join(str(word) for word in words if word) or place
+            yield from _flat(entry, f"{prefix}.{name}")
     else:
         yield prefix, table
 

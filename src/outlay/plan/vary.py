@@ -176,9 +176,9 @@ def kind_of(option: Option) -> str:
     kept = f", {option.keeping}" if option.keeping else ""
     if offer.owned is not None:
         return f"{offer.instance}{kept}"
-    said = offer.instance if offer.quoted else f"{offer.gpus}x {offer.gpu}"
-    tenancy = "" if said.endswith(option.tenancy) else f" {option.tenancy}"
-    return f"{said} at {offer.provider}{tenancy}{kept}"
+    text = offer.instance if offer.quoted else f"{offer.gpus}x {offer.gpu}"
+    tenancy = "" if text.endswith(option.tenancy) else f" {option.tenancy}"
+    return f"{text} at {offer.provider}{tenancy}{kept}"
 
 
 def _turns(points: Sequence[Point], variation: Variation, plan_at: PlanAt) -> Iterator[Turn]:
