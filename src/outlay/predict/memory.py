@@ -204,7 +204,7 @@ def _has_plenty(
     profile: Profile, batch_size: int, budget: MemoryBudget, calibration: Calibration
 ) -> bool:
     """Whether the allocator stays below the limit even where it need not."""
-    limit = _safe_bytes(budget, calibration)
+    limit = safe_bytes(budget, calibration)
     use = _allocator_use(profile, batch_size, budget)
     return profile.history is not None and use is not None and use.reserved_bytes <= limit
 
@@ -216,7 +216,7 @@ def _fits(
 
     Without a simulation, whether even the high estimate of what is reserved fits.
     """
-    limit = _safe_bytes(budget, calibration)
+    limit = safe_bytes(budget, calibration)
     if profile.history is not None and not _is_in_table(profile, batch_size, budget):
         return allocator.fits(
             profile.history,
@@ -232,7 +232,7 @@ def _fits(
     return reserved.at_least(allocated.low).high <= budget.available_bytes
 
 
-def _safe_bytes(budget: MemoryBudget, calibration: Calibration) -> float:
+def safe_bytes(budget: MemoryBudget, calibration: Calibration) -> float:
     """What is available, less a margin for what the simulation gets wrong."""
     return budget.available_bytes * (1 - calibration.number("memory_margin_fraction"))
 
@@ -259,7 +259,7 @@ def largest_batch(
 
 def _bracket(profile: Profile, budget: MemoryBudget, calibration: Calibration) -> tuple[int, int]:
     """Two sizes between which the largest batch is to be looked for first."""
-    limit = _safe_bytes(budget, calibration)
+    limit = safe_bytes(budget, calibration)
     low, high = 0, 1
     for batch_size, use in sorted(profile.held.items()):
         if use.needed_bytes is None or use.needed_bytes > limit:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from outlay.predict.calibration import Calibration
 from outlay.predict.correct import correction_at
 from outlay.predict.kernel_time import device_time
-from outlay.predict.memory import COARSE, MemoryNeed, largest_that_fits, table_need
+from outlay.predict.memory import COARSE, MemoryNeed, largest_that_fits, safe_bytes, table_need
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
 from outlay.predict.parallel_memory import saved_bytes
 from outlay.predict.parallel_time import (
@@ -394,13 +394,12 @@ def parallel_memory_need(
     saved = saved_bytes(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     budget = placement.memory_budget
-    margin = calibration.number("memory_margin_fraction")
     return MemoryNeed(
         allocated_bytes=_less(alone.allocated_bytes, saved),
         reserved_bytes=_less(alone.reserved_bytes, saved),
         available_bytes=budget.available_bytes,
         context_bytes=budget.context_bytes,
-        fits=alone.needed_bytes - saved <= budget.available_bytes * (1 - margin),
+        fits=alone.needed_bytes - saved <= safe_bytes(budget, calibration),
     )
 
 
