@@ -73,7 +73,7 @@ def test_another_gpu_gets_what_the_kernels_took_and_the_pauses_between():
     # kernels: 0.16 over 0.08 predicted; 40 ms beside them stay what they are
     correction = corrected(a_seen(0.2, busy_s=0.16, holder="gpu"))
     assert correction.device_factor == pytest.approx(2.0)
-    assert correction.idle_s == pytest.approx(0.04)
+    assert correction.gap_s == pytest.approx(0.04)
     # half of the larger error of the two, and how steps repeat
     assert correction.error == pytest.approx(math.hypot(0.1, 0.5 * 0.4))
     assert correction.time_from == "carried over from Card"
@@ -112,7 +112,7 @@ def test_a_step_that_waited_for_its_host_corrects_the_host_and_its_kernels_the_d
     assert "held the measured step back" in correction.notes[0]
     assert corrected(a_seen(0.2, holder="host", busy_s=0.06), gpu=CARD, batch_size=8).host_known
     assert correction.device_factor == pytest.approx(0.75)
-    assert correction.idle_s == 0
+    assert correction.gap_s == 0
     # without the kernels' time, the device cannot have taken longer than the step
     bound = corrected(a_seen(0.04, holder="host"))
     assert (bound.device_factor, bound.error) == (pytest.approx(0.5), None)

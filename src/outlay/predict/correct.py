@@ -105,7 +105,7 @@ def correction_at(
     of_device = _device_correction(ratios, request, errors)
     return Correction(
         device_factor=gpu_factor * of_device.factor,
-        idle_s=of_device.idle_s,
+        gap_s=of_device.gap_s,
         error=of_device.error,
         host_factor=learned.host_factor * _host_factor(ratios, request),
         host_known=any(ratio.host_known and ratio.step.gpu == request.gpu for ratio in ratios),
@@ -124,7 +124,7 @@ def correction_at(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeviceCorrection:
     factor: float
-    idle_s: float = 0.0
+    gap_s: float = 0.0
     error: float | None = None
     sources: tuple[MeasuredStep, ...] = ()
     notes: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ def _device_correction(
     device_s = errors.device.total_s * errors.learned.gpu_factor(request.gpu) * factor
     return _DeviceCorrection(
         factor=factor,
-        idle_s=float(estimate.shares @ np.array([pool.left_idle_s(device_s) for pool in pooled])),
+        gap_s=float(estimate.shares @ np.array([pool.left_gap_s(device_s) for pool in pooled])),
         error=estimate.error,
         sources=tuple(step for pool in pooled for step in pool.steps),
         notes=_transfer_notes(pooled, estimate),
@@ -158,7 +158,7 @@ def _device_correction(
 def _host_factor(ratios: Sequence[Ratios], request: CorrectionRequest) -> float:
     """The geometric mean of steps that waited for their host, or the tightest bound of others.
 
-    Those say nothing of another host, whose speed is given.
+    A bound says nothing of another host, whose speed is given.
     """
     logs = [math.log(ratio.host) for ratio in ratios if ratio.host_known]
     if logs:
@@ -218,7 +218,7 @@ class Ratios:
     device_known: bool
     busy_s: float
     """What kernels took, or at most the whole step."""
-    idle_s: float
+    gap_s: float
     """What a step takes beside its kernels, where the GPU held it back."""
     host: float
     host_known: bool
@@ -264,7 +264,7 @@ def _ratios_of(
         device=min(step.step_s / device_s, 1.0) if busy_s is None else busy_s / device_s,
         device_known=busy_s is not None,
         busy_s=step.step_s if busy_s is None else busy_s,
-        idle_s=step.step_s - busy_s if by_gpu and busy_s is not None else 0.0,
+        gap_s=step.step_s - busy_s if by_gpu and busy_s is not None else 0.0,
         host=step.step_s / host_s if by_host else min(step.step_s / host_s, 1.0),
         host_known=by_host,
         input_samples_per_s=step.batch_size / step.step_s if holder == "input" else None,
@@ -300,7 +300,7 @@ class PooledRatio:
     ratio: float
     """Measured over predicted."""
     busy_s: float
-    idle_s: float
+    gap_s: float
     error: float
     """What `ratio` may be off by, relative: each one's own error, or their scatter."""
 
@@ -309,9 +309,9 @@ class PooledRatio:
         """Where they were taken."""
         return self.steps[0].gpu
 
-    def left_idle_s(self, device_s: float) -> float:
+    def left_gap_s(self, device_s: float) -> float:
         """What is left of pauses: kernels that take longer fill them, since the host goes on."""
-        return max(self.idle_s - max(device_s - self.busy_s, 0.0), 0.0)
+        return max(self.gap_s - max(device_s - self.busy_s, 0.0), 0.0)
 
 
 def pooled_ratios(
@@ -342,7 +342,7 @@ def _pooled(
         ),
         ratio=mean,
         busy_s=weighted_mean(weights, [ratio.busy_s for ratio in ratios]),
-        idle_s=weighted_mean(weights, [ratio.idle_s for ratio in ratios]),
+        gap_s=weighted_mean(weights, [ratio.gap_s for ratio in ratios]),
         error=math.sqrt(max(weighted_mean(weights, variances), weighted_mean(weights, squares))),
     )
 

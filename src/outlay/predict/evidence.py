@@ -142,7 +142,7 @@ class Correction:
 
     device_factor: float = 1.0
     """What the device's time is multiplied by."""
-    idle_s: float = 0.0
+    gap_s: float = 0.0
     """What a step takes beside its kernels while the GPU holds it back."""
     error: float | None = None
     """Relative error of the device's time that is left; None: nothing was measured of this step."""

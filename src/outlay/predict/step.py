@@ -286,8 +286,8 @@ def time_factors(
     """What the device's and the host's times are multiplied by: shares, limits, measurements."""
     device_factor = correction.device_factor / placement.gpu_share
     device_factor /= power_limit_speed(placement.gpu, placement.power_limit_w, calibration)
-    idle = correction.idle_s / device.total_s if device.total_s else 0.0
-    return device_factor + idle, correction.host_factor * _thread_contention(placement, calibration)
+    gap = correction.gap_s / device.total_s if device.total_s else 0.0
+    return device_factor + gap, correction.host_factor * _thread_contention(placement, calibration)
 
 
 def _thread_contention(placement: Placement, calibration: Calibration) -> float:
