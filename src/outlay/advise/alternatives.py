@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from outlay.advise.cards import CardForSale, taken_number
-from outlay.advise.machines import bought_machines, gpus_worth_a_look, kept_machines
+from outlay.advise.cards import CardForSale, assumption_number
+from outlay.advise.machines import bought_machines, gpus_worth_renting, owned_machines
 from outlay.advise.request import AdviceRequest, workload_for
 from outlay.cost.ownership import BOUGHT
 from outlay.offers.terms import terms_of
@@ -60,16 +60,18 @@ class Alternative:
         return self.kind in BUYING
 
 
-def planned(asked: AdviceRequest, cards: Sequence[CardForSale], samples_per_month: float) -> Plan:
+def monthly_plan(
+    asked: AdviceRequest, cards: Sequence[CardForSale], samples_per_month: float
+) -> Plan:
     """The plan of a month of work: everything rented, machines to buy, and the one there is."""
     workload = workload_for(asked, samples_per_month)
     machines = bought_machines(asked, cards, samples_per_month)
     if not workload.consider.gpus:
-        looked_at = replace(workload.consider, gpus=gpus_worth_a_look(asked))
+        looked_at = replace(workload.consider, gpus=gpus_worth_renting(asked))
         workload = replace(workload, consider=looked_at)
     workload = replace(
         workload,
-        workstations=(*machines, *kept_machines(asked)),
+        workstations=(*machines, *owned_machines(asked)),
     )
     plan = plan_workload(workload, asked.profile, today=asked.today)
     free = replace(
@@ -200,4 +202,4 @@ def _limits_of_notebooks(option: Option, asked: AdviceRequest) -> Iterator[str]:
 
 def many_gpus(asked: AdviceRequest) -> bool:
     """Whether more GPUs are asked for than an office machine takes."""
-    return asked.gpus > taken_number("workstation_gpus_most")
+    return asked.gpus > assumption_number("workstation_gpus_most")

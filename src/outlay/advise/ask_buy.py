@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from outlay.advise.cards import desktop_cards, dominated_cards, resale_usd, taken_fact, taken_number
+from outlay.advise.cards import (
+    assumption_fact,
+    assumption_number,
+    desktop_cards,
+    dominated_cards,
+    resale_usd,
+)
 from outlay.advise.questions import Answer, Figures, QuestionContext, quoted, sources_of
 from outlay.advise.request import purposes
 from outlay.hardware.gpus import gpus
@@ -45,14 +51,14 @@ def used(about: QuestionContext) -> Answer:
     """Used cards with a price, what they sell for later, and how old the price is."""
     listed = [card for card in desktop_cards(about.today) if card.condition == "used"]
     fresh = sum(not card.is_old for card in listed)
-    keep = taken_number("used_card_keep_per_year")
+    keep = assumption_number("used_card_keep_per_year")
     return Answer(
         topic="used",
         question="Used cards: what do they cost, and what are they worth later?",
         words=(
             (
                 f"{fresh} used cards have a price of the last "
-                f"{taken_number('price_old_months'):.0f} months, {len(listed) - fresh} an older "
+                f"{assumption_number('price_old_months'):.0f} months, {len(listed) - fresh} an older "
                 f"one, which advice does not go by. A used card kept {keep:.0%} of its price a "
                 "year lately."
             ),
@@ -71,7 +77,7 @@ def used(about: QuestionContext) -> Answer:
                 for card in sorted(listed, key=lambda one: (one.is_old, one.seen_usd))
             ),
         ),
-        sources=("card_prices.csv", taken_fact("used_card_keep_per_year").note),
+        sources=("card_prices.csv", assumption_fact("used_card_keep_per_year").note),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from outlay.advise.questions import Answer, Figures, QuestionContext, answer_row, quoted, sources_of
 from outlay.facts import assumed_range, assumptions, rows_of
-from outlay.offers.catalog import bundled_offers, committed
+from outlay.offers.catalog import bundled_offers, reserved_offers
 from outlay.offers.terms import all_terms
 from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, GB, HOUR_S, MINUTE_S
@@ -244,7 +244,7 @@ def _credits() -> Iterator[tuple[str, str, str, str]]:
 def reserved(about: QuestionContext) -> Answer:
     """H100 for a term, what terms take off, and where one pays beforehand."""
     offers = [one for one in bundled_offers(about.today) if one.gpu.startswith("H100")]
-    terms = [term for offer in offers for term in committed(offer)]
+    terms = [term for offer in offers for term in reserved_offers(offer)]
     rows = {
         (one.provider, one.instance, one.commitment.name): (
             one.price_usd_per_hour,

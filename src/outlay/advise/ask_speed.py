@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from outlay.advise.cards import bundled, step_on, taken_fact, taken_number, taken_range
+from outlay.advise.cards import (
+    assumption_fact,
+    assumption_number,
+    assumption_range,
+    bundled_profile,
+    step_on,
+)
 from outlay.advise.questions import Answer, Figures, QuestionContext, answer_row, quoted, sources_of
 from outlay.facts import Fact
 from outlay.hardware.gpu_names import find_gpu
@@ -139,8 +145,8 @@ def worst_pair(judged: Sequence[RatedGpu]) -> tuple[RatedGpu, RatedGpu, float]:
 
 def cpu(about: QuestionContext) -> Answer:
     """When CPU cores are worth a look: their FLOPs against a GPU's predicted speed."""
-    cores = taken_number("many_cpu_cores")
-    usd_per_s = taken_number("cpu_core_usd_per_hour") * cores / HOUR_S
+    cores = assumption_number("many_cpu_cores")
+    usd_per_s = assumption_number("cpu_core_usd_per_hour") * cores / HOUR_S
     rate, gpu_usd_per_s = _cpu_flops_per_s(cores), _t4_usd_per_hour(about.today) / HOUR_S
     compared = [_against_cores(name, rate) for name in bundled_profiles()]
     able = [one for one in compared if one.gpu_per_s]
@@ -179,7 +185,7 @@ def cpu(about: QuestionContext) -> Answer:
             drop=("gflop/sample", "cores $/million"),
         ),
         sources=tuple(
-            _cited(name, taken_fact(name))
+            _cited(name, assumption_fact(name))
             for name in ("cpu_core_peak", "cpu_share_of_peak", "cpu_core_usd_per_hour")
         ),
     )
@@ -199,8 +205,8 @@ class CpuComparison:
 
 
 def _against_cores(name: str, rate: float) -> CpuComparison:
-    step = step_on(gpus()["T4"], bundled(name))
-    sample_flops = trace_at(bundled(name), 8).flops / 8
+    step = step_on(gpus()["T4"], bundled_profile(name))
+    sample_flops = trace_at(bundled_profile(name), 8).flops / 8
     return CpuComparison(
         name=name,
         sample_flops=sample_flops,
@@ -222,7 +228,7 @@ def _t4_usd_per_hour(today: str) -> float:
 
 
 def _cpu_flops_per_s(cores: float) -> float:
-    return cores * taken_number("cpu_core_peak") * taken_range("cpu_share_of_peak").likely
+    return cores * assumption_number("cpu_core_peak") * assumption_range("cpu_share_of_peak").likely
 
 
 def _cited(name: str, fact: Fact) -> str:
@@ -235,7 +241,10 @@ def nvlink(about: QuestionContext) -> Answer:  # noqa: ARG001
     joined: tuple[Within, ...] = ("bridge", "host")
     rows, gains = [], []
     for name in names:
-        steps = [step_on(gpu, bundled(name), _half(gpu, name), count=2, within=by) for by in joined]
+        steps = [
+            step_on(gpu, bundled_profile(name), _half(gpu, name), count=2, within=by)
+            for by in joined
+        ]
         if not all(step.fits for step in steps):
             continue
         with_link, without = (step.samples_per_s for step in steps)
@@ -260,7 +269,7 @@ def nvlink(about: QuestionContext) -> Answer:  # noqa: ARG001
 
 
 def _half(gpu: Gpu, profile: str) -> int:
-    return max(step_on(gpu, bundled(profile)).batch_size // 2, 1)
+    return max(step_on(gpu, bundled_profile(profile)).batch_size // 2, 1)
 
 
 def mixed(about: QuestionContext) -> Answer:

@@ -43,24 +43,24 @@ _ELECTRICITY = {
 
 
 @cache
-def taken() -> dict[str, dict[str, str]]:
+def advise_assumptions() -> dict[str, dict[str, str]]:
     """The rows by name."""
     return {row["name"]: row for row in rows_of("advise_assumptions.csv")}
 
 
-def taken_fact(name: str) -> Fact:
+def assumption_fact(name: str) -> Fact:
     """One row as a fact, with its source."""
-    return fact_of(taken()[name])
+    return fact_of(advise_assumptions()[name])
 
 
-def taken_number(name: str) -> float:
+def assumption_number(name: str) -> float:
     """The number of a row."""
-    return float(taken()[name]["value"])
+    return float(advise_assumptions()[name]["value"])
 
 
-def taken_range(name: str) -> Estimate:
+def assumption_range(name: str) -> Estimate:
     """The number of a row with its range; without one, exactly."""
-    row = taken()[name]
+    row = advise_assumptions()[name]
     if not row["low"]:
         return Estimate.exactly(float(row["value"]))
     return Estimate(low=float(row["low"]), likely=float(row["value"]), high=float(row["high"]))
@@ -111,12 +111,12 @@ class CardForSale:
     @property
     def is_old(self) -> bool:
         """Whether its price is too old to go by."""
-        return self.age_months > taken_number("price_old_months")
+        return self.age_months > assumption_number("price_old_months")
 
     @property
     def price_usd(self) -> Estimate:
         """What it may cost today: as seen, further apart the longer ago that is."""
-        drift, years = taken_range("card_price_drift_per_year"), self.age_months / 12
+        drift, years = assumption_range("card_price_drift_per_year"), self.age_months / 12
         return Estimate(
             low=self.seen_usd * drift.low**years,
             likely=self.seen_usd,
@@ -192,7 +192,7 @@ def is_sensible(card: CardForSale, *, amd: bool = False) -> bool:
 
 def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
     """What a card is sold for after some years, fees taken off."""
-    keep, left = taken_range("used_card_keep_per_year"), 1 - taken_number("selling_cost")
+    keep, left = assumption_range("used_card_keep_per_year"), 1 - assumption_number("selling_cost")
     now = used_usd(card, today)
     return Estimate(
         low=now.low * keep.low**years * left,
@@ -212,7 +212,7 @@ def used_usd(card: CardForSale, today: str) -> Estimate:
     ]
     if seconds:
         return Estimate.exactly(min(seconds[0].seen_usd, card.seen_usd))
-    return taken_range("used_by_new").scaled(card.seen_usd)
+    return assumption_range("used_by_new").scaled(card.seen_usd)
 
 
 # How fast a GPU is on bundled profiles, alone or in a pair: what comparisons of cards rest on.
@@ -223,7 +223,7 @@ _BATCH = 8
 
 
 @cache
-def bundled(name: str) -> Profile:
+def bundled_profile(name: str) -> Profile:
     """A bundled profile, read once."""
     return find_profile(name)
 
@@ -249,7 +249,7 @@ def device_times_s(name: str) -> tuple[float, ...]:
 
 
 def _device_s(name: str, profile: str) -> float:
-    trace = trace_at(bundled(profile), _BATCH)
+    trace = trace_at(bundled_profile(profile), _BATCH)
     return device_time(trace, roofline_at(gpus()[name], calibration()), calibration()).total_s
 
 
@@ -264,7 +264,7 @@ def fitting_profiles(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The bundled profiles that fit a GPU with one sample, and those that do not."""
     room = Placement(gpu=gpus()[name]).room
     fits = {
-        profile: memory_need(bundled(profile), 1, room, calibration()).fits
+        profile: memory_need(bundled_profile(profile), 1, room, calibration()).fits
         for profile in bundled_profiles()
     }
     return (

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from outlay.advise.alternatives import Alternative, many_gpus
 from outlay.advise.cards import (
     CardForSale,
+    assumption_fact,
+    assumption_number,
     desktop_cards,
     fitting_profiles,
-    taken_fact,
-    taken_number,
 )
 from outlay.advise.request import AdviceRequest
 from outlay.hardware.gpus import Gpu
@@ -129,7 +129,7 @@ def _left_out(asked: AdviceRequest) -> Iterator[str]:
     old = sum(card.is_old for card in listed)
     amd = sum(card.gpu.vendor == "AMD" and not card.is_old for card in listed)
     if old and not many_gpus(asked):
-        months = taken_number("price_old_months")
+        months = assumption_number("price_old_months")
         yield f"{old} card prices are older than {months:.0f} months and were not looked at."
     if amd and not asked.amd and not many_gpus(asked):
         yield "AMD cards were left out: their speed was never checked (--amd takes them in)."
@@ -146,16 +146,16 @@ def _of_purpose(asked: AdviceRequest) -> Iterator[str]:
             "(--workload outlay.toml)."
         )
     if asked.use.assumed:
-        fact = taken_fact("hours_not_said")
+        fact = assumption_fact("hours_not_said")
         yield f"No --usage was given: {float(fact.text or 0):.0%} of all hours taken ({fact.note})."
     yield from _left_out(asked)
     if many_gpus(asked):
-        most = taken_number("workstation_gpus_most")
+        most = assumption_number("workstation_gpus_most")
         yield (
             f"Buying is not compared: more than {most:.0f} GPUs need a server, and no price of "
             "one is known here. GeForce cards may not be used in data centres (--ask geforce)."
         )
-        network = taken_number("network_across_machines")
+        network = assumption_number("network_across_machines")
         yield (
             f"Training across machines wants {network:.0f} Gbit/s and more between them; "
             "usage.machines in a workload file counts what they lose to communication."

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from outlay.advise.cards import (
     CardForSale,
+    assumption_number,
+    assumption_range,
     electricity_usd_per_kwh,
     resale_usd,
-    taken_number,
-    taken_range,
     worth_buying,
 )
 from outlay.advise.request import AdviceRequest, workload_for
@@ -27,7 +27,7 @@ from outlay.uncertainty import Estimate, total
 from outlay.units import HOUR_S
 from outlay.workload.workload import Selection, Workstation
 
-KEPT = "the machine you have"
+OWNED = "the machine you have"
 _TRIED_SAMPLES = 1e9
 """Many, so that the last step of a session, which is not full, does not count."""
 _FALLBACK = "A100 80GB"
@@ -43,9 +43,9 @@ class Reference:
     samples_per_month: float
 
 
-def for_sale(asked: AdviceRequest) -> tuple[CardForSale, ...]:
+def cards_for_sale(asked: AdviceRequest) -> tuple[CardForSale, ...]:
     """The cards to look at: none where one machine cannot take that many."""
-    if asked.gpus > taken_number("workstation_gpus_most"):
+    if asked.gpus > assumption_number("workstation_gpus_most"):
         return ()
     return worth_buying(asked.today, used=asked.used, amd=asked.amd)
 
@@ -55,7 +55,7 @@ def machine_of(card: CardForSale, asked: AdviceRequest, use_s: float) -> Worksta
     price, rest = card.price_usd.scaled(asked.gpus), rest_usd(asked)
     purchase = price.plus(rest)
     sold = resale_usd(card, asked.years, asked.today).scaled(asked.gpus)
-    kept = taken_range("desktop_keep_per_year")
+    kept = assumption_range("desktop_keep_per_year")
     rest_sold = Estimate(
         low=rest.likely * kept.low**asked.years,
         likely=rest.likely * kept.likely**asked.years,
@@ -77,16 +77,16 @@ def rest_usd(asked: AdviceRequest) -> Estimate:
     """What a desktop costs besides its cards; nothing where one is there."""
     if asked.own_gpu is not None:
         return Estimate.exactly(0.0)
-    more = taken_range("desktop_more_per_gpu").scaled(asked.gpus - 1)
-    return total([taken_range("desktop_rest"), more])
+    more = assumption_range("desktop_more_per_gpu").scaled(asked.gpus - 1)
+    return total([assumption_range("desktop_rest"), more])
 
 
-def kept_machine(asked: AdviceRequest) -> Workstation | None:
+def owned_machine(asked: AdviceRequest) -> Workstation | None:
     """The machine that is there, charged for its electricity."""
     if asked.own_gpu is None:
         return None
     return Workstation(
-        name=KEPT,
+        name=OWNED,
         gpu=asked.own_gpu,
         gpus=asked.gpus,
         electricity_usd_per_kwh=electricity_usd_per_kwh(asked.country)[0],
@@ -124,9 +124,9 @@ def bought_machines(
     ]
 
 
-def kept_machines(asked: AdviceRequest) -> list[Workstation]:
+def owned_machines(asked: AdviceRequest) -> list[Workstation]:
     """The machines that are there: named with --own, or in the workload file."""
-    kept = kept_machine(asked)
+    kept = owned_machine(asked)
     return [*([kept] if kept else []), *_written(asked, bought=False)]
 
 
@@ -143,9 +143,9 @@ def reference_of(asked: AdviceRequest, cards: Sequence[CardForSale]) -> Referenc
     """
     if asked.hours_on is not None:
         return _doing(asked, asked.hours_on, "as you say")
-    kept = kept_machine(asked)
+    kept = owned_machine(asked)
     if kept is not None:
-        option = own_options(asked, [kept], _TRIED_SAMPLES)[KEPT]
+        option = own_options(asked, [kept], _TRIED_SAMPLES)[OWNED]
         if option.fits:
             return _doing(asked, kept.gpu, "which you have")
     best = _best_buy(asked, cards)
@@ -210,7 +210,7 @@ _WITHIN = 1.7
 # become the cheapest by a larger batch or a faster host.
 
 
-def gpus_worth_a_look(asked: AdviceRequest) -> tuple[str, ...]:
+def gpus_worth_renting(asked: AdviceRequest) -> tuple[str, ...]:
     """The names of those GPUs, on demand or as spot, as a selection takes them."""
     found: set[str] = set()
     for tenancy in ("on-demand", "spot"):

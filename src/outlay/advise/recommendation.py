@@ -23,21 +23,21 @@ from outlay.advise.alternatives import (
     alternative_of,
     alternatives_of,
     kind_of,
+    monthly_plan,
     monthly_usd,
     objection,
     objections,
-    planned,
 )
 from outlay.advise.cards import (
     CardForSale,
     DominatedCard,
+    assumption_number,
     dominated_cards,
     resale_usd,
-    taken_number,
     used_usd,
 )
 from outlay.advise.caveats import caveats_of
-from outlay.advise.machines import Reference, for_sale, reference_of
+from outlay.advise.machines import Reference, cards_for_sale, reference_of
 from outlay.advise.request import HOURS_IN_MONTH, AdviceRequest
 from outlay.plan.option import Option, draws_of
 from outlay.plan.ranking import BreakEven, Plan, break_evens
@@ -112,7 +112,7 @@ def _resale_usd(card: CardForSale, years: float, asked: AdviceRequest) -> float:
 
 def _worth_usd(card: CardForSale, years: float, asked: AdviceRequest) -> float:
     """What a used one costs after some years."""
-    kept = math.pow(taken_number("used_card_keep_per_year"), years)
+    kept = math.pow(assumption_number("used_card_keep_per_year"), years)
     return used_usd(card, asked.today).likely * kept * asked.gpus
 
 
@@ -192,13 +192,13 @@ class Recommendation:
     upgrade: UpgradePath | None
 
 
-def advise(asked: AdviceRequest, tell: Callable[[str], None] = lambda _: None) -> Recommendation:
+def recommend(asked: AdviceRequest, tell: Callable[[str], None] = lambda _: None) -> Recommendation:
     """What to buy or rent for a purpose, a purse and a use."""
-    cards = for_sale(asked)
+    cards = cards_for_sale(asked)
     tell("Predicting the cards one can buy ...")
     reference = reference_of(asked, cards)
     tell("Pricing a month of that work everywhere ...")
-    plan = planned(asked, cards, reference.samples_per_month)
+    plan = monthly_plan(asked, cards, reference.samples_per_month)
     ways = alternatives_of(plan, asked, cards)
     chosen = next((way for way in ways if way.why_not is None), None)
     buy = _best_buy(ways)

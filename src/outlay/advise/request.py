@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 
-from outlay.advise.cards import taken_number
+from outlay.advise.cards import assumption_number
 from outlay.errors import InputError, NotKnown
 from outlay.facts import rows_of
 from outlay.trace.profile import Profile
@@ -57,7 +57,7 @@ class MonthlyUse:
     @property
     def is_always(self) -> bool:
         """Whether that counts as 24/7."""
-        return self.busy_fraction >= taken_number("always")
+        return self.busy_fraction >= assumption_number("always")
 
     @property
     def hours_per_day(self) -> float:
@@ -68,7 +68,7 @@ class MonthlyUse:
 def monthly_use(text: str | None) -> MonthlyUse:
     """The use a text describes; without one, what is usual on a desktop of one's own."""
     if text is None:
-        share = taken_number("hours_not_said")
+        share = assumption_number("hours_not_said")
         return _spread(share * HOURS_IN_MONTH, f"{share:.0%} of all hours", assumed=True)
     said = " ".join(text.lower().split())
     use = _use(said)
@@ -114,8 +114,8 @@ def _of_hours(match: re.Match[str], said: str) -> MonthlyUse | None:
 
 def _spread(hours: float, said: str, *, assumed: bool = False) -> MonthlyUse:
     """Hours over as many sessions as are usual, none of them longer than a day."""
-    usual = taken_number("sessions_per_week") * _PER_MONTH["week"]
-    sessions = 1.0 if hours >= taken_number("always") * HOURS_IN_MONTH else usual
+    usual = assumption_number("sessions_per_week") * _PER_MONTH["week"]
+    sessions = 1.0 if hours >= assumption_number("always") * HOURS_IN_MONTH else usual
     return MonthlyUse(
         hours_per_month=hours, sessions_per_month=sessions, said=said, assumed=assumed
     )
@@ -265,7 +265,7 @@ def _selection(asked: AdviceRequest, said: Selection) -> Selection:
 def _longest_s(use: MonthlyUse) -> float:
     """What a session may take."""
     said_s = use.hours_per_month / use.sessions_per_month * HOUR_S
-    return min(taken_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month)
+    return min(assumption_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month)
 
 
 def _name(asked: AdviceRequest) -> str:

@@ -75,9 +75,9 @@ def command(**said: Any) -> int:
     """
     if said["ask"] is not None:
         return _answer(said)
-    from outlay.advise.recommendation import advise
+    from outlay.advise.recommendation import recommend
 
-    advice = advise(_asked(said), tell)
+    advice = recommend(_asked(said), tell)
     if said["as_json"]:
         from outlay.report.documents import advice_document
 

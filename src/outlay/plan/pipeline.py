@@ -29,11 +29,11 @@ from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
-from outlay.offers.catalog import committed, offer_gpus
+from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, lacks, terms_for, with_known_places
+from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
 from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
 from outlay.plan.from_measurement import as_measured, evidence_for, named_profile
 from outlay.plan.option import TRAINING_LINES, Option, Outcome
@@ -150,7 +150,7 @@ class Planner:
         expected = 0.0 if run is None else float(run.interruptions)
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
-        return lacks(terms, dict(self.workload.prefer.qualities))
+        return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
         self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler
@@ -397,7 +397,7 @@ def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
     """The offers, and those that can be taken for a term where the use goes on for long."""
     usage, asked = workload.usage, "reserved" in workload.consider.tenancies
     lasting = usage.horizon_s is not None or asked
-    return [*offers, *(one for offer in offers if lasting for one in committed(offer))]
+    return [*offers, *(one for offer in offers if lasting for one in reserved_offers(offer))]
 
 
 def rank_offers(

@@ -314,14 +314,14 @@ def _assumed(advice: Recommendation) -> Iterator[str]:
 
 
 def _purchase_notes(asked: AdviceRequest) -> Iterator[str]:
-    from outlay.advise.cards import electricity_usd_per_kwh, taken_range
-    from outlay.advise.machines import for_sale, rest_usd
+    from outlay.advise.cards import assumption_range, electricity_usd_per_kwh
+    from outlay.advise.machines import cards_for_sale, rest_usd
 
     rest = rest_usd(asked)
-    if rest.likely and for_sale(asked):
+    if rest.likely and cards_for_sale(asked):
         yield (
             f"the desktop without cards costs {usd(rest.likely)} ({usd_range(rest)}); a used "
-            f"card keeps {taken_range('used_card_keep_per_year').likely:.0%} of its price a year."
+            f"card keeps {assumption_range('used_card_keep_per_year').likely:.0%} of its price a year."
         )
     price, fact = electricity_usd_per_kwh(asked.country)
     likely = price if isinstance(price, float | int) else price.likely

@@ -8,10 +8,10 @@ from typing import Any
 
 from outlay.currency import usd_per_unit
 from outlay.workload.schema import WorkloadFile
-from outlay.workload.toml import Kind, model_of, parse_table, read_text
+from outlay.workload.toml import FileKind, model_of, parse_table, read_text
 from outlay.workload.workload import Step, Workload
 
-KIND = Kind(
+KIND = FileKind(
     noun="workload file",
     absent="`outlay init` writes a commented one; or give the path of yours.",
     missing="`outlay init` shows every key.",

@@ -22,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class FileKind:
     """A kind of file: what messages call it, and what they advise."""
 
     noun: str
@@ -34,7 +34,7 @@ class Kind:
     """What to write where a table is expected."""
 
 
-def read_text(path: Path, kind: Kind) -> str:
+def read_text(path: Path, kind: FileKind) -> str:
     """The text of a file."""
     try:
         return path.read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def parse_table(text: str, where: str) -> dict[str, Any]:
         ) from error
 
 
-def model_of(table: dict[str, Any], text: str, where: str, model: type[M], kind: Kind) -> M:
+def model_of(table: dict[str, Any], text: str, where: str, model: type[M], kind: FileKind) -> M:
     """Tables as a model; `text` is where a wrong key is looked for, `where` what it is called."""
     try:
         return model.model_validate(table)
@@ -63,14 +63,14 @@ def model_of(table: dict[str, Any], text: str, where: str, model: type[M], kind:
         raise _input_error(error, text, where, model, kind) from error
 
 
-def read_model(path: Path, model: type[M], kind: Kind) -> M:
+def read_model(path: Path, model: type[M], kind: FileKind) -> M:
     """The content of a file as a model."""
     text = read_text(path, kind)
     return model_of(parse_table(text, str(path)), text, str(path), model, kind)
 
 
 def _input_error(
-    error: ValidationError, text: str, where: str, model: type[BaseModel], kind: Kind
+    error: ValidationError, text: str, where: str, model: type[BaseModel], kind: FileKind
 ) -> InputError:
     """The first problem in words: which line and key, what is wrong, which key was meant.
 
@@ -112,7 +112,7 @@ def _path_in_file(location: Sequence[str | int], model: type[BaseModel]) -> list
     return path
 
 
-def _reason(problem: str, message: str, table: str, kind: Kind) -> str:
+def _reason(problem: str, message: str, table: str, kind: FileKind) -> str:
     """What is wrong, in the words of the file rather than of pydantic."""
     if problem == "tuple_type":
         return f"it may stand there more than once: write [[{table}]], or a list in brackets"
