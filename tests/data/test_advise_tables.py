@@ -8,8 +8,8 @@ from statistics import median
 
 import pytest
 
-from outlay.advise.answers import TOPICS
 from outlay.advise.cards import advise_assumptions
+from outlay.advise.questions import TOPICS
 from outlay.advise.request import purposes
 from outlay.facts import rows_of
 from outlay.hardware.gpus import gpus
