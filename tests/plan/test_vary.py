@@ -307,7 +307,7 @@ def test_what_is_tried_is_told():
     curves_of(
         variation_of("sessions=1..2"),
         flat_and_steep,
-        tell=said.append,
+        progress=said.append,
     )
     assert said == ["usage.sessions_per_month = 1 ...", "usage.sessions_per_month = 2 ..."]
 

@@ -121,7 +121,7 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
 def _trained(options: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Profile]:
     """What is trained: by purpose, by profile, or by a workload file."""
     from outlay.advise.request import find_purpose
-    from outlay.plan.pipeline import profile_for
+    from outlay.plan.from_measurement import profile_for
     from outlay.trace.store import find_profile
     from outlay.workload.file import read_workload
 

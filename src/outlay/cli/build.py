@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import counted, json_option, print_document, today
+from outlay.cli.options import json_option, print_document, today
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,6 +170,8 @@ def _cards(gpu_name: str | None) -> list[tuple[str, int]]:
     """`RTX 3090:2` or `RTX 3090 + RTX 2080 Ti` as names and counts."""
     if gpu_name is None:
         return []
+    from outlay.hardware.gpu_names import counted
+
     parts = [counted(part, gpu_name) for part in gpu_name.split("+")]
     return [(name, count or 1) for name, count in parts]
 
@@ -191,7 +193,7 @@ def _described(
 
 def _training(workload: Path | None, profile: str | None) -> Training | None:
     """What is to be trained, where that is said."""
-    from outlay.plan.pipeline import profile_for
+    from outlay.plan.from_measurement import profile_for
     from outlay.workload.workload import Dataset, Step
     from outlay.workstation.speed import Training
 

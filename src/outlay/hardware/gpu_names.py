@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from outlay.errors import NotKnown
+from outlay.errors import InputError, NotKnown
 from outlay.facts import rows_of
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.units import GIB
@@ -139,6 +139,54 @@ def _form_of(gpu: Gpu) -> str | None:
 def _speed(gpu: Gpu) -> tuple[float, float, float]:
     """The order from slow to fast: by bandwidth, then 16-bit arithmetic, then memory."""
     return (gpu.memory_bytes_per_s, gpu.peak_flops_per_s["fp16"], gpu.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineGpus:
+    """The GPUs of one machine as they were named."""
+
+    matches: tuple[GpuMatch, ...]
+    """More than one where they differ."""
+    gpus: int
+    """In all."""
+
+    @property
+    def spelling(self) -> str:
+        """As it was written."""
+        return " + ".join(match.spelling for match in self.matches)
+
+
+def machine_gpus(name: str, gpus: int = 1) -> MachineGpus:
+    """The machine that a name means: `A100`, `A100:8`, or `RTX 3090 + RTX 2080 Ti` in one box.
+
+    `gpus` is how many there are where the name does not say.
+    """
+    parts = [counted(part, name) for part in name.split("+")]
+    matches = tuple(find_gpu(spelling) for spelling, _ in parts)
+    total = sum(count or 1 for _, count in parts) if len(parts) > 1 else parts[0][1] or gpus
+    return MachineGpus(matches=matches, gpus=total)
+
+
+def single_gpu(name: str) -> GpuMatch:
+    """The one GPU that a name means, under any usual spelling; `A100:8` is an error."""
+    spelling, colon, _ = name.strip().partition(":")
+    if colon:
+        raise InputError(
+            f"{name.strip()!r} asks for several GPUs; this is about one.",
+            fix=f'Write --gpu "{spelling}"; `outlay predict` and `outlay plan` count several.',
+        )
+    return find_gpu(spelling)
+
+
+def counted(part: str, name: str) -> tuple[str, int | None]:
+    """`A100:8` as its name and count; None where it gives none."""
+    spelling, colon, count = part.strip().partition(":")
+    if colon and (not count.strip().isdecimal() or int(count) < 1):
+        raise InputError(
+            f"{name!r} has no usable number of GPUs after the colon.",
+            fix=f'Write for example --gpu "{spelling}:8".',
+        )
+    return spelling.strip(), int(count) if colon else None
 
 
 def _parse(spelling: str) -> _Spelling:

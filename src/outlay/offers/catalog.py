@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import Literal
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import newest, rows_of
@@ -296,3 +297,41 @@ def reserved_offers(offer: Offer) -> Iterator[Offer]:
 @cache
 def _commitment_rows() -> tuple[dict[str, str], ...]:
     return tuple(rows_of("commitments.csv"))
+
+
+# Listing
+
+Sort = Literal["price", "spot", "gpu-price", "gpu", "provider", "memory", "age"]
+
+
+def list_offers(
+    query: OfferFilter | None = None, sort: Sort | None = None, *, today: str = ""
+) -> list[Offer]:
+    """The bundled offers that a filter leaves, cheapest first or in another order.
+
+    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
+    """
+    query = query or OfferFilter()
+    offers = search(bundled_offers(today), query)
+    return _sorted(offers, sort or ("spot" if query.spot else "price"))
+
+
+def _sorted(offers: list[Offer], key: Sort) -> list[Offer]:
+    unknown = float("inf")
+
+    def order(offer: Offer) -> tuple[object, ...]:
+        price = offer.price_usd_per_hour or unknown
+        spot = offer.spot_usd_per_hour or unknown
+        cheapest = min(price, spot)
+        first: object = {
+            "price": min(unknown, price),
+            "spot": spot,
+            "gpu-price": cheapest / (offer.gpus * offer.gpu_share),
+            "gpu": offer.gpu,
+            "provider": offer.provider,
+            "memory": -(offer.gpu_memory_bytes or 0.0),
+            "age": offer.as_of,
+        }[key]
+        return (first, cheapest, offer.identity)
+
+    return sorted(offers, key=order)

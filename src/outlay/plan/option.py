@@ -255,11 +255,11 @@ def _chance(limit: float | None, draws: Number | None) -> float | None:
 
 def _line_ranges(likely: Cost, drawn: Cost) -> tuple[Estimate, ...]:
     """The range of each line; lines of one name are taken in their order."""
-    found: dict[tuple[str, int], Number] = {}
+    ranges: dict[tuple[str, int], Number] = {}
     for line, key in zip(drawn.breakdown.lines, _numbered(drawn), strict=True):
-        found[key] = line.usd
+        ranges[key] = line.usd
     return tuple(
-        _ranged(line.usd, found.get(key, line.usd))
+        _ranged(line.usd, ranges.get(key, line.usd))
         for line, key in zip(likely.breakdown.lines, _numbered(likely), strict=True)
     )
 

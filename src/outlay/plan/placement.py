@@ -65,13 +65,15 @@ def steps_on(
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
             return on_unlike(partial(unlike, offer), workload.step.batch_size)
-        return spanning([predict_form(one) for one in placements_of(offer, workload)])
+        return spanning([predict_form(placement) for placement in placements_of(offer, workload)])
 
     def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
         names = (offer.gpu, *offer.other_gpus)
         parts = [replace(offer, gpu=name, other_gpus=()) for name in names]
         return [
-            spanning([predict_form(one, batch_size) for one in placements_of(part, workload)])
+            spanning(
+                [predict_form(placement, batch_size) for placement in placements_of(part, workload)]
+            )
             for part in parts
         ]
 
@@ -122,11 +124,11 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
     )
     samples = workload.samples() or steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
-    given = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
-    if given is None:
+    rate = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
+    if rate is None:
         note = "its input is not counted: neither its CPU threads nor the data's size are known"
         return replace(step, notes=(*step.notes, note))
-    return input_pipeline.with_input_rate(step, given)
+    return input_pipeline.with_input_rate(step, rate)
 
 
 _WITHIN: dict[str, Within] = {
@@ -139,7 +141,7 @@ _WITHIN: dict[str, Within] = {
 
 def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
     """Where a step would run on an offer: one placement for each form its GPU may have."""
-    known = links_of(offer)
+    links = links_of(offer)
     return [
         Placement(
             gpu=gpu,
@@ -149,18 +151,18 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
             power_limit_w=checked_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
-                within=_within(gpu, known),
-                network_bytes_per_s=known.network_bytes_per_s,
-                network_kind=known.network_kind,
+                within=_within(gpu, links),
+                network_bytes_per_s=links.network_bytes_per_s,
+                network_kind=links.network_kind,
             ),
         )
         for gpu in offer_gpus(offer)
     ]
 
 
-def _within(gpu: Gpu, known: KnownLinks) -> Within | None:
+def _within(gpu: Gpu, links: KnownLinks) -> Within | None:
     """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
-    said = _WITHIN.get(known.gpu_link)
-    if said == "pcie" and gpu.peer_to_peer is False:
+    link = _WITHIN.get(links.gpu_link)
+    if link == "pcie" and gpu.peer_to_peer is False:
         return "host"
-    return said
+    return link

@@ -10,6 +10,7 @@ from heapq import nsmallest
 from outlay.cost.ownership import BOUGHT, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
+from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, GIB, HOUR_S
 
@@ -43,6 +44,8 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     """What to do before the choice is taken."""
+    profile: Profile | None = None
+    """The step that was planned, operation by operation."""
 
     @property
     def frontier(self) -> tuple[Option, ...]:
@@ -101,16 +104,16 @@ class Total:
     tenancy: Tenancy
 
 
-def shortlist(found: Iterable[Total], keep: int) -> list[Total]:
+def shortlist(totals: Iterable[Total], keep: int) -> list[Total]:
     """The cheapest, and what is faster than all that is cheaper."""
-    everything = list(found)
-    best = nsmallest(keep, everything, key=lambda one: (one.merit_usd, one.time_s))
-    kept = {id(one): one for one in best}
+    everything = list(totals)
+    best = nsmallest(keep, everything, key=lambda total: (total.merit_usd, total.time_s))
+    kept = {id(total): total for total in best}
     fastest_s = float("inf")
-    for one in sorted(everything, key=lambda one: (one.usd, one.time_s)):
-        if one.time_s < fastest_s:
-            kept[id(one)] = one
-            fastest_s = one.time_s
+    for total in sorted(everything, key=lambda total: (total.usd, total.time_s)):
+        if total.time_s < fastest_s:
+            kept[id(total)] = total
+            fastest_s = total.time_s
     return list(kept.values())
 
 
@@ -121,7 +124,7 @@ def choose(options: Sequence[Option]) -> Option | None:
 
 def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
     """For each machine to be bought: after how much use it beats the cheapest sound rental."""
-    rented = next((one for one in options if one.sound and one.tenancy != "owned"), None)
+    rented = next((best for best in options if best.sound and best.tenancy != "owned"), None)
     if rented is None or rented.cost is None:
         return ()
     return tuple(
@@ -245,10 +248,10 @@ def _why_not(
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale
-    said = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
+    reasons = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
     if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
-        said += ", what is not priced counted as usual"
-    return said
+        reasons += ", what is not priced counted as usual"
+    return reasons
 
 
 def _too_big(option: Option) -> str:

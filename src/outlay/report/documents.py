@@ -16,7 +16,7 @@ from outlay.advise.cards import CardForSale, DominatedCard
 from outlay.advise.questions import Answer
 from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePath
 from outlay.facts import Fact
-from outlay.fit.largest_batch import REFERENCE_GPU, GpuMemory, reference_gpu
+from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import Offer
 from outlay.plan.option import Option
@@ -241,7 +241,7 @@ def _fact_document(fact: Fact) -> Document:
 
 
 def predictions_document(
-    target: str, predictions: list[tuple[str, StepPrediction, tuple[str, ...]]]
+    target: str, predictions: Sequence[tuple[str, StepPrediction, tuple[str, ...]]]
 ) -> Document:
     """`outlay predict --json`."""
     return {

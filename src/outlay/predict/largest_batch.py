@@ -8,27 +8,17 @@ through the allocator. Where the check fails, the next size is read off the size
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from outlay.hardware.gpu_names import GpuMatch, find_gpu
-from outlay.hardware.gpus import Gpu
-from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import (
     LARGEST_BATCH,
     MemoryBudget,
-    MemoryNeed,
     largest_batch,
-    memory_need,
-    search_note,
 )
 from outlay.predict.step import Placement
 from outlay.trace import allocator
 from outlay.trace.profile import History, Profile
-from outlay.units import MIB
-
-REFERENCE_GPU = "H200"
-"""The GPU whose workspaces and context count where none is named."""
 
 Tracer = Callable[[Sequence[int]], Mapping[int, History]]
 """Traces the step at batch sizes: what it allocates at each."""
@@ -128,77 +118,3 @@ def verified_batches(
     rooms = [placement.room for placement in placements]
     found = verified_largest(profile, rooms, calibration, trace)
     return {one: batch.batch_size for one, batch in zip(placements, found, strict=True)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuMemory:
-    """What a step needs on one GPU: at a batch size, or at the largest that fits."""
-
-    gpu: Gpu
-    asked: str
-    batch_size: int
-    max_batch_size: int
-    is_verified: bool
-    """Whether the step was traced at the largest batch and fits."""
-    memory: MemoryNeed
-    notes: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        """Whether it fits at this batch size."""
-        return self.batch_size > 0 and self.memory.fits
-
-
-def memory_on_gpus(
-    profile: Profile,
-    matches: Sequence[GpuMatch],
-    calibration: Calibration,
-    trace: Tracer,
-    *,
-    batch_size: int | None,
-    memory_cap_mib: int | None = None,
-    expandable_segments: bool = False,
-) -> list[GpuMemory]:
-    """What a user's step needs on GPUs; without any, on all that are on offer.
-
-    A name that leaves the GPU's form open stands for its first form.
-    """
-    cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
-    asked = [(match.candidates[0], match.spelling, match.note) for match in matches]
-    if not asked:
-        asked = [(gpu, gpu.name, "") for gpu in _gpus_to_try(cap_bytes)]
-    placements = [
-        Placement(gpu=gpu, memory_cap_bytes=cap_bytes, expandable_segments=expandable_segments)
-        for gpu, _, _ in asked
-    ]
-    largest = verified_batches(profile, placements, calibration, trace)
-    found = []
-    for placement, (gpu, spelling, note) in zip(placements, asked, strict=True):
-        size = largest[placement] if batch_size is None else batch_size
-        need = memory_need(profile, max(size, 1), placement.room, calibration)
-        found.append(
-            GpuMemory(
-                gpu=gpu,
-                asked=spelling,
-                batch_size=size,
-                max_batch_size=largest[placement],
-                is_verified=largest[placement] > 0,
-                memory=replace(need, fits=True) if 0 < size <= largest[placement] else need,
-                notes=(*((note,) if note else ()), *search_note(largest[placement])),
-            )
-        )
-    return found
-
-
-def reference_gpu() -> Gpu:
-    """The GPU that stands for all where none is named."""
-    return find_gpu(REFERENCE_GPU).candidates[0]
-
-
-def _gpus_to_try(cap_bytes: float | None) -> list[Gpu]:
-    """Every GPU on offer that today's PyTorch runs on, most memory first; one under a cap."""
-    if cap_bytes is not None:
-        return [reference_gpu()]
-    offered = {gpu for offer in bundled_offers() for gpu in offer_gpus(offer)}
-    runs = [gpu for gpu in offered if gpu.software.runs == "yes"]
-    return sorted(runs, key=lambda gpu: (-gpu.usable_bytes, gpu.name))
