@@ -126,7 +126,7 @@ def command(
     from outlay.currency import in_usd
     from outlay.report.build import Currency
     from outlay.workstation.assembly import build_request
-    from outlay.workstation.build import judge_machine, put_together, upgrade_machine
+    from outlay.workstation.build import build_workstation, judge_workstation, upgrade_workstation
     from outlay.workstation.parts import catalogue, read_prices
 
     known = catalogue(read_prices(price_list) if price_list else None, today(), used=used)
@@ -145,11 +145,11 @@ def command(
         budget_usd=None if budget is None else budget * usd,
     )
     if described is None:
-        found = put_together(asked, training)
+        found = build_workstation(asked, training)
     elif upgraded_file is None:
-        found = judge_machine(described, asked, training)
+        found = judge_workstation(described, asked, training)
     else:
-        found = upgrade_machine(described, asked, training)
+        found = upgrade_workstation(described, asked, training)
     return _show(found, Currency(name=unit.upper(), usd_per_unit=usd), as_json, sources)
 
 

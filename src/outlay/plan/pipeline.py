@@ -29,11 +29,11 @@ from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
-from outlay.offers.catalog import committed, offer_gpus
+from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, lacks, terms_for, with_known_places
+from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
 from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
 from outlay.plan.from_measurement import (
     at_measured_batch,
@@ -165,7 +165,7 @@ def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
     usage = workload.usage
     if usage.horizon_s is None and "reserved" not in workload.consider.tenancies:
         return list(offers)
-    return [*offers, *(reserved for offer in offers for reserved in committed(offer))]
+    return [*offers, *(reserved for offer in offers for reserved in reserved_offers(offer))]
 
 
 def rank_offers(
@@ -298,7 +298,7 @@ class Planner:
         expected = 0.0 if run is None else float(run.interruptions)
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
-        return lacks(terms, dict(self.workload.prefer.qualities))
+        return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
         self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler

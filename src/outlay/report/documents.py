@@ -432,12 +432,12 @@ def answer_document(answer: Answer) -> Document:
 
 def _advice(advice: Recommendation) -> Document:
     """Everything `print_advice` says, in plain figures."""
-    asked, use, chosen = advice.asked, advice.asked.use, advice.chosen
+    asked, use, chosen = advice.request, advice.request.use, advice.chosen
     return {
         "purpose": asked.purpose.name if asked.purpose else None,
         "profile": asked.profile.name,
         "usage": {
-            "said": use.said,
+            "said": use.text,
             "assumed": use.assumed,
             "hours_per_month": use.hours_per_month,
             "sessions_per_month": use.sessions_per_month,
@@ -449,7 +449,7 @@ def _advice(advice: Recommendation) -> Document:
         "months": asked.months,
         "budget_usd": asked.budget_usd,
         "chosen": None if chosen is None else _way(chosen),
-        "ways": [_way(way) for way in advice.ways],
+        "ways": [_way(way) for way in advice.alternatives],
         "cards": [_way(way) for way in advice.cards],
         "break_even": [_turning_point(one) for one in advice.turning_points],
         "rules": [
@@ -457,7 +457,7 @@ def _advice(advice: Recommendation) -> Document:
             for one in advice.rules
         ],
         "caveats": list(advice.caveats),
-        "avoid": [_beaten(one) for one in advice.beaten],
+        "avoid": [_beaten(one) for one in advice.dominated],
         "upgrade": None if advice.upgrade is None else _upgrade(advice.upgrade),
     }
 
@@ -478,7 +478,7 @@ def _card(card: CardForSale) -> Document:
     return {
         "gpu": card.gpu.name,
         "condition": card.condition,
-        "price_usd": card.seen_usd,
+        "price_usd": card.listed_usd,
         "as_of": card.as_of,
         "source": card.source,
     }
@@ -502,7 +502,7 @@ def _turning_point(point: TurningPoint) -> Document:
 
 
 def _beaten(one: DominatedCard) -> Document:
-    return {"card": _card(one.card), "by": _card(one.by), "times_as_fast": one.times_as_fast}
+    return {"card": _card(one.card), "by": _card(one.better), "times_as_fast": one.times_as_fast}
 
 
 def _upgrade(path: UpgradePath) -> Document:

@@ -41,7 +41,7 @@ def power_speed() -> Callable[[float], float]:
 
 def speed_of(training: Training | None) -> SpeedOf:
     """The speed of machines at this training; of none where nothing is to be trained."""
-    known: dict[tuple[object, ...], TrainingSpeed | None] = {}
+    speeds: dict[tuple[object, ...], TrainingSpeed | None] = {}
 
     def speed(build: Build) -> TrainingSpeed | None:
         if training is None or not build.cards:
@@ -49,9 +49,9 @@ def speed_of(training: Training | None) -> SpeedOf:
         rate = input_samples_per_s(build, training)
         gpus = tuple(card.gpu.name for card in build.cards)
         key = (gpus, _threads(build), build.power_limit_w, rate)
-        if key not in known:
-            known[key] = _speed(build, training, rate)
-        return known[key]
+        if key not in speeds:
+            speeds[key] = _speed(build, training, rate)
+        return speeds[key]
 
     return speed
 
@@ -134,19 +134,21 @@ def _read_per_s(build: Build, training: Training) -> float | None:
     if fastest is None or not data.size_bytes or not data.samples:
         return None
     stays = build.ram_bytes is not None and data.size_bytes < build.ram_bytes
-    held = drives_bytes(build.ssds)
-    if stays or held is None or held < data.size_bytes:
+    capacity_bytes = drives_bytes(build.ssds)
+    if stays or capacity_bytes is None or capacity_bytes < data.size_bytes:
         return None
     return fastest * MB / (data.size_bytes / data.samples)
 
 
 def input_note(build: Build, training: Training | None) -> list[str]:
-    """What was taken of the input, where it may bound the training."""
+    """What was assumed of the input, where it may bound the training."""
     if training is None:
         return []
     decoded = _decoded_per_s(build, training)
     if decoded is None:
         return []
     each = _thread_samples_per_s(training)
-    said = f"{_threads(build):.0f} threads prepare {each:.0f} images a second each (low confidence)"
-    return [f"Input: {said}, {decoded:,.0f} in all; --input before leaves that out."]
+    rates = (
+        f"{_threads(build):.0f} threads prepare {each:.0f} images a second each (low confidence)"
+    )
+    return [f"Input: {rates}, {decoded:,.0f} in all; --input before leaves that out."]
