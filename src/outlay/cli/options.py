@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.predict.evidence import LearnedCalibration
     from outlay.probe.stages import LiveState
-    from outlay.report.documents import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_BATCH = 1_000_000
@@ -160,7 +159,7 @@ def _one(name: str) -> str:
     return spelling
 
 
-def print_document(document: Document) -> None:
+def print_document(document: object) -> None:
     """Print a JSON document."""
     from outlay.report.documents import dumps
 

@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from outlay.plan.option import Option
 from outlay.plan.ranking import Plan
 from outlay.workload.variation import Variation
 
 CURVES = 8
-WHOLE, PER_MILLION = "dollars", "dollars for training a million samples"
+CostUnit = Literal["dollars", "dollars for training a million samples"]
+WHOLE: CostUnit = "dollars"
+PER_MILLION: CostUnit = "dollars for training a million samples"
 HALVINGS = 6
 """How often the interval in which a choice turns is halved before a straight line is drawn."""
 
@@ -51,7 +53,7 @@ class Curves:
     """Costs over the values of one input."""
 
     path: str
-    unit: str
+    unit: CostUnit
     """What costs are of."""
     points: tuple[Point, ...]
     turns: tuple[Turn, ...]

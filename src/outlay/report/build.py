@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from rich.table import Table
 
+from outlay.files import FLATTEN
 from outlay.report.console import Page, muted, table
-from outlay.report.documents import SCHEMA, Document, estimate_document
+from outlay.report.documents import Document, FactDocument, copied, fact_documents
 from outlay.report.text import counted, usd
+from outlay.uncertainty import Estimate
 from outlay.workstation.build import BuildReport
-from outlay.workstation.machine import Build, Verdict
-from outlay.workstation.parts import NOUNS, Part
+from outlay.workstation.machine import Build, State, Verdict
+from outlay.workstation.parts import NOUNS, Kind, Part
 from outlay.workstation.upgrade import Change, TrainingSpeed
 
 _WIDE = 110
@@ -337,99 +340,174 @@ def print_parts(out: Page, parts: list[Part]) -> None:
     out.print(table(heads, rows, out.width, right=("price",), drop=("as of",), wrap="figures"))
 
 
-def build_document(found: BuildReport, currency: Currency) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPart:
+    """A part and what one piece of it costs."""
+
+    part: str
+    price_usd: float | None
+    price_source: str | None
+    price_as_of: str | None
+    price_note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartDocument:
+    """A part of the machine."""
+
+    kind: Kind
+    pieces: int
+    priced: PricedPart = field(metadata=FLATTEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleDocument:
+    """One rule applied to the machine."""
+
+    rule: str
+    verdict: State
+    guessed: bool
+    needed: str
+    have: str | None
+    why_not_checked: str | None
+    fix: str
+    fix_part: PricedPart | None
+    fix_pieces: int
+    source: str | None
+    as_of: str | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDocument:
+    """One part replaced or added: why, for how much, and the speed before and after it."""
+
+    kind: Kind
+    replaces: str
+    priced: PricedPart = field(metadata=FLATTEN)
+    pieces: int
+    usd: float | None
+    why: str
+    instead: str
+    samples_per_s_before: Estimate | None
+    samples_per_s_after: Estimate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildDocument(Document):
+    """A machine, judged; of an upgrade also the changes that lead to it."""
+
+    machine: str
+    answer: Sequence[str]
+    works: bool
+    currency: str
+    usd_per_unit: float
+    parts: Sequence[PartDocument]
+    total_usd: float
+    not_priced: Sequence[str]
+    old_prices_usd: float
+    budget_usd: float | None
+    paid_usd: float | None
+    power_limit_w: float | None
+    rules: Sequence[RuleDocument]
+    changes: Sequence[ChangeDocument]
+    samples_per_s: Estimate | None
+    notes: Sequence[str]
+
+
+def build_document(found: BuildReport, currency: Currency) -> BuildDocument:
     """`outlay build --json`."""
-    return {
-        "schema": SCHEMA,
-        "machine": machine_name(found.build),
-        "answer": answer(found, currency),
-        "works": found.works,
-        "currency": currency.name,
-        "usd_per_unit": currency.usd_per_unit,
-        "parts": [
-            {"kind": kind, "pieces": count, **_part_document(part)}
+    return BuildDocument(
+        machine=machine_name(found.build),
+        answer=answer(found, currency),
+        works=found.works,
+        currency=currency.name,
+        usd_per_unit=currency.usd_per_unit,
+        parts=[
+            PartDocument(kind=kind, pieces=count, priced=_priced_part(part))
             for kind, part, count in found.build.parts
         ],
-        "total_usd": found.cost_usd,
-        "not_priced": found.not_priced,
-        "old_prices_usd": found.old_usd,
-        "budget_usd": found.budget_usd,
-        "paid_usd": found.build.paid_usd,
-        "power_limit_w": found.build.power_limit_w,
-        "rules": [_rule_document(verdict) for verdict in found.verdicts],
-        "changes": [_change_document(change) for change in found.changes],
-        "samples_per_s": _speed_document(found.speed),
-        "notes": [*found.notes, *_price_notes(found, currency)],
-    }
+        total_usd=found.cost_usd,
+        not_priced=found.not_priced,
+        old_prices_usd=found.old_usd,
+        budget_usd=found.budget_usd,
+        paid_usd=found.build.paid_usd,
+        power_limit_w=found.build.power_limit_w,
+        rules=[_rule_document(verdict) for verdict in found.verdicts],
+        changes=[_change_document(change) for change in found.changes],
+        samples_per_s=_samples_per_s(found.speed),
+        notes=[*found.notes, *_price_notes(found, currency)],
+    )
 
 
-def parts_document(parts: list[Part]) -> Document:
-    """`outlay build --list KIND --json`."""
-    return {
-        "schema": SCHEMA,
-        "known_parts": [
-            {
-                "kind": part.kind,
-                **_part_document(part),
-                "facts": {
-                    name: {
-                        "value": fact.text,
-                        "unit": fact.unit,
-                        "source": fact.source,
-                        "as_of": fact.as_of,
-                        "note": fact.note,
-                    }
-                    for name, fact in part.facts.items()
-                },
-            }
-            for part in parts
-        ],
-    }
-
-
-def _part_document(part: Part) -> Document:
+def _priced_part(part: Part) -> PricedPart:
     price = part.price
-    return {
-        "part": part.name,
-        "price_usd": None if price is None else price.usd,
-        "price_source": None if price is None else price.source,
-        "price_as_of": None if price is None else price.as_of,
-        "price_note": "" if price is None else price.note,
-    }
+    return PricedPart(
+        part=part.name,
+        price_usd=None if price is None else price.usd,
+        price_source=None if price is None else price.source,
+        price_as_of=None if price is None else price.as_of,
+        price_note="" if price is None else price.note,
+    )
 
 
-def _rule_document(verdict: Verdict) -> Document:
+def _rule_document(verdict: Verdict) -> RuleDocument:
     source = verdict.source
     is_open = verdict.state == "not checked"
-    return {
-        "rule": verdict.rule,
-        "verdict": verdict.state,
-        "guessed": verdict.guessed,
-        "needed": verdict.needed,
-        "have": None if is_open else verdict.have,
-        "why_not_checked": verdict.have if is_open else None,
-        "fix": verdict.fix,
-        "fix_part": None if verdict.part is None else _part_document(verdict.part),
-        "fix_pieces": verdict.pieces,
-        "source": None if source is None else source.source,
-        "as_of": None if source is None else source.as_of,
-        "note": "" if source is None else source.note,
-    }
+    return RuleDocument(
+        rule=verdict.rule,
+        verdict=verdict.state,
+        guessed=verdict.guessed,
+        needed=verdict.needed,
+        have=None if is_open else verdict.have,
+        why_not_checked=verdict.have if is_open else None,
+        fix=verdict.fix,
+        fix_part=None if verdict.part is None else _priced_part(verdict.part),
+        fix_pieces=verdict.pieces,
+        source=None if source is None else source.source,
+        as_of=None if source is None else source.as_of,
+        note="" if source is None else source.note,
+    )
 
 
-def _change_document(change: Change) -> Document:
-    return {
-        "kind": change.kind,
-        "replaces": change.old,
-        **_part_document(change.new),
-        "pieces": change.pieces,
-        "usd": change.usd,
-        "why": change.why,
-        "instead": change.instead,
-        "samples_per_s_before": _speed_document(change.before),
-        "samples_per_s_after": _speed_document(change.after),
-    }
+def _change_document(change: Change) -> ChangeDocument:
+    return copied(
+        ChangeDocument,
+        change,
+        replaces=change.old,
+        priced=_priced_part(change.new),
+        samples_per_s_before=_samples_per_s(change.before),
+        samples_per_s_after=_samples_per_s(change.after),
+    )
 
 
-def _speed_document(speed: TrainingSpeed | None) -> Document | None:
-    return None if speed is None else estimate_document(speed.samples_per_s)
+def _samples_per_s(speed: TrainingSpeed | None) -> Estimate | None:
+    return None if speed is None else speed.samples_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPartDocument:
+    """A part that is in the tables, with every fact about it."""
+
+    kind: Kind
+    priced: PricedPart = field(metadata=FLATTEN)
+    facts: Mapping[str, FactDocument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPartsDocument(Document):
+    """The known parts of a kind."""
+
+    known_parts: Sequence[KnownPartDocument]
+
+
+def parts_document(parts: Sequence[Part]) -> KnownPartsDocument:
+    """`outlay build --list KIND --json`."""
+    return KnownPartsDocument(
+        known_parts=[
+            KnownPartDocument(
+                kind=part.kind, priced=_priced_part(part), facts=fact_documents(part.facts)
+            )
+            for part in parts
+        ]
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from outlay.predict.evidence import LearnedFactor
-from outlay.predict.learn import CalibrationReport, MeasurementRatios
+from outlay.predict.learn import CalibrationReport, MeasurementRatios, Subject
 from outlay.report.console import Page, bullets, muted, table
-from outlay.report.documents import SCHEMA, Document
+from outlay.report.documents import Document
 
 _HEADS = ("", "steps", "measurements", "measured / predicted", "factor", "error before", "after")
 _KEPT_HEADS = ("kept as", "on", "GPU", "command", "step", "measured / predicted", "used for")
@@ -127,35 +127,76 @@ def _ratios(one: MeasurementRatios) -> str:
     return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
 
 
-def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptMeasurementDocument:
+    """A measurement that was kept, and what it says of its GPU and host."""
+
+    name: str
+    """What `--forget` takes."""
+    measured_on: str
+    """The day, YYYY-MM-DD."""
+    command: Sequence[str]
+    gpu: str | None
+    cpu: str | None
+    batch_size: int | None
+    """Samples of a step on one GPU."""
+    step_s: float | None
+    """Mean step time, in seconds."""
+    gpu_ratio: float | None
+    """Time of its kernels over predicted."""
+    host_ratio: float | None
+    """A step that waits for its host, likewise."""
+    used_for: Sequence[Subject]
+    step: int | None
+    """Measurements of one step have the same number."""
+    left_out: str | None
+    """Why it says nothing, or not of its GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateDocument(Document):
+    """What was learned from the user's own measurements."""
+
+    folder: str
+    measurements: int
+    removed: int
+    """Measurements that `--forget` removed."""
+    gpus: Sequence[LearnedFactor]
+    host: LearnedFactor | None
+    """What predictions use: the mean over `hosts`."""
+    hosts: Sequence[LearnedFactor]
+    """By CPU."""
+    kept: Sequence[KeptMeasurementDocument]
+    notes: Sequence[str]
+
+
+def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> CalibrateDocument:
     """`outlay calibrate --json`."""
-    found = learned.calibration
-    return {
-        "schema": SCHEMA,
-        "folder": str(folder),
-        "measurements": len(learned.lessons),
-        "removed": gone,
-        "gpus": [asdict(one) for one in found.gpus],
-        "host": None if found.host is None else asdict(found.host),
-        "hosts": [asdict(one) for one in found.hosts],
-        "kept": [_kept(one) for one in learned.lessons],
-        "notes": list(learned.notes),
-    }
+    return CalibrateDocument(
+        folder=str(folder),
+        measurements=len(learned.lessons),
+        removed=gone,
+        gpus=learned.calibration.gpus,
+        host=learned.calibration.host,
+        hosts=learned.calibration.hosts,
+        kept=[_kept_document(ratios) for ratios in learned.lessons],
+        notes=learned.notes,
+    )
 
 
-def _kept(one: MeasurementRatios) -> Document:
-    measurement = one.measurement
-    return {
-        "name": _name(one),
-        "measured_on": measurement.measured_on,
-        "command": list(measurement.command),
-        "gpu": _gpu(one),
-        "cpu": measurement.machine.cpu,
-        "batch_size": None if one.seen is None else one.seen.batch_size,
-        "step_s": None if measurement.step is None else measurement.step.mean_s,
-        "gpu_ratio": one.gpu_ratio,
-        "host_ratio": one.host_ratio,
-        "used_for": list(one.taught),
-        "step": one.step,
-        "left_out": one.left_out,
-    }
+def _kept_document(ratios: MeasurementRatios) -> KeptMeasurementDocument:
+    measurement = ratios.measurement
+    return KeptMeasurementDocument(
+        name=_name(ratios),
+        measured_on=measurement.measured_on,
+        command=measurement.command,
+        gpu=_gpu(ratios),
+        cpu=measurement.machine.cpu,
+        batch_size=None if ratios.seen is None else ratios.seen.batch_size,
+        step_s=None if measurement.step is None else measurement.step.mean_s,
+        gpu_ratio=ratios.gpu_ratio,
+        host_ratio=ratios.host_ratio,
+        used_for=ratios.taught,
+        step=ratios.step,
+        left_out=ratios.left_out,
+    )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.plan.difference import Difference, InputChange, LineChange
+from outlay.plan.difference import Difference, InputChange, LineChange, Mark
 from outlay.plan.option import Option
-from outlay.plan.vary import Curves, Point
+from outlay.plan.vary import CostUnit, Curves, Point, Turn
 from outlay.report.console import Page, muted, table
-from outlay.report.documents import SCHEMA, Document, option_document
+from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
 from outlay.report.text import duration, usd
 
@@ -76,35 +77,39 @@ def _line_row(change: LineChange) -> tuple[str, ...]:
     return change.mark, change.name, *(usd(amount) if amount else "-" for amount in amounts), moved
 
 
-def _plain(value: object) -> object:
-    """A value of TOML as JSON can have it: a date as its text."""
-    return value.isoformat() if isinstance(value, date | time) else value
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChangeDocument:
+    """A line of the two bills: new (+), gone (-), changed (~) or the same (=)."""
+
+    mark: Mark
+    name: str
+    before_usd: float
+    after_usd: float
 
 
-def difference_document(names: tuple[str, str], found: Difference) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceDocument(Document):
+    """What another workload file changes."""
+
+    files: Sequence[str]
+    inputs: Sequence[InputChange]
+    before: OptionDocument | None
+    after: OptionDocument | None
+    change_usd: float | None
+    lines: Sequence[LineChangeDocument]
+
+
+def difference_document(names: tuple[str, str], found: Difference) -> DifferenceDocument:
     """`outlay diff --json`."""
-    return {
-        "schema": SCHEMA,
-        "files": list(names),
-        "inputs": [
-            {"key": one.key, "before": _plain(one.before), "after": _plain(one.after)}
-            for one in found.inputs
-        ],
-        "before": None if found.before is None else option_document(found.before),
-        "after": None if found.after is None else option_document(found.after),
-        "change_usd": None
-        if found.before is None or found.after is None
-        else found.after.usd - found.before.usd,
-        "lines": [
-            {
-                "mark": one.mark,
-                "name": one.name,
-                "before_usd": one.before_usd,
-                "after_usd": one.after_usd,
-            }
-            for one in found.lines
-        ],
-    }
+    before, after = found.before, found.after
+    return DifferenceDocument(
+        files=names,
+        inputs=found.inputs,
+        before=None if before is None else option_document(before),
+        after=None if after is None else option_document(after),
+        change_usd=None if before is None or after is None else after.usd - before.usd,
+        lines=[copied(LineChangeDocument, line) for line in found.lines],
+    )
 
 
 # Curves as a person reads them: where the choice turns, a table, and a drawing in characters.
@@ -210,24 +215,38 @@ def _tallest(curves: Curves) -> float:
     return max((cost for cost in costs if cost <= limit), default=0.0)
 
 
-def curves_document(name: str, curves: Curves) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointDocument:
+    """The plan at one value: the choice, and what each machine worth a curve costs there."""
+
+    value: Any
+    chosen: str | None
+    cost_usd: float | None
+    costs_usd: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvesDocument(Document):
+    """Costs over the values of one input."""
+
+    workload: str
+    vary: str
+    unit: CostUnit
+    points: Sequence[PointDocument]
+    turns: Sequence[Turn]
+
+
+def curves_document(name: str, curves: Curves) -> CurvesDocument:
     """`outlay plan --vary --json`."""
-    return {
-        "schema": SCHEMA,
-        "workload": name,
-        "vary": curves.path,
-        "unit": curves.unit,
-        "points": [
-            {
-                "value": point.value,
-                "chosen": point.chosen,
-                "cost_usd": point.usd,
-                "costs_usd": {kind: point.costs.get(kind) for kind in curves.named},
-            }
-            for point in curves.points
-        ],
-        "turns": [
-            {"before": turn.before, "after": turn.after, "at": turn.at, "unit": turn.unit}
-            for turn in curves.turns
-        ],
-    }
+    points = [
+        PointDocument(
+            value=point.value,
+            chosen=point.chosen,
+            cost_usd=point.usd,
+            costs_usd={kind: point.costs.get(kind) for kind in curves.named},
+        )
+        for point in curves.points
+    ]
+    return CurvesDocument(
+        workload=name, vary=curves.path, unit=curves.unit, points=points, turns=curves.turns
+    )

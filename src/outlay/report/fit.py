@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from rich.table import Table
 
@@ -12,8 +12,10 @@ from outlay.fit.search import Fit
 from outlay.fit.variants import Variant
 from outlay.predict.step import StepPrediction
 from outlay.report.console import Page, muted, table
-from outlay.report.documents import SCHEMA, Document, estimate_document
+from outlay.report.documents import Document, copied
 from outlay.report.text import duration, gib, or_more, usd
+from outlay.trace.target import Changes
+from outlay.uncertainty import Estimate
 
 _SHOWN = 12
 _WITH_LINES = 3
@@ -145,52 +147,95 @@ def lines_of(way: Variant, places: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def fit_document(target: str, found: Fit, places: Mapping[str, str]) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOfferDocument:
+    """The offer that a way is priced at."""
+
+    provider: str
+    instance: str
+    region: str
+    price_usd_per_hour: float | None
+    as_of: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayDocument:
+    """One way to run the step: what is changed, and what becomes of it."""
+
+    name: str
+    changes: Changes
+    kinds: Sequence[str]
+    gpu: str
+    gpus: int
+    strategy: str
+    fits: bool
+    batch_size: int
+    micro_batches: int
+    global_batch_size: int
+    max_batch_size: int
+    step_time_s: Estimate
+    peak_allocated_bytes: Estimate
+    peak_reserved_bytes: Estimate
+    available_bytes: float
+    saved_bytes: float | None
+    time_ratio: float | None
+    usd_per_hour: float
+    usd_per_million_samples: float | None
+    offer: FitOfferDocument | None
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitDocument(Document):
+    """The step as it is, every way to change it, and the cheapest GPU that takes it unchanged."""
+
+    target: str
+    gpu: str
+    batch_size: int | None
+    answer: Sequence[str]
+    unchanged: WayDocument
+    ways: Sequence[WayDocument]
+    left_out: Mapping[str, str]
+    bigger_gpu: WayDocument | None
+
+
+def fit_document(target: str, found: Fit, places: Mapping[str, str]) -> FitDocument:
     """`outlay fit --json`."""
-    return {
-        "schema": SCHEMA,
-        "target": target,
-        "gpu": found.gpu.name,
-        "batch_size": found.batch_size,
-        "answer": answer(target, found),
-        "unchanged": _way_document(found.unchanged, places),
-        "ways": [_way_document(way, places) for way in found.ways],
-        "left_out": dict(found.left_out),
-        "bigger_gpu": None if found.bigger is None else _way_document(found.bigger, places),
-    }
+    return FitDocument(
+        target=target,
+        gpu=found.gpu.name,
+        batch_size=found.batch_size,
+        answer=answer(target, found),
+        unchanged=_way_document(found.unchanged, places),
+        ways=[_way_document(way, places) for way in found.ways],
+        left_out=found.left_out,
+        bigger_gpu=None if found.bigger is None else _way_document(found.bigger, places),
+    )
 
 
-def _way_document(way: Variant, places: Mapping[str, str]) -> Document:
-    step, offer = way.step, way.offer
-    return {
-        "name": way.name,
-        "changes": asdict(way.changes),
-        "kinds": list(way.kinds),
-        "gpu": step.placement.gpu.name,
-        "gpus": step.placement.gpus,
-        "strategy": step.strategy.name,
-        "fits": step.fits,
-        "batch_size": step.batch_size,
-        "micro_batches": step.micro_batches,
-        "global_batch_size": step.global_batch_size,
-        "max_batch_size": step.max_batch_size,
-        "step_time_s": estimate_document(step.step_time_s),
-        "peak_allocated_bytes": estimate_document(step.memory.allocated_bytes),
-        "peak_reserved_bytes": estimate_document(step.memory.reserved_bytes),
-        "available_bytes": step.memory.available_bytes,
-        "saved_bytes": way.saved_bytes,
-        "time_ratio": way.time_ratio,
-        "usd_per_hour": way.usd_per_hour,
-        "usd_per_million_samples": way.usd_per_million_samples,
-        "offer": None
-        if offer is None
-        else {
-            "provider": offer.provider,
-            "instance": offer.instance,
-            "region": offer.region,
-            "price_usd_per_hour": offer.price_usd_per_hour,
-            "as_of": offer.as_of,
-            "source": offer.source,
-        },
-        "lines": lines_of(way, places),
-    }
+def _way_document(way: Variant, places: Mapping[str, str]) -> WayDocument:
+    step = way.step
+    return WayDocument(
+        name=way.name,
+        changes=way.changes,
+        kinds=way.kinds,
+        gpu=step.placement.gpu.name,
+        gpus=step.placement.gpus,
+        strategy=step.strategy.name,
+        fits=step.fits,
+        batch_size=step.batch_size,
+        micro_batches=step.micro_batches,
+        global_batch_size=step.global_batch_size,
+        max_batch_size=step.max_batch_size,
+        step_time_s=step.step_time_s,
+        peak_allocated_bytes=step.memory.allocated_bytes,
+        peak_reserved_bytes=step.memory.reserved_bytes,
+        available_bytes=step.memory.available_bytes,
+        saved_bytes=way.saved_bytes,
+        time_ratio=way.time_ratio,
+        usd_per_hour=way.usd_per_hour,
+        usd_per_million_samples=way.usd_per_million_samples,
+        offer=None if way.offer is None else copied(FitOfferDocument, way.offer),
+        lines=lines_of(way, places),
+    )
