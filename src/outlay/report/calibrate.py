@@ -29,7 +29,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
     """Print a row for each GPU and for each CPU, and what was kept to learn from."""
     if gone:
         page.print(f"{_counted(gone, 'measurement')} removed from {folder}.")
-    rows = [_row(one) for one in _factors(learned)]
+    rows = [_row(factor) for factor in _factors(learned)]
     if rows:
         page.print(table(_HEADS, rows, page.width, right=_HEADS[1:], drop=("measurements",)))
         page.print(muted(_meaning(learned)))
@@ -45,19 +45,19 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
 def _remarks(learned: CalibrationReport) -> list[str]:
     """The notes, with measurements that have the same reason in one line."""
     names: dict[str, list[str]] = {}
-    for one in learned.lessons:
-        if one.left_out is not None:
-            names.setdefault(one.left_out, []).append(_name(one))
+    for ratios in learned.lessons:
+        if ratios.left_out is not None:
+            names.setdefault(ratios.left_out, []).append(_name(ratios))
     of_factors = learned.notes[sum(len(same) for same in names.values()) :]
     return [*(f"{', '.join(same)}: {why}" for why, same in names.items()), *of_factors]
 
 
 def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
-    rows = [_kept_row(one) for one in learned.lessons]
+    rows = [_kept_row(ratios) for ratios in learned.lessons]
     right = ("step", "measured / predicted")
     drop = ("on", "GPU", "measured / predicted")
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
-    used = sum(bool(one.taught) for one in learned.lessons)
+    used = sum(bool(ratios.taught) for ratios in learned.lessons)
     count = _counted(len(learned.lessons), "measurement")
     removing = "`outlay calibrate --forget NAME` removes one."
     page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
@@ -75,55 +75,56 @@ def _meaning(learned: CalibrationReport) -> str:
 
 
 def _factors(learned: CalibrationReport) -> list[tuple[str, LearnedFactor]]:
-    found = learned.calibration
+    calibration = learned.calibration
     return [
-        *((one.name, one) for one in found.gpus),
-        *((f"host: {one.name}", one) for one in found.hosts),
+        *((factor.name, factor) for factor in calibration.gpus),
+        *((f"host: {factor.name}", factor) for factor in calibration.hosts),
     ]
 
 
 def _row(named: tuple[str, LearnedFactor]) -> tuple[str, ...]:
-    name, one = named
+    name, factor = named
     return (
         name,
-        str(one.steps),
-        str(one.measurements),
-        f"{one.mean_ratio:.2f}",
-        f"{one.factor:.3f}",
-        f"{one.error_before:.1%}",
-        f"{one.error:.1%}",
+        str(factor.steps),
+        str(factor.measurements),
+        f"{factor.mean_ratio:.2f}",
+        f"{factor.factor:.3f}",
+        f"{factor.error_before:.1%}",
+        f"{factor.error:.1%}",
     )
 
 
-def _kept_row(one: MeasurementRatios) -> tuple[str, ...]:
-    measurement = one.measurement
+def _kept_row(ratios: MeasurementRatios) -> tuple[str, ...]:
+    measurement = ratios.measurement
     step = measurement.step
     return (
-        _name(one),
+        _name(ratios),
         measurement.measured_on,
-        _gpu(one) or "-",
+        _gpu(ratios) or "-",
         shlex.join(measurement.command),
         "-" if step is None else f"{1e3 * step.mean_s:.3g} ms",
-        _ratios(one),
-        " and ".join("GPU" if what == "gpu" else what for what in one.taught) or "left out",
+        _ratios(ratios),
+        " and ".join("GPU" if what == "gpu" else what for what in ratios.taught) or "left out",
     )
 
 
-def _name(one: MeasurementRatios) -> str:
-    return one.name.removesuffix(".json")
+def _name(ratios: MeasurementRatios) -> str:
+    return ratios.name.removesuffix(".json")
 
 
-def _gpu(one: MeasurementRatios) -> str | None:
-    if one.seen is not None:
-        return one.seen.gpu.name
-    gpus = one.measurement.machine.gpus
+def _gpu(ratios: MeasurementRatios) -> str | None:
+    if ratios.seen is not None:
+        return ratios.seen.gpu.name
+    gpus = ratios.measurement.machine.gpus
     return gpus[0].name if gpus else None
 
 
-def _ratios(one: MeasurementRatios) -> str:
+def _ratios(ratios: MeasurementRatios) -> str:
     """Of what it is used for; of one that is left out, what is known."""
-    known = {"gpu": one.gpu_ratio, "host": one.host_ratio}
-    shown: Sequence[float | None] = [known[what] for what in one.taught] or list(known.values())
+    by_subject = {"gpu": ratios.gpu_ratio, "host": ratios.host_ratio}
+    subjects: Sequence[Subject] = ratios.taught or ("gpu", "host")
+    shown = [by_subject[subject] for subject in subjects]
     return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
 
 

@@ -1,4 +1,8 @@
-"""Two plans side by side: inputs that differ, both answers, and the lines that changed."""
+"""Plans against each other, in words, tables and JSON.
+
+`outlay diff`: two plans side by side, the inputs that differ, both answers, the lines that changed.
+`outlay plan --vary`: costs over the values of one input, and where the choice turns.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,17 @@ from outlay.report.plan import machine_of, place_of
 from outlay.report.text import duration, usd
 
 
-def print_difference(page: Page, names: tuple[str, str], found: Difference) -> None:
+def print_difference(page: Page, names: tuple[str, str], difference: Difference) -> None:
     """Print what changes from the first file to the second."""
-    for line in difference_words(names, found):
+    for line in difference_words(names, difference):
         page.print(Text(line))
     for title, heads, rows in (
-        ("Inputs", ("key", "first", "second"), list(map(_input_row, found.inputs))),
-        ("Lines", ("", "line", "first", "second", "change"), list(map(_line_row, found.lines))),
+        ("Inputs", ("key", "first", "second"), list(map(_input_row, difference.inputs))),
+        (
+            "Lines",
+            ("", "line", "first", "second", "change"),
+            list(map(_line_row, difference.lines)),
+        ),
     ):
         if rows:
             page.print()
@@ -34,20 +42,21 @@ def print_difference(page: Page, names: tuple[str, str], found: Difference) -> N
             page.print(Padding(table(heads, rows, page.width - 2, right=right[1:]), (0, 0, 0, 2)))
 
 
-def difference_words(names: tuple[str, str], found: Difference) -> Iterator[str]:
+def difference_words(names: tuple[str, str], difference: Difference) -> Iterator[str]:
     """Both answers, the amount between them, and what became of the first."""
-    pairs = zip(("First", "Second"), names, (found.before, found.after), strict=True)
+    pairs = zip(("First", "Second"), names, (difference.before, difference.after), strict=True)
     for place, name, option in pairs:
         yield f"{place}, {name}: {_answer(option)}"
-    if found.before is None or found.after is None:
+    before, after = difference.before, difference.after
+    if before is None or after is None:
         return
-    change = found.after.usd - found.before.usd
+    change = after.usd - before.usd
     sign = "+" if change >= 0 else ""
     yield (
-        f"Amount: {sign}{usd(change)} ({usd(found.before.usd)} -> {usd(found.after.usd)}), "
-        f"time {duration(found.before.busy_s)} -> {duration(found.after.busy_s)}."
+        f"Amount: {sign}{usd(change)} ({usd(before.usd)} -> {usd(after.usd)}), "
+        f"time {duration(before.busy_s)} -> {duration(after.busy_s)}."
     )
-    stayed = found.stayed
+    stayed = difference.stayed
     if stayed is not None and stayed.why_not is not None:
         yield f"The first choice, in the second file: {_answer(stayed)} ({stayed.why_not})"
 
@@ -63,10 +72,10 @@ def _answer(option: Option | None) -> str:
 
 
 def _input_row(change: InputChange) -> tuple[str, str, str]:
-    return change.key, _said(change.before), _said(change.after)
+    return change.key, _value_text(change.before), _value_text(change.after)
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
@@ -99,20 +108,20 @@ class DifferenceDocument(Document):
     lines: Sequence[LineChangeDocument]
 
 
-def difference_document(names: tuple[str, str], found: Difference) -> DifferenceDocument:
+def difference_document(names: tuple[str, str], difference: Difference) -> DifferenceDocument:
     """`outlay diff --json`."""
-    before, after = found.before, found.after
+    before, after = difference.before, difference.after
     return DifferenceDocument(
         files=names,
-        inputs=found.inputs,
+        inputs=difference.inputs,
         before=None if before is None else option_document(before),
         after=None if after is None else option_document(after),
         change_usd=None if before is None or after is None else after.usd - before.usd,
-        lines=[copied(LineChangeDocument, line) for line in found.lines],
+        lines=[copied(LineChangeDocument, line) for line in difference.lines],
     )
 
 
-# Curves as a person reads them: where the choice turns, a table, and a drawing in characters.
+# Curves: where the choice turns, a table, and a drawing in characters.
 
 
 HEIGHT, WIDTH = 12, 64
@@ -149,9 +158,9 @@ def turns(curves: Curves) -> Iterator[str]:
     last: str | None = ""
     for point in curves.points:
         if point.chosen != last:
-            said = point.chosen or "nothing satisfies the limits"
+            choice = point.chosen or "nothing satisfies the limits"
             cost = "" if point.usd is None else f", {usd(point.usd)}"
-            yield f"From {_shown(point)}: {said}{cost}."
+            yield f"From {_shown(point)}: {choice}{cost}."
             last = point.chosen
     for turn in curves.turns:
         if turn.at is not None:

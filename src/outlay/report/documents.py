@@ -463,7 +463,7 @@ def predictions_document(
 ) -> PredictionsDocument:
     """`outlay predict --json`; of each machine its spelling, its step and notes."""
     return PredictionsDocument(
-        target=target, predictions=[_prediction_document(*given) for given in predictions]
+        target=target, predictions=[_prediction_document(*prediction) for prediction in predictions]
     )
 
 

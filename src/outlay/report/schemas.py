@@ -135,15 +135,15 @@ def _properties(kind: Any, definitions: dict[str, Schema]) -> Iterator[tuple[str
 
 def _descriptions(kind: Any) -> dict[str, Schema]:
     """What the source of a class says below each of its fields."""
-    found: dict[str, Schema] = {}
+    descriptions: dict[str, Schema] = {}
     for base in reversed(kind.__mro__[:-1]):
         [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(definition, ast.ClassDef)
         for statement, below in pairwise(definition.body):
             match statement, below:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    found[name] = _description(text)
-    return found
+                    descriptions[name] = _description(text)
+    return descriptions
 
 
 def _description(text: str) -> Schema:
@@ -165,6 +165,6 @@ def _limit(part: Schema, definitions: dict[str, Schema], key: str = "") -> None:
     for inner in (*items, *part.get("prefixItems", ()), *part.get("anyOf", ())):
         _limit(inner, definitions, key)
     if part.get("type") in ("number", "integer"):
-        given = range_of(key)
-        ends = {"minimum": given.low, "exclusiveMinimum": given.above, "maximum": given.high}
+        limits = range_of(key)
+        ends = {"minimum": limits.low, "exclusiveMinimum": limits.above, "maximum": limits.high}
         part |= {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
