@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
+from typing import Literal
 
 from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
@@ -59,7 +60,7 @@ class Plan:
         return time_s, usd
 
     @property
-    def ranked_by(self) -> str:
+    def ranked_by(self) -> Literal["cost", "training cost per million samples"]:
         """What the order follows: the whole cost, or that of training a million samples."""
         return "cost" if equal_work(self.options) else "training cost per million samples"
 

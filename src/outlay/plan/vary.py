@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from outlay.plan.from_measurement import (
     evidence_for,
@@ -26,7 +26,9 @@ from outlay.workload.variation import Variation, variation_of, with_value
 from outlay.workload.workload import Length, Step
 
 CURVES = 8
-WHOLE, PER_MILLION = "dollars", "dollars for training a million samples"
+CostUnit = Literal["dollars", "dollars for training a million samples"]
+WHOLE: CostUnit = "dollars"
+PER_MILLION: CostUnit = "dollars for training a million samples"
 HALVINGS = 6
 """How often the interval in which a choice turns is halved before a straight line is drawn."""
 
@@ -66,7 +68,7 @@ class Curves:
     """Costs over the values of one input."""
 
     path: str
-    unit: str
+    unit: CostUnit
     """What costs are of."""
     points: tuple[Point, ...]
     turns: tuple[Turn, ...]
