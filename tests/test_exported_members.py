@@ -10,6 +10,7 @@ import pytest
 import outlay
 
 PUBLIC = [
+    "BlockProbe",
     "Breakdown",
     "Estimate",
     "Gpu",
@@ -19,7 +20,6 @@ PUBLIC = [
     "Option",
     "OutlayError",
     "Plan",
-    "Probing",
     "StepReport",
     "Workload",
     "best_offers",
@@ -36,9 +36,8 @@ PUBLIC = [
     "read_workload",
     "register_op",
     "swings",
-    "trace",
     "trace_step",
-    "trial",
+    "trial_value",
 ]
 
 
@@ -48,7 +47,7 @@ def test_all_is_exact():
     assert dir(outlay) == sorted(PUBLIC)
 
 
-@pytest.mark.parametrize("name", sorted({*PUBLIC} - {"trace"}))
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_name_is_the_one_its_module_defines(name):
     member = getattr(outlay, name)
     home = importlib.import_module(member.__module__)
@@ -57,12 +56,29 @@ def test_every_name_is_the_one_its_module_defines(name):
     assert member.__doc__
 
 
-def test_trace_is_a_package_that_can_be_called():
-    assert outlay.trace is importlib.import_module("outlay.trace")
-    with pytest.raises(outlay.OutlayError, match="0 is not a batch size"):
-        outlay.trace("train.py:step", 0)
-    importlib.import_module("outlay.trace.store")
-    assert callable(outlay.trace)
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import outlay.trace",
+        "import outlay; outlay.trace_step",
+        "import outlay.trace; outlay.trace_step",
+        "import outlay; outlay.trace_step; import outlay.trace",
+        "from outlay import trace",
+        "from outlay import trace_step, trace",
+        "from outlay.trace.tracing import trace_step",
+        "from outlay import *",
+    ],
+)
+def test_trace_is_the_package_and_trace_step_the_function(imports):
+    code = f"""{imports}
+import types, outlay
+assert isinstance(outlay.trace, types.ModuleType), outlay.trace
+assert not callable(outlay.trace)
+assert isinstance(outlay.trace_step, types.FunctionType), outlay.trace_step
+from outlay.trace.tracing import trace_step
+assert outlay.trace_step is trace_step
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_needs_a_library_of_its_own_comes_only_when_asked_for():

@@ -7,7 +7,7 @@
     plan = outlay.plan_workload(workload)
     print(plan.chosen)
 
-    report = outlay.trace(step_of, 32)  # step_of(32) returns a training step; needs torch
+    report = outlay.trace_step(step_of, 32)  # step_of(32) returns a training step; needs torch
     print(report.flops, report.peak.memory.peak_bytes, report.peak.site)
 
     with outlay.probing(steps=200) as probe:  # what really training says; needs torch
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from outlay.trace.step_report import StepReport
     from outlay.trace.store import find_profile
     from outlay.trace.tracing import profile_of, trace_step
-    from outlay.trace.tracing import trace_step as trace
     from outlay.uncertainty import Estimate
     from outlay.workload.file import parse_workload, read_workload
     from outlay.workload.workload import Workload
@@ -116,15 +115,12 @@ __all__ = [
     "read_workload",
     "register_op",
     "swings",
-    "trace",
     "trace_step",
     "trial_value",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "trace":  # a package that can be called
-        return importlib.import_module("outlay.trace")
     home = _HOMES.get(name) or _ON_DEMAND.get(name)
     if home is None:
         raise AttributeError(f"module 'outlay' has no attribute {name!r}")
