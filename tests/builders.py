@@ -250,7 +250,7 @@ def a_profile(
     ops=None,
     issued_ops=1000,
     trainable_parameters=100_000_000,
-    held=None,
+    allocator_use=None,
     history=None,
     structure=None,
 ):
@@ -292,7 +292,7 @@ def a_profile(
             for size in (1, 2)
         },
         issued_ops=issued_ops,
-        held=held or {},
+        allocator_use=allocator_use or {},
         history=history,
         structure=structure,
     )

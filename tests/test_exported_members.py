@@ -10,7 +10,6 @@ import pytest
 import outlay
 
 PUBLIC = [
-    "BlockProbe",
     "Breakdown",
     "Estimate",
     "Gpu",
@@ -20,6 +19,7 @@ PUBLIC = [
     "Option",
     "OutlayError",
     "Plan",
+    "BlockProbe",
     "StepReport",
     "Workload",
     "best_offers",

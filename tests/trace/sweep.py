@@ -68,12 +68,12 @@ def said(report: StepReport) -> str:
 def _main(file: str, reply: str) -> None:
     import warnings
 
-    from outlay.trace.capture import watch_imports
+    from outlay.trace.capture import prepare_process
     from outlay.trace.target import Target, load_module
     from outlay.trace.tracing import trace_step
 
     warnings.simplefilter("ignore")
-    watch_imports()
+    prepare_process()
     module = load_module(Target(path=Path(file), function="step").path)
     steps = {
         name: value

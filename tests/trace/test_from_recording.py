@@ -106,16 +106,16 @@ def test_copies_in_16_bits_are_fixed():
 
 def test_reserved_memory_where_it_was_seen():
     profile = profile_of_step(a_step(peak_reserved_bytes=2000.0))
-    held = profile.held_at(8)
+    held = profile.allocator_use_at(8)
     assert (held.allocated_bytes, held.reserved_bytes) == (1600, 2000)
-    assert profile.held_at(16).reserved_bytes == 600 + 2 * 1400
+    assert profile.allocator_use_at(16).reserved_bytes == 600 + 2 * 1400
 
 
 def test_memory_that_was_not_measured_is_what_forward_writes():
     profile = profile_of_step(a_step(peak_allocated_bytes=None))
     # 8 x 5 results of 2 bytes beside 800
     assert profile.memory_at(8).peak_bytes == 800 + 80
-    assert profile.held == {}
+    assert profile.allocator_use == {}
     assert any("Memory was not measured" in note for note in profile.notes)
 
 

@@ -285,7 +285,7 @@ def test_tied_weights_stay_tied_when_moved() -> None:
 
 def test_what_the_allocator_holds() -> None:
     profile = traced("linear_adam")
-    held = profile.held_at(8)
+    held = profile.allocator_use_at(8)
     assert held is not None
     # Five blocks of 4 MiB (20 MiB segments hold five each), a small segment of 2 MiB, and a
     # workspace of 32 MiB for each of cuBLAS's handles; blocks are of the size asked for.
@@ -293,13 +293,16 @@ def test_what_the_allocator_holds() -> None:
     allocated_bytes = profile.memory_at(8).peak_bytes
     assert held.allocated_bytes == pytest.approx(allocated_bytes, rel=0.01)
     assert held.allocated_bytes <= held.needed_bytes <= held.reserved_bytes
-    assert profile.held_at(300).reserved_bytes >= profile.memory_at(300).peak_bytes
+    assert profile.allocator_use_at(300).reserved_bytes >= profile.memory_at(300).peak_bytes
 
 
 def test_the_history_is_kept() -> None:
     history = traced("linear_adam").history
     assert history is not None
-    assert allocator.held(history, 8).reserved_bytes == traced("linear_adam").held[8].reserved_bytes
+    assert (
+        allocator.peak_use(history, 8).reserved_bytes
+        == traced("linear_adam").allocator_use[8].reserved_bytes
+    )
     assert (32.0 * MIB,) in history.sizes
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from outlay.trace.process import error_from
+from outlay.trace.process import error_from_reply
 from outlay.trace.profile import Profile
 from outlay.trace.store import profile_from_json
 from outlay.trace.target import UNCHANGED, Changes
@@ -46,7 +46,7 @@ class Together:
         place = self._wanted.index((function, batch_sizes, changes))
         answer = _answers(self._file, tuple(self._wanted))[place]
         if "error" in answer:
-            raise error_from(answer)
+            raise error_from_reply(answer)
         return profile_from_json(answer)
 
 
@@ -80,7 +80,7 @@ def _main(question: str, reply: str) -> None:
     # An operator that a file registers cannot be registered twice.
     target.load_module = cache(target.load_module)
     with contextlib.redirect_stdout(sys.stderr):
-        answers = [child.answer(request) for request in json.loads(Path(question).read_text())]
+        answers = [child.reply_to(request) for request in json.loads(Path(question).read_text())]
     Path(reply).write_text(json.dumps(answers))
 
 

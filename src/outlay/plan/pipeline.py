@@ -43,7 +43,8 @@ from outlay.predict.evidence import NO_EVIDENCE, Evidence
 from outlay.predict.run_time import NeverEnds, Run, SessionOverheads, pace_of, run_of, steps
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
-from outlay.trace.tracing import SELECTED, profile_of
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import profile_of
 from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
 from outlay.units import GIB
 from outlay.workload.workload import WITH_THE_RUN, Step, Workload

@@ -143,7 +143,7 @@ class TableNeed:
 
 def table_need(profile: Profile, batch_size: int, calibration: Calibration) -> TableNeed:
     """Peak memory at a batch size on the reference GPU, read off the profile's table."""
-    held = profile.held_at(batch_size)
+    held = profile.allocator_use_at(batch_size)
     over_traced = calibration.estimate("allocated_over_traced")
     if held is None or held.needed_bytes is None:
         allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes)
@@ -177,10 +177,10 @@ def _taken(
 def _held(profile: Profile, batch_size: int, room: MemoryBudget) -> AllocatorUse | None:
     """What the allocator holds: from the profile's table, or simulated where that has a gap."""
     if profile.history is None or _is_in_table(profile, batch_size, room):
-        return profile.held_at(batch_size)
-    if room.expandable_segments:
-        return allocator.held_expandable(profile.history, batch_size, room.traits)
-    return allocator.held(profile.history, batch_size, room.traits)
+        return profile.allocator_use_at(batch_size)
+    return allocator.peak_use(
+        profile.history, batch_size, room.traits, expandable_segments=room.expandable_segments
+    )
 
 
 def _is_in_table(profile: Profile, batch_size: int, room: MemoryBudget) -> bool:
@@ -189,8 +189,10 @@ def _is_in_table(profile: Profile, batch_size: int, room: MemoryBudget) -> bool:
     It is of the reference GPU; a long history is read off it for every GPU.
     """
     if profile.history is None or len(profile.history.events) <= _LONG_HISTORY:
-        return batch_size in profile.held and room == _reference(room)
-    return bool(profile.held) and min(profile.held) <= batch_size <= max(profile.held)
+        return batch_size in profile.allocator_use and room == _reference(room)
+    return bool(profile.allocator_use) and min(profile.allocator_use) <= batch_size <= max(
+        profile.allocator_use
+    )
 
 
 def _reference(room: MemoryBudget) -> MemoryBudget:
@@ -237,7 +239,7 @@ def _fits(profile: Profile, batch_size: int, room: MemoryBudget, calibration: Ca
             room.traits,
             expandable_segments=room.expandable_segments,
         )
-    held = profile.held_at(batch_size)
+    held = profile.allocator_use_at(batch_size)
     if held is not None and held.needed_bytes is not None:
         return held.needed_bytes <= limit
     allocated, reserved = _taken(profile, batch_size, room, calibration)
@@ -268,7 +270,7 @@ def _bracket(profile: Profile, room: MemoryBudget, calibration: Calibration) -> 
     """Two sizes between which the largest batch is to be looked for first."""
     limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
     low, high = 0, 1
-    for batch_size, held in sorted(profile.held.items()):
+    for batch_size, held in sorted(profile.allocator_use.items()):
         if held.needed_bytes is None or held.needed_bytes > limit:
             high = max(batch_size, 1)
             break
