@@ -81,7 +81,7 @@ def test_conv_transposed_counts_input_positions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "flops", "launches"),
+    ("output_mask", "flops", "launches"),
     [
         ((True, True, True), 27_648, 3),
         ((False, True, False), 13_824, 1),
@@ -89,11 +89,11 @@ def test_conv_transposed_counts_input_positions() -> None:
     ],
 )
 def test_conv_backward_follows_the_output_mask(
-    wanted: tuple[bool, ...], flops: float, launches: float
+    output_mask: tuple[bool, ...], flops: float, launches: float
 ) -> None:
     x, w, grad = T((2, 3, 6, 6)), T((8, 3, 3, 3)), T((2, 8, 4, 4))
-    args = [grad, x, w, [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, list(wanted)]
-    out = [t if use else None for t, use in zip((x, w, T((8,))), wanted, strict=True)]
+    args = [grad, x, w, [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, list(output_mask)]
+    out = [t if use else None for t, use in zip((x, w, T((8,))), output_mask, strict=True)]
     cost = cost_of("aten.convolution_backward", args, {}, out)
     assert cost.flops == flops
     assert cost.launches == launches

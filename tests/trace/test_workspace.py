@@ -22,7 +22,7 @@ def workspace_mib(name, args, out=None, *, precision="bf16", traits=REFERENCE):
     stages = {workspace.stage for workspace in workspaces if workspace.stage} or {1}
     return (
         max(
-            sum(size_bytes(one, rows, traits) for one in workspaces if one.stage in (0, stage))
+            sum(size_bytes(w, rows, traits) for w in workspaces if w.stage in (0, stage))
             for stage in stages
         )
         / MIB
@@ -94,11 +94,11 @@ def test_conv_backward_in_fp32_is_winograd():
     # 2.25 * (784 + 784) + 4 * 0.28 MiB
     shape = (16, 256, 224, 224)
     measured_mib = 3538
-    found = conv_backward(shape, (256, 256, 3, 3), shape, precision="fp32")
-    assert found == pytest.approx(measured_mib, rel=1e-3)
+    result = conv_backward(shape, (256, 256, 3, 3), shape, precision="fp32")
+    assert result == pytest.approx(measured_mib, rel=1e-3)
     # and where a GPU has no tensor cores for TF32, which has copies where it has
     plain = conv_backward(shape, (256, 256, 3, 3), shape, precision="tf32", traits=PLAIN)
-    assert plain == found
+    assert plain == result
     on_h200 = conv_backward(shape, (256, 256, 3, 3), shape, precision="tf32")
     assert on_h200 == pytest.approx(1568, rel=0.01)
 
@@ -111,8 +111,8 @@ def test_conv_forward_in_fp32_is_a_fourier_transform_of_many_small_images(
     samples, channels, side, measured_mib
 ):
     shape = (samples, channels, side, side)
-    found = conv(shape, (channels, channels, 3, 3), shape, precision="fp32")
-    assert found == pytest.approx(measured_mib, rel=0.01)
+    result = conv(shape, (channels, channels, 3, 3), shape, precision="fp32")
+    assert result == pytest.approx(measured_mib, rel=0.01)
 
 
 def test_attention_backward_by_backend():
@@ -206,10 +206,10 @@ def test_a_mixed_layout_is_copied():
 )
 def test_recurrent_layers(hidden, layers, both, measured_mib):
     # an LSTM in fp32 over 64 times 256 samples of width 1024
-    ways = 2 if both else 1
-    widths = [hidden, *[ways * hidden] * (layers - 1)]
-    weights = [T((4 * hidden, width + hidden), 4) for width in widths for _ in range(ways)]
-    x, out = T((64, 256, hidden), 4), T((64, 256, ways * hidden), 4)
+    directions = 2 if both else 1
+    widths = [hidden, *[directions * hidden] * (layers - 1)]
+    weights = [T((4 * hidden, width + hidden), 4) for width in widths for _ in range(directions)]
+    x, out = T((64, 256, hidden), 4), T((64, 256, directions * hidden), 4)
     options = (layers, False, 0.0, True, both)
     args = (x, weights, 4, None, None, None, 2, hidden, 0, *options)
     assert workspace_mib("_cudnn_rnn", args, [out]) == pytest.approx(measured_mib, rel=0.03)

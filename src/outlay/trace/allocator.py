@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from outlay.trace.profile import AllocatorUse, History, value_at
+from outlay.trace.traffic import rounded
 from outlay.trace.workspace import CUBLAS, REFERENCE, Traits
 from outlay.units import MIB
 
@@ -72,7 +73,7 @@ class CachingAllocator:
 
     def allocate(self, request_bytes: int) -> Block:
         """A block for a request; raises `OutOfMemory` where the cap leaves no room for one."""
-        size_bytes = _rounded(max(request_bytes, 1), _ROUND_BYTES)
+        size_bytes = rounded(max(request_bytes, 1), _ROUND_BYTES)
         pool = self.small if size_bytes <= SMALL_BYTES else self.large
         block = pool.take_smallest(size_bytes) or self._from_device(size_bytes, pool)
         spare_bytes = block.size_bytes - size_bytes
@@ -127,7 +128,7 @@ class CachingAllocator:
         """A block at the end of an expandable segment: what is free there, and new pages."""
         last = pool.last if pool.last is not None and pool.last.is_free else None
         missing_bytes = size_bytes - (last.size_bytes if last is not None else 0)
-        page_bytes = _rounded(missing_bytes, pool.page_bytes)
+        page_bytes = rounded(missing_bytes, pool.page_bytes)
         if self.reserved_bytes + page_bytes > self.cap_bytes:
             return None
         block = self._new_block(page_bytes, pool)
@@ -207,7 +208,7 @@ def _segment_bytes(size_bytes: int, *, small: bool) -> int:
         return _SMALL_SEGMENT_BYTES
     if size_bytes < _OWN_SEGMENT_BYTES:
         return _LARGE_SEGMENT_BYTES
-    return _rounded(size_bytes, _OWN_SEGMENT_ROUND_BYTES)
+    return rounded(size_bytes, _OWN_SEGMENT_ROUND_BYTES)
 
 
 def _split(block: Block, size_bytes: int) -> Block:
@@ -238,10 +239,6 @@ def _unlink(block: Block) -> None:
         block.after.before = block.before
     if block.pool.last is block:
         block.pool.last = block.before
-
-
-def _rounded(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
 
 
 # A history played through it

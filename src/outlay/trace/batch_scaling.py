@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.profile import (
     AllocatorUse,
-    Blocks,
+    BlockGroup,
     History,
     Memory,
     Op,
@@ -540,7 +540,7 @@ def _structure(captures: Sequence[Capture]) -> Structure:
         means = tuple(sum(capture.blocks[key]) / len(capture.blocks[key]) for capture in fitted)
         polynomial, _ = polynomial_through(sizes, means)
         blocks.append(
-            Blocks(
+            BlockGroup(
                 name=name,
                 count=len(outputs),
                 parameters=parameters,

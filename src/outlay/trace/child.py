@@ -30,17 +30,15 @@ from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
 from outlay.trace.process import FOLDER_PREFIX
 from outlay.trace.step_report import report_of, report_to_json
 from outlay.trace.store import history_to_json, profile_to_json
-from outlay.trace.target import changes_from_json, load_function, parse_target
+from outlay.trace.target import INSTALLED, changes_from_json, load_function, parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from outlay.trace.capture import Capture
     from outlay.trace.profile import Profile
     from outlay.trace.step_report import StepReport
-    from outlay.trace.target import Target
-
-    Build = Callable[[int], Callable[[], object]]
+    from outlay.trace.target import StepBuilder, StepFunction, Target
 
 _POLL_S = 1.0
 
@@ -94,9 +92,9 @@ def reply_to(request: Mapping[str, Any]) -> dict[str, Any]:
     """What a request asks for, or the error it ended with."""
     try:
         import_torch()
-        if request.get("wanted") == "report":
+        if request["result"] == "report":
             return report_to_json(_report(request))
-        if request.get("wanted") == "histories":
+        if request["result"] == "histories":
             return {"histories": _histories(request)}
         return profile_to_json(_profile(request))
     except OutlayError as error:
@@ -142,7 +140,7 @@ def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _captures(
-    target: Target, build: Build, request: Mapping[str, Any], *, with_lines: bool = False
+    target: Target, build: StepBuilder, request: Mapping[str, Any], *, with_lines: bool = False
 ) -> Iterator[Capture]:
     """The step captured at each batch size of a request."""
     from outlay.trace.capture import capture_steps
@@ -156,7 +154,7 @@ def _captures(
                 selected=request["selected"],
                 own_file=str(target.path),
                 with_lines=with_lines,
-                changes=changes_from_json(request.get("changes")),
+                changes=changes_from_json(request["changes"]),
             )
         yield capture
 
@@ -210,12 +208,12 @@ def _version_notes() -> list[str]:
 # The user's code
 
 
-def _build(target: Target) -> Build:
+def _build(target: Target) -> StepBuilder:
     """The user's function, checked to return a callable."""
     with error_naming_line(target, "when it was imported"):
         function = load_function(target)
 
-    def build(batch_size: int) -> Callable[[], object]:
+    def build(batch_size: int) -> StepFunction:
         step = function(batch_size)
         if not callable(step):
             raise InputError(
@@ -232,7 +230,6 @@ def _build(target: Target) -> Build:
 # Its failures: what to say of them
 
 
-_INSTALLED = ("site-packages", "dist-packages")
 _LONGEST_MESSAGE = 600
 
 
@@ -269,7 +266,7 @@ def _own_line(error: BaseException, target: Target) -> str:
         frame
         for frame in frames
         if frame.filename.startswith(folder)
-        and not any(part in frame.filename for part in _INSTALLED)
+        and not any(part in frame.filename for part in INSTALLED)
     ]
     if not own:
         return f"{target.path.name}."

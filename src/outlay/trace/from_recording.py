@@ -150,7 +150,7 @@ def _profile(
 # Operations at any batch size
 
 
-def _scaled_op(op: Op, step: RecordedStep, sizes: Sizes) -> ProfileOp:
+def _scaled_op(op: Op, step: RecordedStep, sizes: StepSizes) -> ProfileOp:
     """An operation at any batch size, from one."""
     growth = growth_of(op, sizes)
     whole = not op.shapes and op.phase != "optimizer" and op.kind != "optimizer"
@@ -330,7 +330,7 @@ _BETWEEN_LAYERS = frozenset({"reduction", "elementwise", "norm", "softmax"})
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: it remembers what it has worked out
-class Sizes:
+class StepSizes:
     """The batch size of one pass, and which sizes and shapes of the step are what."""
 
     batch_size: int
@@ -357,9 +357,9 @@ class Sizes:
         return len(shape) == 2 and shape[0] in self.leading
 
 
-def sizes_of(ops: Iterable[Op], batch_size: int, parameter_shapes: frozenset[Shape]) -> Sizes:
+def sizes_of(ops: Iterable[Op], batch_size: int, parameter_shapes: frozenset[Shape]) -> StepSizes:
     """What the shapes of a step say of its batch size."""
-    sizes = Sizes(batch_size=batch_size, parameter_shapes=parameter_shapes, leading=frozenset())
+    sizes = StepSizes(batch_size=batch_size, parameter_shapes=parameter_shapes, leading=frozenset())
     leading = {
         shape[0]
         for op in ops
@@ -370,7 +370,7 @@ def sizes_of(ops: Iterable[Op], batch_size: int, parameter_shapes: frozenset[Sha
     return replace(sizes, leading=frozenset(leading))
 
 
-def growth_of(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
+def growth_of(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
     """Of each of its tensors, which dimensions grow with the batch."""
     if op.kind == "optimizer" or op.phase == "optimizer":
         return tuple((False,) * len(shape) for shape in op.shapes)
@@ -384,13 +384,13 @@ def growth_of(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
     return tuple(_tensor_growth(shape, sizes, between=between) for shape in op.shapes)
 
 
-def _tensor_growth(shape: Shape, sizes: Sizes, *, between: bool = False) -> Grows:
+def _tensor_growth(shape: Shape, sizes: StepSizes, *, between: bool = False) -> Grows:
     fixed = sizes.is_parameter(shape) and not (between and sizes.is_merged(shape))
     batch_dim = None if fixed else _batch_dim(shape, sizes)
     return tuple(dim == batch_dim for dim in range(len(shape)))
 
 
-def _batch_dim(shape: Shape, sizes: Sizes) -> int | None:
+def _batch_dim(shape: Shape, sizes: StepSizes) -> int | None:
     """The dimension of the batch in a tensor that is no parameter."""
     batch_size = sizes.batch_size
     if not shape:
@@ -408,12 +408,12 @@ def _batch_dim(shape: Shape, sizes: Sizes) -> int | None:
     return None
 
 
-def _are_widths(shape: Shape, sizes: Sizes) -> bool:
+def _are_widths(shape: Shape, sizes: StepSizes) -> bool:
     """Whether a tensor has only sizes that parameters have: a part of a weight, or several."""
     return all(size in sizes.widths for size in shape)
 
 
-def _instance_norm_growth(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
+def _instance_norm_growth(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
     """Instance norm: a batch norm over the channels of every sample, side by side in one image."""
     channels = op.shapes[0][1]
     grows = sizes.batch_size > 1 and sizes.divides(channels)
@@ -428,7 +428,7 @@ def _instance_norm_growth(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
 # Convolutions
 
 
-def _conv_growth(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
+def _conv_growth(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
     """Images grow, kernels stay; samples may be taken for groups of one wide image."""
     backward = "backward" in op.name
     images = {op.shapes[0], op.shapes[1]} if backward else {op.shapes[0], op.shapes[-1]}
@@ -441,7 +441,7 @@ def _conv_growth(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
     )
 
 
-def _grouped_growth(shape: Shape, kernel: Shape, sizes: Sizes) -> Grows:
+def _grouped_growth(shape: Shape, kernel: Shape, sizes: StepSizes) -> Grows:
     """Every sample has a kernel of its own, side by side in one image."""
     dim = 0 if shape == kernel else 1
     own = not sizes.is_parameter(kernel)
@@ -451,7 +451,7 @@ def _grouped_growth(shape: Shape, kernel: Shape, sizes: Sizes) -> Grows:
 # Products
 
 
-def _product_growth(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
+def _product_growth(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
     """Of (..., m, k) x (..., k, n): which of m, n and k grow, then every tensor by its sizes."""
     ordinary = tuple(_tensor_growth(shape, sizes) for shape in op.shapes)
     positions = _matrix_positions(op)
@@ -483,7 +483,9 @@ def _last_dims(shape: Shape, last: tuple[bool, bool]) -> Grows:
     return (False,) * (len(shape) - 2) + last
 
 
-def _product_dims_grow(op: Op, sizes: Sizes, matrices: Sequence[Shape]) -> tuple[bool, bool, bool]:
+def _product_dims_grow(
+    op: Op, sizes: StepSizes, matrices: Sequence[Shape]
+) -> tuple[bool, bool, bool]:
     """Whether m, n and k grow."""
     first, second, _ = matrices
     m, n, k = first[-2], second[-1], first[-1]
@@ -500,7 +502,7 @@ def _product_dims_grow(op: Op, sizes: Sizes, matrices: Sequence[Shape]) -> tuple
     )
 
 
-def _weight_position(op: Op, sizes: Sizes, matrices: Sequence[Shape]) -> int | None:
+def _weight_position(op: Op, sizes: StepSizes, matrices: Sequence[Shape]) -> int | None:
     """Which of first, second and product is a weight or the gradient of one, None for none."""
     weights = [i for i, shape in enumerate(matrices) if sizes.is_parameter(shape)]
     if len(weights) == 1:

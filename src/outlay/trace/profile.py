@@ -149,7 +149,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class BlockGroup:
     """Blocks of one class and size in a model: encoder layers, bottlenecks."""
 
     name: str
@@ -166,7 +166,7 @@ class Blocks:
 class Structure:
     """What of a step matters for spreading it over GPUs."""
 
-    blocks: tuple[Blocks, ...]
+    blocks: tuple[BlockGroup, ...]
     gradient_bytes: float
     """Gradients finished in a step: what data-parallel training exchanges."""
     ready: tuple[float, ...]

@@ -39,7 +39,7 @@ from outlay.facts import DATA
 from outlay.files import parsed_json, read_data, write_whole
 from outlay.trace.profile import (
     AllocatorUse,
-    Blocks,
+    BlockGroup,
     History,
     Kind,
     Memory,
@@ -200,7 +200,7 @@ def _structure_to_json(structure: Structure) -> dict[str, object]:
 
 def _structure_from_json(content: Mapping[str, Any]) -> Structure:
     blocks = [
-        Blocks(**{**group, "output_bytes": _polynomial_from_json(group["output_bytes"])})
+        BlockGroup(**{**group, "output_bytes": _polynomial_from_json(group["output_bytes"])})
         for group in content["blocks"]
     ]
     return Structure(

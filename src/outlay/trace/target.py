@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,12 +18,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from outlay.errors import InputError, NotKnown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
 
 # The step
 
+StepFunction = Callable[[], object]
+"""Runs one training step."""
+StepBuilder = Callable[[int], StepFunction]
+"""Called with a batch size, returns a function that runs one training step."""
+
+INSTALLED = ("site-packages", "dist-packages")
+"""Folders of installed packages: what is in them is not the user's own code."""
 _EXAMPLE = "Write it as path/to/file.py:function."
 
 

@@ -12,8 +12,7 @@ A step of a file is traced in a process of its own (`outlay.trace.process`), a c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from outlay.errors import InputError
 from outlay.trace.process import run_request
@@ -32,14 +31,12 @@ if TYPE_CHECKING:
 
     from outlay.trace.profile import History, Profile
     from outlay.trace.step_report import StepReport
+    from outlay.trace.target import StepBuilder
 
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
 time to trace than a small one: nothing is computed."""
 BATCH_SIZE = 8
-
-Build = Callable[[int], Callable[[], object]]
-"""Called with a batch size, returns a function that runs one training step."""
 
 
 def profile_of(
@@ -85,16 +82,13 @@ def histories_of(
     timeout_s: float | None = None,
 ) -> dict[int, History]:
     """What a step allocates and frees at each batch size, from a trace at that very size."""
-    request = {
-        **_request(target, batch_sizes, period, selected, changes),
-        "wanted": "histories",
-    }
+    request = _request("histories", target, batch_sizes, period, selected, changes)
     reply = run_request(request, timeout_s=timeout_s)
     return {int(size): history_from_json(history) for size, history in reply["histories"].items()}
 
 
 def trace_step(
-    step: str | Build,
+    step: str | StepBuilder,
     batch_size: int = BATCH_SIZE,
     *,
     period: int | None = None,
@@ -119,13 +113,13 @@ def trace_step(
             f"{batch_size!r} is not a batch size.", fix="Give a whole number from 1 upwards."
         )
     if isinstance(step, str):
-        request = {**_request(step, [batch_size], period, selected), "wanted": "report"}
+        request = _request("report", step, [batch_size], period, selected)
         return report_from_json(run_request(request, timeout_s=timeout_s))
     return _trace_callable(step, batch_size, period, _checked_share(selected))
 
 
 def _trace_callable(
-    build: Build, batch_size: int, period: int | None, selected: float
+    build: StepBuilder, batch_size: int, period: int | None, selected: float
 ) -> StepReport:
     from outlay.trace.capture import capture_steps
 
@@ -154,7 +148,7 @@ def profile_request(
     changes: Changes = UNCHANGED,
 ) -> dict[str, object]:
     """The request for a profile, as the tracing process reads it."""
-    request = _request(target, batch_sizes, period, selected, changes)
+    request = _request("profile", target, batch_sizes, period, selected, changes)
     return {
         **request,
         "name": name or request["name"],
@@ -164,15 +158,17 @@ def profile_request(
 
 
 def _request(
+    result: Literal["profile", "report", "histories"],
     target: str,
     batch_sizes: Sequence[int],
     period: int | None,
     selected: float,
     changes: Changes = UNCHANGED,
 ) -> dict[str, object]:
-    """What every request says: which step to trace, and how."""
+    """What every request says: what is to come back, which step to trace, and how."""
     step = parse_target(target)
     return {
+        "result": result,
         "target": f"{step.path}:{step.function}",
         "name": step.function,
         "batch_sizes": _checked_sizes(batch_sizes),

@@ -186,14 +186,14 @@ def conv_backward_workspaces(
     conv = _Conv(x, weight, grad, stride=args[1], groups=args[6])
     last = is_channels_last(x) or is_channels_last(weight)
     is_laid_out = is_channels_last if last else is_contiguous
-    copied = sum(tensor_bytes(tensor) for tensor in (grad, x) if not is_laid_out(tensor))
+    copied_bytes = sum(tensor_bytes(tensor) for tensor in (grad, x) if not is_laid_out(tensor))
     if conv.is_depthwise:
         mixed = last or is_channels_last(grad)
         if mixed and precision != "fp16":
-            copied = 2 * (tensor_bytes(x) + tensor_bytes(grad))
-        yield Workspace(size_bytes=copied)
+            copied_bytes = 2 * (tensor_bytes(x) + tensor_bytes(grad))
+        yield Workspace(size_bytes=copied_bytes)
         return
-    yield Workspace(size_bytes=copied)
+    yield Workspace(size_bytes=copied_bytes)
     if is_channels_last(grad) and _needs(args[7], 2):
         samples, channels, *sides = grad.shape
         yield from partial_sums(samples * math.prod(sides), channels, stage=3)
@@ -204,8 +204,8 @@ def conv_backward_workspaces(
         if _needs(args[7], 0) and not (last or conv.is_matrix_product):
             yield _optional(conv.copies_bytes(precision), condition, stage=1)
         if _needs(args[7], 1):
-            parts = conv.parts_bytes(precision) if last else conv.gradient_bytes(precision)
-            yield _optional(parts, condition, stage=2)
+            size_bytes = conv.parts_bytes(precision) if last else conv.gradient_bytes(precision)
+            yield _optional(size_bytes, condition, stage=2)
     if not last and _needs(args[7], 0):
         yield from conv.fp32_workspaces(
             conv.tiled_fourier_bytes, precision, positions=_FOURIER_POSITIONS, stage=1

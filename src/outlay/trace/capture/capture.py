@@ -37,8 +37,8 @@ from outlay.trace.capture.recorder import (
     track_recomputation,
     with_storage,
 )
-from outlay.trace.capture.wrappers import AttributePatches, patch_decorators
-from outlay.trace.target import SELECTED, UNCHANGED, Changes
+from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
     from outlay.trace.capture.memory_tracker import MemoryTracker
@@ -53,8 +53,6 @@ _GRAPH_RELEASE_S = 0.02
 """Autograd's thread releases the last graph a little after `backward` returned, and needs Python
 for it; a process that ends first is aborted by it."""
 _MOST_READS = 8
-
-Step = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ class Capture:
 
 
 def capture_steps(
-    build: Callable[[int], Step],
+    build: StepBuilder,
     batch_size: int,
     *,
     period: int | None = None,
@@ -127,7 +125,7 @@ def _recorder(batch_size: int, options: _CaptureOptions) -> Recorder:
 
 
 def _capture(
-    build: Callable[[int], Step],
+    build: StepBuilder,
     batch_size: int,
     period: int | None,
     options: _CaptureOptions,
@@ -178,12 +176,14 @@ def _capture(
     )
 
 
-def _period_of(step: Step) -> int:
+def _period_of(step: StepFunction) -> int:
     period = getattr(step, "period", 1)
     return period if isinstance(period, int) and period > 0 else 1
 
 
-def _record(step: Step, recorder: Recorder, period: int) -> tuple[list[Tensor], _StructureRecord]:
+def _record(
+    step: StepFunction, recorder: Recorder, period: int
+) -> tuple[list[Tensor], _StructureRecord]:
     """Run the step until it is warm, then record it; returns all parameters, and the structure."""
     for _ in range(WARM_UP_STEPS):
         recorder.start_step()
@@ -320,15 +320,12 @@ def _track_optimizers(recorder: Recorder) -> Iterator[None]:
         states = (value for state in optimizer.state.values() for value in state.values())
         recorder.memory.set_role("optimizer_state", _on_gpu(states))
 
-    handles = [
+    hooks = [
         optim.register_optimizer_step_pre_hook(before),
         optim.register_optimizer_step_post_hook(after),
     ]
-    try:
+    with remove_at_end(hooks):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _on_gpu(values: Iterable[object]) -> Iterator[Tensor]:
@@ -373,11 +370,8 @@ def _record_structure(
             record.outputs.setdefault(id(block), (block, tensor.detach().to("meta")))
 
     trained = [p for p in parameters if p.requires_grad and p.is_leaf]
-    handles = [p.register_post_accumulate_grad_hook(on_gradient) for p in trained]
+    hooks = [p.register_post_accumulate_grad_hook(on_gradient) for p in trained]
     for model in living_models():
-        handles += [block.register_forward_hook(on_forward) for block in blocks_of(model)]
-    try:
+        hooks += [block.register_forward_hook(on_forward) for block in blocks_of(model)]
+    with remove_at_end(hooks):
         yield record
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -30,10 +30,7 @@ from torch.utils.checkpoint import (
 from outlay.errors import TraceFailed
 from outlay.trace.capture.cuda_ops import update_8bit
 from outlay.trace.capture.wrappers import AttributePatches
-from outlay.trace.target import Changes, Recompute
-
-Step = Callable[[], object]
-Build = Callable[[int], Step]
+from outlay.trace.target import Changes, Recompute, StepBuilder, StepFunction
 
 _AUTOCAST = {"bf16 autocast": torch.bfloat16, "fp16 autocast": torch.float16}
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
@@ -55,7 +52,7 @@ _SAVED_OPERATORS = frozenset(
 
 
 @contextlib.contextmanager
-def with_changes(build: Build, changes: Changes) -> Iterator[Build]:
+def with_changes(build: StepBuilder, changes: Changes) -> Iterator[StepBuilder]:
     """The function with the changes made to the step it returns."""
     patches = AttributePatches()
     try:
@@ -64,7 +61,9 @@ def with_changes(build: Build, changes: Changes) -> Iterator[Build]:
         patches.restore()
 
 
-def _build(build: Build, changes: Changes, patches: AttributePatches, batch_size: int) -> Step:
+def _build(
+    build: StepBuilder, changes: Changes, patches: AttributePatches, batch_size: int
+) -> StepFunction:
     if changes.update == "fused":
         _fuse_optimizers(patches)
     if changes.update in ("8-bit", "offloaded") or changes.lora_rank or changes.accumulate > 1:
@@ -80,7 +79,7 @@ def _build(build: Build, changes: Changes, patches: AttributePatches, batch_size
     return _with_period(step, period, changes)
 
 
-def _with_period(step: Step, period: int, changes: Changes) -> Step:
+def _with_period(step: StepFunction, period: int, changes: Changes) -> StepFunction:
     """The step in the right default precision, with a period that ends with an update."""
 
     def run() -> object:
@@ -106,7 +105,7 @@ def _default_precision(changes: Changes) -> Iterator[None]:
 # Autocast
 
 
-def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step:
+def _autocast(step: StepFunction, dtype: torch.dtype, patches: AttributePatches) -> StepFunction:
     """The step with its forward under autocast; in fp16 with a gradient scaler."""
     scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
     off = _AutocastOff()
@@ -135,11 +134,8 @@ def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step
         if scaler.is_enabled():
             scaler.update()
 
-    handles = [
-        optim.register_optimizer_step_pre_hook(before),
-        optim.register_optimizer_step_post_hook(after),
-    ]
-    patches.on_restore(lambda: [handle.remove() for handle in handles])
+    patches.on_restore(optim.register_optimizer_step_pre_hook(before).remove)
+    patches.on_restore(optim.register_optimizer_step_post_hook(after).remove)
 
     def run() -> object:
         with torch.autocast("cuda", dtype):
@@ -170,7 +166,7 @@ class _AutocastOff:
 
 
 def _enable_disabled(patches: AttributePatches, dtype: torch.dtype, off: _AutocastOff) -> None:
-    """Take autocast that the user's loop has switched off as the switch to turn on.
+    """Enable autocast that the user's loop has disabled: that is the switch to turn on.
 
     Only around modules: one within a module's forward keeps a part of it in fp32 on purpose.
     """
@@ -184,11 +180,8 @@ def _enable_disabled(patches: AttributePatches, dtype: torch.dtype, off: _Autoca
         nonlocal running
         running -= 1
 
-    handles = [
-        module.register_module_forward_pre_hook(before),
-        module.register_module_forward_hook(after, always_call=True),
-    ]
-    patches.on_restore(lambda: [handle.remove() for handle in handles])
+    patches.on_restore(module.register_module_forward_pre_hook(before).remove)
+    patches.on_restore(module.register_module_forward_hook(after, always_call=True).remove)
     kind = torch.amp.autocast_mode.autocast
     enter = kind.__enter__
 

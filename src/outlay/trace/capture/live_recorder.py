@@ -24,9 +24,8 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.capture import force_eager
+from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.recorder import (
-    Args,
-    Kwargs,
     PhaseTracker,
     op_of,
     track_modules,

@@ -27,12 +27,14 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
+from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
-from outlay.trace.capture.wrappers import AttributePatches
+from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
 from outlay.trace.formulas import Hint, OpCost, cost_of, formula_for
 from outlay.trace.profile import Kind, Op, Phase, Precision
 from outlay.trace.step_report import CallSite
+from outlay.trace.target import INSTALLED
 from outlay.trace.traffic import layout_of, tensors_in
 from outlay.trace.workspace import (
     Workspace,
@@ -61,8 +63,6 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "fp16",
     torch.bfloat16: "bf16",
 }
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 _MOST_SHAPES = 16
 _aten = torch.ops.aten
 
@@ -98,8 +98,8 @@ def _hint(func: OpOverload) -> Hint:
     """What torch says of an operator; of one in place, what it says of its plain form."""
     if func.is_view:
         return "view"
-    name = func._schema.name.partition("::")[2]
-    plain = getattr(_aten, name[:-1], None) if name.endswith("_") else None
+    operator = func._schema.name.partition("::")[2]
+    plain = getattr(_aten, operator[:-1], None) if operator.endswith("_") else None
     overloads = [getattr(plain, name) for name in plain.overloads()] if plain else []
     is_pointwise = any(torch.Tag.pointwise in overload.tags for overload in (func, *overloads))
     return "pointwise" if is_pointwise else ""
@@ -150,7 +150,6 @@ def _shapes(cost: OpCost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
 # operation that makes one sees its number (the newest), and backward says which node it is at.
 
 
-_INSTALLED = ("site-packages", "dist-packages")
 _OUTLAY = str(Path(__file__).parents[2])
 _ENGINE = "_engine_run_backward"
 """The function of torch that starts backward: the operation at hand is not its callers'."""
@@ -216,7 +215,7 @@ class CallSites:
             return Path(filename).name
         if self._folder is None or not filename.startswith(self._folder):
             return None
-        if filename.startswith(_OUTLAY) or any(part in filename for part in _INSTALLED):
+        if filename.startswith(_OUTLAY) or any(part in filename for part in INSTALLED):
             return None
         return filename.removeprefix(self._folder)
 
@@ -234,7 +233,7 @@ def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]
         filename = frame.f_code.co_filename
         if own_name(filename) is not None:
             return None
-        folder = next((part for part in _INSTALLED if part in filename), None)
+        folder = next((part for part in INSTALLED if part in filename), None)
         path = filename.rpartition(f"{folder}{os.sep}")[2] if folder else ""
         if path and path.partition(os.sep)[0] not in ("torch", "outlay"):
             return f"{path}:{frame.f_lineno}"
@@ -319,15 +318,12 @@ def track_modules(
     def after(*_: object) -> None:
         phases.module_depth -= 1
 
-    handles = [
+    hooks = [
         module.register_module_forward_pre_hook(before),
         module.register_module_forward_hook(after, always_call=True),
     ]
-    try:
+    with remove_at_end(hooks):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextlib.contextmanager

@@ -7,15 +7,15 @@ ends with status 0 if it can; it may also abort. `step_times_s` times a tiny ste
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import torch
 
 from outlay.trace.capture import fake_cuda
-from outlay.trace.capture.capture import Step, capture_steps
+from outlay.trace.capture.capture import capture_steps
+from outlay.trace.target import StepFunction
 
 
-def small_step(batch_size: int) -> Step:
+def small_step(batch_size: int) -> StepFunction:
     """A convolution, a norm and an optimizer."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
     optimizer = torch.optim.Adam(model.parameters())
@@ -66,7 +66,7 @@ def step_times_s(seconds: float) -> list[float]:
         torch.set_num_threads(threads)
 
 
-def _sampled(step: Callable[[], None], seconds: float) -> list[float]:
+def _sampled(step: StepFunction, seconds: float) -> list[float]:
     """At least five samples, each the mean of several steps."""
     for _ in range(_WARM_UP_STEPS):
         step()
@@ -80,7 +80,7 @@ def _sampled(step: Callable[[], None], seconds: float) -> list[float]:
     return samples_s
 
 
-def _tiny_step() -> Callable[[], None]:
+def _tiny_step() -> StepFunction:
     layers = [module for _ in range(_LAYERS) for module in (torch.nn.Linear(8, 8), torch.nn.ReLU())]
     model = torch.nn.Sequential(*layers)
     update = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)

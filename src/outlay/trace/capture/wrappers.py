@@ -17,17 +17,19 @@ from torch import distributed as dist
 from torch.utils.data import DataLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch.utils.hooks import RemovableHandle
 
 
-# Attributes changed for a while
+# Attributes and hooks set for a while
 
 
 class AttributePatches:
     """Attributes set for a while, each put back to what it was."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
 
     def set(self, owner: object, name: str, value: object) -> None:
         """Replace `owner.name` until `restore`; nothing happens where there is no such name."""
@@ -50,12 +52,22 @@ class AttributePatches:
 
     def on_restore(self, undo: Callable[[], object]) -> None:
         """Call this at `restore`, too."""
-        self._undo.append(lambda: (undo(), None)[1])
+        self._undo.append(undo)
 
     def restore(self) -> None:
         """Undo everything, last first."""
         while self._undo:
             self._undo.pop()()
+
+
+@contextlib.contextmanager
+def remove_at_end(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks of torch when the `with` block ends."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 # What wraps a step
