@@ -24,7 +24,7 @@ from outlay.predict.memory import MemoryNeed
 from outlay.predict.run_time import Run, SessionOverheads
 from outlay.predict.step import Placement, StepPrediction
 from outlay.predict.strategy import Strategy
-from outlay.trace.profile import Blocks, Memory, Op, Profile, ProfileOp, Structure
+from outlay.trace.profile import BlockGroup, Memory, Op, Profile, ProfileOp, Structure
 from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, MIB
 from outlay.workload.workload import Length, Limits, Step, Workload
@@ -250,7 +250,7 @@ def a_profile(
     ops=None,
     issued_ops=1000,
     trainable_parameters=100_000_000,
-    held=None,
+    allocator_use=None,
     history=None,
     structure=None,
 ):
@@ -292,7 +292,7 @@ def a_profile(
             for size in (1, 2)
         },
         issued_ops=issued_ops,
-        held=held or {},
+        allocator_use=allocator_use or {},
         history=history,
         structure=structure,
     )
@@ -336,7 +336,7 @@ def a_transformer(*, blocks=4, parameters=25_000_000, rest=100_000_000, heads=8)
         issued_ops=100,
         structure=Structure(
             blocks=(
-                Blocks(
+                BlockGroup(
                     name="Block",
                     count=blocks,
                     parameters=parameters,

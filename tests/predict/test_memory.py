@@ -13,7 +13,7 @@ from outlay.predict.memory import (
     traits_of,
 )
 from outlay.predict.memory import memory_need as need_in_room
-from outlay.trace.allocator import held_and_needed
+from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.profile import AllocatorUse, History
 from outlay.units import GIB, MIB
 
@@ -73,7 +73,7 @@ def test_memory_need_where_the_allocator_was_modelled():
         1: AllocatorUse(allocated_bytes=1e9, reserved_bytes=2e9),
         3: AllocatorUse(allocated_bytes=2e9, reserved_bytes=4e9),
     }
-    need = memory_need(a_profile(held=use), 2, 5e9, a_calibration())
+    need = memory_need(a_profile(allocator_use=use), 2, 5e9, a_calibration())
     # halfway from 2 to 4 GB; 0.9, 1 and 1.2 times that
     assert need.reserved_bytes.low == pytest.approx(2.7e9)
     assert need.reserved_bytes.likely == pytest.approx(3e9)
@@ -84,7 +84,7 @@ def test_memory_need_where_the_allocator_was_modelled():
 
 def test_what_is_reserved_is_no_less_than_what_is_surely_allocated():
     use = {1: AllocatorUse(allocated_bytes=1.5e9, reserved_bytes=1.2e9)}
-    need = memory_need(a_profile(held=use), 1, 5e9, a_calibration())
+    need = memory_need(a_profile(allocator_use=use), 1, 5e9, a_calibration())
     # 0.9 x 1.5 GB, more than 0.9 x 1.2
     assert need.reserved_bytes.low == need.allocated_bytes.low == pytest.approx(1.35e9)
 
@@ -143,8 +143,8 @@ GROWING = History(
 
 def simulated(*sizes, history=GROWING):
     """A profile with a history, and a table of these batch sizes."""
-    use = {size: held_and_needed(history, size) for size in sizes}
-    return a_profile(held=use, history=history)
+    use = {size: peak_use_and_need(history, size) for size in sizes}
+    return a_profile(allocator_use=use, history=history)
 
 
 def test_memory_need_by_simulation():
@@ -196,13 +196,13 @@ def test_traces_without_a_common_history_have_a_need_of_their_own():
         1: AllocatorUse(allocated_bytes=1e9, reserved_bytes=3e9, needed_bytes=2e9),
         3: AllocatorUse(allocated_bytes=2e9, reserved_bytes=5e9, needed_bytes=4e9),
     }
-    need = memory_need(a_profile(held=use), 2, 5e9, a_calibration())
+    need = memory_need(a_profile(allocator_use=use), 2, 5e9, a_calibration())
     # halfway, workspaces included
     assert need.allocated_bytes.likely == 1.5e9
     assert need.reserved_bytes.likely == 4e9
     # 3 GB are needed at batch 2, and a tenth is left free
-    assert fits(a_profile(held=use), 2, 3.34e9)
-    assert not fits(a_profile(held=use), 2, 3.33e9)
+    assert fits(a_profile(allocator_use=use), 2, 3.34e9)
+    assert not fits(a_profile(allocator_use=use), 2, 3.33e9)
 
 
 @given(

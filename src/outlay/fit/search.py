@@ -40,8 +40,8 @@ from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step
 from outlay.trace.process import end_running
 from outlay.trace.profile import Profile
-from outlay.trace.target import UNCHANGED, Changes
-from outlay.trace.tracing import SELECTED, profile_of
+from outlay.trace.target import SELECTED, UNCHANGED, Changes
+from outlay.trace.tracing import profile_of
 from outlay.units import MIB
 from outlay.workload.workload import Step
 

@@ -43,7 +43,8 @@ from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
 from outlay.trace.store import content_of, find_profile
-from outlay.trace.tracing import SELECTED, profile_of
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import profile_of
 from outlay.uncertainty import Estimate, Uncertain
 from outlay.workload.file import read_workload
 from outlay.workload.workload import (

@@ -29,7 +29,8 @@ from outlay.predict.roofline import checked_power_limit_w
 from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import parse_strategy
 from outlay.trace.profile import Profile
-from outlay.trace.tracing import SELECTED, histories_of
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import histories_of
 from outlay.workload.workload import Step
 
 USUAL_WIRING = Wiring()

@@ -145,7 +145,7 @@ class TableNeed:
 
 def table_need(profile: Profile, batch_size: int, calibration: Calibration) -> TableNeed:
     """Peak memory at a batch size on the reference GPU, read off the profile's table."""
-    use = profile.held_at(batch_size)
+    use = profile.allocator_use_at(batch_size)
     over_traced = calibration.estimate("allocated_over_traced")
     if use is None or use.needed_bytes is None:
         allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes)
@@ -179,10 +179,10 @@ def _unlimited_need(
 def _allocator_use(profile: Profile, batch_size: int, budget: MemoryBudget) -> AllocatorUse | None:
     """What the allocator holds: from the profile's table, or simulated where that has a gap."""
     if profile.history is None or _is_in_table(profile, batch_size, budget):
-        return profile.held_at(batch_size)
-    if budget.expandable_segments:
-        return allocator.held_expandable(profile.history, batch_size, budget.traits)
-    return allocator.held(profile.history, batch_size, budget.traits)
+        return profile.allocator_use_at(batch_size)
+    return allocator.peak_use(
+        profile.history, batch_size, budget.traits, expandable_segments=budget.expandable_segments
+    )
 
 
 def _is_in_table(profile: Profile, batch_size: int, budget: MemoryBudget) -> bool:
@@ -191,8 +191,10 @@ def _is_in_table(profile: Profile, batch_size: int, budget: MemoryBudget) -> boo
     It is of the reference GPU; a long history is read off it for every GPU.
     """
     if profile.history is None or len(profile.history.events) <= _LONG_HISTORY:
-        return batch_size in profile.held and budget == _reference(budget)
-    return bool(profile.held) and min(profile.held) <= batch_size <= max(profile.held)
+        return batch_size in profile.allocator_use and budget == _reference(budget)
+    return bool(profile.allocator_use) and min(profile.allocator_use) <= batch_size <= max(
+        profile.allocator_use
+    )
 
 
 def _reference(budget: MemoryBudget) -> MemoryBudget:
@@ -225,7 +227,7 @@ def _fits(
             budget.traits,
             expandable_segments=budget.expandable_segments,
         )
-    use = profile.held_at(batch_size)
+    use = profile.allocator_use_at(batch_size)
     if use is not None and use.needed_bytes is not None:
         return use.needed_bytes <= limit
     allocated, reserved = _unlimited_need(profile, batch_size, budget, calibration)
@@ -261,7 +263,7 @@ def _bracket(profile: Profile, budget: MemoryBudget, calibration: Calibration) -
     """Two sizes between which the largest batch is to be looked for first."""
     limit = safe_bytes(budget, calibration)
     low, high = 0, 1
-    for batch_size, use in sorted(profile.held.items()):
+    for batch_size, use in sorted(profile.allocator_use.items()):
         if use.needed_bytes is None or use.needed_bytes > limit:
             high = max(batch_size, 1)
             break
