@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 from tests.measured import a_search, a_trial
 
-from outlay.probe.trial import BatchSearch, Trial
+from outlay.probe.find_batch import BatchSearch
+from outlay.probe.trial import Trial
 from outlay.report.batches import answer, batches_document, print_batches
 from outlay.report.console import Page
 from outlay.report.documents import dumps
