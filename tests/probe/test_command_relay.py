@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.probe.probed import OUTLAY, PYTHON, at_a_terminal
 
-from outlay.probe.command import _WANDERS
+from outlay.probe.command import _OTHER_ROWS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 OURS = "no step yet"
@@ -27,8 +27,8 @@ STAYS = ["\r 40 %", "\x1b[K", "\x1b[31mred\x1b[0m", "a line\n", "\x1b[2D", "\x1b
 
 
 def test_what_goes_to_other_rows():
-    assert all(_WANDERS.search(text.encode()) for text in MOVES)
-    assert not any(_WANDERS.search(text.encode()) for text in STAYS)
+    assert all(_OTHER_ROWS.search(text.encode()) for text in MOVES)
+    assert not any(_OTHER_ROWS.search(text.encode()) for text in STAYS)
 
 
 def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path):

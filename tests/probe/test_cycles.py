@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.probe.made import letters, records, table
+from tests.probe.made import finish, letters, steps, table
 
-from outlay.probe.cycles import cycles_of, shared
+from outlay.probe.cycles import cycles_of, share_pauses
 from outlay.probe.messages import OptimizerStepTable
 
 
@@ -143,7 +143,7 @@ def test_a_cycle_begins_with_the_optimizer_a_batch_is_loaded_for():
     order = letters("G" * 50 + "DG" * 100)
     loads = {place: {"batches": 1, "samples": 4} for place in range(50)}
     loads |= {place: {"batches": 1, "samples": 4} for place in range(50, 250, 2)}
-    found = cycles_of(OptimizerStepTable(records(order, marks=loads)))
+    found = cycles_of(OptimizerStepTable(steps(order, marks=loads)))
     assert found.batches[1:].tolist() == [1.0] * (len(found) - 1)
     assert found.samples[1:].tolist() == [4.0] * (len(found) - 1)
 
@@ -193,25 +193,27 @@ def test_a_cycle_in_which_one_of_two_was_left_out_is_not_counted():
 
 
 def test_the_gpus_own_clock_counts_where_it_is_known():
-    made = [{"device_s": 0.2 * place, "host_s": 7.0 + 0.01 * place} for place in range(40)]
-    found = cycles_of(table([0] * 40, marks=dict(enumerate(made))))
+    marks = {place: {"host_s": 7.0 + 0.01 * place} for place in range(40)}
+    made = table([0] * 40, marks=marks)
+    finish(made, *(0.2 * place for place in range(40)))
+    found = cycles_of(made)
     assert found.length_s[1:] == pytest.approx([0.2] * 39)
     assert found.host_length_s[1:] == pytest.approx([0.01] * 39)
     assert found.end_s[-1] == pytest.approx(7.39)
 
 
 def test_records_whose_time_on_the_gpu_is_to_come_are_not_used_until_it_comes():
-    made = records([0] * 20, gpu=True)
-    late = records([0] * 20)
-    told = OptimizerStepTable([*made[:15], *late[15:]])
-    assert len(cycles_of(told)) == 15
-    told.extend(made[15:18])
-    assert len(told) == 20
-    assert len(cycles_of(told)) == 18
+    made = table([0] * 20)
+    times_s = made.column("host_s") - 50
+    finish(made, *times_s[:15])
+    assert len(cycles_of(made)) == 15
+    finish(made, *times_s[15:18], after=15)
+    assert len(made) == 20
+    assert len(cycles_of(made)) == 18
 
 
 def test_an_interval_with_records_missing_in_it_is_not_known():
-    made = records([0] * 20)
+    made = steps([0] * 20)
     found = cycles_of(OptimizerStepTable([*made[:8], *made[10:]]))
     assert np.flatnonzero(np.isnan(found.length_s)).tolist() == [0, 8]
 
@@ -228,7 +230,7 @@ def test_nothing_gives_nothing():
 def test_ranks_share_what_all_of_them_wait_for():
     first = cycles_of(table([0] * 12, marks={5: {"saves": 1, "saved_s": 2.0}}))
     second = cycles_of(table([0] * 10, marks={7: {"evaluated": True}}))
-    one, other = shared([first, second])
+    one, other = share_pauses([first, second])
     assert np.flatnonzero(one.evaluated).tolist() == [7]
     assert np.flatnonzero(other.saves).tolist() == [5]
     assert other.saved_s[5] == 2.0

@@ -135,10 +135,10 @@ def test_a_loader_that_hangs(tmp_path, monkeypatch):
 
 
 def test_a_command_that_never_steps_has_its_time_and_ten_minutes_more():
-    course = ProbeStages(ProbeLimits(duration_s=3.0))
-    assert course.go_on(StepStatistics(), [], 602.0).stop_at == 0
+    stages = ProbeStages(ProbeLimits(duration_s=3.0))
+    assert stages.advance(StepStatistics(), [], 602.0).stop_at == 0
     assert (
-        course.go_on(StepStatistics(), [], 603.5).stop_at == 1
+        stages.advance(StepStatistics(), [], 603.5).stop_at == 1
     )  # its first step would be its last
 
 

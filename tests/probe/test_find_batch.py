@@ -13,10 +13,10 @@ from tests.probe.probed import PYTHON, SCRIPTS, probe
 from outlay.errors import InputError
 from outlay.measurement.measurement import MeasuredMemory, Measurement
 from outlay.probe import find_batch as find_batch_module
-from outlay.probe.find_batch import SearchStart, find_batch
+from outlay.probe.find_batch import BatchSearch, SearchBounds, find_batch
 from outlay.probe.runner import ProbeRequest
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.trial import BatchSearch, BatchSlot
+from outlay.probe.trial import BatchSlot
 
 SCRIPT = SCRIPTS / "runs_out.py"
 
@@ -31,14 +31,14 @@ SCRIPT = SCRIPTS / "runs_out.py"
     ],
 )
 def test_slot_puts_the_size_into_the_command(command: tuple[str, ...], argument: str) -> None:
-    filled = BatchSlot(command=command, argument=argument).filled(64)
+    filled = BatchSlot(command=command, argument=argument).command_at(64)
     assert "--batch-size 64" in " ".join(filled)
 
 
 def test_slot_of_an_assignment() -> None:
     slot = BatchSlot(command=("python", "train.py", "data.batch=32"), argument="data.batch")
-    assert slot.present == 32
-    assert slot.filled(7) == ("python", "train.py", "data.batch=7")
+    assert slot.current == 32
+    assert slot.command_at(7) == ("python", "train.py", "data.batch=7")
 
 
 def test_no_slot() -> None:
@@ -56,8 +56,8 @@ def test_a_first_step_is_waited_for_as_earlier_trials_suggest(
         size = int(command[-1])
         return at(size, elapsed_s=size / 2), [], b""
 
-    monkeypatch.setattr(find_batch_module, "_run", run)
-    find_batch(ProbeRequest(command=("train", "{batch}")), "batch", known=SearchStart(largest=64))
+    monkeypatch.setattr(find_batch_module, "_run_trial", run)
+    find_batch(ProbeRequest(command=("train", "{batch}")), "batch", bounds=SearchBounds(largest=64))
     # 15 s to train, and at first ten minutes. Then 8 / 2, 16 / 2 and 32 / 2 s were the longest:
     # ten times that, but no less than 105 s.
     assert waits_s == [615, 120, 120, 175]
@@ -74,9 +74,9 @@ def searched(
     def run(_: object, command: tuple[str, ...], *rest: object) -> tuple[Measurement, list, bytes]:
         return run_at(int(command[-1])), [], b""
 
-    monkeypatch.setattr(find_batch_module, "_run", run)
+    monkeypatch.setattr(find_batch_module, "_run_trial", run)
     asking = ProbeRequest(command=("train", "{batch}"), limits=ProbeLimits(**limits))
-    return find_batch(asking, "batch", known=SearchStart(largest=largest))
+    return find_batch(asking, "batch", bounds=SearchBounds(largest=largest))
 
 
 def at(size: int, **changes: object) -> Measurement:
@@ -194,5 +194,5 @@ def test_a_frozen_base_is_part_of_what_no_batch_size_changes():
     memory = MeasuredMemory(
         parameters_bytes=2e8, gradients_bytes=2e8, optimizer_bytes=4e8, frozen_bytes=14e9
     )
-    known = find_batch_module._learned(SearchStart(), a_run(memory=memory), cap_mib=None)
+    known = find_batch_module._with_memory(SearchBounds(), a_run(memory=memory), cap_mib=None)
     assert known.fixed_bytes == pytest.approx(14.8e9)

@@ -144,7 +144,7 @@ class TestNvidia(DriverContract):
         self.install(monkeypatch, nvml_gpu(0))
         device = self.open().devices[0]
         assert device.max_clock_hz == 1.98e9
-        assert device.seen == MeasuredGpu(
+        assert device.measured == MeasuredGpu(
             name="NVIDIA H200",
             memory_bytes=140 * GIB,
             driver="580.82.07",
@@ -335,7 +335,7 @@ def test_the_real_pynvml_has_what_is_asked_of_it():
 
 
 def test_on_this_machine_nothing_is_raised_or_printed():
-    code = "from outlay.probe.drivers import open_driver; open_driver()"
+    code = "from outlay.probe.gpu_watch import open_driver; open_driver()"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -160,7 +160,7 @@ def test_every_block_knows_how_long_an_epoch_is(training, monkeypatch):
     from torch.utils.data import DataLoader, TensorDataset
 
     # However many loaders there are: more than are kept in mind.
-    monkeypatch.setattr("outlay.probe.agent.loaders._MOST", 3)
+    monkeypatch.setattr("outlay.probe.agent.loaders._MOST_REPORTED", 3)
     # 60 samples, 2 in a batch: 30 steps, of which 12 are seen.
     data = TensorDataset(torch.randn(60, 4))
     loaders = [DataLoader(data, batch_size=2) for _ in range(5)]

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.probe.made import letters, records, table
+from tests.probe.made import letters, steps, table
 
 from outlay.measurement.measurement import MeasuredPause
-from outlay.probe.messages import OptimizerStep, OptimizerStepTable
-from outlay.probe.steps import StepStatistics, enough, steps_of
+from outlay.probe.agent.protocol import OptimizerStep, step_values
+from outlay.probe.messages import OptimizerStepTable
+from outlay.probe.steps import StepStatistics, is_enough, steps_of
 
 
 def noisy(count, mean_s=0.1, spread=0.02, seed=0):
@@ -302,13 +304,13 @@ def test_a_drift_is_not_steady():
 
 def looks(each_s, every, precision, **fields):
     """Steps at the look at which it is enough; None where it never is."""
-    made, before, told = records([0] * len(each_s), each_s, **fields), None, OptimizerStepTable()
+    made, before, known = steps([0] * len(each_s), each_s, **fields), None, OptimizerStepTable()
     for start in range(0, len(made), every):
-        told.extend(made[start : start + every])
-        seen = steps_of([told])
-        if enough(seen, before, precision):
-            return seen
-        before = seen
+        known.extend(made[start : start + every])
+        statistics = steps_of([known])
+        if is_enough(statistics, before, precision):
+            return statistics
+        before = statistics
     return None
 
 
@@ -320,9 +322,9 @@ def test_enough_needs_twenty_steps_three_seconds_and_two_looks():
     assert 20 <= slow.step.steps <= 25
     very_slow = looks(noisy(60, mean_s=30.0, spread=0.001), 1, 0.02)
     assert 10 <= very_slow.step.steps <= 16
-    assert not enough(quiet, None, 0.02)
-    assert not enough(quiet, quiet, 0.02)
-    assert not enough(StepStatistics(), StepStatistics(), 0.02)
+    assert not is_enough(quiet, None, 0.02)
+    assert not is_enough(quiet, quiet, 0.02)
+    assert not is_enough(StepStatistics(), StepStatistics(), 0.02)
 
 
 def test_noise_takes_longer_and_ends_near_the_truth():
@@ -350,8 +352,8 @@ def test_a_gpu_that_gets_warm_is_waited_for():
 def test_a_longer_look_can_be_asked_for():
     made = table([0] * 60, noisy(60, spread=0.001))
     seen, before = steps_of([made]), steps_of([table([0] * 50, noisy(50, spread=0.001))])
-    assert enough(seen, before, 0.02)
-    assert not enough(seen, before, 0.02, seconds=10)
+    assert is_enough(seen, before, 0.02)
+    assert not is_enough(seen, before, 0.02, seconds=10)
 
 
 def test_a_look_at_many_records_is_quick():
@@ -374,7 +376,7 @@ some_records = st.lists(
             "skipped": st.integers(0, 3),
             "passes": st.integers(0, 2),
             "batches": st.integers(0, 2),
-            "samples": st.none() | st.integers(0, 9),
+            "samples": st.integers(0, 9),
             "evaluated": st.booleans(),
             "saves": st.integers(0, 1),
             "saved_s": st.floats(0, 1),
@@ -388,13 +390,16 @@ some_records = st.lists(
 
 @given(some_records, st.none() | st.integers(1, 3))
 @settings(deadline=None, max_examples=200)
-def test_whatever_is_told_gives_figures_that_agree(told, each):
-    now_s, made = 10.0, []
-    for number, one in enumerate(told, 1):
-        now_s += one.pop("took_s")
-        device_s = now_s if one.pop("on_gpu") else None
-        made.append(OptimizerStep(number=number, host_s=now_s, device_s=device_s, **one))
-    seen = steps_of([OptimizerStepTable(made)], started_s=9.0, optimizer_steps_per_step=each)
+def test_whatever_is_told_gives_figures_that_agree(records, each):
+    now_s, made = 10.0, OptimizerStepTable()
+    for number, fields in enumerate(records, 1):
+        now_s += fields.pop("took_s")
+        is_on_gpu = fields.pop("on_gpu")
+        record = OptimizerStep(number=number, host_s=now_s, cpu_s=math.nan, **fields)
+        made.extend([step_values(record)])
+        if is_on_gpu:
+            made.set_device_time(number, now_s)
+    seen = steps_of([made], started_s=9.0, optimizer_steps_per_step=each)
     assert all(pause.times > 0 and pause.total_s >= 0 for pause in seen.pauses)
     if seen.step is not None:
         assert 0 <= seen.step.low_s <= seen.step.mean_s <= seen.step.high_s

@@ -9,7 +9,7 @@ import time
 import pytest
 from tests.probe.proc_tree import PAGE_BYTES, TICKS_PER_S, FakeKernel
 
-from outlay.probe.system import Roots, SystemReading, SystemWatch, machine_seen
+from outlay.probe.system import Roots, SystemReading, SystemWatch, this_machine
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_without_proc_all_is_none(tmp_path):
 def test_the_machine(kernel):
     kernel.write("cpuinfo", "processor\t: 0\nmodel name\t: AMD  EPYC 9654\nflags: a\n")
     kernel.write("meminfo", "MemFree:   5 kB\nMemTotal:   2000 kB\n")
-    seen = machine_seen(roots=kernel.roots)
+    seen = this_machine(roots=kernel.roots)
     assert seen.cpu == "AMD EPYC 9654"
     assert seen.ram_bytes == 2000 * 1024
     assert seen.cpu_threads == len(os.sched_getaffinity(0))
@@ -75,7 +75,7 @@ def test_a_container_of_version_2_has_less(kernel):
     (outer / "cpu.max").write_text("100000 100000\n")
     (outer / "inner" / "cpu.max").write_text("max 100000\n")
     (outer / "inner" / "memory.max").write_text("1048576\n")
-    seen = machine_seen(roots=kernel.roots)
+    seen = this_machine(roots=kernel.roots)
     assert (seen.cpu_threads, seen.ram_bytes) == (1, 1048576)
 
 
@@ -88,12 +88,12 @@ def test_a_container_of_version_1_seen_from_inside(kernel):
     (groups / "cpu" / "cpu.cfs_quota_us").write_text("40000\n")
     (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     (groups / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # none
-    seen = machine_seen(roots=kernel.roots)
+    seen = this_machine(roots=kernel.roots)
     assert (seen.cpu_threads, seen.ram_bytes) == (1, 2000 * 1024)  # 0.4 CPUs, but one thread
 
 
 def test_where_nothing_is_known_nothing_is_raised(tmp_path):
-    seen = machine_seen(roots=Roots(proc=tmp_path / "no", sys=tmp_path / "no"))
+    seen = this_machine(roots=Roots(proc=tmp_path / "no", sys=tmp_path / "no"))
     assert seen.system
     assert seen.ram_bytes is None or seen.ram_bytes > 0
 

@@ -12,7 +12,8 @@ import pytest
 from tests.measured import a_search, a_trial
 
 from outlay.files import to_json
-from outlay.probe.trial import BatchSearch, Trial
+from outlay.probe.find_batch import BatchSearch
+from outlay.probe.trial import Trial
 from outlay.report.batches import answer, batches_document, print_batches
 from outlay.report.console import Page
 from outlay.report.documents import dumps

@@ -12,7 +12,8 @@ from tests.measured import a_measurement, on_the_cpu, without_steps
 from outlay.errors import InputError
 from outlay.measurement.file import measurement_from_json, text_of
 from outlay.measurement.measurement import Measurement, Sample
-from outlay.probe.trial import BatchSearch, Trial
+from outlay.probe.find_batch import BatchSearch
+from outlay.probe.trial import Trial
 from outlay.report.schemas import schema
 
 Validator = jsonschema.Draft202012Validator

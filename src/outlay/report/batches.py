@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from outlay.files import FLATTEN
-from outlay.probe.trial import KNEE_FRACTION, BatchSearch, Trial
+from outlay.probe.find_batch import KNEE_FRACTION, BatchSearch
+from outlay.probe.trial import Trial
 from outlay.report.console import Page, bullets, table
 from outlay.report.documents import Document
 from outlay.report.text import clock, count, counted, gib, percent, rate, step_time
