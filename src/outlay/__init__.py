@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from outlay.workload.file import parse_workload, read_workload
     from outlay.workload.workload import Workload
 
+__version__ = "0.1.0"
+"""The one place that has it: the build and `outlay --version` read it here."""
+
 _HOMES = {
     "Breakdown": "cost.lines",
     "Estimate": "uncertainty",

@@ -11,9 +11,9 @@ worked out from others and are not read back. Unknown is null.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -155,11 +155,17 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": MARK,
-        "outlay": importlib.metadata.version("outlay"),
+        "outlay": _version(),
         **plain,
         **worked_out,
         "profile": None if profile is None else profile_to_json(profile),
     }
+
+
+def _version() -> str:
+    # By name: to import the package's root here would be to import all that it names.
+    version: str = sys.modules["outlay"].__version__
+    return version
 
 
 def is_measurement(content: object) -> bool:
