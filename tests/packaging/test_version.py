@@ -24,6 +24,10 @@ def test_the_build_reads_the_version_from_the_package():
     assert ROOT / PROJECT["tool"]["hatch"]["version"]["path"] == Path(outlay.__file__)
 
 
+def test_the_changelog_has_the_version():
+    assert f"## [{outlay.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory) -> Path:
     """Everything that is installed but outlay itself."""
