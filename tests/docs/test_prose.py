@@ -1,0 +1,54 @@
+"""Pages read well as text: prose is wrapped, and lists begin where every Markdown sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        *ROOT.glob("tools/**/*.md"),
+        ROOT / "src/outlay/data/README.md",
+        ROOT / "tests/reference/data/README.md",
+    ]
+)
+LONGEST = 120
+ITEM = re.compile(r"\s*([-*+]|\d+\.) ")
+
+
+def prose(page: Path) -> Iterator[tuple[int, str, str]]:
+    """The lines of a page outside of code and tables, with their number and the line before."""
+    in_code, before = False, ""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fence = line.lstrip().startswith("```")
+        in_code ^= fence
+        if not (in_code or fence or line.startswith("    ") or line.lstrip().startswith("|")):
+            yield number, line, before
+        before = line
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_prose_is_wrapped(page):
+    assert [(number, len(line)) for number, line, _ in prose(page) if len(line) > LONGEST] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_list_has_an_empty_line_before_it(page):
+    run_in = [
+        number
+        for number, line, before in prose(page)
+        if ITEM.match(line) and before.strip() and not before.startswith(("#", " "))
+    ]
+    items = {number for number, line, _ in prose(page) if ITEM.match(line)}
+    assert [number for number in run_in if number - 1 not in items] == []
