@@ -102,3 +102,15 @@ def test_nothing_speaks_of_places_on_somebodys_machine():
     for path in [*PAGES, *ROOT.glob("src/**/*.py"), *ROOT.glob("tools/*"), *ROOT.glob("*.toml")]:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         assert not [word for word in words if word in text], path
+
+
+FILE_NAMED = re.compile(r"`([a-z_0-9/]+(?:\.py|\.csv|/))(?: [^`]*)?`")
+"""A Python file, a table or a folder in backticks, perhaps with arguments."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_pages_name_exist(page):
+    places = (ROOT, ROOT / "src" / "outlay", page.parent)
+    for name in FILE_NAMED.findall(page.read_text(encoding="utf-8")):
+        made_up = name in ("train.py",)
+        assert made_up or any((place / name).exists() for place in places), name
