@@ -1,4 +1,4 @@
-"""Write what can be generated: `docs/commands.md`, `docs/schema/*.json`, the README's answer.
+"""Write what can be generated: commands, schemas, the picture of packages, the README's answer.
 
     make docs
 
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from draw_architecture import drawing
 from outlay.cli.main import COMMANDS, cli
 from outlay.cli.schema import NAMES
 from outlay.offers.catalog import snapshot_date
@@ -88,6 +89,7 @@ def pages() -> dict[Path, Callable[[], str]]:
     """Every generated file, and what makes its text."""
     made: dict[Path, Callable[[], str]] = {
         DOCS / "commands.md": commands_page,
+        DOCS / "architecture.svg": drawing,
         ROOT / "README.md": readme,
     }
     for name in NAMES:

@@ -23,6 +23,9 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "examples
 
 
 def tool(name: str):
+    """A script of tools/, as a module; those beside it can be imported by it."""
+    if str(ROOT / "tools") not in sys.path:
+        sys.path.append(str(ROOT / "tools"))
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
