@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
-from tests.docs.test_docs import tool
+from tests.docs.pages import ROOT, tool
 
-ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "outlay"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

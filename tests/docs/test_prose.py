@@ -7,18 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import PAGES, name_of
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/**/*.md"),
-        *ROOT.glob("tools/**/*.md"),
-        ROOT / "src/outlay/data/README.md",
-        ROOT / "tests/reference/data/README.md",
-    ]
-)
 LONGEST = 120
 ITEM = re.compile(r"\s*([-*+]|\d+\.) ")
 
@@ -34,16 +24,12 @@ def prose(page: Path) -> Iterator[tuple[int, str, str]]:
         before = line
 
 
-def name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_prose_is_wrapped(page):
     assert [(number, len(line)) for number, line, _ in prose(page) if len(line) > LONGEST] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_list_has_an_empty_line_before_it(page):
     run_in = [
         number
