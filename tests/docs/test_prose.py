@@ -26,7 +26,9 @@ def prose(page: Path) -> Iterator[tuple[int, str, str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_prose_is_wrapped(page):
-    assert [(number, len(line)) for number, line, _ in prose(page) if len(line) > LONGEST] == []
+    long = [(number, line) for number, line, _ in prose(page) if len(line) > LONGEST]
+    can_be_wrapped = [number for number, line in long if max(map(len, line.split())) < LONGEST - 20]
+    assert can_be_wrapped == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -11,7 +11,7 @@ from outlay.errors import InputError
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at
+from outlay.predict.roofline import roofline_of
 from outlay.trace.from_recording import RecordedStep, profile_of_step, profile_of_steps
 from outlay.trace.store import find_profile
 
@@ -181,7 +181,7 @@ def recorded(profile, batch_size):
 def test_device_time_at_other_sizes_is_that_of_a_trace_there(name, batch_size):
     true = find_profile(name)
     profile = profile_of_step(recorded(true, batch_size))
-    machine = roofline_at(gpus()["H200"], calibration())
+    machine = roofline_of(gpus()["H200"], calibration())
     for size in (8, 16, 64, 128):
         expected_s = device_time(true.at(size), machine, calibration()).total_s
         found_s = device_time(profile.at(size), machine, calibration()).total_s
@@ -191,7 +191,7 @@ def test_device_time_at_other_sizes_is_that_of_a_trace_there(name, batch_size):
 def test_style_nat_s_steps_too_though_every_sixteenth_differs():
     true = find_profile("stylenat")
     profile = profile_of_step(recorded(true, 32))
-    machine = roofline_at(gpus()["H200"], calibration())
+    machine = roofline_of(gpus()["H200"], calibration())
     for size in (8, 16, 64):
         expected_s = device_time(true.at(size), machine, calibration()).total_s
         found_s = device_time(profile.at(size), machine, calibration()).total_s

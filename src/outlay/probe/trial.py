@@ -37,23 +37,28 @@ class Trial:
     """One batch size, run for a few steps."""
 
     batch_size: int
+    """What was tried."""
     outcome: Outcome
+    """What came of it."""
     why: str = ""
     """What the script said where it did not fit or failed; what is odd where it fits."""
     peak_allocated_bytes: float | None = None
-    """On the fullest GPU."""
+    """The most that tensors took, on the fullest GPU, in bytes."""
     peak_reserved_bytes: float | None = None
+    """The most that torch's allocator reserved there, in bytes."""
     step_mean_s: float | None = None
+    """Mean step time, in seconds."""
     samples_per_s: float | None = None
     """Of all ranks together."""
     elapsed_s: float = 0.0
-    """What the trial took, start-up included."""
+    """What the trial took, in seconds, start-up included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSearch:
     """The search for the largest batch: what was tried, and what came out."""
 
+    JSON_PROPERTIES = ("knee", "elapsed_s")
     trials: tuple[Trial, ...]
     """In the order they were run."""
     largest: int | None = None
@@ -65,14 +70,15 @@ class BatchSearch:
     fails_at: int | None = None
     """The smallest that ran out of memory; None where none did."""
     limit_bytes: float | None = None
-    """What the allocator could take."""
+    """What the allocator could take, in bytes."""
     is_interrupted: bool = False
     """Whether the user ended it before it had an answer."""
     notes: tuple[str, ...] = ()
+    """What to know."""
 
     @property
     def knee(self) -> int | None:
-        """The smallest batch that is about as fast as any."""
+        """The smallest batch with 95 % or more of the best samples/s."""
         return knee_of(self.trials)
 
     @property
@@ -99,7 +105,7 @@ class BatchSearch:
 
     @property
     def elapsed_s(self) -> float:
-        """What all trials took together."""
+        """What all trials took together, in seconds."""
         return sum(trial.elapsed_s for trial in self.trials)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from outlay.files import FLATTEN
 from outlay.probe.trial import KNEE_FRACTION, BatchSearch, Trial
 from outlay.report.console import Page, bullets, table
-from outlay.report.documents import SCHEMA, Document
+from outlay.report.documents import Document
 from outlay.report.text import clock, count, counted, gib, percent, rate, step_time
 
 _INDENT = 2
@@ -135,12 +136,15 @@ def _remarks(trial: Trial, search: BatchSearch) -> Iterator[str]:
         yield trial.why
 
 
-def batches_document(search: BatchSearch) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchesDocument(Document):
+    """The search for the largest batch."""
+
+    search: BatchSearch = field(metadata=FLATTEN)
+    answer: Sequence[str]
+    """The same in sentences."""
+
+
+def batches_document(search: BatchSearch) -> BatchesDocument:
     """`outlay probe --find-batch --json`."""
-    return {
-        "schema": SCHEMA,
-        **asdict(search),
-        "knee": search.knee,
-        "elapsed_s": search.elapsed_s,
-        "answer": answer(search),
-    }
+    return BatchesDocument(search=search, answer=answer(search))

@@ -58,9 +58,9 @@ def table(
     Where the width does not do, the columns of `drop` are left out in that order; figures are
     never cut. The column `wrap` holds free text and is folded into the room that is left.
     """
-    kept = _kept(heads, rows, width, drop, wrap)
+    columns = _fitting_columns(heads, rows, width, drop, wrap)
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index in kept:
+    for index in columns:
         folded = heads[index] == wrap
         made.add_column(
             heads[index].upper(),
@@ -70,7 +70,7 @@ def table(
             min_width=None if folded else _widths(heads, rows)[index],
         )
     for row in rows:
-        made.add_row(*(row[index] for index in kept))
+        made.add_row(*(row[index] for index in columns))
     return made
 
 
@@ -81,7 +81,7 @@ def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     ]
 
 
-def _kept(
+def _fitting_columns(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
     width: int,
@@ -93,12 +93,12 @@ def _kept(
     if wrap is not None:
         folded = heads.index(wrap)
         widths[folded] = min(widths[folded], NARROWEST_TEXT)
-    kept = list(range(len(heads)))
+    columns = list(range(len(heads)))
     for head in drop:
-        if sum(widths[index] + 2 for index in kept) - 2 <= width:
+        if sum(widths[index] + 2 for index in columns) - 2 <= width:
             break
-        kept = [index for index in kept if heads[index] != head]
-    return kept
+        columns = [index for index in columns if heads[index] != head]
+    return columns
 
 
 def muted(text: str) -> Text:

@@ -1,4 +1,4 @@
-"""One option in full: its bill line by line, its hours, its luck, what it hangs on, its sources."""
+"""One option in full: its bill line by line, its hours, what its cost hangs on, and its sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from outlay.trace.profile import Profile
 from outlay.units import HOUR_S
 from outlay.workload.workload import Workload
 
-# Where the figures of an option come from: every row behind its price, its bill and its speed.
+# Its sources: every row behind its price, its bill and its speed.
 
 
 _GPU_FACTS = ("memory_usable", "memory_bandwidth", "tdp")
@@ -68,6 +68,9 @@ def _gpu_rows(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
                 f"{fact.text} {fact.unit}",
                 (f"{fact.source}, {fact.as_of}{note}"),
             )
+
+
+# The option: its bill, its hours, and the inputs that move its cost.
 
 
 MOST_SWINGS = 8
@@ -132,17 +135,17 @@ def bill(option: Option, workload: Workload, width: int) -> Table:
     if workload.rate_as_of:
         own += f", rate of {workload.rate_as_of}"
     rows.append(("total", usd(option.usd), "" if total is None else usd_range(total), own))
-    rows += [("not priced", "unknown", "", _missing(one)) for one in option.cost.unpriced]
+    rows += [("not priced", "unknown", "", _missing(item)) for item in option.cost.unpriced]
     return table(
         ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
     )
 
 
-def _missing(one: UnpricedItem) -> str:
-    if one.usual_usd is None:
-        return one.what
-    usual = usd(float(np.mean(one.usual_usd)))
-    return f"{one.what}; {usual} at what is usual, which counts in the ranking"
+def _missing(item: UnpricedItem) -> str:
+    if item.usual_usd is None:
+        return item.what
+    usual = usd(float(np.mean(item.usual_usd)))
+    return f"{item.what}; {usual} at what is usual, which counts in the ranking"
 
 
 def _hours(option: Option, width: int) -> Table:
@@ -151,7 +154,7 @@ def _hours(option: Option, width: int) -> Table:
     assert run is not None
     rows = [
         (name, f"{float(time_s) / HOUR_S:,.2f} h", per_cent(float(time_s) / option.busy_s))
-        for name, time_s in run.held_s
+        for name, time_s in run.time_parts_s
     ]
     rows.append(("all", f"{option.busy_s / HOUR_S:,.2f} h", _sessions(option)))
     return table(("part", "time", "share"), rows, width, right=("time",), wrap="share")
@@ -160,14 +163,14 @@ def _hours(option: Option, width: int) -> Table:
 def _sessions(option: Option) -> str:
     run = option.run
     assert run is not None
-    said = []
+    clauses = []
     if float(run.sessions) > 1:
-        said.append(f"in {float(run.sessions):,.0f} sessions")
-    if float(run.period_s) > 1.01 * option.busy_s:
-        said.append(f"over {duration(float(run.period_s))}")
+        clauses.append(f"in {float(run.sessions):,.0f} sessions")
+    if float(run.calendar_s) > 1.01 * option.busy_s:
+        clauses.append(f"over {duration(float(run.calendar_s))}")
     if float(run.waiting_s):
-        said.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
-    return ", ".join(said)
+        clauses.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
+    return ", ".join(clauses)
 
 
 def _swings(swings: Sequence[Swing], width: int) -> Table:

@@ -1,4 +1,12 @@
-"""What `outlay probe` saw, printed for people: the answer, what holds it back, the figures."""
+"""What `outlay probe` saw, printed for people: while it runs, and once it has ended.
+
+figures      step times, pauses, work, memory and power as rows of a table
+live_line    the one line that is shown while it runs
+sparkline    a curve in one line of text
+print_probe  the page: the answer, what holds it back, the figures, the checks, time and cost
+
+The sentences of the page are in `outlay.report.probe_words`, its pictures in `probe_plot`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +54,7 @@ from outlay.report.text import (
 )
 from outlay.units import GIB
 
-# The figures of a probe as rows: what, what was seen, and how it is meant.
+# The figures as rows: what, what was seen, and how it is meant.
 
 
 Row = tuple[str, str, str]
@@ -162,7 +170,7 @@ def _memory(measurement: Measurement) -> Iterator[Row]:
 
 def _parts_words(measurement: Measurement) -> str:
     memory = measurement.memory
-    known = [
+    parts = [
         f"{name} {size(amount_bytes)}"
         for name, amount_bytes in (
             ("parameters", memory.parameters_bytes),
@@ -172,7 +180,7 @@ def _parts_words(measurement: Measurement) -> str:
         )
         if amount_bytes is not None
     ]
-    return f"by tensors, at most{': ' if known else ''}{', '.join(known)}"
+    return f"by tensors, at most{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _power(measurement: Measurement) -> Iterator[Row]:
@@ -195,7 +203,7 @@ def _per_thousand(measurement: Measurement) -> str:
     return f"; {energy(1000 * power.energy_per_step_j / here)} for 1,000 samples"
 
 
-# The live line of a probe: one line of text, with the least important left out when narrow.
+# The live line: one line of text, with the least important left out when narrow.
 
 
 _BETWEEN = " · "
@@ -215,7 +223,7 @@ def _joined(parts: list[tuple[int, int, str]]) -> str:
 
 def _parts(state: LiveState) -> Iterator[tuple[int, int, str]]:
     """Rank, where 0 is left out last; place on the line; text."""
-    told = (
+    texts = (
         (0, _phase(state)),
         (1, _step(state)),
         (8, _pace(state)),
@@ -227,7 +235,7 @@ def _parts(state: LiveState) -> Iterator[tuple[int, int, str]]:
         (6, _with("{} so far", state.usd, usd)),
         (5, _left(state)),
     )
-    for place, (rank, text) in enumerate(told):
+    for place, (rank, text) in enumerate(texts):
         if text:
             yield rank, place, text
 
@@ -268,8 +276,8 @@ def _precision(state: LiveState) -> str:
     """How well the mean is known, and how well it should be."""
     if state.precision is None:
         return ""
-    wanted = state.wanted_precision
-    goal = "" if wanted is None else f" (want {100 * wanted:.3g} %)"
+    target = state.wanted_precision
+    goal = "" if target is None else f" (want {100 * target:.3g} %)"
     return f"± {100 * state.precision:.1f} %{goal}"
 
 
@@ -288,11 +296,11 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def buckets(points: Sequence[tuple[float, float]], end: float, number: int) -> list[float | None]:
     """Means of the values in equal stretches from 0 to the end; None where none falls."""
-    found: list[list[float]] = [[] for _ in range(number)]
+    stretches: list[list[float]] = [[] for _ in range(number)]
     for at, value in points:
         place = min(int(at / end * number), number - 1) if end > 0 else 0
-        found[max(place, 0)].append(value)
-    return [sum(values) / len(values) if values else None for values in found]
+        stretches[max(place, 0)].append(value)
+    return [sum(values) / len(values) if values else None for values in stretches]
 
 
 def sparkline(values: Sequence[float | None], top: float = 1.0) -> str:
@@ -302,6 +310,9 @@ def sparkline(values: Sequence[float | None], top: float = 1.0) -> str:
 
 def _bar(fraction: float) -> str:
     return _BARS[min(max(int(fraction * len(_BARS)), 0), len(_BARS) - 1)]
+
+
+# The page.
 
 
 _INDENT = 2
@@ -394,13 +405,13 @@ def _remarks(lines: Sequence[str]) -> Table:
 def _shares(measurement: Measurement, width: int) -> Table | None:
     """Where the time of a step goes, a bar for each part that is known."""
     waits = _WAITS | ({"host": "asleep"} if measurement.device == "cpu" else {})
-    known = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
+    fractions = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
     bars = min(_SHARE_BARS, width - 34)
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
     made.add_column(no_wrap=True, justify="right")
     made.add_column(no_wrap=True)
-    for name, fraction in known:
+    for name, fraction in fractions:
         if fraction is not None:
             made.add_row(name, percent(fraction), "█" * round(fraction * bars))
     return made if made.row_count else None

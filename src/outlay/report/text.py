@@ -173,5 +173,5 @@ def machine(offer: Offer, nodes: int = 1) -> str:
     if offer.gpu_share != 1:
         return f"{offer.gpu_share:.3g} of one {offer.gpu}"
     unlike = " + ".join((offer.gpu, *offer.other_gpus))
-    one = unlike if offer.other_gpus else f"{offer.gpus}x {offer.gpu}"
-    return f"{nodes} x {one}" if nodes > 1 else one
+    single = unlike if offer.other_gpus else f"{offer.gpus}x {offer.gpu}"
+    return f"{nodes} x {single}" if nodes > 1 else single

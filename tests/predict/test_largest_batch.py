@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.builders import a_calibration, a_profile
 
-from outlay.fit.largest_batch import verified_largest
+from outlay.predict.largest_batch import verified_largest
 from outlay.predict.memory import MemoryBudget
 from outlay.trace.allocator import held_and_needed
 from outlay.trace.profile import AllocatorUse, History
