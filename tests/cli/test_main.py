@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import outlay.cli
+from outlay import __version__
 from outlay.cli.main import COMMANDS
 
 NOT_COMMANDS = {"__init__", "main", "options"}
@@ -62,7 +62,7 @@ def test_every_command_has_json(outlay, name):
 def test_version_is_the_package_s(outlay):
     ended = outlay("--version")
     assert ended.code == 0
-    assert ended.out == f"outlay {importlib.metadata.version('outlay')}\n"
+    assert ended.out == f"outlay {__version__}\n"
 
 
 def test_help_imports_no_command(tmp_path):

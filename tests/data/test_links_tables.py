@@ -7,6 +7,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 import pytest
+from tests.tables import REFERENCE, rows_in
 
 from outlay.facts import rows_of
 from outlay.hardware.gpus import gpus
@@ -16,7 +17,7 @@ from outlay.predict.network import usual_gpu_link
 
 GPU_LINKS = rows_of("gpu_links.csv")
 INSTANCE_LINKS = rows_of("instance_links.csv")
-MEASURED = rows_of("measured_links.csv")
+MEASURED = rows_in(REFERENCE / "measured_links.csv")
 VALUES = {
     "peer_to_peer": {"yes", "no"},
     "nvlink_reach": {"all", "2", "4"},

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import click
 
+from outlay import __version__
 from outlay.errors import OutlayError
 
 COMMANDS = {
@@ -72,7 +73,7 @@ class _Commands(click.Group):
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="outlay", message="outlay %(version)s")
+@click.version_option(__version__, message="outlay %(version)s")
 def cli() -> None:
     """What will this training run cost, and where should it run?
 

@@ -11,9 +11,9 @@ and `step.precision` are worked out from others and are not read back. Unknown i
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -166,13 +166,19 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
     """The measurement as plain JSON values."""
     profile = measurement.profile
     document = MeasurementDocument(
-        outlay=importlib.metadata.version("outlay"),
+        outlay=_version(),
         measurement=replace(measurement, profile=None),
     )
     return {
         **to_json(document),
         "profile": None if profile is None else profile_to_json(profile),
     }
+
+
+def _version() -> str:
+    # By name: to import the package's root here would be to import all that it names.
+    version: str = sys.modules["outlay"].__version__
+    return version
 
 
 def is_measurement(content: object) -> bool:
