@@ -9,7 +9,7 @@ TORCH  ?= torch==2.13.0
 SKIPS  ?= allow
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: plan test check lint types imports pytest bench services docs profiles calibrate clean
+.PHONY: house plan test check lint types imports pytest bench services docs profiles calibrate clean
 
 plan: $(VENV)/.core
 	@$(BIN)/outlay plan examples/stylenat.toml
@@ -31,6 +31,10 @@ imports: $(VENV)/.checks
 pytest: $(VENV)/.tests
 	OUTLAY_TEST_SKIPS=$(SKIPS) $(BIN)/python -m pytest -n auto --dist loadfile \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
+
+# The tree in figures: modules, lines, layers, names used twice.
+house: $(VENV)/.core
+	@$(BIN)/python tools/house.py
 
 bench: $(VENV)/.core
 	$(BIN)/python tools/bench.py

@@ -4,31 +4,51 @@ import importlib
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
 import outlay
 
 PUBLIC = [
+    "BlockProbe",
     "Breakdown",
+    "Curves",
+    "Difference",
     "Estimate",
+    "FittedStep",
     "Gpu",
+    "GpuPrediction",
+    "Length",
     "Line",
     "Measurement",
     "Offer",
+    "OfferFilter",
     "Option",
     "OutlayError",
     "Plan",
-    "Probing",
+    "PredictionRequest",
+    "ProbeLimits",
+    "ProbeRequest",
     "StepReport",
+    "TraceRequest",
+    "TracedStep",
     "Workload",
     "best_offers",
     "bundled_offers",
+    "compare_workloads",
     "find_gpu",
     "find_profile",
+    "fit_on_gpu",
     "gpus",
+    "learn_from_measurements",
+    "learned_calibration",
+    "list_offers",
+    "load_workload",
     "parse_workload",
     "plan_workload",
+    "predict_on_gpus",
+    "probe_command",
     "probing",
     "profile_of",
     "rank_offers",
@@ -36,9 +56,10 @@ PUBLIC = [
     "read_workload",
     "register_op",
     "swings",
-    "trace",
+    "trace_on_gpus",
     "trace_step",
-    "trial",
+    "trial_value",
+    "vary_workload",
 ]
 
 
@@ -48,7 +69,7 @@ def test_all_is_exact():
     assert dir(outlay) == sorted(PUBLIC)
 
 
-@pytest.mark.parametrize("name", sorted({*PUBLIC} - {"trace"}))
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_name_is_the_one_its_module_defines(name):
     member = getattr(outlay, name)
     home = importlib.import_module(member.__module__)
@@ -57,12 +78,35 @@ def test_every_name_is_the_one_its_module_defines(name):
     assert member.__doc__
 
 
-def test_trace_is_a_package_that_can_be_called():
-    assert outlay.trace is importlib.import_module("outlay.trace")
-    with pytest.raises(outlay.OutlayError, match="0 is not a batch size"):
-        outlay.trace("train.py:step", 0)
-    importlib.import_module("outlay.trace.store")
-    assert callable(outlay.trace)
+PACKAGES = sorted(
+    path.stem
+    for path in Path(outlay.__file__).parent.iterdir()
+    if path.suffix == ".py" or (path / "__init__.py").is_file()
+)
+"""Packages and modules at the root."""
+
+
+def test_no_public_name_is_that_of_a_package_or_module():
+    assert "plan" in PACKAGES
+    assert not set(PUBLIC) & set(PACKAGES)
+
+
+IN_ORDER = """
+import importlib, outlay
+packages = "{packages}".split()
+for package in packages[::{step}]:
+    importlib.import_module("outlay." + package)
+assert all(callable(getattr(outlay, name)) for name in outlay.__all__)
+for package in packages:
+    assert getattr(outlay, package).__name__ == "outlay." + package, package
+"""
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_public_names_are_functions_and_classes_in_any_order_of_imports(step):
+    packages = [name for name in PACKAGES if not name.startswith("_")]
+    code = IN_ORDER.format(packages=" ".join(packages), step=step)
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_needs_a_library_of_its_own_comes_only_when_asked_for():

@@ -129,7 +129,8 @@ def synthetic(count: int) -> Iterator[Offer]:
 def rankings() -> list[tuple[str, float, float]]:
     """Many offers ranked, in this process; the steps are predicted beforehand."""
     import outlay
-    from outlay.plan.pipeline import best_offers, profile_for, rank_offers
+    from outlay.plan.from_measurement import profile_for
+    from outlay.plan.pipeline import best_offers, rank_offers
     from outlay.uncertainty import Draws
 
     workload = outlay.read_workload(ROOT / "examples" / "stylenat.toml")

@@ -17,7 +17,8 @@ from typing import Any
 from outlay.cli.main import COMMANDS, cli
 from outlay.cli.schema import NAMES
 from outlay.offers.catalog import snapshot_date
-from outlay.plan.pipeline import plan_workload, profile_for
+from outlay.plan.from_measurement import profile_for
+from outlay.plan.pipeline import plan_workload
 from outlay.report.console import Page
 from outlay.report.documents import dumps
 from outlay.report.plan import print_plan

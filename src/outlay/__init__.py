@@ -3,16 +3,24 @@
     from pathlib import Path
     import outlay
 
-    workload = outlay.read_workload(Path("outlay.toml"))
+    workload = outlay.load_workload(Path("outlay.toml"))
     plan = outlay.plan_workload(workload)
     print(plan.chosen)
 
-    report = outlay.trace(step_of, 32)  # step_of(32) returns a training step; needs torch
+    request = outlay.PredictionRequest(target="resnet50", machines=("RTX 3090", "A100:8"))
+    for gpu, step, notes in outlay.predict_on_gpus(request):
+        print(gpu, step.step_time_s.likely, step.max_batch_size)
+
+    report = outlay.trace_step(step_of, 32)  # step_of(32) returns a training step; needs torch
     print(report.flops, report.peak.memory.peak_bytes, report.peak.site)
 
     with outlay.probing(steps=200) as probe:  # what really training says; needs torch
         train()
     probe.report()
+
+There is one function for each command, which gives what its `--json` prints: `plan_workload`,
+`vary_workload`, `compare_workloads`, `predict_on_gpus`, `trace_on_gpus`, `fit_on_gpu`,
+`probe_command`, `learn_from_measurements`, `list_offers`.
 
 Names are imported when first used, so that `import outlay` is quick. `LightningProbe` and
 `TrainerProbe`, the callbacks, need a library of their own and come with no star;
@@ -27,6 +35,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outlay.cost.lines import Breakdown, Line
     from outlay.errors import OutlayError
+    from outlay.fit.gpu_memory import TracedStep, TraceRequest, trace_on_gpus
+    from outlay.fit.search import FittedStep, fit_on_gpu
     from outlay.hardware.gpu_names import find_gpu
     from outlay.hardware.gpus import Gpu, gpus
     from outlay.inline.block import BlockProbe, probing
@@ -34,81 +44,106 @@ if TYPE_CHECKING:
     from outlay.inline.notebook import load_ipython_extension as load_ipython_extension
     from outlay.inline.notebook import unload_ipython_extension as unload_ipython_extension
     from outlay.inline.transformers import TrainerProbe as TrainerProbe
+    from outlay.ledger.kept_measurements import learn_from_measurements, learned_calibration
     from outlay.measurement.file import read_measurement
     from outlay.measurement.measurement import Measurement
-    from outlay.offers.catalog import bundled_offers
+    from outlay.offers.catalog import OfferFilter, bundled_offers, list_offers
     from outlay.offers.offer import Offer
+    from outlay.plan.difference import Difference, compare_workloads
+    from outlay.plan.from_measurement import load_workload
     from outlay.plan.option import Option
     from outlay.plan.pipeline import best_offers, plan_workload, rank_offers
+    from outlay.plan.prediction import GpuPrediction, PredictionRequest, predict_on_gpus
     from outlay.plan.ranking import Plan
     from outlay.plan.sensitivity import swings, trial_value
+    from outlay.plan.vary import Curves, vary_workload
+    from outlay.probe.runner import ProbeRequest, probe_command
+    from outlay.probe.stages import ProbeLimits
     from outlay.trace.formulas import register_op
     from outlay.trace.step_report import StepReport
     from outlay.trace.store import find_profile
     from outlay.trace.tracing import profile_of, trace_step
-    from outlay.trace.tracing import trace_step as trace
     from outlay.uncertainty import Estimate
     from outlay.workload.file import parse_workload, read_workload
-    from outlay.workload.workload import Workload
+    from outlay.workload.workload import Length, Workload
 
-_HOMES = {
-    "Breakdown": "cost.lines",
-    "Estimate": "uncertainty",
-    "Gpu": "hardware.gpus",
-    "Line": "cost.lines",
-    "Measurement": "measurement.measurement",
-    "Offer": "offers.offer",
-    "Option": "plan.option",
-    "OutlayError": "errors",
-    "Plan": "plan.ranking",
-    "BlockProbe": "inline.block",
-    "StepReport": "trace.step_report",
-    "Workload": "workload.workload",
-    "best_offers": "plan.pipeline",
-    "bundled_offers": "offers.catalog",
-    "find_gpu": "hardware.gpu_names",
-    "find_profile": "trace.store",
-    "gpus": "hardware.gpus",
-    "parse_workload": "workload.file",
-    "plan_workload": "plan.pipeline",
-    "probing": "inline.block",
-    "profile_of": "trace.tracing",
-    "rank_offers": "plan.pipeline",
-    "read_measurement": "measurement.file",
-    "read_workload": "workload.file",
-    "register_op": "trace.formulas",
-    "swings": "plan.sensitivity",
-    "trace_step": "trace.tracing",
-    "trial_value": "plan.sensitivity",
+_MODULES = {
+    "cost.lines": "Breakdown Line",
+    "errors": "OutlayError",
+    "fit.gpu_memory": "TraceRequest TracedStep trace_on_gpus",
+    "fit.search": "FittedStep fit_on_gpu",
+    "hardware.gpu_names": "find_gpu",
+    "hardware.gpus": "Gpu gpus",
+    "inline.block": "BlockProbe probing",
+    "ledger.kept_measurements": "learn_from_measurements learned_calibration",
+    "measurement.file": "read_measurement",
+    "measurement.measurement": "Measurement",
+    "offers.catalog": "OfferFilter bundled_offers list_offers",
+    "offers.offer": "Offer",
+    "plan.difference": "Difference compare_workloads",
+    "plan.from_measurement": "load_workload",
+    "plan.option": "Option",
+    "plan.pipeline": "best_offers plan_workload rank_offers",
+    "plan.prediction": "GpuPrediction PredictionRequest predict_on_gpus",
+    "plan.ranking": "Plan",
+    "plan.sensitivity": "swings trial_value",
+    "plan.vary": "Curves vary_workload",
+    "probe.runner": "ProbeRequest probe_command",
+    "probe.stages": "ProbeLimits",
+    "trace.formulas": "register_op",
+    "trace.step_report": "StepReport",
+    "trace.store": "find_profile",
+    "trace.tracing": "profile_of trace_step",
+    "uncertainty": "Estimate",
+    "workload.file": "parse_workload read_workload",
+    "workload.workload": "Length Workload",
+    # Classes of a library's own kind, and what IPython looks for: not in __all__.
+    "inline.lightning": "LightningProbe",
+    "inline.notebook": "load_ipython_extension unload_ipython_extension",
+    "inline.transformers": "TrainerProbe",
 }
-_ON_DEMAND = {
-    # Classes of a library's own kind, and what IPython looks for.
-    "LightningProbe": "inline.lightning",
-    "TrainerProbe": "inline.transformers",
-    "load_ipython_extension": "inline.notebook",
-    "unload_ipython_extension": "inline.notebook",
-}
+"""Where each public name is defined."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "BlockProbe",
     "Breakdown",
+    "Curves",
+    "Difference",
     "Estimate",
+    "FittedStep",
     "Gpu",
+    "GpuPrediction",
+    "Length",
     "Line",
     "Measurement",
     "Offer",
+    "OfferFilter",
     "Option",
     "OutlayError",
     "Plan",
+    "PredictionRequest",
+    "ProbeLimits",
+    "ProbeRequest",
     "StepReport",
+    "TraceRequest",
+    "TracedStep",
     "Workload",
     "best_offers",
     "bundled_offers",
+    "compare_workloads",
     "find_gpu",
     "find_profile",
+    "fit_on_gpu",
     "gpus",
+    "learn_from_measurements",
+    "learned_calibration",
+    "list_offers",
+    "load_workload",
     "parse_workload",
     "plan_workload",
+    "predict_on_gpus",
+    "probe_command",
     "probing",
     "profile_of",
     "rank_offers",
@@ -116,19 +151,17 @@ __all__ = [
     "read_workload",
     "register_op",
     "swings",
-    "trace",
+    "trace_on_gpus",
     "trace_step",
     "trial_value",
+    "vary_workload",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "trace":  # a package that can be called
-        return importlib.import_module("outlay.trace")
-    home = _HOMES.get(name) or _ON_DEMAND.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module 'outlay' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"outlay.{home}"), name)
+    return getattr(importlib.import_module(f"outlay.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -93,8 +93,8 @@ class LaunchFailed(OutlayError):
 def _nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """Up to three known names like this one, whatever their case, spaces and dashes."""
     by_letters: dict[str, str] = {}
-    for one in known:
-        by_letters.setdefault(_letters(one), one)
+    for candidate in known:
+        by_letters.setdefault(_letters(candidate), candidate)
     close = difflib.get_close_matches(_letters(name), by_letters, n=3, cutoff=0.6)
     return tuple(by_letters[letters] for letters in close)
 

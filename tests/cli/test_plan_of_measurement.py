@@ -10,15 +10,14 @@ from tests.builders import an_offer
 from tests.measured import a_measurement, a_step
 
 from outlay.cli.main import cli
-from outlay.cli.options import length_of
+from outlay.cli.options import parse_length
 from outlay.errors import InputError
 from outlay.measurement.file import write_measurement
 from outlay.measurement.measurement import Finding, MeasuredPause
-from outlay.plan.from_measurement import text_of_workload
+from outlay.plan.from_measurement import with_measured_pauses, workload_from_measurement
 from outlay.plan.pipeline import rank_offers
 from outlay.trace.store import find_profile
-from outlay.workload.file import parse_workload
-from outlay.workload.workload import Cadence
+from outlay.workload.workload import Cadence, Length
 
 
 @pytest.fixture
@@ -95,22 +94,22 @@ def test_a_length_is_needed(measured, arguments, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "length"),
     [
-        ("100k steps", {"total_steps": 100_000}),
-        ("1.5M steps", {"total_steps": 1_500_000}),
-        ("1000steps", {"total_steps": 1000}),
-        ("1e5 steps", {"total_steps": 100_000}),
-        ("1,000 Steps", {"total_steps": 1000}),
-        ("0.2 steps", {"total_steps": 1}),
-        ("1 step", {"total_steps": 1}),
-        ("90epochs", {"epochs": 90}),
-        ("2.5 epochs", {"epochs": 2.5}),
-        (None, {}),
+        ("100k steps", Length(iterations=100_000)),
+        ("1.5M steps", Length(iterations=1_500_000)),
+        ("1000steps", Length(iterations=1000)),
+        ("1e5 steps", Length(iterations=100_000)),
+        ("1,000 Steps", Length(iterations=1000)),
+        ("0.2 steps", Length(iterations=1)),
+        ("1 step", Length(iterations=1)),
+        ("90epochs", Length(epochs=90)),
+        ("2.5 epochs", Length(epochs=2.5)),
+        (None, None),
     ],
 )
-def test_a_length_may_be_written_in_many_ways(text, found):
-    assert length_of(text) == found
+def test_a_length_may_be_written_in_many_ways(text, length):
+    assert parse_length(text) == length
 
 
 def test_a_workload_file_says_its_length_itself(root):
@@ -144,9 +143,9 @@ def test_evaluations_and_checkpoints_go_on_as_they_were_seen(tmp_path):
     )
     seen = a_measurement(profile=find_profile("resnet50"), steps_seen=400, pauses=pauses)
     write_measurement(seen, tmp_path / "probe.json")
-    text = text_of_workload(tmp_path / "probe.json", total_steps=10_000)
-    assert text is not None
-    workload = parse_workload(text)
+    workload = workload_from_measurement(tmp_path / "probe.json", Length(iterations=10_000))
+    assert workload is not None
+    workload, _ = with_measured_pauses(workload)
     assert workload.evaluation is not None
     # Of 10 samples each, so that there are as many on any number of GPUs.
     assert workload.evaluation.every == Cadence(samples=1000)
@@ -161,9 +160,9 @@ def evaluated(tmp_path, **changes):
         **{"profile": find_profile("resnet50"), "steps_seen": 400, "pauses": pauses, **changes}
     )
     write_measurement(seen, tmp_path / "probe.json")
-    text = text_of_workload(tmp_path / "probe.json", total_steps=1_000)
-    assert text is not None
-    return parse_workload(text)
+    workload = workload_from_measurement(tmp_path / "probe.json", Length(iterations=1_000))
+    assert workload is not None
+    return with_measured_pauses(workload)[0]
 
 
 def test_an_evaluation_takes_what_was_measured_there_and_longer_on_a_slower_gpu(tmp_path):

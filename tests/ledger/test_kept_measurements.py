@@ -16,8 +16,8 @@ from outlay.ledger.kept_measurements import (
     forget_calibration,
     forget_measurements,
     keep_measurement,
+    learned_calibration,
     measurements_folder,
-    own_calibration,
     own_measurements,
     write_calibration,
 )
@@ -70,9 +70,9 @@ def test_a_measurement_that_cannot_be_read_is_named_and_left_out():
 
 def test_what_was_learned_is_read_as_written():
     learned = LearnedCalibration(gpus=(FACTOR,), host=FACTOR, hosts=(FACTOR,))
-    assert own_calibration(pytest.fail) == NOTHING_LEARNED
+    assert learned_calibration(pytest.fail) == NOTHING_LEARNED
     assert write_calibration(learned) == calibration_file()
-    assert own_calibration(pytest.fail) == learned
+    assert learned_calibration(pytest.fail) == learned
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_was_learned_is_read_as_written():
 def test_a_calibration_that_cannot_be_used_is_warned_of_once(text):
     calibration_file().write_text(text)
     said = []
-    assert own_calibration(said.append) == NOTHING_LEARNED
+    assert learned_calibration(said.append) == NOTHING_LEARNED
     assert len(said) == 1
     assert str(calibration_file()) in said[0]
 
@@ -151,4 +151,4 @@ def test_what_was_learned_can_be_forgotten():
     write_calibration(LearnedCalibration(gpus=(FACTOR,)))
     forget_calibration()
     forget_calibration()
-    assert own_calibration(pytest.fail) == NOTHING_LEARNED
+    assert learned_calibration(pytest.fail) == NOTHING_LEARNED

@@ -10,13 +10,12 @@ from tests.measured import a_measurement, a_step
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json, write_measurement
 from outlay.measurement.measurement import Finding, MeasuredPause
-from outlay.plan.from_measurement import pauses_said, text_of_workload
+from outlay.plan.from_measurement import with_measured_pauses, workload_from_measurement
 from outlay.plan.pipeline import rank_offers
 from outlay.probe.whole_run import whole_run
 from outlay.trace.store import find_profile
 from outlay.uncertainty import Estimate
-from outlay.workload.file import parse_workload
-from outlay.workload.workload import Cadence
+from outlay.workload.workload import Cadence, Length
 
 # In 400 steps of 0.05 s (batch 128).
 EVALUATION = MeasuredPause(kind="evaluation", times=4, total_s=12.0, every_steps=90.0)
@@ -41,9 +40,9 @@ def measured(pauses, **changes):
 
 def workload_of(tmp_path, measurement, steps=9_000):
     write_measurement(measurement, tmp_path / "probe.json")
-    text = text_of_workload(tmp_path / "probe.json", total_steps=steps)
-    assert text is not None
-    return parse_workload(text)
+    workload = workload_from_measurement(tmp_path / "probe.json", Length(iterations=steps))
+    assert workload is not None
+    return with_measured_pauses(workload)[0]
 
 
 def planned(tmp_path, measurement, *, gpus=1):
@@ -123,7 +122,8 @@ def test_a_pause_of_hardly_any_time_makes_a_workload(tmp_path):
 
 def test_everything_that_is_taken_over_is_said(tmp_path):
     write_measurement(measured(ALL), tmp_path / "probe.json")
-    said = pauses_said(tmp_path / "probe.json")
+    workload = workload_from_measurement(tmp_path / "probe.json", Length(iterations=9_000))
+    _, said = with_measured_pauses(workload)
     words = [
         "Evaluations: every 90 steps, 3 s each on the measured RTX 4090, shared by all GPUs",
         "Checkpoints: every 150 steps, 4 s each on the measured RTX 4090 and likely elsewhere",

@@ -8,7 +8,8 @@ from outlay.facts import assumptions
 from outlay.offers import candidates as chosen_from
 from outlay.offers.candidates import candidates
 from outlay.plan import placement
-from outlay.plan.pipeline import assumed_overheads, plan_workload, profile_for
+from outlay.plan.from_measurement import profile_for
+from outlay.plan.pipeline import assumed_overheads, plan_workload
 from outlay.units import HOUR_S
 from outlay.workload.file import parse_workload
 from outlay.workload.workload import Step

@@ -8,7 +8,8 @@ import pytest
 from tests.builders import a_doubt, an_offer
 
 from outlay.offers.candidates import candidates
-from outlay.plan.pipeline import best_offers, plan_workload, profile_for, rank_offers
+from outlay.plan.from_measurement import profile_for
+from outlay.plan.pipeline import best_offers, plan_workload, rank_offers
 from outlay.workload.file import parse_workload
 
 TODAY = "2026-11-01"

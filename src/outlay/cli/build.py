@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import counted, json_option, print_document, today
+from outlay.cli.options import json_option, print_document, today
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def command(
     from outlay.currency import in_usd
     from outlay.report.build import Currency
     from outlay.workstation.assembly import build_request
-    from outlay.workstation.build import judge_machine, put_together, upgrade_machine
+    from outlay.workstation.build import build_workstation, judge_workstation, upgrade_workstation
     from outlay.workstation.parts import catalogue, read_prices
 
     known = catalogue(read_prices(price_list) if price_list else None, today(), used=used)
@@ -145,11 +145,11 @@ def command(
         budget_usd=None if budget is None else budget * usd,
     )
     if described is None:
-        found = put_together(asked, training)
+        found = build_workstation(asked, training)
     elif upgraded_file is None:
-        found = judge_machine(described, asked, training)
+        found = judge_workstation(described, asked, training)
     else:
-        found = upgrade_machine(described, asked, training)
+        found = upgrade_workstation(described, asked, training)
     return _show(found, Currency(name=unit.upper(), usd_per_unit=usd), as_json, sources)
 
 
@@ -170,6 +170,8 @@ def _cards(gpu_name: str | None) -> list[tuple[str, int]]:
     """`RTX 3090:2` or `RTX 3090 + RTX 2080 Ti` as names and counts."""
     if gpu_name is None:
         return []
+    from outlay.hardware.gpu_names import counted
+
     parts = [counted(part, gpu_name) for part in gpu_name.split("+")]
     return [(name, count or 1) for name, count in parts]
 
@@ -191,7 +193,7 @@ def _described(
 
 def _training(workload: Path | None, profile: str | None) -> Training | None:
     """What is to be trained, where that is said."""
-    from outlay.plan.pipeline import profile_for
+    from outlay.plan.from_measurement import profile_for
     from outlay.workload.workload import Dataset, Step
     from outlay.workstation.speed import Training
 

@@ -33,34 +33,15 @@ def command(files: tuple[Path, ...], names: tuple[str, ...], as_json: bool) -> N
       outlay calibrate --forget probe
       outlay calibrate --forget all
     """
-    from outlay.ledger.kept_measurements import (
-        data_folder,
-        forget_calibration,
-        forget_measurements,
-        keep_measurement,
-        own_measurements,
-        write_calibration,
-    )
-    from outlay.measurement.file import read_measurement
-    from outlay.plan.placement import calibration
-    from outlay.predict.learn import learned_from
+    from outlay.ledger.kept_measurements import learn_from_measurements
 
-    given = [(path, read_measurement(path)) for path in files]  # before anything is changed
-    gone = forget_measurements(names)
-    for path, measurement in given:
-        keep_measurement(measurement, path.stem)
-    kept = own_measurements(warn)
-    learned = learned_from(kept, calibration())
-    if kept:
-        write_calibration(learned.calibration)
-    else:
-        forget_calibration()
+    learning = learn_from_measurements(files, forget=names, warn=warn)
     if as_json:
         from outlay.report.calibrate import calibrate_document
 
-        print_document(calibrate_document(data_folder(), len(gone), learned))
+        print_document(calibrate_document(learning.folder, learning.forgotten, learning.report))
         return
     from outlay.report.calibrate import print_learned
     from outlay.report.console import Page
 
-    print_learned(Page(), data_folder(), len(gone), learned)
+    print_learned(Page(), learning.folder, learning.forgotten, learning.report)

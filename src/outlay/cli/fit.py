@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from outlay.cli.options import (
     batch_size_of,
     expandable_option,
-    gpu_matches,
     json_option,
     memory_cap_option,
     print_document,
@@ -17,10 +14,6 @@ from outlay.cli.options import (
     tell,
 )
 from outlay.errors import InputError
-
-if TYPE_CHECKING:
-    from outlay.trace.profile import Profile
-    from outlay.trace.target import Changes
 
 
 @click.command("fit", no_args_is_help=True)
@@ -64,57 +57,32 @@ def command(
     Ways are listed cheapest first, with the memory each saves, the time it costs, and money on the
     cheapest offer. Exits with 3 when nothing makes it fit.
     """
-    from pathlib import Path
-
-    from outlay.fit.advice import places_in
-    from outlay.fit.search import TRACED_SIZES, fit_step
-    from outlay.fit.variants import FitRequest
-    from outlay.plan.pipeline import profile_for
-    from outlay.plan.placement import calibration
-    from outlay.trace.process import end_running
-    from outlay.trace.tracing import profile_of
+    from outlay.fit.search import fit_on_gpu
     from outlay.units import MIB
-    from outlay.workload.workload import Step
 
-    batch = batch_size_of(batch_size)
-    matches = gpu_matches([gpu_name])
-    if len(matches) != 1:
+    if "," in gpu_name:
+        names = gpu_name.split(",")
         raise InputError(
-            f"{gpu_name!r} names {len(matches)} GPUs; a step is fitted to one.",
-            fix=f'Write --gpu "{matches[0].spelling}".',
+            f"{gpu_name!r} names {len(names)} GPUs; a step is fitted to one.",
+            fix=f'Write --gpu "{names[0].strip()}".',
         )
-    path, colon, function = target.rpartition(":")
-    is_code = bool(colon) and path.endswith(".py")
-    step = Step(target=target) if is_code else Step(profile=target)
-    if is_code:
-        tell(f"Tracing {target} ...")
-    profile = profile_for(step, selected)
-
-    def trace(changes: Changes) -> Profile:
-        return profile_of(target, TRACED_SIZES, changes=changes, selected=selected)
-
-    wish = FitRequest(
-        gpu=matches[0].gpu,
-        batch_size=batch,
+    fitted = fit_on_gpu(
+        target,
+        gpu_name,
+        batch_size=batch_size_of(batch_size),
         memory_cap_bytes=None if memory_cap_mib is None else float(memory_cap_mib * MIB),
         expandable_segments=expandable_segments,
+        selected=selected,
+        together=not alone,
+        progress=tell,
     )
-    try:
-        found = fit_step(
-            profile, wish, calibration(), trace if is_code else None, tell, together=not alone
-        )
-    finally:
-        end_running()
-    places = places_in(Path(path), function) if is_code else {}
-    status = 0 if found.unchanged.step.fits or any(way.step.fits for way in found.ways) else 3
     if as_json:
         from outlay.report.fit import fit_document
 
-        print_document(fit_document(target, found, places))
-        return status
-    from outlay.report.console import Page
-    from outlay.report.fit import print_fit
+        print_document(fit_document(target, fitted.fit, fitted.places))
+    else:
+        from outlay.report.console import Page
+        from outlay.report.fit import print_fit
 
-    notes = (matches[0].note,) if matches[0].note else ()
-    print_fit(Page(), target, found, places, show_all=show_all, notes=notes)
-    return status
+        print_fit(Page(), target, fitted.fit, fitted.places, show_all=show_all, notes=fitted.notes)
+    return 0 if fitted.fits else 3

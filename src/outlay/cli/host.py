@@ -32,19 +32,19 @@ def command(seconds: float, as_json: bool) -> None:
     from outlay.trace.capture.self_test import step_times_s
 
     tell(f"Issuing a tiny step over and over, for {seconds:g} seconds ...")
-    found = host_test_of(step_times_s(seconds), calibration())
+    test = host_test_of(step_times_s(seconds), calibration())
     if as_json:
         from outlay.report.documents import host_document
 
-        print_document(host_document(found))
+        print_document(host_document(test))
         return
     from outlay.report.console import Page, muted
 
     out = Page()
-    out.print(f"host speed {found.speed:.2f}")
+    out.print(f"host speed {test.speed:.2f}")
     out.print(
         muted(
-            f"A tiny step takes {found.step_s * 1e6:,.0f} us here (varying by "
-            f"{found.spread:.0%}); 1.00 is the host of the H200 that outlay was measured on."
+            f"A tiny step takes {test.step_s * 1e6:,.0f} us here (varying by "
+            f"{test.spread:.0%}); 1.00 is the host of the H200 that outlay was measured on."
         )
     )

@@ -9,9 +9,10 @@ import click
 from outlay.cli.options import json_option, print_document, today
 
 if TYPE_CHECKING:
-    from outlay.offers.offer import Offer
+    from outlay.offers.catalog import Sort
 
 SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
+"""As of `list_offers`; written out, as importing it would slow every other command."""
 
 
 @click.command("offers")
@@ -47,7 +48,7 @@ def command(
     regions: tuple[str, ...],
     spot: bool | None,
     max_price: float | None,
-    sort: str | None,
+    sort: Sort | None,
     max_offers: int | None,
     as_json: bool,
 ) -> None:
@@ -62,51 +63,30 @@ def command(
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
     """
-    from outlay.offers.catalog import OfferFilter, bundled_offers, gpu_filter, search, snapshot_date
+    from outlay.offers.catalog import OfferFilter, gpu_filter, list_offers, snapshot_date
 
     places = [name.partition("/") for name in providers]
-    wanted = OfferFilter(
+    query = OfferFilter(
         gpus=tuple(gpu_filter(text) for spec in gpus for text in spec.split(",")),
         providers=tuple(name for name, _, _ in places),
         regions=(*regions, *(region for _, slash, region in places if slash)),
         spot=spot,
         max_usd_per_hour=max_price,
     )
-    found = _sorted(search(bundled_offers(today()), wanted), sort or ("spot" if spot else "price"))
+    offers = list_offers(query, sort, today=today())
     if as_json:
         from outlay.report.documents import offers_document
 
-        print_document(offers_document(found[:max_offers]))
+        print_document(offers_document(offers[:max_offers]))
         return
-    shown = found[: max_offers or 50]
+    shown = offers[: max_offers or 50]
     from outlay.report.console import Page
     from outlay.report.tables import offers_table
 
     out = Page()
-    asked = [*gpus, *providers, *regions]
-    if asked:
-        out.print(f"Offers of {', '.join(asked)}")
+    names = [*gpus, *providers, *regions]
+    if names:
+        out.print(f"Offers of {', '.join(names)}")
     if shown:
         out.print(offers_table(shown, out.width))
-    out.print(f"Shown {len(shown)} of {len(found)} offers; snapshot of {snapshot_date()}.")
-
-
-def _sorted(offers: list[Offer], key: str) -> list[Offer]:
-    unknown = float("inf")
-
-    def order(offer: Offer) -> tuple[object, ...]:
-        price = offer.price_usd_per_hour or unknown
-        spot = offer.spot_usd_per_hour or unknown
-        cheapest = min(price, spot)
-        first: object = {
-            "price": min(unknown, price),
-            "spot": spot,
-            "gpu-price": cheapest / (offer.gpus * offer.gpu_share),
-            "gpu": offer.gpu,
-            "provider": offer.provider,
-            "memory": -(offer.gpu_memory_bytes or 0.0),
-            "age": offer.as_of,
-        }[key]
-        return (first, cheapest, offer.identity)
-
-    return sorted(offers, key=order)
+    out.print(f"Shown {len(shown)} of {len(offers)} offers; snapshot of {snapshot_date()}.")

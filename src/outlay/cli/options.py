@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.predict.evidence import LearnedCalibration
     from outlay.probe.stages import LiveState
+    from outlay.workload.workload import Length
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_BATCH = 1_000_000
@@ -83,12 +84,14 @@ def length_option(command: F) -> F:
     )(command)
 
 
-def length_of(text: str | None) -> dict[str, Any]:
-    """A length as `total_steps` or `epochs`; nothing where none is given."""
+def parse_length(text: str | None) -> Length | None:
+    """The length that an option gives, in steps or epochs; None where it gives none."""
     if text is None:
-        return {}
-    found = _LENGTH.fullmatch(text.strip().replace(",", ""))
-    number, thousands, unit = found.groups("") if found else ("0", "", "")
+        return None
+    from outlay.workload.workload import Length
+
+    match = _LENGTH.fullmatch(text.strip().replace(",", ""))
+    number, thousands, unit = match.groups("") if match else ("0", "", "")
     value, name = float(number) * _THOUSANDS[thousands.lower()], unit.lower().removesuffix("s")
     if not value or (name and name not in _LONGEST):
         raise InputError(f"--length {text!r} is no length of a run.", fix=_length_fix(name))
@@ -102,7 +105,9 @@ def length_of(text: str | None) -> dict[str, Any]:
             f"--length {text!r} is longer than any run: at most {_LONGEST[name]:,} {name}s.",
             fix=_length_fix(name),
         )
-    return {"total_steps": max(round(value), 1)} if name == "step" else {"epochs": value}
+    if name == "step":
+        return Length(iterations=max(round(value), 1))
+    return Length(epochs=value)
 
 
 def _length_fix(unit: str) -> str:
@@ -116,47 +121,9 @@ def _length_fix(unit: str) -> str:
 
 def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:
     """The GPUs that options name, each under any usual spelling, several with commas between."""
-    from outlay.hardware.gpu_names import find_gpu
+    from outlay.hardware.gpu_names import single_gpu
 
-    return [find_gpu(_one(name)) for texts in names for name in texts.split(",")]
-
-
-def machines_asked(names: Iterable[str], gpus: int) -> list[tuple[list[GpuMatch], int]]:
-    """Machines that options name: `A100`, `A100:8`, or `RTX 3090 + RTX 2080 Ti` in one box.
-
-    Each is its GPUs (more than one where they differ) and how many there are in all; `gpus` is
-    how many where the name does not say.
-    """
-    from outlay.hardware.gpu_names import find_gpu
-
-    asked = []
-    for name in (part.strip() for texts in names for part in texts.split(",")):
-        parts = [counted(part, name) for part in name.split("+")]
-        matches = [find_gpu(spelling) for spelling, _ in parts]
-        total = sum(count or 1 for _, count in parts) if len(parts) > 1 else parts[0][1] or gpus
-        asked.append((matches, total))
-    return asked
-
-
-def counted(part: str, name: str) -> tuple[str, int | None]:
-    """`A100:8` as its name and count; None where it gives none."""
-    spelling, colon, count = part.strip().partition(":")
-    if colon and (not count.strip().isdecimal() or int(count) < 1):
-        raise InputError(
-            f"{name!r} has no usable number of GPUs after the colon.",
-            fix=f'Write for example --gpu "{spelling}:8".',
-        )
-    return spelling.strip(), int(count) if colon else None
-
-
-def _one(name: str) -> str:
-    spelling, colon, _ = name.strip().partition(":")
-    if colon:
-        raise InputError(
-            f"{name.strip()!r} asks for several GPUs; this is about one.",
-            fix=f'Write --gpu "{spelling}"; `outlay predict` and `outlay plan` count several.',
-        )
-    return spelling
+    return [single_gpu(name) for texts in names for name in texts.split(",")]
 
 
 def print_document(document: object) -> None:
@@ -172,9 +139,9 @@ def tell(message: str) -> None:
         click.echo(message, err=True)
 
 
-def own_calibration() -> LearnedCalibration:
+def learned_calibration() -> LearnedCalibration:
     """What was learned from the user's own measurements; a file that is off is warned of."""
-    from outlay.ledger.kept_measurements import own_calibration as read
+    from outlay.ledger.kept_measurements import learned_calibration as read
 
     return read(warn)
 

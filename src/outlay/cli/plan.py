@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from outlay.cli.options import (
     json_option,
-    length_of,
+    learned_calibration,
     length_option,
-    own_calibration,
+    parse_length,
     print_document,
     tell,
     today,
@@ -20,8 +20,7 @@ from outlay.cli.options import (
 if TYPE_CHECKING:
     from outlay.plan.option import Option
     from outlay.plan.ranking import Plan
-    from outlay.predict.evidence import Evidence
-    from outlay.workload.workload import Step
+    from outlay.workload.workload import Workload
 
 
 @click.command("plan", no_args_is_help=True)
@@ -83,116 +82,63 @@ def command(
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if vary is not None:
         return _vary(file, vary, measured, length, as_json=as_json)
-    from dataclasses import replace
+    from outlay.plan.from_measurement import load_workload
+    from outlay.plan.pipeline import plan_workload
+    from outlay.plan.sensitivity import named_option
 
-    from outlay.plan.from_measurement import evidence_for
-    from outlay.plan.pipeline import plan_workload, profile_for
-    from outlay.workload.file import parse_workload
-
-    text, pauses = _text(file, length, measured)
-    workload = parse_workload(text, str(file), folder=file.parent)
-    profile = profile_for(workload.step)
-    experience = evidence_for(workload.step, profile, own_calibration(), measured)
+    workload = load_workload(file, parse_length(length))
     tell("Predicting and pricing every offer ...")
-    plan = plan_workload(workload, profile, today=today(), experience=experience)
-    plan = replace(plan, assumptions=(*plan.assumptions, *pauses))
-    asked = None if explain is None else _asked(plan, explain)
+    plan = plan_workload(workload, measured=measured, learned=learned_calibration(), today=today())
+    option = None if explain is None else named_option(plan, explain)
     if as_json:
         from outlay.report.documents import plan_document
 
-        print_document(plan_document(plan, workload.name, max_options, explained=asked))
+        print_document(plan_document(plan, workload.name, max_options, explained=option))
     else:
-        from outlay.plan.sensitivity import rivals_of, swings, trial_value
-        from outlay.report.console import Page
-        from outlay.report.explain import print_explained, print_sources
-        from outlay.report.plan import print_plan
-
-        page = Page()
-        if asked is not None:
-            moved = swings(asked, rivals_of(plan) if asked is plan.chosen else ())
-            print_explained(page, plan, asked, workload, profile, moved)
-        else:
-            most = next(iter(swings(plan.chosen, rivals_of(plan)) if plan.chosen else ()), None)
-            print_plan(
-                page, plan, workload, profile, best=best, swing=most, trial=trial_value(plan)
-            )
-            if sources and plan.chosen is not None:
-                print_sources(page, plan.chosen, profile)
+        _print(plan, workload, option, best=best, sources=sources)
     return 0 if plan.chosen is not None else 3
 
 
-def _text(file: Path, length: str | None, measured: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The workload file, or one made of a measurement; and what of pauses is taken over."""
-    from outlay.errors import InputError
-    from outlay.measurement.file import read_measurement
-    from outlay.plan.from_measurement import pauses_said, pauses_unsaid, text_of_workload
-    from outlay.workload.file import KIND
-    from outlay.workload.toml import parse_table, read_text
+def _print(
+    plan: Plan, workload: Workload, explained: Option | None, *, best: int, sources: bool
+) -> None:
+    """The plan for people: one option in full, or the answer and the best of all."""
+    from outlay.plan.sensitivity import rivals_of, swings, trial_value
+    from outlay.report.console import Page
+    from outlay.report.explain import print_explained, print_sources
+    from outlay.report.plan import print_plan
 
-    found = text_of_workload(file.absolute(), **length_of(length))
-    if found is not None:
-        return found, pauses_said(file)
-    if file.suffix == ".json":  # no workload file: say what is wrong with it as a measurement
-        read_measurement(file)
-    if length is not None:
-        raise InputError(
-            f"--length is for a measurement; {file} says itself how long its run is.",
-            fix="Change [length] there, or vary it: --vary epochs=10,30,90.",
-        )
-    text = read_text(file, KIND)
-    tables, pauses = pauses_unsaid(parse_table(text, str(file)), file.parent, measured)
-    return text + tables, pauses
-
-
-def _asked(plan: Plan, text: str) -> Option:
-    """The option that `--explain` means."""
-    from outlay.errors import InputError
-    from outlay.plan.sensitivity import find_option
-
-    found = find_option(plan.options, text)
-    if found is None:
-        raise InputError(
-            f"No option is called {text!r}.",
-            why=f"There are {len(plan.options):,}, by rank, provider, instance, region and GPU.",
-            fix="Give a rank from the table, or words such as --explain 'lambda a10'.",
-        )
-    return found
+    page, profile = Page(), plan.profile
+    assert profile is not None
+    if explained is not None:
+        moved = swings(explained, rivals_of(plan) if explained is plan.chosen else ())
+        print_explained(page, plan, explained, workload, profile, moved)
+        return
+    widest = next(iter(swings(plan.chosen, rivals_of(plan)) if plan.chosen else ()), None)
+    trial = trial_value(plan)
+    print_plan(page, plan, workload, profile, best=best, swing=widest, trial=trial)
+    if sources and plan.chosen is not None:
+        print_sources(page, plan.chosen, profile)
 
 
 def _vary(
-    file: Path, text: str, measured: tuple[str, ...], length: str | None, *, as_json: bool
+    file: Path, inputs: str, measured: tuple[str, ...], length: str | None, *, as_json: bool
 ) -> int:
-    from functools import cache
-
-    from outlay.plan.from_measurement import evidence_for
-    from outlay.plan.pipeline import plan_workload, profile_for
-    from outlay.plan.vary import curves_of
+    from outlay.plan.vary import vary_workload
     from outlay.report.comparison import curves_document, print_curves
     from outlay.report.console import Page
-    from outlay.workload.file import workload_of
-    from outlay.workload.toml import parse_table
-    from outlay.workload.variation import variation_of, with_value
 
-    written, _ = _text(file, length, measured)
-    table = parse_table(written, str(file))
-    variation = variation_of(text)
-    profile = cache(profile_for)  # one profile, one prediction of it
-    learned = own_calibration()
-
-    @cache
-    def experience(step: Step) -> Evidence:
-        return evidence_for(step, profile(step), learned, measured)
-
-    def plan_at(value: Any) -> Plan:
-        changed = with_value(table, variation.path, value)
-        workload = workload_of(changed, written, str(file), file.parent)
-        step = workload.step
-        return plan_workload(workload, profile(step), today=today(), experience=experience(step))
-
-    curves = curves_of(variation, plan_at, tell=tell)
-    name = str(table.get("name", "training run"))
+    curves = vary_workload(
+        file,
+        inputs,
+        length=parse_length(length),
+        measured=measured,
+        learned=learned_calibration(),
+        today=today(),
+        progress=tell,
+    )
     if as_json:
-        print_document(curves_document(name, curves))
+        print_document(curves_document(curves.workload, curves))
     else:
-        print_curves(Page(), name, curves)
+        print_curves(Page(), curves.workload, curves)
     return 0 if any(point.chosen for point in curves.points) else 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from outlay.cli.options import length_of, length_option, live, memory_cap_option, tell, warn
+from outlay.cli.options import length_option, live, memory_cap_option, parse_length, tell, warn
 from outlay.errors import InputError, NotKnown, OutlayError
 from outlay.files import free_path, write_whole
 from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
@@ -130,7 +130,7 @@ def _known(target: str | None, largest: int | None, cap_mib: int | None) -> Sear
         tell(f"The trace is not used: {error.what}")
         return known
     cap_bytes = None if cap_mib is None else float(cap_mib * MIB)
-    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).room
+    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).memory_budget
     predicted = largest_batch(profile_of(target), room, calibration())
     tell(f"By its trace the largest batch is {predicted}.")
     return replace(known, predicted=predicted or None)
@@ -311,6 +311,7 @@ def command(
         )
     from outlay.probe.stages import parse_limits
 
+    whole = parse_length(length)
     limits = parse_limits(steps, duration, until, price, max_cost, to_end, no_operations)
     for path in (json_path, plot_path):
         if path is not None:
@@ -322,7 +323,8 @@ def command(
         samples_per_step=samples_per_step,
         optimizer_steps=optimizer_steps,
         memory_cap_mib=memory_cap_mib,
-        **length_of(length),
+        total_steps=whole.iterations if whole else None,
+        epochs=whole.epochs if whole else None,
     )
     if find_batch is not None:
         return find(asking, find_batch, target, largest, json_path)

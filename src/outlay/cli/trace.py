@@ -19,8 +19,7 @@ from outlay.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from outlay.fit.largest_batch import GpuMemory, Tracer
-    from outlay.trace.profile import Profile
+    from outlay.fit.gpu_memory import TracedStep
 
 
 @click.command("trace", no_args_is_help=True)
@@ -93,91 +92,75 @@ def command(
     Exits with 3 when it fits on none of the GPUs asked for.
     """
     from outlay.files import check_folder
-    from outlay.report.memory_plot import write_plot
-    from outlay.report.step import print_gpus, print_step, title
+    from outlay.fit.gpu_memory import TraceRequest, trace_on_gpus
     from outlay.report.svg import check_plot_path
-    from outlay.trace.tracing import trace_step
 
     if self_test:
         _test_torch()
         return 0
     if target is None:
         raise click.UsageError("Missing argument 'FILE.py:FUNCTION'.")
-    wanted = batch_size_of(batch_size)
-    matches = gpu_matches(gpu_names)
+    request = TraceRequest(
+        target=target,
+        batch_size=batch_size_of(batch_size),
+        gpus=tuple(gpu_matches(gpu_names)),
+        memory_cap_mib=memory_cap_mib,
+        expandable_segments=expandable_segments,
+        with_profile=save is not None,
+        name=name,
+        sample=sample,
+        selected=selected,
+        timeout_s=timeout_s,
+    )
     if plot is not None:
         check_plot_path(plot)
     if save is not None:
         check_folder(save)
-    on_gpus: list[GpuMemory] = []
-    profile = None
-    if save is not None or matches or memory_cap_mib is not None or wanted is None:
-        profile = _profile(target, name, sample, selected, timeout_s)
-    if profile is not None and (matches or memory_cap_mib is not None or wanted is None):
-        from outlay.fit.largest_batch import memory_on_gpus
-        from outlay.plan.placement import calibration
-
-        tell("Looking for the largest batch ...")
-        on_gpus = memory_on_gpus(
-            profile,
-            matches,
-            calibration(),
-            _tracer(target, selected, timeout_s),
-            batch_size=wanted,
-            memory_cap_mib=memory_cap_mib,
-            expandable_segments=expandable_segments,
-        )
-    shown = wanted or max((one.batch_size for one in on_gpus), default=0) or 1
-    tell(f"Tracing {target} at batch size {shown} ...")
-    report = trace_step(target, shown, selected=selected, timeout_s=timeout_s)
-    if plot is not None:
-        write_plot(plot, report.timeline, f"Memory of {title(report)}")
-    if save is not None and profile is not None:
-        from outlay.trace.store import write_profile
-
-        write_profile(profile, save)
-    status = 3 if on_gpus and not any(one.fits for one in on_gpus) else 0
+    traced = trace_on_gpus(request, progress=tell)
+    _write(traced, plot, save)
     if as_json:
         from outlay.report.documents import trace_document
 
-        saved = profile if save is not None else None
-        print_document(trace_document(report, saved, on_gpus))
-        return status
-    from outlay.report.console import Page
+        saved = traced.profile if save is not None else None
+        print_document(trace_document(traced.report, saved, traced.gpus))
+    else:
+        _print(traced, plot, save)
+    return 0 if traced.fits else 3
 
-    out = Page()
-    print_step(out, report)
-    if on_gpus:
-        print_gpus(out, on_gpus)
+
+def _write(traced: TracedStep, plot: Path | None, save: Path | None) -> None:
+    """The files that were asked for."""
+    from outlay.report.memory_plot import write_plot
+    from outlay.report.step import title
+    from outlay.trace.store import write_profile
+
+    if plot is not None:
+        write_plot(plot, traced.report.timeline, f"Memory of {title(traced.report)}")
+    if save is not None and traced.profile is not None:
+        write_profile(traced.profile, save)
+
+
+def _print(traced: TracedStep, plot: Path | None, save: Path | None) -> None:
+    from outlay.report.console import Page
+    from outlay.report.step import print_gpus, print_step
+
+    page = Page()
+    print_step(page, traced.report)
+    if traced.gpus:
+        print_gpus(page, traced.gpus)
     for path, what in ((plot, "Memory drawn in"), (save, "Profile saved as")):
         if path is not None:
-            out.print(f"{what} {path}.")
-    return status
+            page.print(f"{what} {path}.")
 
 
 def _test_torch() -> None:
     from outlay.errors import TraceFailed
     from outlay.trace.process import self_test
 
-    fine, said = self_test()
-    click.echo(said)
+    fine, message = self_test()
+    click.echo(message)
     if not fine:
         raise TraceFailed(
             "The torch in this Python cannot be traced.",
             fix="Install torch 2.13 (the CPU wheel will do): pip install torch==2.13.0.",
         )
-
-
-def _tracer(target: str, selected: float, timeout_s: float | None) -> Tracer:
-    from outlay.trace.tracing import histories_of
-
-    return lambda sizes: histories_of(target, sizes, selected=selected, timeout_s=timeout_s)
-
-
-def _profile(
-    target: str, name: str | None, sample: str, selected: float, timeout_s: float | None
-) -> Profile:
-    from outlay.trace.tracing import profile_of
-
-    tell(f"Tracing {target} at a few batch sizes ...")
-    return profile_of(target, name=name, sample=sample, selected=selected, timeout_s=timeout_s)

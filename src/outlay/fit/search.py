@@ -12,8 +12,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from outlay.errors import OutlayError
+from outlay.fit.advice import places_in
 from outlay.fit.variants import (
     SINGLE,
     FitRequest,
@@ -26,15 +28,22 @@ from outlay.fit.variants import (
     smaller_passes,
     variant_of,
 )
+from outlay.hardware.gpu_names import single_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
+from outlay.plan.from_measurement import profile_for
+from outlay.plan.placement import calibration
+from outlay.plan.prediction import is_code
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import memory_need
 from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step
+from outlay.trace.process import end_running
 from outlay.trace.profile import Profile
-from outlay.trace.target import UNCHANGED, Changes
+from outlay.trace.target import SELECTED, UNCHANGED, Changes
+from outlay.trace.tracing import profile_of
 from outlay.units import MIB
+from outlay.workload.workload import Step
 
 TRACED_SIZES = (4, 16)
 """Two sizes tell what a changed step takes at any: the unchanged one was checked at more."""
@@ -105,16 +114,16 @@ def combinations(traced: Sequence[Changes]) -> Iterator[Changes]:
 
     LoRA goes with all of them but the optimizers, of whose state it leaves little.
     """
-    arithmetic = [one for one in traced if one.arithmetic]
-    recompute = [one for one in traced if one.recompute]
-    small = [one for one in traced if one.update in ("8-bit", "offloaded")]
-    lora = [one for one in traced if one.lora_rank]
+    arithmetic = [changes for changes in traced if changes.arithmetic]
+    recompute = [changes for changes in traced if changes.recompute]
+    small = [changes for changes in traced if changes.update in ("8-bit", "offloaded")]
+    lora = [changes for changes in traced if changes.lora_rank]
     pairs = [both for a in arithmetic for r in recompute if (both := a.joined(r))]
     yield from pairs
-    blocks = [one for one in (*pairs, *recompute) if one.recompute == "blocks"]
-    for one in blocks[:2]:
+    blocks = [changes for changes in (*pairs, *recompute) if changes.recompute == "blocks"]
+    for changes in blocks[:2]:
         for other in (*small, *lora):
-            both = one.joined(other)
+            both = changes.joined(other)
             if both is not None:
                 yield both
     if not blocks:
@@ -128,9 +137,69 @@ def combinations(traced: Sequence[Changes]) -> Iterator[Changes]:
 # The answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedStep:
+    """What to change in a user's step, and where in their code."""
+
+    fit: Fit
+    places: Mapping[str, str]
+    """The user's own lines at which to make the changes, by what is changed there."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits, as it is or with some change."""
+        return self.fit.unchanged.step.fits or any(variant.step.fits for variant in self.fit.ways)
+
+
+def fit_on_gpu(
+    target: str,
+    gpu: str,
+    *,
+    batch_size: int | None = None,
+    memory_cap_bytes: float | None = None,
+    expandable_segments: bool = False,
+    selected: float = SELECTED,
+    together: bool = True,
+    progress: Telling = lambda _: None,
+) -> FittedStep:
+    """What to change so that a step fits a GPU, or takes a larger batch.
+
+    target: `path/to/file.py:function`, traced again with every change made; or a profile, which
+    tells of those changes that need no other trace.
+    gpu: its name, under any usual spelling.
+    batch_size: samples of one update; None is each way at the largest batch it allows.
+    selected: share of elements that a selection by unknown values keeps.
+    together: also changes combined; without, only single ones.
+    """
+    match = single_gpu(gpu)
+    path, _, function = target.rpartition(":")
+    traced = is_code(target)
+    if traced:
+        progress(f"Tracing {target} ...")
+    profile = profile_for(Step(target=target) if traced else Step(profile=target), selected)
+
+    def trace(changes: Changes) -> Profile:
+        return profile_of(target, TRACED_SIZES, changes=changes, selected=selected)
+
+    request = FitRequest(
+        gpu=match.gpu,
+        batch_size=batch_size,
+        memory_cap_bytes=memory_cap_bytes,
+        expandable_segments=expandable_segments,
+    )
+    tracer = trace if traced else None
+    try:
+        fit = fit_step(profile, request, calibration(), tracer, progress, together=together)
+    finally:
+        end_running()
+    places = places_in(Path(path), function) if traced else {}
+    return FittedStep(fit=fit, places=places, notes=(match.note,) if match.note else ())
+
+
 def fit_step(
     profile: Profile,
-    wish: FitRequest,
+    request: FitRequest,
     calibration: Calibration,
     trace: Tracer | None,
     tell: Telling = lambda _: None,
@@ -141,8 +210,8 @@ def fit_step(
 
     Without `together`, changes are made one at a time.
     """
-    wish = replace(wish, moments=moments_of(profile))
-    wanted, left_out = singles(profile, wish.gpu)
+    request = replace(request, moments=moments_of(profile))
+    wanted, left_out = singles(profile, request.gpu)
     profiles: dict[str, tuple[Changes, Profile]] = {}
     if trace is None:
         for name in wanted:
@@ -150,26 +219,28 @@ def fit_step(
     else:
         profiles, failed = _traced(wanted, trace, tell)
         left_out.update(failed)
-        for name in [name for name, (_, one) in profiles.items() if _is_same(one, profile)]:
+        for name in [name for name, (_, traced) in profiles.items() if _is_same(traced, profile)]:
             left_out[name] = "changes nothing here"
             del profiles[name]
         done = [changes for changes, _ in profiles.values()]
         if together:
-            named = {" + ".join(names_of(one)): one for one in combinations(done)}
+            named = {" + ".join(names_of(both)): both for both in combinations(done)}
             profiles.update(_traced(named, trace, tell)[0])
-    unchanged = variant_of(profile, UNCHANGED, wish, calibration)
-    ways = [variant_of(one, changes, wish, calibration) for changes, one in profiles.values()]
-    ways += smaller_passes([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)
-    ways += paged(profiles, wish, calibration)
-    ways += more_gpus([("", UNCHANGED, profile), *_flat(profiles)], wish, calibration)
-    compared = [_against(way, unchanged, profile, calibration) for way in ways]
+    unchanged = variant_of(profile, UNCHANGED, request, calibration)
+    variants = [
+        variant_of(traced, changes, request, calibration) for changes, traced in profiles.values()
+    ]
+    variants += smaller_passes([("", UNCHANGED, profile), *_flat(profiles)], request, calibration)
+    variants += paged(profiles, request, calibration)
+    variants += more_gpus([("", UNCHANGED, profile), *_flat(profiles)], request, calibration)
+    compared = [_against(variant, unchanged, profile, calibration) for variant in variants]
     return Fit(
-        gpu=wish.gpu,
-        batch_size=wish.batch_size,
+        gpu=request.gpu,
+        batch_size=request.batch_size,
         unchanged=unchanged,
         ways=tuple(sorted(compared, key=_order)),
         left_out=left_out,
-        bigger=_bigger(profile, wish, calibration),
+        bigger=_bigger(profile, request, calibration),
     )
 
 
@@ -197,7 +268,7 @@ def _traced(
 ) -> tuple[dict[str, tuple[Changes, Profile]], dict[str, str]]:
     """The profiles with the changes made, and why some could not be."""
 
-    def one(name: str, changes: Changes) -> Profile | OutlayError:
+    def attempt(name: str, changes: Changes) -> Profile | OutlayError:
         tell(f"Tracing with {name} ...")
         try:
             return trace(changes)
@@ -207,17 +278,17 @@ def _traced(
     workers = min(max((os.cpu_count() or 2) // 2, 2), _MOST_WORKERS)
     pool = ThreadPoolExecutor(workers)
     try:
-        answers = list(pool.map(one, wanted, wanted.values()))
+        answers = list(pool.map(attempt, wanted, wanted.values()))
     finally:  # an interrupted caller does not wait for the rest
         pool.shutdown(wait=False, cancel_futures=True)
-    found: dict[str, tuple[Changes, Profile]] = {}
+    profiles: dict[str, tuple[Changes, Profile]] = {}
     failed: dict[str, str] = {}
     for (name, changes), answer in zip(wanted.items(), answers, strict=True):
         if isinstance(answer, OutlayError):
             failed[name] = answer.why or answer.what
         else:
-            found[name] = (changes, answer)
-    return found, failed
+            profiles[name] = (changes, answer)
+    return profiles, failed
 
 
 def _flat(
@@ -227,14 +298,14 @@ def _flat(
 
 
 def _against(
-    way: Variant, unchanged: Variant, profile: Profile, calibration: Calibration
+    variant: Variant, unchanged: Variant, profile: Profile, calibration: Calibration
 ) -> Variant:
-    """The way with what it saves and costs, compared at its own samples with the unchanged step."""
-    step, alone = way.step, unchanged.step
+    """The variant with what it saves and costs against the unchanged step at its own samples."""
+    step, alone = variant.step, unchanged.step
     if not step.batch_size:
-        return way
+        return variant
     size = step.global_batch_size
-    need = memory_need(profile, size, alone.placement.room, calibration)
+    need = memory_need(profile, size, alone.placement.memory_budget, calibration)
     saved = need.reserved_bytes.likely - step.memory.reserved_bytes.likely
     ratio = None
     if alone.max_batch_size:
@@ -246,41 +317,41 @@ def _against(
             largest=alone.max_batch_size,
         )
         ratio = best.samples_per_s / step.samples_per_s
-    return replace(way, saved_bytes=saved, time_ratio=ratio)
+    return replace(variant, saved_bytes=saved, time_ratio=ratio)
 
 
-def _order(way: Variant) -> tuple[bool, int, int, float]:
+def _order(variant: Variant) -> tuple[bool, int, int, float]:
     """Cheapest first; among those that cost the same within a few per cent, the simplest."""
-    cost = way.usd_per_million_samples
+    cost = variant.usd_per_million_samples
     return (
-        not way.step.fits,
+        not variant.step.fits,
         0 if cost is None else round(math.log(cost) / _SAME_COST),
-        len(way.kinds),
-        way.step.memory.reserved_bytes.likely if cost is None else cost,
+        len(variant.kinds),
+        variant.step.memory.reserved_bytes.likely if cost is None else cost,
     )
 
 
-def _bigger(profile: Profile, wish: FitRequest, calibration: Calibration) -> Variant | None:
+def _bigger(profile: Profile, request: FitRequest, calibration: Calibration) -> Variant | None:
     """The GPU on offer that runs the unchanged step cheapest."""
     best: Variant | None = None
     gpus = {gpu for offer in priced_offers() if offer.gpus == 1 for gpu in offer_gpus(offer)[:1]}
     for gpu in sorted(gpus, key=lambda gpu: gpu.name):
-        if gpu.software.runs not in ("yes", "old builds") or gpu is wish.gpu:
+        if gpu.software.runs not in ("yes", "old builds") or gpu is request.gpu:
             continue
-        placement = wish.placement(gpu)
-        size = wish.batch_size or 1
-        if not memory_need(profile, size, placement.room, calibration).fits:
+        placement = request.placement(gpu)
+        size = request.batch_size or 1
+        if not memory_need(profile, size, placement.memory_budget, calibration).fits:
             continue
         step = predict_step(
-            profile, placement, wish.batch_size, calibration, conditions=wish.conditions
+            profile, placement, request.batch_size, calibration, conditions=request.conditions
         )
-        way = Variant(
+        variant = Variant(
             name=gpu.name,
             changes=UNCHANGED,
             kinds=(),
             step=step,
             offer=cheapest_offer(gpu, 1),
         )
-        if best is None or _order(way) < _order(best):
-            best = way
+        if best is None or _order(variant) < _order(best):
+            best = variant
     return best

@@ -14,11 +14,17 @@ from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import MemoryBudget, MemoryNeed, largest_batch, memory_need
-from outlay.predict.parallel import Question, best_step, spread_step
-from outlay.predict.parallel_memory import kept_between_passes_bytes
+from outlay.predict.parallel import StepRequest, best_step, parallel_step
+from outlay.predict.parallel_memory import accumulated_gradients_bytes
 from outlay.predict.parallel_time import communication_load
-from outlay.predict.step import ORDINARY, Conditions, Placement, StepPrediction, predict_step
-from outlay.predict.strategy import ALONE, StrategyRequest
+from outlay.predict.step import (
+    DEFAULT_CONDITIONS,
+    Conditions,
+    Placement,
+    StepPrediction,
+    predict_step,
+)
+from outlay.predict.strategy import ONE_GPU, StrategyRequest
 from outlay.trace.profile import Profile
 from outlay.trace.target import LORA_RANK, UNCHANGED, Changes
 from outlay.uncertainty import Estimate
@@ -71,7 +77,7 @@ class FitRequest:
     expandable_segments: bool = False
     moments: float = 2.0
     """Optimizer state for each parameter: Adam keeps two numbers, SGD with momentum one."""
-    conditions: Conditions = ORDINARY
+    conditions: Conditions = DEFAULT_CONDITIONS
 
     def placement(self, gpu: Gpu | None = None, gpus: int = 1) -> Placement:
         """So many GPUs of one kind in a machine."""
@@ -116,35 +122,35 @@ def _has(changes: Changes, single: Changes) -> bool:
 
 
 def variant_of(
-    profile: Profile, changes: Changes, wish: FitRequest, calibration: Calibration
+    profile: Profile, changes: Changes, request: FitRequest, calibration: Calibration
 ) -> Variant:
     """The step on the GPU, traced with all of the changes but accumulation."""
-    placement = wish.placement()
+    placement = request.placement()
     passes = changes.accumulate
-    if passes > 1 and wish.batch_size is not None:
-        step = _in_passes(profile, wish.batch_size // passes, passes, wish, calibration)
+    if passes > 1 and request.batch_size is not None:
+        step = _in_passes(profile, request.batch_size // passes, passes, request, calibration)
     else:
-        largest = largest_batch(profile, placement.room, calibration)
+        largest = largest_batch(profile, placement.memory_budget, calibration)
         step = predict_step(
             profile,
             placement,
-            wish.batch_size,
+            request.batch_size,
             calibration,
             largest=largest,
-            conditions=wish.conditions,
+            conditions=request.conditions,
         )
     if changes.recompute == "selective":
         step = _through_python(step, calibration)
     if changes.update == "offloaded":
-        step = _updated_elsewhere(step, profile, wish.moments, calibration)
+        step = _updated_elsewhere(step, profile, request.moments, calibration)
     kinds = (*names_of(changes), *((ACCUMULATE,) if passes > 1 else ()))
-    said = (*names_of(changes), *((f"{passes} passes of {step.batch_size}",) * (passes > 1)))
+    words = (*names_of(changes), *((f"{passes} passes of {step.batch_size}",) * (passes > 1)))
     return Variant(
-        name=" + ".join(said) or "as it is",
+        name=" + ".join(words) or "as it is",
         changes=changes,
         kinds=kinds,
         step=step,
-        offer=cheapest_offer(wish.gpu, 1),
+        offer=cheapest_offer(request.gpu, 1),
     )
 
 
@@ -166,29 +172,31 @@ def _through_python(step: StepPrediction, calibration: Calibration) -> StepPredi
 
 
 def _in_passes(
-    profile: Profile, size: int, passes: int, wish: FitRequest, calibration: Calibration
+    profile: Profile, size: int, passes: int, request: FitRequest, calibration: Calibration
 ) -> StepPrediction:
     """The step with its samples in several passes, gradients kept between them."""
-    placement = wish.placement()
+    placement = request.placement()
     room = _beside_gradients(profile, size, placement)
-    step = spread_step(
+    step = parallel_step(
         profile,
         placement,
-        ALONE,
+        ONE_GPU,
         size,
         calibration,
         micro_batches=passes,
         largest=largest_batch(profile, room, calibration),
-        conditions=wish.conditions,
+        conditions=request.conditions,
     )
     need = memory_need(profile, size, room, calibration)
-    return replace(step, memory=_more(need, kept_between_passes_bytes(profile, size), placement))
+    return replace(step, memory=_more(need, accumulated_gradients_bytes(profile, size), placement))
 
 
 def _beside_gradients(profile: Profile, size: int, placement: Placement) -> MemoryBudget:
     """The room that is left where gradients stay between passes."""
-    kept = kept_between_passes_bytes(profile, size)
-    return replace(placement.room, available_bytes=placement.room.available_bytes - kept)
+    kept = accumulated_gradients_bytes(profile, size)
+    return replace(
+        placement.memory_budget, available_bytes=placement.memory_budget.available_bytes - kept
+    )
 
 
 def _updated_elsewhere(
@@ -220,15 +228,17 @@ def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryN
     """A need with gradients kept beside it, on the whole of the GPU."""
     allocated, reserved = (
         Estimate(
-            low=one.low + extra_bytes, likely=one.likely + extra_bytes, high=one.high + extra_bytes
+            low=estimate.low + extra_bytes,
+            likely=estimate.likely + extra_bytes,
+            high=estimate.high + extra_bytes,
         )
-        for one in (need.allocated_bytes, need.reserved_bytes)
+        for estimate in (need.allocated_bytes, need.reserved_bytes)
     )
     return replace(
         need,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
-        available_bytes=placement.room.available_bytes,
+        available_bytes=placement.memory_budget.available_bytes,
     )
 
 
@@ -236,39 +246,44 @@ def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryN
 
 
 def smaller_passes(
-    traced: Sequence[tuple[str, Changes, Profile]], wish: FitRequest, calibration: Calibration
+    traced: Sequence[tuple[str, Changes, Profile]], request: FitRequest, calibration: Calibration
 ) -> Iterator[Variant]:
     """Where the batch asked for does not fit: the same samples in passes that do."""
-    if wish.batch_size is None:
+    if request.batch_size is None:
         return
-    placement = wish.placement()
+    placement = request.placement()
     for _, changes, profile in traced:
-        if memory_need(profile, wish.batch_size, placement.room, calibration).fits:
+        if memory_need(profile, request.batch_size, placement.memory_budget, calibration).fits:
             continue
-        room = _beside_gradients(profile, max(wish.batch_size // 2, 1), placement)
+        room = _beside_gradients(profile, max(request.batch_size // 2, 1), placement)
         most = largest_batch(profile, room, calibration)
-        size = max((n for n in range(1, most + 1) if wish.batch_size % n == 0), default=0)
+        size = max((n for n in range(1, most + 1) if request.batch_size % n == 0), default=0)
         if size:
-            split = replace(changes, accumulate=wish.batch_size // size)
-            yield variant_of(profile, split, wish, calibration)
+            split = replace(changes, accumulate=request.batch_size // size)
+            yield variant_of(profile, split, request, calibration)
 
 
 def paged(
-    profiles: Mapping[str, tuple[Changes, Profile]], wish: FitRequest, calibration: Calibration
+    profiles: Mapping[str, tuple[Changes, Profile]], request: FitRequest, calibration: Calibration
 ) -> Iterator[Variant]:
     """8-bit state in memory that moves to the host where there is no room for it on the GPU."""
-    placement = wish.placement()
+    placement = request.placement()
     for name, (changes, profile) in profiles.items():
         if changes.update != "8-bit":
             continue
-        size = wish.batch_size or largest_batch(profile, placement.room, calibration) or 1
+        size = (
+            request.batch_size or largest_batch(profile, placement.memory_budget, calibration) or 1
+        )
         state_bytes = profile.memory_at(size).optimizer_state
-        room = replace(placement.room, available_bytes=placement.room.available_bytes + state_bytes)
-        step = predict_step(profile, placement, size, calibration, conditions=wish.conditions)
+        room = replace(
+            placement.memory_budget,
+            available_bytes=placement.memory_budget.available_bytes + state_bytes,
+        )
+        step = predict_step(profile, placement, size, calibration, conditions=request.conditions)
         need = memory_need(profile, size, room, calibration)
         if step.fits or not need.fits:
             continue
-        rate = _pcie_bytes_per_s(wish.gpu, calibration)
+        rate = _pcie_bytes_per_s(request.gpu, calibration)
         moved = calibration.estimate("host_copy_fraction")
         extra = Estimate(
             low=2 * state_bytes / (rate * moved.high),
@@ -278,7 +293,7 @@ def paged(
         yield Variant(
             name=name.replace("8-bit optimizer", PAGED),
             changes=changes,
-            kinds=tuple(PAGED if one == "8-bit optimizer" else one for one in names_of(changes)),
+            kinds=tuple(PAGED if kind == "8-bit optimizer" else kind for kind in names_of(changes)),
             step=replace(
                 step,
                 step_time_s=step.step_time_s.plus(extra),
@@ -286,7 +301,7 @@ def paged(
                 max_batch_size=largest_batch(profile, room, calibration),
                 memory=_more(need, -state_bytes, placement),
             ),
-            offer=cheapest_offer(wish.gpu, 1),
+            offer=cheapest_offer(request.gpu, 1),
         )
 
 
@@ -300,12 +315,14 @@ SPREAD = {
 
 
 def more_gpus(
-    traced: Sequence[tuple[str, Changes, Profile]], wish: FitRequest, calibration: Calibration
+    traced: Sequence[tuple[str, Changes, Profile]], request: FitRequest, calibration: Calibration
 ) -> Iterator[Variant]:
     """Where one GPU is too small: the fewest of them that take it, by each way to spread it."""
     name, changes, profile = traced[0]
-    alone = memory_need(profile, wish.batch_size or 1, wish.placement().room, calibration)
-    if wish.memory_cap_bytes is not None or alone.fits:
+    alone = memory_need(
+        profile, request.batch_size or 1, request.placement().memory_budget, calibration
+    )
+    if request.memory_cap_bytes is not None or alone.fits:
         return
     for kind, wanted in SPREAD.items():
         for gpus in (2, 4, _MOST_GPUS):
@@ -315,12 +332,12 @@ def more_gpus(
                 pipeline=gpus if kind == "pipeline parallel" else wanted.pipeline,
             )
             step = best_step(
-                Question(
+                StepRequest(
                     profile=profile,
-                    placement=wish.placement(gpus=gpus),
-                    global_batch_size=wish.batch_size,
-                    wanted=exact,
-                    conditions=wish.conditions,
+                    placement=request.placement(gpus=gpus),
+                    global_batch_size=request.batch_size,
+                    strategy=exact,
+                    conditions=request.conditions,
                 ),
                 calibration,
             )
@@ -331,7 +348,7 @@ def more_gpus(
                 changes=changes,
                 kinds=(kind,),
                 step=step,
-                offer=cheapest_offer(wish.gpu, gpus),
+                offer=cheapest_offer(request.gpu, gpus),
             )
             break
 
@@ -341,8 +358,8 @@ def more_gpus(
 
 def cheapest_offer(gpu: Gpu, gpus: int) -> Offer | None:
     """The cheapest machine on demand with so many of this GPU, sold and not doubted."""
-    found = [offer for offer in priced_offers() if offer.gpus == gpus and gpu in offer_gpus(offer)]
-    return min(found, key=lambda offer: offer.price_usd_per_hour or 0.0, default=None)
+    offers = [offer for offer in priced_offers() if offer.gpus == gpus and gpu in offer_gpus(offer)]
+    return min(offers, key=lambda offer: offer.price_usd_per_hour or 0.0, default=None)
 
 
 def priced_offers() -> list[Offer]:

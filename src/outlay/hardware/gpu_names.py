@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from outlay.errors import NotKnown
+from outlay.errors import InputError, NotKnown
 from outlay.facts import rows_of
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.units import GIB
@@ -67,6 +67,8 @@ class GpuMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spelling:
+    """A spelling taken apart."""
+
     words: tuple[str, ...]
     memory_gib: int | None
     form: str | None
@@ -108,28 +110,31 @@ def _readings(spelling: str, provider: str | None) -> Iterator[tuple[str, ...]]:
 
 def _all_of(meanings: tuple[str, ...]) -> tuple[Gpu, ...]:
     """Every GPU that any of the names means, slowest first."""
-    found = {gpu.name: gpu for name in meanings if name for gpu in _candidates(name)}
-    return tuple(sorted(found.values(), key=_speed))
+    by_name = {gpu.name: gpu for name in meanings if name for gpu in _candidates(name)}
+    return tuple(sorted(by_name.values(), key=_speed))
 
 
 def _candidates(meaning: str) -> tuple[Gpu, ...]:
-    exact = _index().get(_parse(meaning))
+    """Every GPU that a name means, slowest first."""
+    spelling = _parse(meaning)
+    exact = _index().get(spelling)
     if exact is not None:
         return (exact,)
-    wanted = _parse(meaning)
-    found = [gpu for parsed, gpu in _index().items() if _is_one_of(parsed, gpu, wanted)]
-    return tuple(sorted(found, key=_speed))
+    matches = [gpu for full, gpu in _index().items() if _may_mean(spelling, gpu, full)]
+    return tuple(sorted(matches, key=_speed))
 
 
-def _is_one_of(parsed: _Spelling, gpu: Gpu, wanted: _Spelling) -> bool:
-    """Whether a GPU is one the spelling may mean: same words, nothing contradicted."""
-    if parsed.words != wanted.words:
+def _may_mean(spelling: _Spelling, gpu: Gpu, full: _Spelling) -> bool:
+    """Whether a GPU, by its `full` name, is one a spelling may mean: same words, nothing
+    contradicted.
+    """
+    if full.words != spelling.words:
         return False
-    if wanted.form is not None and wanted.form not in (parsed.form, _form_of(gpu)):
+    if spelling.form is not None and spelling.form not in (full.form, _form_of(gpu)):
         return False
-    if wanted.memory_gib is None:
+    if spelling.memory_gib is None:
         return True
-    return abs(gpu.memory_bytes / GIB - wanted.memory_gib) <= 0.03 * wanted.memory_gib
+    return abs(gpu.memory_bytes / GIB - spelling.memory_gib) <= 0.03 * spelling.memory_gib
 
 
 def _form_of(gpu: Gpu) -> str | None:
@@ -139,6 +144,54 @@ def _form_of(gpu: Gpu) -> str | None:
 def _speed(gpu: Gpu) -> tuple[float, float, float]:
     """The order from slow to fast: by bandwidth, then 16-bit arithmetic, then memory."""
     return (gpu.memory_bytes_per_s, gpu.peak_flops_per_s["fp16"], gpu.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineGpus:
+    """The GPUs of one machine as they were named."""
+
+    matches: tuple[GpuMatch, ...]
+    """More than one where they differ."""
+    gpus: int
+    """In all."""
+
+    @property
+    def spelling(self) -> str:
+        """As it was written."""
+        return " + ".join(match.spelling for match in self.matches)
+
+
+def machine_gpus(name: str, gpus: int = 1) -> MachineGpus:
+    """The machine that a name means: `A100`, `A100:8`, or `RTX 3090 + RTX 2080 Ti` in one box.
+
+    `gpus` is how many there are where the name does not say.
+    """
+    parts = [counted(part, name) for part in name.split("+")]
+    matches = tuple(find_gpu(spelling) for spelling, _ in parts)
+    total = sum(count or 1 for _, count in parts) if len(parts) > 1 else parts[0][1] or gpus
+    return MachineGpus(matches=matches, gpus=total)
+
+
+def single_gpu(name: str) -> GpuMatch:
+    """The one GPU that a name means, under any usual spelling; `A100:8` is an error."""
+    spelling, colon, _ = name.strip().partition(":")
+    if colon:
+        raise InputError(
+            f"{name.strip()!r} asks for several GPUs; this is about one.",
+            fix=f'Write --gpu "{spelling}"; `outlay predict` and `outlay plan` count several.',
+        )
+    return find_gpu(spelling)
+
+
+def counted(part: str, name: str) -> tuple[str, int | None]:
+    """`A100:8` as its name and count; None where it gives none."""
+    spelling, colon, count = part.strip().partition(":")
+    if colon and (not count.strip().isdecimal() or int(count) < 1):
+        raise InputError(
+            f"{name!r} has no usable number of GPUs after the colon.",
+            fix=f'Write for example --gpu "{spelling}:8".',
+        )
+    return spelling.strip(), int(count) if colon else None
 
 
 def _parse(spelling: str) -> _Spelling:

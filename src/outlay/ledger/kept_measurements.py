@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from outlay.errors import InputError, OutlayError
 from outlay.files import free_path, parsed_json, read_data, write_whole
 from outlay.measurement.file import measurement_from_json, read_measurement, write_measurement
 from outlay.measurement.measurement import Measurement
+from outlay.plan.placement import calibration
 from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration
+from outlay.predict.learn import CalibrationReport, calibration_report
 
 SCHEMA = 2
 """2: distinct steps have a vote each; what 1 said of a GPU could be far off."""
@@ -63,22 +65,22 @@ def calibration_file() -> Path:
 
 def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
     """Every measurement that was kept, by its file's name."""
-    found = []
+    measurements = []
     for path in _kept_files():
         try:
-            found.append((path.name, read_measurement(path)))
+            measurements.append((path.name, read_measurement(path)))
         except OutlayError as error:
             warn(" ".join(part for part in (error.what, error.why, "It is left out.") if part))
-    return found
+    return measurements
 
 
 def keep_measurement(measurement: Measurement, name: str) -> Path:
     """Keep a measurement under a name that no other has; the same one again stays one file."""
     folder = measurements_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    held = next((path for path in _kept_files() if _holds(path, measurement)), None)
-    if held is not None:
-        return held
+    same = next((path for path in _kept_files() if _holds(path, measurement)), None)
+    if same is not None:
+        return same
     path = free_path(folder / name, ".json")
     write_measurement(measurement, path)
     return path
@@ -86,8 +88,8 @@ def keep_measurement(measurement: Measurement, name: str) -> Path:
 
 def _kept_files() -> list[Path]:
     """What lies there as a file, or as a link that leads nowhere: that one is to be told of."""
-    found = measurements_folder().glob("*.json")
-    return sorted(path for path in found if path.is_file() or _leads_nowhere(path))
+    paths = measurements_folder().glob("*.json")
+    return sorted(path for path in paths if path.is_file() or _leads_nowhere(path))
 
 
 def _leads_nowhere(path: Path) -> bool:
@@ -108,7 +110,7 @@ def _holds(path: Path, measurement: Measurement) -> bool:
 # What was learned
 
 
-def own_calibration(warn: Warn) -> LearnedCalibration:
+def learned_calibration(warn: Warn) -> LearnedCalibration:
     """What was learned from the user's own measurements; nothing where there is no such file."""
     path = calibration_file()
     try:
@@ -183,3 +185,36 @@ def _are(names: Sequence[str]) -> str:
     if not names:
         return "is none"
     return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+
+
+# Learning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """What was learned from all measurements that are kept, and where they are."""
+
+    folder: Path
+    forgotten: int
+    report: CalibrationReport
+
+
+def learn_from_measurements(
+    files: Sequence[Path] = (), *, forget: Sequence[str] = (), warn: Warn = lambda _: None
+) -> Learning:
+    """Keep measurements of `outlay probe`, and learn from all that are kept.
+
+    files: measurements to keep, each once. forget: names of kept ones to remove first, or `all`.
+    What is learned is written beside them; `learned_calibration` reads it.
+    """
+    given = [(path, read_measurement(path)) for path in files]  # before anything is changed
+    removed = forget_measurements(forget)
+    for path, measurement in given:
+        keep_measurement(measurement, path.stem)
+    kept = own_measurements(warn)
+    report = calibration_report(kept, calibration())
+    if kept:
+        write_calibration(report.calibration)
+    else:
+        forget_calibration()
+    return Learning(folder=data_folder(), forgotten=len(removed), report=report)

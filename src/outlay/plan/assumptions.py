@@ -12,7 +12,7 @@ from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
 from outlay.predict.evidence import PREDICTED, MeasuredStep
-from outlay.predict.parallel import unlike_note
+from outlay.predict.parallel import mixed_gpus_note
 from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
@@ -51,7 +51,7 @@ def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
         notes.append(f"{step.micro_batches} passes of {step.batch_size} before each update")
     if offer.other_gpus:
         names = (offer.gpu, *offer.other_gpus)
-        notes.append(unlike_note(names, step.placement.gpu.name))
+        notes.append(mixed_gpus_note(names, step.placement.gpu.name))
     return [*notes, *step.notes]
 
 
@@ -72,28 +72,28 @@ def plan_assumptions(
     usage, data = workload.usage, workload.data
     prices = f"the bundled snapshot of {snapshot_date()}{_age(today)}"
     bundled = f"{prices}, newer list prices where there are any, and your own quotes"
-    said = [
+    notes = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
         f"Step times: {_step_times_from(seen)}, carried to other GPUs: trust the range first.",
         *_unsaid(workload, seen),
     ]
     if workload.step.precision is not None:
-        said.append(
+        notes.append(
             f"Matrix arithmetic in {workload.step.precision} instead of what was traced; memory "
             "and traffic stay as traced."
         )
     if usage.setup_s is None:
-        said.append(
+        notes.append(
             f"Each session starts with {_minutes(habits.provisioning_s)} to get a machine, "
             f"{_minutes(habits.environment_s)} to set up the environment and "
             f"{_minutes(habits.warmup_s)} to warm up (guesses)."
         )
     if data.size_bytes is None:
-        said.append("No dataset size is given: storing and fetching it is not counted.")
+        notes.append("No dataset size is given: storing and fetching it is not counted.")
     rate = assumptions()["spot_interruptions_per_month_default"]
     spot = [offer for offer in offers if "spot" in offer.tenancies]
     if any(spot_risk(offer).is_assumption for offer in spot):
-        said.append(
+        notes.append(
             "Spot machines without a published rate are interrupted "
             f"{rate.text} times a month (guess)."
         )
@@ -101,16 +101,16 @@ def plan_assumptions(
     if any(offer.gpus > 1 for offer in offers) or machines > 1:
         kept = workload.step.global_batch_size
         batch = f"stays {kept:,}" if kept else "grows with the GPUs"
-        said.append(
+        notes.append(
             f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
             f"{batch}."
         )
-    return (*said, *_of_money(workload), *profile.notes)
+    return (*notes, *_of_money(workload), *profile.notes)
 
 
 def plan_cautions(seen: Sequence[MeasuredStep]) -> tuple[str, ...]:
     """What to cure before the answer is acted on."""
-    if not any(one.holder == "input" for one in seen):
+    if not any(step.holder == "input" for step in seen):
         return ()
     caution = (
         "First cure the input, and probe again: it held the measured step back, and a faster one "
@@ -121,43 +121,43 @@ def plan_cautions(seen: Sequence[MeasuredStep]) -> tuple[str, ...]:
 
 def _of_money(workload: Workload) -> list[str]:
     """Of exchange rates, and of how much one's own machine will be used."""
-    said = []
+    notes = []
     if workload.currency != "USD":
         day = f"the rate of {workload.rate_as_of}" if workload.rate_as_of else "your own rate"
-        said.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
+        notes.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
     if any(machine.utilisation is not None for machine in workload.workstations):
         usual = assumptions()["utilisation_usual_desktop"]
-        said.append(
+        notes.append(
             "Most people overestimate how much they will use a machine: personal ones run some "
             f"{usual.number or 0.0:.1%} of the time ({usual.source})."
         )
-    return said
+    return notes
 
 
 def _step_times_from(seen: Sequence[MeasuredStep]) -> str:
     """`measured on H200 at batch 32`, or what they are predicted from."""
     if not seen:
         return "kernels as an H200 runs them"
-    places = dict.fromkeys(f"{one.gpu.name} at batch {one.batch_size:,}" for one in seen)
+    places = dict.fromkeys(f"{step.gpu.name} at batch {step.batch_size:,}" for step in seen)
     return f"measured on {', '.join(places)}"
 
 
 def _unsaid(workload: Workload, seen: Sequence[MeasuredStep]) -> list[str]:
     """What is not counted because the file says nothing of it."""
-    said = []
-    held = [one.batch_size / one.step_s for one in seen if one.holder == "input"]
-    if held:
-        said.append(
-            f"Its input held the measured step back, at {max(held):,.0f} samples/s to a GPU: no "
+    notes = []
+    rates = [step.batch_size / step.step_s for step in seen if step.holder == "input"]
+    if rates:
+        notes.append(
+            f"Its input held the measured step back, at {max(rates):,.0f} samples/s to a GPU: no "
             "offer is taken to load faster, but at the low end of its range."
         )
     elif workload.data.feed is None:
-        said.append(
+        notes.append(
             "The input pipeline keeps up with the GPU; data.kind (what a sample is) would tell."
         )
     if workload.evaluation is None:
-        said.append("No evaluation while training: [evaluation] would count it.")
-    return said
+        notes.append("No evaluation while training: [evaluation] would count it.")
+    return notes
 
 
 def _minutes(time_s: Uncertain) -> str:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
+from outlay.errors import InputError
+from outlay.plan.from_measurement import measurement_at, profile_for
 from outlay.plan.option import Option
+from outlay.plan.pipeline import plan_workload
 from outlay.plan.ranking import Plan
+from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration
+from outlay.workload.file import KIND, workload_of
+from outlay.workload.toml import parse_table, read_text
 
 Mark = Literal["+", "-", "~", "="]
 
@@ -59,6 +67,40 @@ class Difference:
     """The first file's choice under the second file, where it is still there."""
 
 
+def compare_workloads(
+    first: Path,
+    second: Path,
+    *,
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    today: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+) -> Difference:
+    """The plans of two workload files, and what the second changes.
+
+    learned, today: as of `plan_workload`.
+    """
+    tables, plans, profile = [], [], cache(profile_for)
+    for path in (first, second):
+        _check_is_workload(path)
+        text = read_text(path, KIND)
+        table = parse_table(text, str(path))
+        workload = workload_of(table, text, str(path), path.parent)
+        progress(f"Planning {path} ...")
+        plan = plan_workload(workload, profile(workload.step), learned=learned, today=today)
+        plans.append(plan)
+        tables.append(table)
+    return difference((tables[0], tables[1]), (plans[0], plans[1]))
+
+
+def _check_is_workload(path: Path) -> None:
+    """Raise where a measurement is given in the place of a workload file."""
+    if measurement_at(str(path)) is not None:
+        raise InputError(
+            f"{path} is a measurement; diff compares workload files.",
+            fix=f'Write one that names it, with [step] profile = "{path}", and compare that.',
+        )
+
+
 def difference(
     tables: tuple[Mapping[str, Any], Mapping[str, Any]], plans: tuple[Plan, Plan]
 ) -> Difference:
@@ -86,10 +128,11 @@ def _flat(table: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in table.items():
             yield from _flat(value, f"{prefix}.{key}" if prefix else key)
     elif isinstance(table, list) and table and isinstance(table[0], Mapping):
-        for place, one in enumerate(table, 1):
-            said = (one.get("provider"), one.get("name") or one.get("instance"), one.get("region"))
-            name = " ".join(str(part) for part in said if part) or place
-            yield from _flat(one, f"{prefix}.{name}")
+        for place, entry in enumerate(table, 1):
+            title = entry.get("name") or entry.get("instance")
+            words = (entry.get("provider"), title, entry.get("region"))
+            name = " ".join(str(word) for word in words if word) or place
+            yield from _flat(entry, f"{prefix}.{name}")
     else:
         yield prefix, table
 

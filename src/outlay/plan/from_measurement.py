@@ -1,9 +1,19 @@
-"""Measurements that a step names: its profile, its batch size, and what they say of its time."""
+"""What a plan takes from measurements of `outlay probe`.
+
+    profile_for                the operations of the step that a workload names
+    at_measured_batch          its batch size, where the workload leaves that to the measurement
+    evidence_for               what was measured of its time, to correct the prediction by
+    load_workload              a workload from its file, or from a measurement of the command
+    with_measured_pauses       evaluations, checkpoints, new epochs and stalls between its steps
+
+Pauses are values of the workload, as if its file had said them: of evaluations the samples that go
+forward, so that they take longer on a slower GPU; of checkpoints the measured time, with a disk's
+range around it; of new epochs and stalls the measured time, with a host's range around it.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,168 +36,31 @@ from outlay.predict.evidence import (
     LearnedCalibration,
     MeasuredStep,
 )
-from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
+from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
 from outlay.trace.store import content_of, find_profile
-from outlay.uncertainty import Estimate
-from outlay.workload.workload import Step
-
-# What lies between the steps of a measured run, as a plan of it takes it over, and in words.
-#
-# Evaluations       forward samples, so that they take longer on a slower GPU
-# checkpoints       the measured time, and a disk's range around it
-# new epochs, stalls    the measured time, and a host's range around it
-
-
-_NAMES: dict[PauseKind, str] = {
-    "evaluation": "Evaluations",
-    "checkpoint": "Checkpoints",
-    "epoch start": "New epochs",
-    "other": "Other pauses",
-}
-_TABLES: dict[PauseKind, str] = {"evaluation": "evaluation", "checkpoint": "checkpoint"}
-"""Of a workload file; `[[pause]]` for all others."""
-_LEAST_S = 1e-6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """A kind of pause: how often it comes, and how long each took."""
-
-    pause: MeasuredPause
-    per_step: Estimate
-
-    @property
-    def every_steps(self) -> float:
-        """From one to the next."""
-        return max(1 / self.per_step.likely, 1.0)
-
-    @property
-    def each_s(self) -> float:
-        """One of them."""
-        return max(self.pause.total_s / self.pause.times, _LEAST_S)
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether only their number tells how often they come."""
-        return self.per_step.low < self.per_step.high
-
-
-def global_batch_size(measurement: Measurement) -> int | None:
-    """Samples of one measured step, on all GPUs of all machines."""
-    if measurement.samples_per_step is None:
-        return None
-    return max(round(measurement.samples_per_step * max(measurement.world_size, 1)), 1)
-
-
-def carried_pauses(measurement: Measurement, said: Container[str] = ()) -> Iterator[Carried]:
-    """The pauses of a run that a plan takes over; those apart whose tables are `said` already."""
-    for pause in measurement.pauses:
-        per_step = measurement.pauses_per_step(pause)
-        if pause.times and per_step.likely > 0 and _TABLES.get(pause.kind, "pause") not in said:
-            yield Carried(pause=pause, per_step=per_step)
-
-
-# As tables of a workload file
-
-
-def pause_lines(measurement: Measurement, said: Container[str] = ()) -> Iterator[str]:
-    """The tables of a workload file for all of them that it has not."""
-    for carried in carried_pauses(measurement, said):
-        every = f'"{_counted(measurement, carried.every_steps)}"'
-        if carried.pause.kind == "evaluation":
-            samples = samples_in(measurement, carried.each_s)
-            yield from ("[evaluation]", f"every = {every}")
-            yield f'time = "{carried.each_s:.6f}s"' if samples is None else f"samples = {samples}"
-        elif carried.pause.kind == "checkpoint":
-            yield from ("[checkpoint]", f"interval = {every}", f'time = "{carried.each_s:.6f}s"')
-        else:
-            low_s, high_s = _on_any_host_s(carried)
-            name = json.dumps(_NAMES[carried.pause.kind].lower())
-            yield from ("[[pause]]", f"name = {name}", f"every = {every}")
-            yield f'time = "{low_s:.6f}s..{high_s:.6f}s"'
-        if carried.is_counted:
-            low, likely, high = carried.per_step.low, carried.per_step.likely, carried.per_step.high
-            yield f'times = "{low / likely:.6f}..{high / likely:.6f}"'
-
-
-def _counted(measurement: Measurement, steps: float) -> str:
-    """An interval in samples, as often on any number of GPUs; in steps where nothing told them."""
-    batch = global_batch_size(measurement)
-    return f"{steps:.3f} steps" if batch is None else f"{max(round(steps * batch), 1)} samples"
-
-
-def _on_any_host_s(carried: Carried) -> tuple[float, float]:
-    """Loaders start and stalls end as fast as the host is: hosts differ, to either side."""
-    spread = calibration().estimate("host_range").high - 1
-    return carried.each_s * (1 - spread), carried.each_s * (1 + spread)
-
-
-def samples_in(measurement: Measurement, time_s: float) -> int | None:
-    """Samples that go forward in such a time as a plan counts it, so that a slower GPU takes
-    longer; None where no step tells.
-    """
-    step, samples = measurement.step, measurement.samples_per_step
-    if step is None or samples is None:
-        return None
-    sample_s = step.mean_s / (samples * max(measurement.world_size, 1))
-    return max(round(time_s / (sample_s * _forward_share(measurement))), 1)
-
-
-def _forward_share(measurement: Measurement) -> float:
-    """Of a step's time, as the plan has it on the measured GPU."""
-    seen, _ = measured_step_in(measurement)
-    if seen is None or measurement.profile is None:
-        return FORWARD_FRACTION
-    numbers = calibration()
-    trace = trace_at(measurement.profile, seen.batch_size)
-    return forward_fraction(device_time(trace, roofline_at(seen.gpu, numbers), numbers))
-
-
-# In words
-
-
-def pause_words(measurement: Measurement, said: Container[str] = ()) -> Iterator[str]:
-    """What a plan takes over of each kind, and how far to trust it."""
-    for carried in carried_pauses(measurement, said):
-        often, where = _often(measurement, carried), _where(measurement, carried)
-        yield f"{_NAMES[carried.pause.kind]}: {often}, {carried.each_s:.2g} s each {where}"
-
-
-def _often(measurement: Measurement, carried: Carried) -> str:
-    every = round(carried.every_steps)
-    often = f"every {every:,} steps" if every > 1 else "every step"
-    if not carried.is_counted:
-        return often
-    seen = f"{carried.pause.times:,} seen in {measurement.steps_seen:,}"
-    return f"about {often} ({seen}: the range has one more and one less)"
-
-
-def _where(measurement: Measurement, carried: Carried) -> str:
-    """On which machines they take as long, as the end of a sentence."""
-    kind = carried.pause.kind
-    seen, _ = measured_step_in(measurement)
-    place = "where it was measured" if seen is None else f"on the measured {seen.gpu.name}"
-    if kind == "checkpoint":
-        return (
-            f"{place} and likely elsewhere, as the probe saw them; disks differ, and the range has "
-            "that. Their size was not seen: storing them is not counted."
-        )
-    if kind != "evaluation":
-        return (
-            f"{place} and likely elsewhere, as the probe saw them; hosts differ, and the range has "
-            "that."
-        )
-    if samples_in(measurement, carried.each_s) is None:
-        return f"{place}, and as long on every other, as the probe saw them."
-    return f"{place}, shared by all GPUs of a run, as the probe saw them."
-
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import profile_of
+from outlay.uncertainty import Estimate, Uncertain
+from outlay.workload.file import read_workload
+from outlay.workload.workload import (
+    Cadence,
+    Checkpoint,
+    Evaluation,
+    Length,
+    Pause,
+    Step,
+    Workload,
+)
 
 _AGAIN = "Check the path and that the file is complete, or probe or trace the step again."
+
+
+# Files
 
 
 def measurement_at(name: str) -> Measurement | None:
@@ -207,6 +80,16 @@ def _measurement_at(name: str, _changed_ns: int, _size_bytes: int) -> Measuremen
     except ValueError:
         return None
     return measurement_from_json(content, source=name) if is_measurement(content) else None
+
+
+def profile_for(step: Step, selected: float = SELECTED) -> Profile:
+    """The profile a workload's step names, a measurement's, or a trace of its code.
+
+    `selected` is the share of elements that a selection by unknown values keeps in a trace.
+    """
+    if step.target is not None:
+        return profile_of(step.target, selected=selected)
+    return named_profile(step.profile or "")
 
 
 def named_profile(name: str) -> Profile:
@@ -243,79 +126,267 @@ def _neither(name: str, why: str) -> InputError:
     return InputError(f"{name} cannot be read as a profile or a measurement.", why=why, fix=_AGAIN)
 
 
-def text_of_workload(
-    path: Path, *, total_steps: int | None = None, epochs: float | None = None
-) -> str | None:
-    """A workload file for what a measurement's command does; None where the file is none.
-
-    As long as is said, or as the command itself said it would go on.
-    """
-    measurement = measurement_at(str(path))
-    if measurement is None:
-        return None
-    each = measurement.steps_per_epoch
-    steps = total_steps or (round(epochs * each) if epochs and each else measurement.total_steps)
-    if not steps:
-        raise InputError(
-            f"{path} does not say how long the whole run is.",
-            why="A probe sees a part of it; what the whole costs depends on its length."
-            if each or not epochs
-            else "How many steps an epoch has was not seen.",
-            fix='Give it: --length "100000 steps"' + (' or --length "90 epochs".' if each else "."),
-        )
-    lines = [f"name = {json.dumps(path.name)}", "[step]", f"profile = {json.dumps(str(path))}"]
-    lines += ["[length]", f"iterations = {steps}"]
-    batch = global_batch_size(measurement)
-    if batch is not None:
-        lines.append(f"global_batch_size = {batch}")
-    return "\n".join([*lines, *pause_lines(measurement)]) + "\n"
+# The step
 
 
-def pauses_said(path: Path) -> tuple[str, ...]:
-    """What a plan of a measurement takes over from it beside the step, in words."""
-    measurement = measurement_at(str(path))
-    return () if measurement is None else tuple(pause_words(measurement))
-
-
-def pauses_unsaid(
-    tables: Mapping[str, object], folder: Path, more: Sequence[str] = ()
-) -> tuple[str, tuple[str, ...]]:
-    """What a step's measurements saw between its steps and a workload file says nothing of.
-
-    As tables to add to the file, and in words. Of several measurements, that counts which saw most
-    steps. The file names them from its folder on; `more` are others.
-    """
-    step = tables.get("step")
-    named = step.get("measured") if isinstance(step, Mapping) else None
-    names = [*more, *(str(folder / str(one)) for one in (named if isinstance(named, list) else []))]
-    found = [one for one in map(measurement_at, names) if one is not None and one.pauses]
-    if not found:
-        return "", ()
-    most = max(found, key=lambda one: one.steps_seen)
-    lines = "".join(f"{line}\n" for line in pause_lines(most, tables))
-    return (f"\n{lines}" if lines else ""), tuple(pause_words(most, tables))
-
-
-def as_measured(step: Step) -> Step:
+def at_measured_batch(step: Step) -> Step:
     """The step at its measurement's batch size, where it has one and says nothing else."""
     if step.batch_size is not None or not step.batch_as_measured or step.profile is None:
         return step
     measurement = measurement_at(step.profile)
-    return step if measurement is None else replace(step, batch_size=step_size(measurement))
+    return (
+        step if measurement is None else replace(step, batch_size=measured_batch_size(measurement))
+    )
 
 
 def evidence_for(
     step: Step,
     profile: Profile,
-    own: LearnedCalibration = NOTHING_LEARNED,
-    more: Sequence[str] = (),
-    given: Sequence[tuple[str, MeasuredStep]] = (),
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    measured: Sequence[str] = (),
+    times: Sequence[tuple[str, MeasuredStep]] = (),
 ) -> Evidence:
     """What the measurements say that a step names, more files of such, and times given by hand."""
-    measured = [(Path(name).name, read_measurement(name)) for name in (*step.measured, *more)]
+    names = (*step.measured, *measured)
+    measurements = [(Path(name).name, read_measurement(name)) for name in names]
     itself = None if step.profile is None else measurement_at(step.profile)
     if itself is not None:
-        measured.insert(0, (Path(step.profile or "").name, itself))
-    if not measured and not given and own == NOTHING_LEARNED:
+        measurements.insert(0, (Path(step.profile or "").name, itself))
+    if not measurements and not times and learned == NOTHING_LEARNED:
         return NO_EVIDENCE
-    return evidence_of(measured, profile, own, given)
+    return evidence_of(measurements, profile, learned, times)
+
+
+# The whole run
+
+
+def workload_from_measurement(path: Path, length: Length | None = None) -> Workload | None:
+    """The workload of what a measurement's command does; None where the file is none.
+
+    `length` is in iterations or epochs; without it, as long as the command itself said it would
+    go on.
+    """
+    measurement = measurement_at(str(path))
+    if measurement is None:
+        return None
+    return Workload(
+        name=path.name,
+        step=Step(profile=str(path), batch_as_measured=True),
+        length=Length(
+            iterations=_steps(path, measurement, length or Length()),
+            global_batch_size=global_batch_size(measurement),
+        ),
+    )
+
+
+def load_workload(path: Path, length: Length | None = None) -> Workload:
+    """The workload of a TOML file, or of a measurement; `length` is for the latter alone."""
+    workload = workload_from_measurement(path.absolute(), length)
+    if workload is not None:
+        return workload
+    if path.suffix == ".json":  # no workload file: say what is wrong with it as a measurement
+        read_measurement(path)
+    if length is not None:
+        raise InputError(
+            f"--length is for a measurement; {path} says itself how long its run is.",
+            fix="Change [length] there, or vary it: --vary epochs=10,30,90.",
+        )
+    return read_workload(path)
+
+
+def _steps(path: Path, measurement: Measurement, length: Length) -> int:
+    """Training steps of the whole run."""
+    each, epochs = measurement.steps_per_epoch, length.epochs
+    counted = round(epochs * each) if epochs and each else measurement.total_steps
+    steps = length.iterations or counted
+    if steps:
+        return steps
+    raise InputError(
+        f"{path} does not say how long the whole run is.",
+        why="A probe sees a part of it; what the whole costs depends on its length."
+        if each or not epochs
+        else "How many steps an epoch has was not seen.",
+        fix='Give it: --length "100000 steps"' + (' or --length "90 epochs".' if each else "."),
+    )
+
+
+def global_batch_size(measurement: Measurement) -> int | None:
+    """Samples of one measured step, on all GPUs of all machines."""
+    if measurement.samples_per_step is None:
+        return None
+    return max(round(measurement.samples_per_step * max(measurement.world_size, 1)), 1)
+
+
+# Pauses
+
+_NAMES: dict[PauseKind, str] = {
+    "evaluation": "Evaluations",
+    "checkpoint": "Checkpoints",
+    "epoch start": "New epochs",
+    "other": "Other pauses",
+}
+_SHORTEST_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRate:
+    """Pauses of one kind in a measured run: how often they come, and how long each took."""
+
+    pause: MeasuredPause
+    per_step: Estimate
+
+    @property
+    def every_steps(self) -> float:
+        """From one to the next."""
+        return max(1 / self.per_step.likely, 1.0)
+
+    @property
+    def each_s(self) -> float:
+        """Time of one pause."""
+        return max(self.pause.total_s / self.pause.times, _SHORTEST_S)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether only their number tells how often they come."""
+        return self.per_step.low < self.per_step.high
+
+    @property
+    def times(self) -> Uncertain:
+        """How often in each interval: once, with the range of a count."""
+        if not self.is_counted:
+            return 1.0
+        likely = self.per_step.likely
+        return Estimate(
+            low=self.per_step.low / likely, likely=1.0, high=self.per_step.high / likely
+        )
+
+
+def with_measured_pauses(
+    workload: Workload, measured: Iterable[str] = ()
+) -> tuple[Workload, tuple[str, ...]]:
+    """The workload with the pauses its measurements saw and it says nothing of; and in words.
+
+    Its measurements are the files that its step names and those of `measured`; of several, the one
+    that saw most steps counts.
+    """
+    step = workload.step
+    names = [*measured, *step.measured, *((step.profile,) if step.profile else ())]
+    measurements = [measurement_at(name) for name in names]
+    paused = [measurement for measurement in measurements if measurement and measurement.pauses]
+    if not paused:
+        return workload, ()
+    longest = max(paused, key=lambda measurement: measurement.steps_seen)
+    rates = [rate for rate in pause_rates(longest) if not _is_stated(workload, rate.pause.kind)]
+    notes = tuple(_note(longest, rate) for rate in rates)
+    for rate in rates:
+        workload = _with_pause(workload, longest, rate)
+    return workload, notes
+
+
+def pause_rates(measurement: Measurement) -> list[PauseRate]:
+    """The pauses of a measured run that go on in the whole of it."""
+    rates = [
+        PauseRate(pause=pause, per_step=measurement.pauses_per_step(pause))
+        for pause in measurement.pauses
+    ]
+    return [rate for rate in rates if rate.pause.times and rate.per_step.likely > 0]
+
+
+def _is_stated(workload: Workload, kind: PauseKind) -> bool:
+    """Whether the workload itself says something of such pauses."""
+    if kind == "evaluation":
+        return workload.evaluation is not None
+    if kind == "checkpoint":
+        return workload.checkpoint != Checkpoint()
+    return bool(workload.pauses)
+
+
+def _with_pause(workload: Workload, measurement: Measurement, rate: PauseRate) -> Workload:
+    every = _cadence(measurement, rate.every_steps)
+    if rate.pause.kind == "evaluation":
+        samples = samples_in(measurement, rate.each_s)
+        evaluation = Evaluation(
+            every=every,
+            samples=samples,
+            time_s=rate.each_s if samples is None else None,
+            times=rate.times,
+        )
+        return replace(workload, evaluation=evaluation)
+    if rate.pause.kind == "checkpoint":
+        checkpoint = Checkpoint(interval=every, time_s=rate.each_s, times=rate.times)
+        return replace(workload, checkpoint=checkpoint)
+    pause = Pause(
+        name=_NAMES[rate.pause.kind].lower(),
+        every=every,
+        time_s=_on_any_host_s(rate.each_s),
+        times=rate.times,
+    )
+    return replace(workload, pauses=(*workload.pauses, pause))
+
+
+def _cadence(measurement: Measurement, steps: float) -> Cadence:
+    """An interval in samples, as often on any number of GPUs; in steps where nothing told them."""
+    batch = global_batch_size(measurement)
+    return Cadence(steps=steps) if batch is None else Cadence(samples=max(round(steps * batch), 1))
+
+
+def _on_any_host_s(time_s: float) -> Estimate:
+    """Loaders start and stalls end as fast as the host is: hosts differ, to either side."""
+    spread = calibration().estimate("host_range").high - 1
+    return Estimate(low=time_s * (1 - spread), likely=time_s, high=time_s * (1 + spread))
+
+
+def samples_in(measurement: Measurement, time_s: float) -> int | None:
+    """Samples that go forward in such a time as a plan counts it, so that a slower GPU takes
+    longer; None where no step tells.
+    """
+    step, samples = measurement.step, measurement.samples_per_step
+    if step is None or samples is None:
+        return None
+    sample_s = step.mean_s / (samples * max(measurement.world_size, 1))
+    return max(round(time_s / (sample_s * _forward_share(measurement))), 1)
+
+
+def _forward_share(measurement: Measurement) -> float:
+    """Of a step's time, as the plan has it on the measured GPU."""
+    step, _ = measured_step_of(measurement)
+    if step is None or measurement.profile is None:
+        return FORWARD_FRACTION
+    numbers = calibration()
+    trace = trace_at(measurement.profile, step.batch_size)
+    return forward_fraction(device_time(trace, roofline_of(step.gpu, numbers), numbers))
+
+
+def _note(measurement: Measurement, rate: PauseRate) -> str:
+    """What a plan takes over of one kind of pause, and how far to trust it."""
+    often, where = _often(measurement, rate), _where(measurement, rate)
+    return f"{_NAMES[rate.pause.kind]}: {often}, {rate.each_s:.2g} s each {where}"
+
+
+def _often(measurement: Measurement, rate: PauseRate) -> str:
+    every = round(rate.every_steps)
+    often = f"every {every:,} steps" if every > 1 else "every step"
+    if not rate.is_counted:
+        return often
+    count = f"{rate.pause.times:,} seen in {measurement.steps_seen:,}"
+    return f"about {often} ({count}: the range has one more and one less)"
+
+
+def _where(measurement: Measurement, rate: PauseRate) -> str:
+    """On which machines they take as long, as the end of a sentence."""
+    kind = rate.pause.kind
+    step, _ = measured_step_of(measurement)
+    place = "where it was measured" if step is None else f"on the measured {step.gpu.name}"
+    if kind == "checkpoint":
+        return (
+            f"{place} and likely elsewhere, as the probe saw them; disks differ, and the range has "
+            "that. Their size was not seen: storing them is not counted."
+        )
+    if kind != "evaluation":
+        return (
+            f"{place} and likely elsewhere, as the probe saw them; hosts differ, and the range has "
+            "that."
+        )
+    if samples_in(measurement, rate.each_s) is None:
+        return f"{place}, and as long on every other, as the probe saw them."
+    return f"{place}, shared by all GPUs of a run, as the probe saw them."

@@ -1,14 +1,14 @@
 """outlay on one page: workload -> profile -> prediction -> cost -> plan.
 
-    read_workload   what to train, for how long, within which limits      workload_file.py
-    profile_for     one training step, operation by operation             trace/
-    experience_for  what was measured of it, to be carried over           carried.py
-    candidates      every offer worth a look, the user's own included     offers/
-    steps_on        its time and memory on a machine's GPUs               placing.py, predict/
-    planner_of      each offer as an option: run, bill, luck              planner.py
-    run_of          the whole run: sessions, set-up, interruptions        predict/run.py
-    cost_of         what that costs, in the lines of a bill               cost/
-    rank_options    the order, the choice, and why each loser lost        plan.py
+    read_workload    what to train, for how long, within which limits      workload/file.py
+    profile_for      one training step, operation by operation             plan/from_measurement.py
+    evidence_for     what was measured of it, to correct predictions by    plan/from_measurement.py
+    candidates       every offer worth a look, the user's own included     offers/candidates.py
+    steps_on         its time and memory on a machine's GPUs               plan/placement.py
+    planner_of       each offer as an option: run, bill, ranges            here
+    run_of           the whole run: sessions, set-up, interruptions        predict/run_time.py
+    cost_of          what that costs, in the lines of a bill               cost/bill.py
+    rank_options     the order, the choice, and why each loser lost        plan/ranking.py
 
 Facts come from the tables in `data/`; everything from `predict` to `plan` is values in, values out.
 """
@@ -29,75 +29,223 @@ from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
-from outlay.offers.catalog import committed, offer_gpus
+from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, lacks, terms_for, with_known_places
+from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
 from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
-from outlay.plan.from_measurement import as_measured, evidence_for, named_profile
+from outlay.plan.from_measurement import (
+    at_measured_batch,
+    evidence_for,
+    profile_for,
+    with_measured_pauses,
+)
 from outlay.plan.option import TRAINING_LINES, Option, Outcome
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
-from outlay.predict.evidence import NO_EVIDENCE, Evidence
-from outlay.predict.run_time import NeverEnds, Run, SessionOverheads, pace_of, run_of, steps
+from outlay.predict.evidence import NO_EVIDENCE, NOTHING_LEARNED, Evidence, LearnedCalibration
+from outlay.predict.run_time import (
+    NeverEnds,
+    Run,
+    SessionOverheads,
+    optimizer_steps,
+    pace_of,
+    run_of,
+)
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
-from outlay.trace.tracing import SELECTED, profile_of
 from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
 from outlay.units import GIB
-from outlay.workload.workload import WITH_THE_RUN, Step, Workload
-
-# What a session is like on an offer: what its provider states, and assumptions for the rest.
+from outlay.workload.workload import WITH_THE_RUN, Workload
 
 
-def session_overheads(terms: Callable[[str], Terms]) -> Callable[[Offer], SessionOverheads]:
-    """What sessions are like on an offer."""
+def plan_workload(
+    workload: Workload,
+    profile: Profile | None = None,
+    *,
+    measured: Sequence[str] = (),
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    evidence: Evidence | None = None,
+    today: str = "",
+) -> Plan:
+    """The plan of a workload: every candidate predicted, priced, ranked and explained.
 
-    @cache
-    def of_provider(provider: str) -> SessionOverheads:
-        return overheads_at(terms(provider))
+    profile: the step's operations; without it, what the workload names is read or traced.
+    measured: files of `outlay probe`, beside those that the workload names.
+    learned: what earlier measurements of any training taught (`learned_calibration`).
+    evidence: all that was measured, where it is at hand already.
+    today: YYYY-MM-DD, leaves out what providers have stopped selling by then.
+    """
+    inputs = _inputs(workload, profile, measured=measured, learned=learned, evidence=evidence)
+    with _without_collecting():
+        return _plan_all(inputs, today)
 
-    def of_offer(offer: Offer) -> SessionOverheads:
-        return _habits_at_home() if offer.owned is not None else of_provider(offer.provider)
 
-    return of_offer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """What a plan is made from: the workload with what measurements and places say of it."""
+
+    workload: Workload
+    profile: Profile
+    evidence: Evidence
+    notes: tuple[str, ...]
+    """What was taken over from measurements beside the step's time."""
 
 
-def assumed_overheads() -> SessionOverheads:
-    """The session habits of the assumptions table."""
-    return SessionOverheads(
-        provisioning_s=assumed_range("provisioning_time_s"),
-        environment_s=assumed_range("environment_setup_time_s"),
-        warmup_s=assumed_range("warmup_time_s"),
-        download_bytes_per_s=assumed_range("data_download_bytes_per_s"),
-        upload_bytes_per_s=assumed_range("home_upload_bytes_per_s"),
-        checkpoint_bytes_per_s=assumed_range("checkpoint_write_bytes_per_s"),
-        checkpoint_interval_s=assumed("checkpoint_interval_s"),
-        requeue_s=assumed_range("spot_requeue_s"),
-        notice_s=assumed("spot_notice_s"),
+def _inputs(
+    workload: Workload,
+    profile: Profile | None,
+    *,
+    measured: Sequence[str] = (),
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    evidence: Evidence | None = None,
+) -> _Inputs:
+    profile = profile or profile_for(workload.step)
+    evidence = evidence or evidence_for(workload.step, profile, learned, measured)
+    workload, notes = with_measured_pauses(workload, measured)
+    workload = with_known_places(replace(workload, step=at_measured_batch(workload.step)))
+    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Without the garbage collector: what a plan is made of lives to its end, and looking for
+    garbage among it takes as long as making it. It has no cycles, so that it needs no collector
+    to be freed, and is left out of later rounds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.freeze()
+            gc.enable()
+
+
+def _plan_all(inputs: _Inputs, today: str) -> Plan:
+    """The plan of every candidate, in all numbers of machines and places of data to compare."""
+    workload = inputs.workload
+    offers = _with_terms(candidates(workload, today), workload)
+    options = [
+        option
+        for number, machines in enumerate(_machines_tried(workload))
+        for variant in _storage_variants(_with_machines(workload, machines))
+        for option in _options(
+            replace(inputs, workload=variant),
+            [offer for offer in offers if offer.owned is None or number == 0],
+        )
+    ]
+    if not options:
+        raise InputError(
+            "No candidate is left to plan with.",
+            why="What [consider] and [leave_out] ask for matches no offer.",
+            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
+        )
+    return _plan(inputs, options, offers, today)
+
+
+def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
+    ranked, evidence = rank_options(options), inputs.evidence
+    assumptions = plan_assumptions(
+        inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
+    )
+    return Plan(
+        options=ranked,
+        chosen=choose(ranked),
+        break_even=break_evens(ranked),
+        assumptions=(*assumptions, *evidence.notes, *inputs.notes),
+        cautions=plan_cautions(evidence.measured),
+        profile=inputs.profile,
     )
 
 
-def overheads_at(terms: Terms) -> SessionOverheads:
-    """The session habits at a provider: what it states, and assumptions for the rest."""
-    habits = assumed_overheads()
-    return replace(
-        habits,
-        provisioning_s=terms.provisioning_s or habits.provisioning_s,
-        notice_s=habits.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
-        longest_session_s=terms.longest_session_s,
-        weekly_s=terms.weekly_s,
-    )
+def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
+    """The offers, and those that can be taken for a term where the use goes on for long."""
+    usage = workload.usage
+    if usage.horizon_s is None and "reserved" not in workload.consider.tenancies:
+        return list(offers)
+    return [*offers, *(reserved for offer in offers for reserved in reserved_offers(offer))]
 
 
-@cache
-def _habits_at_home() -> SessionOverheads:
-    """One's own machine is there, with its environment."""
-    return replace(assumed_overheads(), provisioning_s=0.0, environment_s=0.0)
+def rank_offers(
+    workload: Workload,
+    offers: Sequence[Offer],
+    profile: Profile | None = None,
+    *,
+    today: str = "",
+) -> Plan:
+    """The plan of these offers alone, every one of them an option with its bill."""
+    inputs = _inputs(workload, profile)
+    with _without_collecting():
+        return _plan(inputs, _options(inputs, offers), offers, today)
 
 
-# One offer after the other, predicted and priced: what every option of a plan shares.
+def best_offers(
+    workload: Workload,
+    offers: Iterable[Offer],
+    profile: Profile | None = None,
+    *,
+    keep: int = 1000,
+    today: str = "",
+) -> Plan:
+    """The plan of any number of offers, in memory for the best `keep` of them and the frontier.
+
+    All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
+    together; what is kept is ranked as every plan is.
+    """
+    inputs = _inputs(workload, profile)
+    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence)
+    best: list[Total] = []
+    with _without_collecting():
+        for chunk in _chunks(offers):
+            best = shortlist([*best, *planner.totals(chunk)], keep)
+        options = [planner.option(total.offer, total.tenancy) for total in best]
+    return _plan(inputs, options, [total.offer for total in best], today)
+
+
+_CHUNK = 50_000
+
+
+def _chunks(offers: Iterable[Offer]) -> Iterator[list[Offer]]:
+    source = iter(offers)
+    while chunk := list(islice(source, _CHUNK)):
+        yield chunk
+
+
+def _machines_tried(workload: Workload) -> list[int]:
+    """Numbers of machines to compare, fewest first: of one's own machines there are no more."""
+    return sorted(workload.usage.machines_tried) or [workload.usage.machines]
+
+
+def _with_machines(workload: Workload, machines: int) -> Workload:
+    return replace(workload, usage=replace(workload.usage, machines=machines))
+
+
+def _storage_variants(workload: Workload) -> Iterator[Workload]:
+    """The workload with what is stored at each of the places to compare."""
+    places = [(item.at, *item.also_at) for item in workload.stored]
+    for chosen in product(*places):
+        stored = tuple(
+            replace(item, at=at, also_at=(item.at, *item.also_at) if item.also_at else ())
+            for item, at in zip(workload.stored, chosen, strict=True)
+        )
+        yield replace(workload, stored=stored)
+
+
+def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
+    """Every offer in every tenancy that the workload allows."""
+    workload = inputs.workload
+    planner = planner_of(workload, inputs.profile, inputs.evidence)
+    return [
+        planner.option(offer, tenancy)
+        for offer in offers
+        if storage_note(workload, offer) is not None
+        for tenancy in planner.tenancies(offer)
+    ]
+
+
+# One offer after the other, predicted and priced
 #
 # An offer alone becomes an `Option` with its bill. Offers that differ in the price alone can be
 # billed together: the lines of a bill are worked out on all their prices at once.
@@ -109,7 +257,7 @@ class Planner:
 
     workload: Workload
     profile: Profile
-    habits: Callable[[Offer], SessionOverheads]
+    overheads: Callable[[Offer], SessionOverheads]
     predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
@@ -137,7 +285,7 @@ class Planner:
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
-            keeping=keeping(self.workload, offer) or "",
+            keeping=storage_note(self.workload, offer) or "",
             notes=option_notes(offer, tenancy, self.profile, step),
         )
 
@@ -150,14 +298,14 @@ class Planner:
         expected = 0.0 if run is None else float(run.interruptions)
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
-        return lacks(terms, dict(self.workload.prefer.qualities))
+        return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
-        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler
     ) -> Outcome:
-        """The run on an offer and what it costs, as luck has it."""
-        run = self._run(offer, tenancy, step, luck)
-        return run, self._cost(offer, tenancy, run, step, luck)
+        """The run on an offer and what it costs, as the sampler draws it."""
+        run = self._run(offer, tenancy, step, sampler)
+        return run, self._cost(offer, tenancy, run, step, sampler)
 
     def totals(self, offers: Iterable[Offer]) -> Iterator[Total]:
         """Cost and time of every offer in every tenancy that can be taken."""
@@ -216,29 +364,29 @@ class Planner:
                 each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
                 yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
 
-    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, luck: Sampler) -> Run:
+    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
-        habits = self.habits(offer)
-        key = (id(step), id(habits), rate, offer.setup_s)
-        if luck is LIKELY and key in self.runs:
+        overheads = self.overheads(offer)
+        key = (id(step), id(overheads), rate, offer.setup_s)
+        if sampler is LIKELY and key in self.runs:
             return self.runs[key][1]
         workload = self.workload
         if offer.setup_s is not None:
             workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
-        run = run_of(workload, pace_of(workload, step, luck), habits, rate, luck)
-        if luck is LIKELY:
+        run = run_of(workload, pace_of(workload, step, sampler), overheads, rate, sampler)
+        if sampler is LIKELY:
             self.runs[key] = (step, run)
         return run
 
     def _cost(
-        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, luck: Sampler
+        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, sampler: Sampler
     ) -> Cost | None:
         price = _hourly_usd(offer, tenancy)
         if price is None and offer.owned is None:
             return None
-        price_usd = luck.of(f"spot price: {offer.provider}", price or 0.0)
-        return self._priced(offer, tenancy, run, step, price_usd, luck)
+        price_usd = sampler.of(f"spot price: {offer.provider}", price or 0.0)
+        return self._priced(offer, tenancy, run, step, price_usd, sampler)
 
     def _priced(
         self,
@@ -247,7 +395,7 @@ class Planner:
         run: Run,
         step: StepPrediction,
         price_usd_per_hour: Number,
-        luck: Sampler,
+        sampler: Sampler,
     ) -> Cost:
         """The bill of a run at a price an hour, or at several of them at once."""
         bill = Bill(
@@ -257,7 +405,7 @@ class Planner:
             price_usd_per_hour=price_usd_per_hour,
             terms=self.terms,
             gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
-            luck=luck,
+            sampler=sampler,
         )
         return cost_of(self.workload, bill)
 
@@ -268,28 +416,28 @@ def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
     return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
 
 
-def planner_of(workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE) -> Planner:
+def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE) -> Planner:
     """What predicts and prices the offers of one workload."""
     terms = terms_for(workload)
     return Planner(
         workload=workload,
         profile=profile,
-        habits=session_overheads(terms),
-        predict=steps_on(workload, profile, experience),
+        overheads=session_overheads(terms),
+        predict=steps_on(workload, profile, evidence),
         terms=terms,
     )
 
 
-def keeping(workload: Workload, offer: Offer) -> str | None:
+def storage_note(workload: Workload, offer: Offer) -> str | None:
     """Where things lie in words; None where that is another variant's place, said otherwise."""
-    said = []
+    places = []
     for item in workload.stored:
         if not item.also_at:
             continue
         if item.at == offer.provider and WITH_THE_RUN in item.also_at:
             return None
-        said.append(f"{item.name} at {offer.provider if item.at == WITH_THE_RUN else item.at}")
-    return ", ".join(said)
+        places.append(f"{item.name} at {offer.provider if item.at == WITH_THE_RUN else item.at}")
+    return ", ".join(places)
 
 
 def _work(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
@@ -306,188 +454,53 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
     sessions = workload.usage.sessions_per_month or 1.0
     if given is not None:
         return given * sessions
-    return steps(workload, step) * step.global_batch_size * sessions
+    return optimizer_steps(workload, step) * step.global_batch_size * sessions
 
 
-def plan_workload(
-    workload: Workload,
-    profile: Profile | None = None,
-    *,
-    today: str = "",
-    experience: Evidence | None = None,
-) -> Plan:
-    """The plan of a workload: every candidate predicted, priced, ranked and explained.
-
-    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then. `experience` is
-    what was measured; without it, what the measurements say that the workload names.
-    """
-    with _without_collecting():
-        return _plan_workload(workload, profile, today, experience)
+# Session overheads: what the provider states, and assumptions for the rest
 
 
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Without the garbage collector: what a plan is made of lives to its end, and looking for
-    garbage among it takes as long as making it. It has no cycles, so that it needs no collector
-    to be freed, and is left out of later rounds."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.freeze()
-            gc.enable()
+def session_overheads(terms: Callable[[str], Terms]) -> Callable[[Offer], SessionOverheads]:
+    """What sessions are like on an offer."""
+
+    @cache
+    def of_provider(provider: str) -> SessionOverheads:
+        return overheads_at(terms(provider))
+
+    def of_offer(offer: Offer) -> SessionOverheads:
+        return _overheads_at_home() if offer.owned is not None else of_provider(offer.provider)
+
+    return of_offer
 
 
-def _plan_workload(
-    workload: Workload, profile: Profile | None, today: str, experience: Evidence | None
-) -> Plan:
-    workload = _known(workload)
-    profile = profile or profile_for(workload.step)
-    experience = experience or evidence_for(workload.step, profile)
-    offers = _with_terms(candidates(workload, today), workload)
-    options = [
-        option
-        for number, machines in enumerate(_machines_tried(workload))
-        for kept in _kept_somewhere(_with_machines(workload, machines))
-        for option in _options(
-            kept,
-            profile,
-            [offer for offer in offers if offer.owned is None or number == 0],
-            experience,
-        )
-    ]
-    if not options:
-        raise InputError(
-            "No candidate is left to plan with.",
-            why="What [consider] and [leave_out] ask for matches no offer.",
-            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
-        )
-    return _plan(workload, profile, options, offers, today, experience)
-
-
-def _known(workload: Workload) -> Workload:
-    """The workload with what its measurements and places say that it leaves open."""
-    return with_known_places(replace(workload, step=as_measured(workload.step)))
-
-
-def _plan(
-    workload: Workload,
-    profile: Profile,
-    options: Sequence[Option],
-    offers: Sequence[Offer],
-    today: str,
-    experience: Evidence,
-) -> Plan:
-    ranked = rank_options(options)
-    assumed = plan_assumptions(
-        workload, profile, assumed_overheads(), offers, today, experience.seen
-    )
-    return Plan(
-        options=ranked,
-        chosen=choose(ranked),
-        break_even=break_evens(ranked),
-        assumptions=(*assumed, *experience.notes),
-        cautions=plan_cautions(experience.seen),
+def assumed_overheads() -> SessionOverheads:
+    """Session overheads of the assumptions table."""
+    return SessionOverheads(
+        provisioning_s=assumed_range("provisioning_time_s"),
+        environment_s=assumed_range("environment_setup_time_s"),
+        warmup_s=assumed_range("warmup_time_s"),
+        download_bytes_per_s=assumed_range("data_download_bytes_per_s"),
+        upload_bytes_per_s=assumed_range("home_upload_bytes_per_s"),
+        checkpoint_bytes_per_s=assumed_range("checkpoint_write_bytes_per_s"),
+        checkpoint_interval_s=assumed("checkpoint_interval_s"),
+        requeue_s=assumed_range("spot_requeue_s"),
+        notice_s=assumed("spot_notice_s"),
     )
 
 
-def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
-    """The offers, and those that can be taken for a term where the use goes on for long."""
-    usage, asked = workload.usage, "reserved" in workload.consider.tenancies
-    lasting = usage.horizon_s is not None or asked
-    return [*offers, *(one for offer in offers if lasting for one in committed(offer))]
+def overheads_at(terms: Terms) -> SessionOverheads:
+    """Session overheads at a provider: what it states, and assumptions for the rest."""
+    usual = assumed_overheads()
+    return replace(
+        usual,
+        provisioning_s=terms.provisioning_s or usual.provisioning_s,
+        notice_s=usual.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
+        longest_session_s=terms.longest_session_s,
+        weekly_s=terms.weekly_s,
+    )
 
 
-def rank_offers(
-    workload: Workload,
-    offers: Sequence[Offer],
-    profile: Profile | None = None,
-    *,
-    today: str = "",
-) -> Plan:
-    """The plan of these offers alone, every one of them an option with its bill."""
-    workload = _known(workload)
-    profile = profile or profile_for(workload.step)
-    experience = evidence_for(workload.step, profile)
-    with _without_collecting():
-        options = _options(workload, profile, offers, experience)
-        return _plan(workload, profile, options, offers, today, experience)
-
-
-def best_offers(
-    workload: Workload,
-    offers: Iterable[Offer],
-    profile: Profile | None = None,
-    *,
-    keep: int = 1000,
-    today: str = "",
-) -> Plan:
-    """The plan of any number of offers, in memory for the best `keep` of them and the frontier.
-
-    All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
-    together; what is kept is ranked as every plan is.
-    """
-    workload = _known(workload)
-    profile = profile or profile_for(workload.step)
-    experience = evidence_for(workload.step, profile)
-    planner = planner_of(workload, profile, experience)
-    kept: list[Total] = []
-    with _without_collecting():
-        for chunk in _chunks(offers):
-            kept = shortlist([*kept, *planner.totals(chunk)], keep)
-        options = [planner.option(one.offer, one.tenancy) for one in kept]
-    return _plan(workload, profile, options, [one.offer for one in kept], today, experience)
-
-
-_CHUNK = 50_000
-
-
-def _chunks(offers: Iterable[Offer]) -> Iterator[list[Offer]]:
-    source = iter(offers)
-    while chunk := list(islice(source, _CHUNK)):
-        yield chunk
-
-
-def _machines_tried(workload: Workload) -> list[int]:
-    """Numbers of machines to compare, fewest first: of one's own machines there are no more."""
-    return sorted(workload.usage.machines_tried) or [workload.usage.machines]
-
-
-def _with_machines(workload: Workload, machines: int) -> Workload:
-    return replace(workload, usage=replace(workload.usage, machines=machines))
-
-
-def _kept_somewhere(workload: Workload) -> Iterator[Workload]:
-    """The workload with what is stored at each of the places to compare."""
-    places = [(item.at, *item.also_at) for item in workload.stored]
-    for chosen in product(*places):
-        stored = tuple(
-            replace(item, at=at, also_at=(item.at, *item.also_at) if item.also_at else ())
-            for item, at in zip(workload.stored, chosen, strict=True)
-        )
-        yield replace(workload, stored=stored)
-
-
-def _options(
-    workload: Workload, profile: Profile, offers: Sequence[Offer], experience: Evidence
-) -> list[Option]:
-    """Every offer in every tenancy that the workload allows."""
-    planner = planner_of(workload, profile, experience)
-    return [
-        planner.option(offer, tenancy)
-        for offer in offers
-        if keeping(workload, offer) is not None
-        for tenancy in planner.tenancies(offer)
-    ]
-
-
-def profile_for(step: Step, selected: float = SELECTED) -> Profile:
-    """The profile a workload's step names, a measurement's, or a trace of its code.
-
-    `selected` is the share of elements that a selection by unknown values keeps in a trace.
-    """
-    if step.target is not None:
-        return profile_of(step.target, selected=selected)
-    return named_profile(step.profile or "")
+@cache
+def _overheads_at_home() -> SessionOverheads:
+    """One's own machine is there, with its environment."""
+    return replace(assumed_overheads(), provisioning_s=0.0, environment_s=0.0)

@@ -19,11 +19,11 @@ from outlay.offers.offer import Offer
 from outlay.predict import input_pipeline
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.evidence import NO_EVIDENCE, Evidence
-from outlay.predict.network import Wiring, Within
-from outlay.predict.parallel import Question, best_step, on_unlike
-from outlay.predict.roofline import checked_limit_w
-from outlay.predict.run_time import steps
-from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
+from outlay.predict.network import GpuLink, Wiring
+from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_step
+from outlay.predict.roofline import checked_power_limit_w
+from outlay.predict.run_time import optimizer_steps
+from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import StrategyRequest, parse_strategy
 from outlay.trace.profile import Precision, Profile
 from outlay.workload.workload import Workload
@@ -38,7 +38,7 @@ def calibration() -> Calibration:
 
 
 def steps_on(
-    workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE
+    workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE
 ) -> Callable[[Offer], StepPrediction]:
     """The step of a workload on any offer."""
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
@@ -54,7 +54,7 @@ def steps_on(
             global_batch_size,
             precision,
             wanted,
-            ById(experience),
+            ById(evidence),
             workload.data.feed is not None,
         )
 
@@ -64,14 +64,18 @@ def steps_on(
 
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
-            return on_unlike(partial(unlike, offer), workload.step.batch_size)
-        return spanning([predict_form(one) for one in placements_of(offer, workload)])
+            return mixed_gpus_step(partial(unlike, offer), workload.step.batch_size)
+        return range_over_forms(
+            [predict_form(placement) for placement in placements_of(offer, workload)]
+        )
 
     def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
         names = (offer.gpu, *offer.other_gpus)
         parts = [replace(offer, gpu=name, other_gpus=()) for name in names]
         return [
-            spanning([predict_form(one, batch_size) for one in placements_of(part, workload)])
+            range_over_forms(
+                [predict_form(placement, batch_size) for placement in placements_of(part, workload)]
+            )
             for part in parts
         ]
 
@@ -86,22 +90,22 @@ def _best_step(
     global_batch_size: int | None,
     precision: Precision | None,
     wanted: StrategyRequest,
-    experience: ById[Evidence],
+    evidence: ById[Evidence],
     is_fed: bool,
 ) -> StepPrediction:
     """The best way to run a step on a placement; asked again by another plan, the same.
 
     Where the input is looked at by itself (`is_fed`), a measured machine's loader is no limit.
     """
-    question = Question(
+    question = StepRequest(
         profile=profile.value,
         placement=placement,
         batch_size=batch_size,
         global_batch_size=global_batch_size,
         precision=precision,
-        wanted=wanted,
+        strategy=wanted,
         conditions=Conditions(
-            experience=experience.value, input_samples_per_s=math.inf if is_fed else None
+            evidence=evidence.value, input_samples_per_s=math.inf if is_fed else None
         ),
     )
     return best_step(question, calibration(), thorough=False)
@@ -120,16 +124,16 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
         disk_bytes_per_s=disk.bytes_per_s,
         disk=disk.name,
     )
-    samples = workload.samples() or steps(workload, step) * step.global_batch_size
+    samples = workload.samples() or optimizer_steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
-    given = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
-    if given is None:
+    rate = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
+    if rate is None:
         note = "its input is not counted: neither its CPU threads nor the data's size are known"
         return replace(step, notes=(*step.notes, note))
-    return input_pipeline.with_input_rate(step, given)
+    return input_pipeline.with_input_rate(step, rate)
 
 
-_WITHIN: dict[str, Within] = {
+_WITHIN: dict[str, GpuLink] = {
     "nvswitch": "nvlink",
     "nvlink mesh": "mesh",
     "nvlink bridge": "bridge",
@@ -139,28 +143,28 @@ _WITHIN: dict[str, Within] = {
 
 def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
     """Where a step would run on an offer: one placement for each form its GPU may have."""
-    known = links_of(offer)
+    links = links_of(offer)
     return [
         Placement(
             gpu=gpu,
             gpus=offer.gpus,
             nodes=workload.usage.machines,
             gpu_share=offer.gpu_share,
-            power_limit_w=checked_limit_w(offer.power_limit_w, gpu),
+            power_limit_w=checked_power_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
-                within=_within(gpu, known),
-                network_bytes_per_s=known.network_bytes_per_s,
-                network_kind=known.network_kind,
+                gpu_link=_within(gpu, links),
+                network_bytes_per_s=links.network_bytes_per_s,
+                network_kind=links.network_kind,
             ),
         )
         for gpu in offer_gpus(offer)
     ]
 
 
-def _within(gpu: Gpu, known: KnownLinks) -> Within | None:
+def _within(gpu: Gpu, links: KnownLinks) -> GpuLink | None:
     """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
-    said = _WITHIN.get(known.gpu_link)
-    if said == "pcie" and gpu.peer_to_peer is False:
+    link = _WITHIN.get(links.gpu_link)
+    if link == "pcie" and gpu.peer_to_peer is False:
         return "host"
-    return said
+    return link

@@ -8,9 +8,10 @@ from functools import partial
 from heapq import nsmallest
 from typing import Literal
 
-from outlay.cost.ownership import BOUGHT, break_even_s, life_share, resale_usd_of
+from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
+from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, GIB, HOUR_S
 
@@ -44,6 +45,8 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     """What to do before the choice is taken."""
+    profile: Profile | None = None
+    """The step that was planned, operation by operation."""
 
     @property
     def frontier(self) -> tuple[Option, ...]:
@@ -102,16 +105,16 @@ class Total:
     tenancy: Tenancy
 
 
-def shortlist(found: Iterable[Total], keep: int) -> list[Total]:
+def shortlist(totals: Iterable[Total], keep: int) -> list[Total]:
     """The cheapest, and what is faster than all that is cheaper."""
-    everything = list(found)
-    best = nsmallest(keep, everything, key=lambda one: (one.merit_usd, one.time_s))
-    kept = {id(one): one for one in best}
+    everything = list(totals)
+    best = nsmallest(keep, everything, key=lambda total: (total.merit_usd, total.time_s))
+    kept = {id(total): total for total in best}
     fastest_s = float("inf")
-    for one in sorted(everything, key=lambda one: (one.usd, one.time_s)):
-        if one.time_s < fastest_s:
-            kept[id(one)] = one
-            fastest_s = one.time_s
+    for total in sorted(everything, key=lambda total: (total.usd, total.time_s)):
+        if total.time_s < fastest_s:
+            kept[id(total)] = total
+            fastest_s = total.time_s
     return list(kept.values())
 
 
@@ -122,7 +125,7 @@ def choose(options: Sequence[Option]) -> Option | None:
 
 def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
     """For each machine to be bought: after how much use it beats the cheapest sound rental."""
-    rented = next((one for one in options if one.sound and one.tenancy != "owned"), None)
+    rented = next((best for best in options if best.sound and best.tenancy != "owned"), None)
     if rented is None or rented.cost is None:
         return ()
     return tuple(
@@ -139,14 +142,14 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     assert owned is not None
     assert cost is not None
     hours = option.busy_s / HOUR_S
-    running = option.usd - float(cost.breakdown.line_usd(*BOUGHT))
+    running = option.usd - float(cost.breakdown.line_usd(*PURCHASE_LINES))
     work_ratio = (option.work or 1.0) / (rented.work or 1.0)
     purchase_usd = float(LIKELY.of("", owned.purchase_usd or 0.0))
     resale_usd = float(resale_usd_of(owned, purchase_usd, LIKELY))
     assert option.run is not None
     # All that buying brings, over the whole life: purchase less resale, interest, upkeep.
     share = float(life_share(owned, option.run, option.step.placement.nodes))
-    spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) / share
+    spread_usd = float(cost.breakdown.line_usd(*PURCHASE_LINES)) / share
     life_use_s = option.busy_s / share
     rented_usd_per_hour = rented.usd * work_ratio / hours
     use_s = break_even_s(
@@ -238,7 +241,7 @@ def _why_not(
         over_usd = option.usd - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.2f}"
     if not option.meets_deadline:
-        late_s = float(option.run.due_s) - (option.limits.deadline_s or 0.0)
+        late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:
@@ -246,10 +249,10 @@ def _why_not(
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale
-    said = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
+    reasons = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
     if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
-        said += ", what is not priced counted as usual"
-    return said
+        reasons += ", what is not priced counted as usual"
+    return reasons
 
 
 def _too_big(option: Option) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outlay.errors import InputError
 from outlay.plan.option import Option, draws_of
 from outlay.plan.ranking import Plan
 from outlay.predict.run_time import NeverEnds
@@ -79,8 +80,8 @@ def swings(option: Option, rivals: Sequence[Option] = ()) -> tuple[Swing, ...]:
     """
     if option.cost is None:
         return ()
-    found = [_swing(name, value, option, rivals) for name, value in _inputs(option).items()]
-    worth = [swing for swing in found if swing.width_usd > 1e-4 * option.usd or swing.winner]
+    results = [_swing(name, value, option, rivals) for name, value in _inputs(option).items()]
+    worth = [swing for swing in results if swing.width_usd > 1e-4 * option.usd or swing.winner]
     return tuple(sorted(worth, key=lambda swing: -swing.width_usd))
 
 
@@ -96,7 +97,7 @@ def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option])
     low_usd, high_usd = sorted(_usd(option, end) - usual_usd for end in ends)
     winner = None
     for end in ends:
-        best = min((option, *rivals), key=lambda one, end=end: _usd(one, end))  # type: ignore[misc]
+        best = min((option, *rivals), key=lambda rival, end=end: _usd(rival, end))  # type: ignore[misc]
         if best is not option:
             winner = best
     return Swing(
@@ -109,9 +110,9 @@ def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option])
     )
 
 
-def _usd(option: Option, luck: OneAtLevel) -> float:
+def _usd(option: Option, sampler: OneAtLevel) -> float:
     try:
-        _, cost = option.drawn(luck)
+        _, cost = option.drawn(sampler)
     except NeverEnds:
         return float("inf")
     return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
@@ -120,17 +121,17 @@ def _usd(option: Option, luck: OneAtLevel) -> float:
 def rivals_of(plan: Plan) -> tuple[Option, ...]:
     """The best sound option of each other machine: what would be taken if the choice were not."""
     chosen = plan.chosen
-    seen: set[tuple[str, str, str]] = set()
-    found: list[Option] = []
+    machines: set[tuple[str, str, str]] = set()
+    rivals: list[Option] = []
     for option in plan.options:
         key = _machine_key(option)
-        if not option.sound or chosen is None or key == _machine_key(chosen) or key in seen:
+        if not option.sound or chosen is None or key == _machine_key(chosen) or key in machines:
             continue
-        seen.add(key)
-        found.append(option)
-        if len(found) == RIVALS:
+        machines.add(key)
+        rivals.append(option)
+        if len(rivals) == RIVALS:
             break
-    return tuple(found)
+    return tuple(rivals)
 
 
 def _machine_key(option: Option) -> tuple[str, str, str]:
@@ -141,35 +142,35 @@ def trial_value(plan: Plan) -> TrialValue | None:
     """Whether to try the choice and its best rival on another GPU first; None without a rival."""
     chosen = plan.chosen
     rivals = [
-        one
-        for one in rivals_of(plan)
-        if chosen and one.offer.gpu != chosen.offer.gpu and one.offer.owned is None
+        trial
+        for trial in rivals_of(plan)
+        if chosen and trial.offer.gpu != chosen.offer.gpu and trial.offer.owned is None
     ]
     if chosen is None or chosen.offer.owned or not rivals or plan.ranked_by != "cost":
         return None
     if chosen.work != chosen.samples:
         return None  # hours are said to be equal: speeds do not matter
     trials = [_trial(chosen, rival) for rival in rivals[:5]]
-    return max(trials, key=lambda one: one.gain_usd - one.cost_usd)
+    return max(trials, key=lambda trial: trial.gain_usd - trial.cost_usd)
 
 
 def _trial(first: Option, second: Option) -> TrialValue:
-    luck = _Speeds(draws_of(10_000))
-    one, other = (_drawn_usd(option, luck) for option in (first, second))
-    known_usd = float(np.minimum(one, other).mean())
+    sampler = _Speeds(draws_of(10_000))
+    first_usd, second_usd = (_drawn_usd(option, sampler) for option in (first, second))
+    known_usd = float(np.minimum(first_usd, second_usd).mean())
     return TrialValue(
         first=first,
         second=second,
         cost_usd=sum(_trial_usd(option) for option in (first, second)),
-        gain_usd=max(min(float(one.mean()), float(other.mean())) - known_usd, 0.0),
-        second_wins=float((other < one).mean()),
+        gain_usd=max(min(float(first_usd.mean()), float(second_usd.mean())) - known_usd, 0.0),
+        second_wins=float((second_usd < first_usd).mean()),
     )
 
 
-def _drawn_usd(option: Option, luck: _Speeds) -> Array:
-    _, cost = option.drawn(luck)
+def _drawn_usd(option: Option, sampler: _Speeds) -> Array:
+    _, cost = option.drawn(sampler)
     assert cost is not None
-    return np.broadcast_to(np.asarray(cost.usd, float), (luck.draws.size,))
+    return np.broadcast_to(np.asarray(cost.usd, float), (sampler.draws.size,))
 
 
 def _trial_usd(option: Option) -> float:
@@ -233,18 +234,32 @@ def _usd_at(spot: Option, per_month: float) -> float:
     return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
 
 
-def find_option(options: Iterable[Option], asked: str) -> Option | None:
+def named_option(plan: Plan, name: str) -> Option:
+    """The option of a plan that a rank or words name; an error where there is none."""
+    option = find_option(plan.options, name)
+    if option is None:
+        raise InputError(
+            f"No option is called {name!r}.",
+            why=f"There are {len(plan.options):,}, by rank, provider, instance, region and GPU.",
+            fix="Give a rank from the table, or words such as --explain 'lambda a10'.",
+        )
+    return option
+
+
+def find_option(options: Iterable[Option], name: str) -> Option | None:
     """The best option that a text means: its rank, or words of its name in any order."""
-    wanted = asked.strip().removeprefix("#").lower()
+    wanted = name.strip().removeprefix("#").lower()
     listed = list(options)
     if wanted.isdecimal():
-        return next((one for one in listed if one.rank == int(wanted)), None)
+        return next((option for option in listed if option.rank == int(wanted)), None)
     words = wanted.replace("/", " ").split()
     if not words:
         return None
     parted = set(_NO_WORD.split(" ".join(words)))
-    whole = (one for one in listed if parted <= set(_NO_WORD.split(_called(one))))  # a10, not a100
-    parts = (one for one in listed if all(word in _called(one) for word in words))
+    whole = (
+        option for option in listed if parted <= set(_NO_WORD.split(_called(option)))
+    )  # a10, not a100
+    parts = (option for option in listed if all(word in _called(option) for word in words))
     return next(whole, None) or next(parts, None)
 
 

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
+from outlay.plan.from_measurement import (
+    evidence_for,
+    load_workload,
+    profile_for,
+    workload_from_measurement,
+)
 from outlay.plan.option import Option
+from outlay.plan.pipeline import plan_workload
 from outlay.plan.ranking import Plan
-from outlay.workload.variation import Variation
+from outlay.predict.evidence import NOTHING_LEARNED, Evidence, LearnedCalibration
+from outlay.workload.file import KIND, workload_of
+from outlay.workload.toml import parse_table, read_text
+from outlay.workload.variation import Variation, variation_of, with_value
+from outlay.workload.workload import Length, Step
 
 CURVES = 8
 CostUnit = Literal["dollars", "dollars for training a million samples"]
@@ -19,6 +32,8 @@ PER_MILLION: CostUnit = "dollars for training a million samples"
 HALVINGS = 6
 """How often the interval in which a choice turns is halved before a straight line is drawn."""
 
+Progress = Callable[[str], None]
+"""Told what is being done, in words."""
 PlanAt = Callable[[Any], Plan]
 """The plan with a value in its place."""
 
@@ -59,18 +74,69 @@ class Curves:
     turns: tuple[Turn, ...]
     named: tuple[str, ...]
     """The machines whose costs are worth a curve."""
+    workload: str = "training run"
+    """Its name."""
+
+
+def vary_workload(
+    path: Path,
+    inputs: str,
+    *,
+    length: Length | None = None,
+    measured: Sequence[str] = (),
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    today: str = "",
+    progress: Progress = lambda _: None,
+) -> Curves:
+    """The plan of a workload file again and again with other values of one input.
+
+    inputs: `sessions=1..12`, `data.size=1TB,2TB`: a key of the file and its values.
+    length, measured, learned, today: as of `load_workload` and `plan_workload`.
+    """
+    table, text = _table(path, length)
+    variation = variation_of(inputs)
+    profile = cache(profile_for)  # one profile, one prediction of it
+
+    @cache
+    def evidence(step: Step) -> Evidence:
+        return evidence_for(step, profile(step), learned, measured)
+
+    def plan_at(value: Any) -> Plan:
+        changed = with_value(table, variation.path, value)
+        workload = workload_of(changed, text, str(path), path.parent)
+        step = workload.step
+        return plan_workload(
+            workload, profile(step), measured=measured, evidence=evidence(step), today=today
+        )
+
+    curves = curves_of(variation, plan_at, progress=progress)
+    return replace(curves, workload=str(table.get("name", curves.workload)))
+
+
+def _table(path: Path, length: Length | None) -> tuple[dict[str, Any], str]:
+    """The tables of a workload file and its text; of a measurement, those of its workload."""
+    workload = load_workload(path, length)
+    if workload_from_measurement(path.absolute(), length) is None:
+        text = read_text(path, KIND)
+        return parse_table(text, str(path)), text
+    run = {
+        "iterations": workload.length.iterations,
+        "global_batch_size": workload.length.global_batch_size,
+    }
+    stated = {key: value for key, value in run.items() if value is not None}
+    return {"name": workload.name, "step": {"profile": workload.step.profile}, "length": stated}, ""
 
 
 def curves_of(
     variation: Variation,
     plan_at: PlanAt,
     *,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Curves:
     """The plan at every value, the machines worth a curve, and where the choice turns."""
     points, units = [], set()
     for value, number in zip(variation.values, variation.numbers, strict=True):
-        tell(f"{variation.path} = {value} ...")
+        progress(f"{variation.path} = {value} ...")
         plan = plan_at(value)
         points.append(_point(value, number, plan))
         units.add(WHOLE if plan.ranked_by == "cost" else PER_MILLION)
@@ -112,9 +178,9 @@ def kind_of(option: Option) -> str:
     kept = f", {option.keeping}" if option.keeping else ""
     if offer.owned is not None:
         return f"{offer.instance}{kept}"
-    said = offer.instance if offer.quoted else f"{offer.gpus}x {offer.gpu}"
-    tenancy = "" if said.endswith(option.tenancy) else f" {option.tenancy}"
-    return f"{said} at {offer.provider}{tenancy}{kept}"
+    text = offer.instance if offer.quoted else f"{offer.gpus}x {offer.gpu}"
+    tenancy = "" if text.endswith(option.tenancy) else f" {option.tenancy}"
+    return f"{text} at {offer.provider}{tenancy}{kept}"
 
 
 def _turns(points: Sequence[Point], variation: Variation, plan_at: PlanAt) -> Iterator[Turn]:

@@ -34,7 +34,7 @@ _BEATEN = 8
 
 
 def print_advice(page: Page, advice: Recommendation) -> None:
-    """The answer, the use, the ways, when the other way is better, caveats, cards to avoid."""
+    """The answer, the use, the alternatives, when another is better, caveats, cards to avoid."""
     for line in _answer(advice):
         page.print(line)
     page.print()
@@ -42,23 +42,23 @@ def print_advice(page: Page, advice: Recommendation) -> None:
         page.print(sentence)
     page.print()
     page.print(Text("Ways to get that work done", style="bold"))
-    page.print(_ways_table(advice, page.width))
-    for alternative in advice.ways:
+    page.print(_alternatives_table(advice, page.width))
+    for alternative in advice.alternatives:
         if alternative.why_not:
             page.print(muted(f"x {alternative.kind}: {alternative.why_not}"))
     _print_cards(page, advice)
     _print_list(page, "When the other way is better", _turning_words(advice))
     _print_list(page, "Before you take it", advice.caveats)
-    _print_beaten(page, advice)
+    _print_dominated(page, advice)
     if advice.upgrade is not None:
         _print_list(page, "Small first, bigger later", [_upgrade_words(advice.upgrade)])
     _print_list(page, "Taken for granted", _assumed(advice))
 
 
 def _print_list(
-    page: Page, head: str, remarks: Iterator[str] | tuple[str, ...] | list[str]
+    page: Page, head: str, entries: Iterator[str] | tuple[str, ...] | list[str]
 ) -> None:
-    lines = list(remarks)
+    lines = list(entries)
     if not lines:
         return
     page.print()
@@ -76,12 +76,12 @@ def _answer(advice: Recommendation) -> Iterator[Text]:
         yield Text(_nearest(advice))
         return
     text = Text(f"{_DO[chosen.kind]}: ", style="bold green")
-    yield text.append(f"{_machine_words(chosen)}.", style="none")
-    yield Text(_costs(chosen, advice.asked))
+    yield text.append(f"{_thing(chosen)}.", style="none")
+    yield Text(_costs(chosen, advice.request))
     yield Text(_otherwise(advice, chosen))
 
 
-def _machine_words(alternative: Alternative) -> str:
+def _thing(alternative: Alternative) -> str:
     """The machine in words: what to buy, or where to rent it."""
     if alternative.card is not None:
         gpus = alternative.option.offer.gpus
@@ -111,7 +111,7 @@ def _money(amount_usd: float, request: AdviceRequest) -> str:
 
 
 def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
-    """When buying, or renting, would be the better way."""
+    """When buying, or renting, would be better."""
     if chosen.is_bought:
         points = [point for point in advice.turning_points if point.buy is chosen]
     else:
@@ -119,11 +119,17 @@ def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
     sentences = [_meets(point, bought=chosen.is_bought) for point in points]
     if sentences:
         return " ".join([*sentences, *_doubtful(points)])
-    others = (alternative for alternative in advice.ways if alternative is not chosen)
-    second = next((other for other in others if other.why_not is None), None)
+    second = next(
+        (
+            alternative
+            for alternative in advice.alternatives
+            if alternative is not chosen and alternative.why_not is None
+        ),
+        None,
+    )
     if second is None:
         return "Nothing else within the purse does that work."
-    return f"Next best: {_machine_words(second)}, {usd(second.usd_per_month.likely)} a month."
+    return f"Next best: {_thing(second)}, {usd(second.usd_per_month.likely)} a month."
 
 
 def _doubtful(points: list[TurningPoint]) -> Iterator[str]:
@@ -154,39 +160,35 @@ def _meets(point: TurningPoint, *, bought: bool) -> str:
 
 def _nearest(advice: Recommendation) -> str:
     """What the purse would have to be, and what it does for as it is."""
-    if not advice.ways:
+    if not advice.alternatives:
         return "The step fits nothing that was looked at; `outlay fit` says what to change."
-    request = advice.asked
+    request = advice.request
     rented = [
         alternative
-        for alternative in advice.ways
+        for alternative in advice.alternatives
         if alternative.kind in RENTED and alternative.option.sound
     ]
     if request.monthly_usd is None or not rented:
-        alternative = advice.ways[0]
-        month = usd(_month_usd(alternative))
-        nearest = f"{_machine_words(alternative)}, {month} a month"
-        return f"Nearest: {nearest}: {alternative.why_not}."
-    alternative = min(rented, key=_month_usd)
-    month_usd = _month_usd(alternative)
-    hours = request.use.hours_per_day * request.monthly_usd / month_usd
+        first = advice.alternatives[0]
+        return (
+            f"Nearest: {_thing(first)}, {usd(first.usd_per_month.likely)} a month: {first.why_not}."
+        )
+    cheapest = min(rented, key=lambda alternative: alternative.usd_per_month.likely)
+    month = cheapest.usd_per_month.likely
+    hours = request.use.hours_per_day * request.monthly_usd / month
     return (
-        f"Nearest: {_machine_words(alternative)} ({alternative.kind}), {usd(month_usd)} a month, "
-        f"for a purse of {_money(month_usd * request.months, request)}; as it is, the purse does "
-        f"for {hours:.1f} h a day there instead of {request.use.hours_per_day:.1f}."
+        f"Nearest: {_thing(cheapest)} ({cheapest.kind}), {usd(month)} a month, for a purse of "
+        f"{_money(month * request.months, request)}; as it is, the purse does for {hours:.1f} h a "
+        f"day there instead of {request.use.hours_per_day:.1f}."
     )
-
-
-def _month_usd(alternative: Alternative) -> float:
-    return alternative.usd_per_month.likely
 
 
 def _use(advice: Recommendation) -> Iterator[str]:
     """What the usage comes to, and whether rules of thumb hold."""
-    use, reference, request = advice.asked.use, advice.reference, advice.asked
+    use, reference, request = advice.request.use, advice.reference, advice.request
     gpus = f"{request.gpus}x " if request.gpus > 1 else ""
     yield (
-        f"Use: {use.said} is {use.hours_per_month:,.0f} h a month, counted on "
+        f"Use: {use.text} is {use.hours_per_month:,.0f} h a month, counted on "
         f"{gpus}{reference.gpu} ({reference.why}): bought, it would be busy "
         f"{clipped_percent(use.busy_fraction)} of the time."
     )
@@ -195,9 +197,12 @@ def _use(advice: Recommendation) -> Iterator[str]:
         yield f'Rule "{rule.rule}": says {rule.says}, {verdict} here: {rule.because}.'
 
 
-def _ways_table(advice: Recommendation, width: int) -> Table:
+def _alternatives_table(advice: Recommendation, width: int) -> Table:
     heads = ("", "way", "what", "at once", "$/month", "range", "h/month")
-    rows = [_row(alternative, chosen=alternative is advice.chosen) for alternative in advice.ways]
+    rows = [
+        _row(alternative, chosen=alternative is advice.chosen)
+        for alternative in advice.alternatives
+    ]
     return table(
         heads, rows, width, right=("at once", "$/month", "h/month"), drop=("h/month", "at once")
     )
@@ -233,12 +238,12 @@ def _print_cards(page: Page, advice: Recommendation) -> None:
     right = ("gb", "at once", "$/month", "h/month")
     page.print(table(heads, rows, page.width, right=right, drop=("h/month",)))
     every = len(bundled_profiles())
-    remarks = [f"holds: of the {every} bundled steps, those that fit with one sample"]
+    notes = [f"holds: of the {every} bundled steps, those that fit with one sample"]
     if any(alternative.why_not for alternative in advice.cards[:_CARDS]):
-        remarks.append("x: too slow for all of this work")
+        notes.append("x: too slow for all of this work")
     if len(advice.cards) > _CARDS:
-        remarks.append(f"{counted(len(advice.cards) - _CARDS, 'card')} more in --json")
-    page.print(muted("; ".join(remarks)))
+        notes.append(f"{counted(len(advice.cards) - _CARDS, 'card')} more in --json")
+    page.print(muted("; ".join(notes)))
 
 
 def _card_row(alternative: Alternative) -> tuple[str, ...]:
@@ -269,29 +274,29 @@ def _turning_words(advice: Recommendation) -> Iterator[str]:
             yield (
                 f"{name}: {lost} / {gain} = {point.hours:,.0f} h of it: {point.months:,.1f} "
                 f"months at this use, or {point.hours_per_day:,.1f} h a day over "
-                f"{advice.asked.months:g} months."
+                f"{advice.request.months:g} months."
             )
 
 
-def _print_beaten(page: Page, advice: Recommendation) -> None:
-    if not advice.beaten:
+def _print_dominated(page: Page, advice: Recommendation) -> None:
+    if not advice.dominated:
         return
     page.print()
     page.print(Text("Cards to avoid: another is nowhere slower and costs no more", style="bold"))
     rows = [
         (
             dominated.card.name,
-            usd(dominated.card.seen_usd),
-            dominated.by.name,
-            usd(dominated.by.seen_usd),
+            usd(dominated.card.listed_usd),
+            dominated.better.name,
+            usd(dominated.better.listed_usd),
             f"{dominated.times_as_fast:.1f}x and more",
         )
-        for dominated in advice.beaten[:_BEATEN]
+        for dominated in advice.dominated[:_BEATEN]
     ]
     heads = ("avoid", "price", "better", "its price", "as fast")
     page.print(table(heads, rows, page.width, right=("price", "its price")))
-    if len(advice.beaten) > _BEATEN:
-        more = counted(len(advice.beaten) - _BEATEN, "card")
+    if len(advice.dominated) > _BEATEN:
+        more = counted(len(advice.dominated) - _BEATEN, "card")
         page.print(muted(f"{more} more: outlay advise --ask avoid"))
 
 
@@ -306,7 +311,7 @@ def _upgrade_words(path: UpgradePath) -> str:
 
 
 def _assumed(advice: Recommendation) -> Iterator[str]:
-    request = advice.asked
+    request = advice.request
     yield (
         f"Equal work everywhere: what {advice.reference.gpu} trains in those hours of "
         f"{request.profile.name}; slower machines work longer, faster ones are idle sooner."
@@ -323,14 +328,14 @@ def _assumed(advice: Recommendation) -> Iterator[str]:
 
 
 def _purchase_notes(request: AdviceRequest) -> Iterator[str]:
-    from outlay.advise.cards import electricity_usd_per_kwh, taken_range
-    from outlay.advise.machines import for_sale, rest_usd
+    from outlay.advise.cards import assumption_range, electricity_usd_per_kwh
+    from outlay.advise.machines import cards_for_sale, rest_usd
 
-    rest = rest_usd(request)
-    if rest.likely and for_sale(request):
+    rest, keep = rest_usd(request), assumption_range("used_card_keep_per_year").likely
+    if rest.likely and cards_for_sale(request):
         yield (
             f"the desktop without cards costs {usd(rest.likely)} ({usd_range(rest)}); a used "
-            f"card keeps {taken_range('used_card_keep_per_year').likely:.0%} of its price a year."
+            f"card keeps {keep:.0%} of its price a year."
         )
     price, fact = electricity_usd_per_kwh(request.country)
     likely = price if isinstance(price, float | int) else price.likely

@@ -38,7 +38,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
     elif not gone:
         page.print(f"Nothing was learned: {folder} has no measurement of a GPU that can be used.")
         page.print(muted("`outlay probe --json FILE -- COMMAND` takes one; give it here."))
-    if learned.lessons:
+    if learned.entries:
         _print_kept(page, folder, learned)
     page.print(bullets(_remarks(learned)))
 
@@ -46,7 +46,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
 def _remarks(learned: CalibrationReport) -> list[str]:
     """The notes, with measurements that have the same reason in one line."""
     names: dict[str, list[str]] = {}
-    for ratios in learned.lessons:
+    for ratios in learned.entries:
         if ratios.left_out is not None:
             names.setdefault(ratios.left_out, []).append(_name(ratios))
     of_factors = learned.notes[sum(len(same) for same in names.values()) :]
@@ -54,12 +54,12 @@ def _remarks(learned: CalibrationReport) -> list[str]:
 
 
 def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
-    rows = [_kept_row(ratios) for ratios in learned.lessons]
+    rows = [_kept_row(ratios) for ratios in learned.entries]
     right = ("step", "measured / predicted")
     drop = ("on", "GPU", "measured / predicted")
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
-    used = sum(bool(ratios.taught) for ratios in learned.lessons)
-    count = counted(len(learned.lessons), "measurement")
+    used = sum(bool(ratios.used_for) for ratios in learned.entries)
+    count = counted(len(learned.entries), "measurement")
     removing = "`outlay calibrate --forget NAME` removes one."
     page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
 
@@ -102,7 +102,7 @@ def _kept_row(ratios: MeasurementRatios) -> tuple[str, ...]:
         shlex.join(measurement.command),
         "-" if step is None else f"{1e3 * step.mean_s:.3g} ms",
         _ratios(ratios),
-        " and ".join("GPU" if what == "gpu" else what for what in ratios.taught) or "left out",
+        " and ".join("GPU" if what == "gpu" else what for what in ratios.used_for) or "left out",
     )
 
 
@@ -111,8 +111,8 @@ def _name(ratios: MeasurementRatios) -> str:
 
 
 def _gpu(ratios: MeasurementRatios) -> str | None:
-    if ratios.seen is not None:
-        return ratios.seen.gpu.name
+    if ratios.measured is not None:
+        return ratios.measured.gpu.name
     gpus = ratios.measurement.machine.gpus
     return gpus[0].name if gpus else None
 
@@ -120,7 +120,7 @@ def _gpu(ratios: MeasurementRatios) -> str | None:
 def _ratios(ratios: MeasurementRatios) -> str:
     """Of what it is used for; of one that is left out, what is known."""
     by_subject = {"gpu": ratios.gpu_ratio, "host": ratios.host_ratio}
-    subjects: Sequence[Subject] = ratios.taught or ("gpu", "host")
+    subjects: Sequence[Subject] = ratios.used_for or ("gpu", "host")
     shown = [by_subject[subject] for subject in subjects]
     return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
 
@@ -172,12 +172,12 @@ def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> C
     """`outlay calibrate --json`."""
     return CalibrateDocument(
         folder=str(folder),
-        measurements=len(learned.lessons),
+        measurements=len(learned.entries),
         removed=gone,
         gpus=learned.calibration.gpus,
         host=learned.calibration.host,
         hosts=learned.calibration.hosts,
-        kept=[_kept_document(ratios) for ratios in learned.lessons],
+        kept=[_kept_document(ratios) for ratios in learned.entries],
         notes=learned.notes,
     )
 
@@ -190,11 +190,11 @@ def _kept_document(ratios: MeasurementRatios) -> KeptMeasurementDocument:
         command=measurement.command,
         gpu=_gpu(ratios),
         cpu=measurement.machine.cpu,
-        batch_size=None if ratios.seen is None else ratios.seen.batch_size,
+        batch_size=None if ratios.measured is None else ratios.measured.batch_size,
         step_s=None if measurement.step is None else measurement.step.mean_s,
         gpu_ratio=ratios.gpu_ratio,
         host_ratio=ratios.host_ratio,
-        used_for=ratios.taught,
+        used_for=ratios.used_for,
         step=ratios.step,
         left_out=ratios.left_out,
     )

@@ -23,7 +23,7 @@ from outlay.advise.questions import Answer
 from outlay.advise.recommendation import Recommendation, RuleTest, TurningPoint, UpgradePath
 from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
-from outlay.fit.largest_batch import REFERENCE_GPU, GpuMemory, reference_gpu
+from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, Ranges
@@ -181,7 +181,9 @@ def option_document(option: Option) -> OptionDocument:
         step_time_s=step.step_time_s,
         step_time_from=step.time_from,
         samples=option.samples,
-        time_parts_s={} if run is None else {name: float(time_s) for name, time_s in run.held_s},
+        time_parts_s={}
+        if run is None
+        else {name: float(time_s) for name, time_s in run.time_parts_s},
         sessions=None if run is None else float(run.sessions),
         interruptions=None if run is None else float(run.interruptions),
         checkpoint_interval_s=None if run is None else float(run.checkpoint_interval_s),
@@ -828,7 +830,7 @@ def answer_document(answer: Answer) -> AdviseDocument:
 
 def _advice_document(advice: Recommendation) -> AdviceDocument:
     """Everything `print_advice` says, in plain figures."""
-    request = advice.asked
+    request = advice.request
     counted_on = {
         "counted_on": advice.reference.gpu,
         "samples_per_month": advice.reference.samples_per_month,
@@ -836,12 +838,12 @@ def _advice_document(advice: Recommendation) -> AdviceDocument:
     return AdviceDocument(
         purpose=request.purpose.name if request.purpose else None,
         profile=request.profile.name,
-        usage=copied(UsageDocument, request.use, **counted_on),
+        usage=copied(UsageDocument, request.use, said=request.use.text, **counted_on),
         gpus=request.gpus,
         months=request.months,
         budget_usd=request.budget_usd,
         chosen=None if advice.chosen is None else _alternative_document(advice.chosen),
-        ways=[_alternative_document(alternative) for alternative in advice.ways],
+        ways=[_alternative_document(alternative) for alternative in advice.alternatives],
         cards=[_alternative_document(alternative) for alternative in advice.cards],
         break_even=[_turning_point_document(point) for point in advice.turning_points],
         rules=advice.rules,
@@ -849,10 +851,10 @@ def _advice_document(advice: Recommendation) -> AdviceDocument:
         avoid=[
             DominatedCardDocument(
                 card=_card_document(worse.card),
-                by=_card_document(worse.by),
+                by=_card_document(worse.better),
                 times_as_fast=worse.times_as_fast,
             )
-            for worse in advice.beaten
+            for worse in advice.dominated
         ],
         upgrade=None if advice.upgrade is None else _upgrade_document(advice.upgrade),
     )
@@ -869,7 +871,7 @@ def _alternative_document(alternative: Alternative) -> AlternativeDocument:
 
 
 def _card_document(card: CardForSale) -> CardDocument:
-    return copied(CardDocument, card, gpu=card.gpu.name, price_usd=card.seen_usd)
+    return copied(CardDocument, card, gpu=card.gpu.name, price_usd=card.listed_usd)
 
 
 def _upgrade_document(path: UpgradePath) -> UpgradeDocument:

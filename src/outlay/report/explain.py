@@ -149,7 +149,7 @@ def _hours(option: Option, width: int) -> Table:
     assert run is not None
     rows = [
         (name, f"{float(time_s) / HOUR_S:,.2f} h", clipped_percent(float(time_s) / option.busy_s))
-        for name, time_s in run.held_s
+        for name, time_s in run.time_parts_s
     ]
     rows.append(("all", f"{option.busy_s / HOUR_S:,.2f} h", _sessions(option)))
     return table(("part", "time", "share"), rows, width, right=("time",), wrap="share")
@@ -161,8 +161,8 @@ def _sessions(option: Option) -> str:
     clauses = []
     if float(run.sessions) > 1:
         clauses.append(f"in {float(run.sessions):,.0f} sessions")
-    if float(run.period_s) > 1.01 * option.busy_s:
-        clauses.append(f"over {duration(float(run.period_s))}")
+    if float(run.calendar_s) > 1.01 * option.busy_s:
+        clauses.append(f"over {duration(float(run.calendar_s))}")
     if float(run.waiting_s):
         clauses.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
     return ", ".join(clauses)

@@ -249,9 +249,9 @@ def _calendar(option: Option) -> str:
     """How long it takes by the calendar, where that is not the machine's time."""
     assert option.run is not None
     run = option.run
-    if run.recurring or float(run.period_s) <= 1.01 * option.busy_s:
+    if run.recurring or float(run.calendar_s) <= 1.01 * option.busy_s:
         return ""
-    return f" of machine time over {duration(float(run.period_s))}"
+    return f" of machine time over {duration(float(run.calendar_s))}"
 
 
 def machine_of(option: Option) -> str:

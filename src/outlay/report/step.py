@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from outlay.fit.largest_batch import REFERENCE_GPU, reference_gpu
+from outlay.fit.gpu_memory import REFERENCE_GPU, reference_gpu
 from outlay.report.console import Page, muted, table
 from outlay.report.text import count, counted, flops, or_more, share, size
 from outlay.trace.profile import Memory
@@ -16,7 +16,7 @@ from outlay.trace.profile import Memory
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from outlay.fit.largest_batch import GpuMemory
+    from outlay.fit.gpu_memory import GpuMemory
     from outlay.trace.step_report import HeavyOp, MemoryPoint, StepReport
 
 

@@ -186,8 +186,8 @@ class Recording:
                 log_figures(self._watch.channel.folder)
 
     def _start_recorder(self, step: int) -> None:
-        real = outlay_module("trace.capture.real")
-        self._recorder = real.RealRecorder(self._watch.device.torch_kind)
+        live_recorder = outlay_module("trace.capture.live_recorder")
+        self._recorder = live_recorder.LiveRecorder(self._watch.device.torch_kind)
         self._recorder.start()
         self._watch.recorder = self._recorder
         self._skipped_before = self._watch.skipped

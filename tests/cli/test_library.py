@@ -1,0 +1,191 @@
+"""Every command prints what one function of the library gives: the same document as `--json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.measured import a_measurement, a_step
+
+import outlay
+from outlay.cli.main import COMMANDS, cli
+from outlay.hardware.gpu_names import single_gpu
+from outlay.measurement.file import write_measurement
+from outlay.measurement.measurement import Finding, MeasuredPause
+from outlay.offers.catalog import gpu_filter
+from outlay.report.calibrate import calibrate_document
+from outlay.report.comparison import curves_document, difference_document
+from outlay.report.documents import (
+    dumps,
+    offers_document,
+    plan_document,
+    predictions_document,
+    trace_document,
+)
+from outlay.report.fit import fit_document
+from outlay.trace.store import find_profile
+
+TODAY = "2026-11-16"
+EPOCH_S = "1794787200"  # of that day
+WORKLOAD = """
+name = "ResNet-50"
+[step]
+profile = "resnet50"
+batch_size = 128
+measured = ["probe.json"]
+[length]
+iterations = 9000
+global_batch_size = 128
+[consider]
+gpus = ["RTX 4090"]
+providers = ["runpod"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A workload file that names a measurement with evaluations, checkpoints and new epochs."""
+    pauses = (
+        MeasuredPause(kind="evaluation", times=4, total_s=1200.0, every_steps=90.0),
+        MeasuredPause(kind="checkpoint", times=2, total_s=80.0, every_steps=150.0),
+        MeasuredPause(kind="epoch start", times=3, total_s=60.0),
+    )
+    measurement = a_measurement(
+        profile=find_profile("resnet50"),
+        step=a_step(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
+        samples_per_step=128.0,
+        busy_s=0.05,
+        finding=Finding(holder="gpu", evidence=(), cures=()),
+        steps_seen=400,
+        steps_per_epoch=100.0,
+        pauses=pauses,
+    )
+    write_measurement(measurement, tmp_path / "probe.json")
+    (tmp_path / "one.toml").write_text(WORKLOAD)
+    (tmp_path / "two.toml").write_text(WORKLOAD.replace("9000", "18000"))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH_S)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def printed(*arguments):
+    answer = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
+    return json.loads(answer.stdout)
+
+
+def same(document, *arguments):
+    assert json.loads(dumps(document)) == printed(*arguments)
+
+
+def plan_of(file, **options):
+    return outlay.plan_workload(outlay.load_workload(Path(file)), today=TODAY, **options)
+
+
+def test_plan(folder):
+    same(plan_document(plan_of("one.toml"), "ResNet-50"), "plan", "one.toml")
+
+
+def test_plan_of_a_measurement(folder):
+    workload = outlay.load_workload(Path("probe.json"), outlay.Length(epochs=90))
+    plan = outlay.plan_workload(workload, today=TODAY)
+    document = plan_document(plan, "probe.json", 5)
+    arguments = ("probe.json", "--length", "90 epochs", "--max-options", "5")
+    same(document, "plan", *arguments)
+
+
+def test_plan_with_more_measurements(folder):
+    plan = plan_of("two.toml", measured=["probe.json"])
+    same(plan_document(plan, "ResNet-50"), "plan", "two.toml", "--measured", "probe.json")
+
+
+def test_plan_varied(folder):
+    curves = outlay.vary_workload(Path("one.toml"), "length.iterations=9000,18000", today=TODAY)
+    document = curves_document("ResNet-50", curves)
+    same(document, "plan", "one.toml", "--vary", "length.iterations=9000,18000")
+
+
+def test_diff(folder):
+    difference = outlay.compare_workloads(Path("one.toml"), Path("two.toml"), today=TODAY)
+    document = difference_document(("one.toml", "two.toml"), difference)
+    same(document, "diff", "one.toml", "two.toml")
+
+
+def test_a_file_costs_the_same_in_a_plan_a_curve_and_a_difference(folder):
+    plan = printed("plan", "one.toml")["chosen"]["cost_usd"]["likely"]
+    curve = printed("plan", "one.toml", "--vary", "length.iterations=9000,18000")["points"]
+    change = printed("diff", "one.toml", "two.toml")
+    option = plan_of("one.toml").chosen
+    assert option.cost_usd.likely == pytest.approx(plan, rel=1e-12)
+    assert curve[0]["cost_usd"] == pytest.approx(plan, rel=1e-12)
+    assert change["before"]["cost_usd"]["likely"] == pytest.approx(plan, rel=1e-12)
+    run = option.run
+    # 100 evaluations of 300 s, 60 checkpoints of 40 s and 90 new epochs of 20 s, as measured.
+    paused_s = run.evaluation_s + run.checkpoint_s + run.pauses_s
+    assert paused_s == pytest.approx(100 * 300 + 60 * 40 + 90 * 20, rel=0.02)
+
+
+def test_predict(folder):
+    request = outlay.PredictionRequest(
+        target="resnet50",
+        machines=("RTX 3090", "A100-80GB:8", "RTX 3090 + RTX 2080 Ti"),
+        batch_size=32,
+        measured=("probe.json", "T4@32=0.2"),
+    )
+    document = predictions_document("resnet50", outlay.predict_on_gpus(request))
+    gpus = "RTX 3090,A100-80GB:8,RTX 3090 + RTX 2080 Ti"
+    measured = ("--measured", "probe.json", "--measured", "T4@32=0.2")
+    same(document, "predict", "resnet50", "--gpu", gpus, "--batch-size", "32", *measured)
+
+
+def test_predict_from_a_measurement(folder):
+    request = outlay.PredictionRequest(target="probe.json", machines=("H100 SXM", "L4"))
+    document = predictions_document("probe.json", outlay.predict_on_gpus(request))
+    same(document, "predict", "probe.json", "--gpu", "H100 SXM,L4")
+
+
+def test_fit(folder):
+    fitted = outlay.fit_on_gpu("llama-1b", "RTX 4090", batch_size=8)
+    document = fit_document("llama-1b", fitted.fit, fitted.places)
+    same(document, "fit", "llama-1b", "--gpu", "RTX 4090", "--batch-size", "8")
+
+
+@pytest.mark.torch
+def test_trace(folder, root):
+    target = f"{root / 'tests/trace/steps_changed.py'}:plain"
+    request = outlay.TraceRequest(target=target, batch_size=8, gpus=(single_gpu("T4"),))
+    traced = outlay.trace_on_gpus(request)
+    document = json.loads(dumps(trace_document(traced.report, None, traced.gpus)))
+    command = printed("trace", target, "--batch-size", "8", "--gpu", "T4")
+    assert document == command
+
+
+def test_offers(folder):
+    query = outlay.OfferFilter(gpus=(gpu_filter("H100:8"),), spot=True)
+    document = offers_document(outlay.list_offers(query, today=TODAY))
+    assert document.offers
+    same(document, "offers", "--gpu", "H100:8", "--spot")
+
+
+def test_calibrate(folder):
+    learning = outlay.learn_from_measurements([Path("probe.json")])
+    document = calibrate_document(learning.folder, learning.forgotten, learning.report)
+    same(document, "calibrate", "probe.json")
+
+
+ELSEWHERE = {
+    "advise": "tests/advise",
+    "build": "tests/workstation",
+    "gpus": "a table",
+    "host": "measures this machine",
+    "init": "writes a file",
+    "probe": "tests/probe",
+    "profiles": "a table",
+    "schema": "a table",
+}
+
+
+def test_every_command_is_here_or_said_to_be_elsewhere():
+    here = {"plan", "diff", "predict", "fit", "trace", "offers", "calibrate"}
+    assert here | set(ELSEWHERE) == set(COMMANDS)
