@@ -13,7 +13,7 @@ from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePa
 from outlay.advise.request import AdviceRequest
 from outlay.report.console import Page, muted, table
 from outlay.report.plan import machine_of, place_of
-from outlay.report.text import counted, per_cent, usd, usd_range
+from outlay.report.text import clipped_percent, counted, in_currency, usd, usd_range
 from outlay.trace.store import bundled_profiles
 from outlay.units import GIB
 
@@ -107,11 +107,7 @@ def _costs(alternative: Alternative, request: AdviceRequest) -> str:
 
 
 def _money(amount_usd: float, request: AdviceRequest) -> str:
-    if request.currency == "USD":
-        return usd(amount_usd)
-    amount = amount_usd / request.usd_per_unit
-    decimals = 0 if amount >= 100 else 2
-    return f"{usd(amount_usd)} ({amount:,.{decimals}f} {request.currency})"
+    return in_currency(amount_usd, request.currency, request.usd_per_unit, cents_below=100)
 
 
 def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
@@ -141,9 +137,9 @@ def _doubtful(points: list[TurningPoint]) -> Iterator[str]:
     nearest = min(points, key=lambda point: point.rent.usd_per_month.likely)
     chance = nearest.buying_wins
     if nearest.buying_is_cheaper:
-        yield f"Chance that renting is cheaper even so: {per_cent(1 - chance)}."
+        yield f"Chance that renting is cheaper even so: {clipped_percent(1 - chance)}."
     else:
-        yield f"Chance that buying is cheaper even so: {per_cent(chance)}."
+        yield f"Chance that buying is cheaper even so: {clipped_percent(chance)}."
 
 
 def _meets(point: TurningPoint, *, bought: bool) -> str:
@@ -194,7 +190,7 @@ def _use(advice: Recommendation) -> Iterator[str]:
     yield (
         f"Use: {use.text} is {use.hours_per_month:,.0f} h a month, counted on "
         f"{gpus}{reference.gpu} ({reference.why}): bought, it would be busy "
-        f"{per_cent(use.busy_fraction)} of the time."
+        f"{clipped_percent(use.busy_fraction)} of the time."
     )
     for rule in advice.rules:
         verdict = "right" if rule.holds else "wrong"

@@ -12,11 +12,10 @@ from rich.text import Text
 from outlay.files import FLATTEN
 from outlay.probe.find_batch import KNEE_FRACTION, BatchSearch
 from outlay.probe.trial import Trial
-from outlay.report.console import Page, bullets, table
+from outlay.report.console import INDENT, Page, bullets, table
 from outlay.report.documents import Document
 from outlay.report.text import clock, count, counted, gib, percent, rate, step_time
 
-_INDENT = 2
 _BARS = 20
 
 
@@ -27,12 +26,10 @@ def print_batches(page: Page, search: BatchSearch) -> None:
     for line in rest:
         page.print(line)
     if search.trials:
-        page.print()
-        page.print(Text("Throughput against batch", style="bold"))
-        page.print(Padding(_table(search, page.width - _INDENT), (0, 0, 0, _INDENT)))
+        page.print_section("Throughput against batch", _table(search, page.width - INDENT))
     if search.notes:
         page.print()
-        page.print(Padding(bullets(search.notes), (0, 0, 0, _INDENT)))
+        page.print(Padding(bullets(search.notes), (0, 0, 0, INDENT)))
 
 
 def answer(search: BatchSearch) -> list[str]:

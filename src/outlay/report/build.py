@@ -11,7 +11,7 @@ from rich.table import Table
 from outlay.files import FLATTEN
 from outlay.report.console import Page, muted, table
 from outlay.report.documents import Document, FactDocument, copied, fact_documents
-from outlay.report.text import counted, usd
+from outlay.report.text import counted, in_currency, usd
 from outlay.uncertainty import Estimate
 from outlay.workstation.build import BuildReport
 from outlay.workstation.machine import Build, State, Verdict
@@ -34,9 +34,7 @@ class Currency:
 
     def money(self, amount_usd: float) -> str:
         """Dollars, and the user's own currency beside them."""
-        if self.name == "USD":
-            return usd(amount_usd)
-        return f"{usd(amount_usd)} ({amount_usd / self.usd_per_unit:,.0f} {self.name})"
+        return in_currency(amount_usd, self.name, self.usd_per_unit)
 
 
 def print_build(

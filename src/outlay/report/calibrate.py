@@ -11,6 +11,7 @@ from outlay.predict.evidence import LearnedFactor
 from outlay.predict.learn import CalibrationReport, MeasurementRatios, Subject
 from outlay.report.console import Page, bullets, muted, table
 from outlay.report.documents import Document
+from outlay.report.text import counted
 
 _HEADS = ("", "steps", "measurements", "measured / predicted", "factor", "error before", "after")
 _KEPT_HEADS = ("kept as", "on", "GPU", "command", "step", "measured / predicted", "used for")
@@ -28,7 +29,7 @@ _SEVERAL_HOSTS = (
 def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationReport) -> None:
     """Print a row for each GPU and for each CPU, and what was kept to learn from."""
     if gone:
-        page.print(f"{_counted(gone, 'measurement')} removed from {folder}.")
+        page.print(f"{counted(gone, 'measurement')} removed from {folder}.")
     rows = [_row(factor) for factor in _factors(learned)]
     if rows:
         page.print(table(_HEADS, rows, page.width, right=_HEADS[1:], drop=("measurements",)))
@@ -58,13 +59,9 @@ def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
     drop = ("on", "GPU", "measured / predicted")
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
     used = sum(bool(ratios.used_for) for ratios in learned.entries)
-    count = _counted(len(learned.entries), "measurement")
+    count = counted(len(learned.entries), "measurement")
     removing = "`outlay calibrate --forget NAME` removes one."
     page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _meaning(learned: CalibrationReport) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from outlay.plan.difference import Difference, InputChange, LineChange, Mark
 from outlay.plan.option import Option
 from outlay.plan.vary import CostUnit, Curves, Point, Turn
-from outlay.report.console import Page, muted, table
+from outlay.report.console import INDENT, Page, muted, table
 from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
 from outlay.report.text import duration, usd
@@ -36,10 +36,8 @@ def print_difference(page: Page, names: tuple[str, str], difference: Difference)
         ),
     ):
         if rows:
-            page.print()
-            page.print(Text(title, style="bold"))
-            right = heads[1:] if title == "Lines" else ()
-            page.print(Padding(table(heads, rows, page.width - 2, right=right[1:]), (0, 0, 0, 2)))
+            right = heads[2:] if title == "Lines" else ()
+            page.print_section(title, table(heads, rows, page.width - INDENT, right=right))
 
 
 def difference_words(names: tuple[str, str], difference: Difference) -> Iterator[str]:
@@ -134,7 +132,7 @@ def print_curves(page: Page, name: str, curves: Curves) -> None:
     for line in turns(curves):
         page.print(Text(line))
     page.print()
-    page.print(Padding(_table(curves, page.width - 2), (0, 0, 0, 2)))
+    page.print(Padding(_table(curves, page.width - INDENT), (0, 0, 0, INDENT)))
     page.print()
     for letter, kind in zip(LETTERS, curves.named, strict=False):
         page.print(Text(f"  {letter}  {kind}"))

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH = 120
+INDENT = 2
+"""Columns by which what is below a title is moved to the right."""
 NARROWEST_TEXT = 24
 """Characters a column of free text keeps before other columns are left out for it."""
 
@@ -42,6 +45,12 @@ class Page:
         lines = buffer.getvalue().splitlines()
         text = buffer.getvalue() if self.is_terminal else "".join(f"{x.rstrip()}\n" for x in lines)
         click.echo(text, nl=False, err=self._to_stderr)
+
+    def print_section(self, title: str, body: RenderableType) -> None:
+        """Print a part of the page below its title, with a line before it."""
+        self.print()
+        self.print(Text(title, style="bold"))
+        self.print(Padding(body, (0, 0, 0, INDENT)))
 
 
 def table(
@@ -106,11 +115,11 @@ def muted(text: str) -> Text:
     return Text(text, style="dim")
 
 
-def bullets(lines: Iterable[str]) -> Table:
+def bullets(lines: Iterable[str], style: str = "dim") -> Table:
     """A list of remarks; what is folded stands under its words, not under the dash."""
     made = Table.grid(padding=(0, 1, 0, 0))
     made.add_column(width=1)
     made.add_column(overflow="fold")
     for line in lines:
-        made.add_row(muted("-"), muted(line))
+        made.add_row(Text("-", style=style), Text(line, style=style))
     return made

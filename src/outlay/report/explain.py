@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,9 +16,9 @@ from outlay.offers.terms import remarks, terms_of
 from outlay.plan.option import Option
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing
-from outlay.report.console import Page, bullets, table
-from outlay.report.plan import INDENT, machine_of, money, place_of
-from outlay.report.text import duration, duration_range, per_cent, usd, usd_range
+from outlay.report.console import INDENT, Page, bullets, table
+from outlay.report.plan import machine_of, money, place_of
+from outlay.report.text import clipped_percent, duration, duration_range, usd, usd_range
 from outlay.trace.profile import Profile
 from outlay.units import HOUR_S
 from outlay.workload.workload import Workload
@@ -32,11 +31,9 @@ _GPU_FACTS = ("memory_usable", "memory_bandwidth", "tdp")
 
 def print_sources(page: Page, option: Option, profile: Profile) -> None:
     """Print the table of sources."""
-    page.print()
-    page.print(Text("Where these figures come from", style="bold"))
     rows = list(_rows(option, profile))
-    body = table(("figure", "value", "source"), rows, page.width - 2, wrap="source")
-    page.print(Padding(body, (0, 0, 0, 2)))
+    body = table(("figure", "value", "source"), rows, page.width - INDENT, wrap="source")
+    page.print_section("Where these figures come from", body)
 
 
 def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
@@ -87,9 +84,7 @@ def print_explained(
     """Print everything behind one option."""
     page.print(_head(option, workload))
     for title, body in _sections(plan, option, workload, swings, page.width - INDENT):
-        page.print()
-        page.print(Text(title, style="bold"))
-        page.print(Padding(body, (0, 0, 0, INDENT)))
+        page.print_section(title, body)
     print_sources(page, option, profile)
 
 
@@ -153,7 +148,7 @@ def _hours(option: Option, width: int) -> Table:
     run = option.run
     assert run is not None
     rows = [
-        (name, f"{float(time_s) / HOUR_S:,.2f} h", per_cent(float(time_s) / option.busy_s))
+        (name, f"{float(time_s) / HOUR_S:,.2f} h", clipped_percent(float(time_s) / option.busy_s))
         for name, time_s in run.time_parts_s
     ]
     rows.append(("all", f"{option.busy_s / HOUR_S:,.2f} h", _sessions(option)))
@@ -205,4 +200,4 @@ def _remarks(option: Option) -> Iterator[str]:
         )
     ranges = option.ranges
     if ranges is not None and ranges.within_budget is not None:
-        yield f"chance to stay within the budget: {per_cent(ranges.within_budget)}"
+        yield f"chance to stay within the budget: {clipped_percent(ranges.within_budget)}"

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
-from outlay.report.console import Page, bullets, muted, table
+from outlay.report.console import INDENT, Page, bullets, muted, table
 from outlay.report.text import (
+    clipped_percent,
     count,
     counted,
     duration,
     duration_range,
+    in_currency,
     machine,
-    per_cent,
     usd,
     usd_range,
 )
@@ -111,7 +111,9 @@ def _risk(chosen: Option, workload: Workload) -> Text:
         (f"to stay within {usd(limits.budget_usd)}", ranges.within_budget),
         (f"to be done in {duration(limits.deadline_s)}", ranges.meets_deadline),
     ]
-    clauses = [f"{what}: {per_cent(chance)}" for what, chance in chances if chance is not None]
+    clauses = [
+        f"{what}: {clipped_percent(chance)}" for what, chance in chances if chance is not None
+    ]
     if clauses:
         low = min(chance for _, chance in chances if chance is not None) < 0.9
         text.append(f" Chance {', '.join(clauses)}.", style="yellow" if low else "none")
@@ -128,7 +130,7 @@ def _spent_on(chosen: Option) -> str:
     training = float(chosen.run.training_s) / chosen.busy_s
     missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
     spending = f"Of that {parts}" if parts else "It costs nothing"
-    return f"{spending}; {per_cent(training)} of its time trains.{missing}"
+    return f"{spending}; {clipped_percent(training)} of its time trains.{missing}"
 
 
 def _instead(plan: Plan, chosen: Option) -> str:
@@ -202,7 +204,8 @@ def trial_words(trial: TrialValue) -> str:
     if trial.is_worth_it:
         return (
             f"Try it against {other} first: that costs {usd(trial.cost_usd)} and saves "
-            f"{usd(trial.gain_usd)} on average ({per_cent(trial.second_wins)} that the other wins)."
+            f"{usd(trial.gain_usd)} on average ({clipped_percent(trial.second_wins)} that the "
+            "other wins)."
         )
     return (
         f"No trial needed: one against {other} would cost {usd(trial.cost_usd)} and save "
@@ -269,9 +272,7 @@ def place_of(option: Option, *, instance: bool = True) -> str:
 
 def money(amount_usd: float, workload: Workload) -> str:
     """Dollars, and the user's own currency beside them."""
-    if workload.currency == "USD":
-        return usd(amount_usd)
-    return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
+    return in_currency(amount_usd, workload.currency, workload.usd_per_unit)
 
 
 def _bracketed(text: str) -> str:
@@ -282,7 +283,6 @@ def _bracketed(text: str) -> str:
 
 
 BEST = 10
-INDENT = 2
 NARROW = 100
 """Columns below which words are kept short."""
 NAME_WIDTH = 24
@@ -307,9 +307,7 @@ def print_plan(
         page.print(line)
     remarks = list(worth_knowing(plan, swing, trial))
     for title, body in _sections(plan, remarks, page.width - INDENT, best):
-        page.print()
-        page.print(Text(title, style="bold"))
-        page.print(Padding(body, (0, 0, 0, INDENT)))
+        page.print_section(title, body)
     page.print()
     page.print(muted(_footer(plan)))
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -26,13 +25,14 @@ from outlay.measurement.measurement import (
     Verdict,
 )
 from outlay.probe.stages import LiveState
-from outlay.report.console import Page, bullets, muted, table
+from outlay.report.console import INDENT, Page, bullets, muted, table
 from outlay.report.probe_words import (
     answer,
     cost,
     gpu_memory_bytes,
     holds_back,
     next_step,
+    power_limit_w,
     ran,
     to_finish,
     why_incomplete,
@@ -187,9 +187,8 @@ def _power(measurement: Measurement) -> Iterator[Row]:
     power = measurement.power
     if power is None:
         return
-    limits = [gpu.power_limit_w for gpu in measurement.machine.gpus]
-    known = [limit for limit in limits if limit is not None]
-    limit = f"; limit {sum(known):,.0f} W" if known and len(known) == len(limits) else ""
+    limit_w = power_limit_w(measurement)
+    limit = "" if limit_w is None else f"; limit {limit_w:,.0f} W"
     yield "power", f"{power.mean_w:,.0f} W", f"at most {power.max_w:,.0f} W{limit}; GPUs alone"
     yield "energy", energy(power.energy_per_step_j), f"a step{_per_thousand(measurement)}"
 
@@ -315,7 +314,6 @@ def _bar(fraction: float) -> str:
 # The page.
 
 
-_INDENT = 2
 _MOST_BARS = 60
 _SHARE_BARS = 40
 _MARKS: dict[Verdict, tuple[str, str]] = {
@@ -349,10 +347,8 @@ def print_probe(
     page.print(ran(measurement))
     for line in why_incomplete(measurement):
         page.print(Text(line, style="yellow"))
-    for title, body in _sections(measurement, total_steps, page.width - _INDENT):
-        page.print()
-        page.print(Text(title, style="bold"))
-        page.print(Padding(body, (0, 0, 0, _INDENT)))
+    for title, body in _sections(measurement, total_steps, page.width - INDENT):
+        page.print_section(title, body)
     further = next_step(measurement, saved_as, saved_by)
     if further is not None:
         page.print()
@@ -383,23 +379,13 @@ def _sections(
 
 
 def _finding(finding: Finding, measurement: Measurement, width: int) -> Group:
-    parts: list[RenderableType] = [_remarks(finding.evidence)] if finding.evidence else []
+    parts: list[RenderableType] = [bullets(finding.evidence, "")] if finding.evidence else []
     parted = _shares(measurement, width)
     if parted is not None:
         parts.append(parted)
     if finding.cures:
-        parts += [Text("What usually helps:"), _remarks(finding.cures)]
+        parts += [Text("What usually helps:"), bullets(finding.cures, "")]
     return Group(*parts)
-
-
-def _remarks(lines: Sequence[str]) -> Table:
-    """A list that counts as much as the text around it."""
-    made = Table.grid(padding=(0, 1, 0, 0))
-    made.add_column(width=1)
-    made.add_column(overflow="fold")
-    for line in lines:
-        made.add_row("-", Text(line))
-    return made
 
 
 def _shares(measurement: Measurement, width: int) -> Table | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlay.measurement.measurement import Measurement
-from outlay.report.probe_words import answer, gpu_memory_bytes
+from outlay.report.probe_words import answer, gpu_memory_bytes, power_limit_w
 from outlay.report.svg import (
     DPI,
     INK,
@@ -215,9 +215,7 @@ def _power_panel(measurement: Measurement) -> Panel | None:
     points = _read(measurement, "power_w", 1.0)
     if not points:
         return None
-    limits = [gpu.power_limit_w for gpu in measurement.machine.gpus]
-    known = [limit for limit in limits if limit is not None]
-    limit_w = sum(known) if known and len(known) == len(limits) else None
+    limit_w = power_limit_w(measurement)
     highest_w = max(value for _, value in points)
     of = "" if limit_w is None else f" of {limit_w:,.0f}"
     mean = "" if measurement.power is None else f"{measurement.power.mean_w:,.0f} W in steps, "

@@ -106,8 +106,15 @@ def _memory_words(measurement: Measurement) -> str:
 
 def gpu_memory_bytes(measurement: Measurement) -> float | None:
     """What the smallest of the GPUs used has."""
-    known = [gpu.memory_bytes for gpu in measurement.machine.gpus if gpu.memory_bytes is not None]
-    return min(known, default=None)
+    sizes = [gpu.memory_bytes for gpu in measurement.machine.gpus if gpu.memory_bytes is not None]
+    return min(sizes, default=None)
+
+
+def power_limit_w(measurement: Measurement) -> float | None:
+    """What the GPUs used may draw together; None where that of one is not known."""
+    limits = [gpu.power_limit_w for gpu in measurement.machine.gpus]
+    known = [limit for limit in limits if limit is not None]
+    return sum(known) if known and len(known) == len(limits) else None
 
 
 def ran(measurement: Measurement) -> str:
