@@ -25,7 +25,7 @@ _HALF_TO_FULL = 0.75
 
 _CONNECTOR = re.compile(r"(\d+)x (\d+)-pin")
 _LEAST_LIMIT = 0.3
-# Assumes: as `predict.machine`: drivers take no limit below about a third of the shipped one.
+# Assumes: as `predict.roofline`: drivers take no limit below about a third of the shipped one.
 
 
 def load_w(build: Build) -> float | None:
