@@ -14,7 +14,7 @@ from outlay.cli.main import COMMANDS
 from outlay.cli.schema import NAMES
 from outlay.facts import DATA
 from outlay.measurement.file import text_of
-from outlay.predict.host import HostTest
+from outlay.predict.host_time import HostTest
 from outlay.report.batches import batches_document
 from outlay.report.documents import dumps, host_document
 from outlay.report.schemas import DOCUMENTS, schema

@@ -111,7 +111,7 @@ def test_a_range_of_anything_but_numbers_is_refused(text):
 
 @pytest.mark.parametrize(("short", "path"), SHORT.items())
 def test_short_names_lead_to_keys_that_the_file_has(short, path):
-    from outlay.workload.schema import WorkloadFile
+    from outlay.workload.tables import WorkloadFile
     from outlay.workload.toml import keys_of
 
     assert variation_of(f"{short}=1..2").path == path

@@ -19,7 +19,7 @@ from outlay.predict.evidence import (
     MeasuredStep,
     gpu_error,
 )
-from outlay.predict.host import Host
+from outlay.predict.host_time import Host
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.parallel import parallel_step
 from outlay.predict.roofline import roofline_of, trace_at

@@ -12,7 +12,7 @@ from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import MeasuredGpu, MeasuredMachine
 from outlay.plan.placement import calibration
 from outlay.predict.correct import step_error
-from outlay.predict.host import host_time_s
+from outlay.predict.host_time import host_time_s
 from outlay.predict.kernel_time import device_time
 from outlay.predict.learn import calibration_report
 from outlay.predict.roofline import roofline_of, trace_at

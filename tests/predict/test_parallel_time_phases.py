@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_calibration, a_gpu, a_transformer
 
-from outlay.predict.host import REFERENCE_HOST
+from outlay.predict.host_time import REFERENCE_HOST
 from outlay.predict.parallel_time import phase_times, tensor_shard
 from outlay.predict.roofline import roofline_of, speed_at_power_share
 from outlay.trace.profile import Op, Trace

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
 
 from outlay.predict.evidence import Evidence, MeasuredStep
-from outlay.predict.host import Host
+from outlay.predict.host_time import Host
 from outlay.predict.roofline import with_precision
 from outlay.predict.step import Conditions, Placement, predict_step, range_over_forms
 from outlay.trace.profile import ProfileOp

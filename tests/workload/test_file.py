@@ -12,7 +12,7 @@ from tests.builders import span
 from outlay.errors import InputError, NotKnown, OutlayError
 from outlay.units import DAY_S, HOUR_S
 from outlay.workload.file import parse_workload, read_workload
-from outlay.workload.schema import WorkloadFile
+from outlay.workload.tables import WorkloadFile
 from outlay.workload.toml import keys_of, line_of, model_of_key
 from outlay.workload.workload import (
     Cadence,

@@ -20,7 +20,7 @@ from outlay.predict.evidence import (
     LearnedCalibration,
     MeasuredStep,
 )
-from outlay.predict.host import Host
+from outlay.predict.host_time import Host
 from outlay.predict.largest_batch import verified_batches
 from outlay.predict.memory import largest_batch, search_note
 from outlay.predict.network import Wiring

@@ -37,7 +37,7 @@ from outlay.predict.evidence import (
     gpu_error,
     input_limit_note,
 )
-from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.host_time import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.roofline import (
     power_limit_error,

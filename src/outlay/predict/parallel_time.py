@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
-from outlay.predict.host import Host, host_time_s
+from outlay.predict.host_time import Host, host_time_s
 from outlay.predict.kernel_time import device_time
 from outlay.predict.network import (
     Case,

@@ -2,7 +2,7 @@
 
 In: a `Profile`, a `Placement`, a batch size, the `Conditions` it runs under. Out: a
 `StepPrediction`. The device's time comes from `predict.kernel_time`, the host's from
-`predict.host`; a step takes the longer of the two, or what its input takes to arrive. What was
+`predict.host_time`; a step takes the longer of the two, or what its input takes to arrive. What was
 measured corrects them (`predict.correct`) and narrows the range to what differs between GPUs.
 `predict.parallel` puts steps on several GPUs together from the same parts.
 """
@@ -26,7 +26,7 @@ from outlay.predict.evidence import (
     gpu_error,
     input_limit_s,
 )
-from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.host_time import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.memory import (
     COARSE,

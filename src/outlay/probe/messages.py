@@ -24,7 +24,7 @@ from outlay.probe.agent.protocol import (
     LINES_SUFFIX,
     STEP,
     STEP_FIELDS,
-    DeviceTime,
+    GpuFinishTime,
     LoaderInfo,
     Loss,
     MemoryPeaks,
@@ -141,7 +141,7 @@ class ProcessLog:
     def read_lines(self, lines: Iterable[bytes]) -> None:
         """Take in lines; one that was cut off by the death of its process is left out."""
         steps: list[StepValues] = []
-        times: list[DeviceTime] = []
+        times: list[GpuFinishTime] = []
         for line in lines:
             try:
                 kind, *values = json.loads(line)
@@ -150,7 +150,7 @@ class ProcessLog:
             if kind == STEP:
                 steps.append(values)
             elif kind == DEVICE_TIME:
-                times.append(DeviceTime(*values))
+                times.append(GpuFinishTime(*values))
             else:
                 report = parse_report(kind, *values)
                 if isinstance(report, StepsDiscarded):

@@ -29,7 +29,7 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_value
-from outlay.predict.host import HostTest
+from outlay.predict.host_time import HostTest
 from outlay.predict.step import Bound, StepPrediction
 from outlay.predict.strategy import Sharding
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile

@@ -69,7 +69,7 @@ _ATOMS: dict[Any, Schema] = {
 def schema(name: str) -> Schema:
     """One schema by name."""
     if name == "workload":
-        from outlay.workload.schema import WorkloadFile
+        from outlay.workload.tables import WorkloadFile
 
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
     title = f"outlay {_COMMANDS.get(name, name)} --json"

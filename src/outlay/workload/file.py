@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.currency import usd_per_unit
-from outlay.workload.schema import WorkloadFile
+from outlay.workload.tables import WorkloadFile
 from outlay.workload.toml import FileKind, model_of, parse_table, read_text
 from outlay.workload.workload import Step, Workload
 

@@ -1,7 +1,7 @@
 """What the user wants to train, for how long, on what data and within which limits.
 
 Plain values in outlay's units (seconds, bytes, dollars); `workload.file` reads them from TOML,
-where `workload.schema` says what may be written.
+where `workload.tables` says what may be written.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from outlay.currency import in_usd
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact
 from outlay.units import GB, size_bytes
-from outlay.workload.schema import Count, Day, Money, Name
+from outlay.workload.tables import Count, Day, Money, Name
 from outlay.workload.toml import FileKind, read_model
 from outlay.workstation.machine import Build, slots_in
 from outlay.workstation.parts import NOUNS, Card, Catalogue, Kind, Part, Price, card_of

@@ -25,11 +25,11 @@ from .protocol import (
     MEMORY_CAP_VARIABLE,
     AllocationEvents,
     CpuQueueTime,
-    DeviceTime,
+    GpuFinishTime,
     Loss,
+    MemoryExhausted,
     MemoryLimit,
     MemoryPeaks,
-    OutOfMemory,
     ProcessInfo,
     device_time_line,
 )
@@ -89,7 +89,7 @@ class Device:
         if not self._has_run_out:
             self._has_run_out = True
             requested_bytes = int(args[1]) if len(args) > 1 else None
-            self._channel.report(OutOfMemory(requested_bytes=requested_bytes))
+            self._channel.report(MemoryExhausted(requested_bytes=requested_bytes))
             self._channel.flush()
 
     def identify(self, parameter: Any) -> None:
@@ -160,7 +160,7 @@ class Device:
                 self._elapsed_s += self._passed.elapsed_time(event) / 1e3
                 self._spare.append(self._passed)
             self._passed = event
-            self._channel.write_line(device_time_line(DeviceTime(step, self._elapsed_s)))
+            self._channel.write_line(device_time_line(GpuFinishTime(step, self._elapsed_s)))
         while self._losses and self._losses[0][2].query():
             self._write_loss(*self._losses.popleft()[:2])
 

@@ -96,7 +96,7 @@ step_values = attrgetter(*STEP_FIELDS)
 """The values of a record, in order."""
 
 
-class DeviceTime(NamedTuple):
+class GpuFinishTime(NamedTuple):
     """When the GPU had finished a step, on a clock of its own."""
 
     step: int = 0
@@ -112,7 +112,7 @@ def _row_format(kind: str, defaults: Any) -> bytes:
 
 
 _STEP_FORMAT = _row_format(STEP, step_values(OptimizerStep()))
-_DEVICE_TIME_FORMAT = _row_format(DEVICE_TIME, DeviceTime())
+_DEVICE_TIME_FORMAT = _row_format(DEVICE_TIME, GpuFinishTime())
 
 
 def step_line(values: StepValues) -> bytes:
@@ -120,7 +120,7 @@ def step_line(values: StepValues) -> bytes:
     return _STEP_FORMAT % values
 
 
-def device_time_line(time: DeviceTime) -> bytes:
+def device_time_line(time: GpuFinishTime) -> bytes:
     """When a step was finished, as a line."""
     return _DEVICE_TIME_FORMAT % time
 
@@ -216,7 +216,7 @@ class MemoryLimit(NamedTuple):
     fraction: float
 
 
-class OutOfMemory(NamedTuple):
+class MemoryExhausted(NamedTuple):
     """Torch could not get memory; the script may go on nevertheless."""
 
     requested_bytes: int | None = None
@@ -313,7 +313,7 @@ REPORTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, ModuleInputs),
-        *(MemoryPeaks, PersistentMemory, MemoryLimit, OutOfMemory, AllocationEvents),
+        *(MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted, AllocationEvents),
         *(Loss, CpuQueueTime, KernelTimes, RecordedOperations, PhaseFailed, StepsDiscarded),
         *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),
     )

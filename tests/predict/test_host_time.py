@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_calibration, a_memory, an_op
 
-from outlay.predict.host import Host, host_test_of, host_time_s
+from outlay.predict.host_time import Host, host_test_of, host_time_s
 from outlay.trace.profile import Trace
 
 COSTS_S = {
