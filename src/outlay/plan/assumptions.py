@@ -75,7 +75,7 @@ def plan_assumptions(
     notes = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
         f"Step times: {_step_times_from(measured)}, carried to other GPUs: trust the range first.",
-        *_unsaid(workload, measured),
+        *_not_counted(workload, measured),
     ]
     if workload.step.precision is not None:
         notes.append(
@@ -142,7 +142,7 @@ def _step_times_from(measured: Sequence[MeasuredStep]) -> str:
     return f"measured on {', '.join(places)}"
 
 
-def _unsaid(workload: Workload, measured: Sequence[MeasuredStep]) -> list[str]:
+def _not_counted(workload: Workload, measured: Sequence[MeasuredStep]) -> list[str]:
     """What is not counted because the file says nothing of it."""
     notes = []
     rates = [step.batch_size / step.step_s for step in measured if step.holder == "input"]
