@@ -13,7 +13,7 @@ tables are kept by hand; they are read and not written:
 Written: `offers_<date>.csv`, `offer_doubts.csv`, `spot_interruptions_<date>.csv`,
 `spot_volatility_<date>.csv`, `gpu_spellings.csv`. The same input gives the same bytes.
 
-A row is never dropped for being doubtful. What is wrong with it is said in `doubt_kinds`, in the words
+A row is never dropped for being doubtful. What is wrong with it is said in `doubts`, in the words
 of `DOUBTS` in `offer_vocabulary.py`, and whoever ranks offers decides.
 """
 
@@ -462,7 +462,7 @@ def _text(value: float | None) -> str:
 
 
 def doubt_rows() -> list[Row]:
-    """The vocabulary of `doubt_kinds` as a table."""
+    """The vocabulary of `doubts` as a table."""
     return [
         {"doubt": word, "kind": kind, "about": about, "meaning": meaning}
         for word, (kind, about, meaning) in DOUBTS.items()

@@ -94,7 +94,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
         "Read in a copy of the provider's price page, not on the page itself",
     ),
 }
-"""Every word `doubt_kinds` may hold, in the order it holds them: kind, about, meaning."""
+"""Every word `doubts` may hold, in the order it holds them: kind, about, meaning."""
 
 FLAG_DOUBTS = {
     "stale": "stale",

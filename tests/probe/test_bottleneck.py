@@ -126,7 +126,7 @@ def test_evidence_and_cures_of_a_starved_gpu_have_its_figures():
 
 
 @pytest.mark.parametrize(
-    ("workers", "ranks", "said"),
+    ("workers", "ranks", "advice"),
     [
         (4, 1, "num_workers is 4: try 8 (this machine has 16 threads for it)"),
         (12, 1, "num_workers is 12: try 16"),
@@ -134,8 +134,8 @@ def test_evidence_and_cures_of_a_starved_gpu_have_its_figures():
         (0, 4, "num_workers is 0: try 4 (this machine has 4 threads for it)"),
     ],
 )
-def test_workers_are_advised_by_the_threads_there_are(workers, ranks, said):
-    seen = observed(
+def test_workers_are_advised_by_the_threads_there_are(workers, ranks, advice):
+    step = observed(
         busy_s=0.1,
         wait_s=0.3,
         exchange_s=0.0,
@@ -143,41 +143,63 @@ def test_workers_are_advised_by_the_threads_there_are(workers, ranks, said):
         cpu_threads=16,
         loader=LoaderSettings(num_workers=workers),
     )
+<<<<<<< HEAD
     assert said in told(bottleneck_finding(seen))[1]
+=======
+    assert advice in told(find_bottleneck(step))[1]
+>>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
 
 
-@pytest.mark.parametrize(("used", "said"), [(0.3, "Try 32"), (0.95, "more workers will not help")])
-def test_workers_that_wait_for_something_else_than_a_thread_may_be_more(used, said):
-    seen = observed(
+@pytest.mark.parametrize(
+    ("used", "advice"), [(0.3, "Try 32"), (0.95, "more workers will not help")]
+)
+def test_workers_that_wait_for_something_else_than_a_thread_may_be_more(used, advice):
+    step = observed(
         busy_s=0.1,
         wait_s=0.3,
         cpu_threads=16,
         machine_cpu_fraction=used,
         loader=LoaderSettings(num_workers=16),
     )
+<<<<<<< HEAD
     assert said in told(bottleneck_finding(seen))[1]
+=======
+    assert advice in told(find_bottleneck(step))[1]
+>>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
 
 
 def test_ranks_on_a_cpu_that_sleep_wait_for_each_other():
     # 0.2 CPU seconds a second: of 400 ms, 80 are computing, 20 loading.
-    seen = observed(device="cpu", ranks=2, cpus=0.2, wait_s=0.02)
-    shares = time_shares(seen)
+    step = observed(device="cpu", ranks=2, cpus=0.2, wait_s=0.02)
+    shares = time_shares(step)
     assert (shares.compute, shares.input) == (pytest.approx(0.2), pytest.approx(0.05))
     assert shares.network == pytest.approx(0.75)
+<<<<<<< HEAD
     found = bottleneck_finding(seen)
     assert found.holder == "network"
     assert "asleep until the other ranks" in told(found)[0]
+=======
+    finding = find_bottleneck(step)
+    assert finding.holder == "network"
+    assert "asleep until the other ranks" in told(finding)[0]
+>>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
 
 
 def test_a_step_that_sleeps_on_a_cpu_is_not_held_back_by_it():
     """Its loader is quick; it waits for an environment, say."""
-    seen = observed(device="cpu", wait_s=0.01, cpus=0.2)
-    shares = time_shares(seen)
+    step = observed(device="cpu", wait_s=0.01, cpus=0.2)
+    shares = time_shares(step)
     assert (shares.compute, shares.input) == (pytest.approx(0.2), pytest.approx(0.025))
     assert shares.host == pytest.approx(0.775)
+<<<<<<< HEAD
     found = bottleneck_finding(seen)
     assert found.holder == "host"
     evidence, cures = told(found)
+=======
+    finding = find_bottleneck(step)
+    assert finding.holder == "host"
+    evidence, cures = told(finding)
+>>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
     assert "of a step (310 ms of 400 ms) went by asleep" in evidence
     assert "what each step waits for" in cures
     assert "GPU" not in evidence + cures
@@ -185,10 +207,14 @@ def test_a_step_that_sleeps_on_a_cpu_is_not_held_back_by_it():
 
 
 def test_a_busy_disk_comes_first():
-    seen = observed(
+    step = observed(
         busy_s=0.1, wait_s=0.3, disk_fraction=0.95, loader=LoaderSettings(num_workers=8)
     )
+<<<<<<< HEAD
     assert bottleneck_finding(seen).cures[0].startswith("The disk is at its limit")
+=======
+    assert find_bottleneck(step).cures[0].startswith("The disk is at its limit")
+>>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
 
 
 def test_cures_for_a_busy_gpu_leave_out_what_it_does_already():
