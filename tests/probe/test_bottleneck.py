@@ -143,11 +143,7 @@ def test_workers_are_advised_by_the_threads_there_are(workers, ranks, advice):
         cpu_threads=16,
         loader=LoaderSettings(num_workers=workers),
     )
-<<<<<<< HEAD
-    assert said in told(bottleneck_finding(seen))[1]
-=======
-    assert advice in told(find_bottleneck(step))[1]
->>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
+    assert advice in told(bottleneck_finding(step))[1]
 
 
 @pytest.mark.parametrize(
@@ -161,11 +157,7 @@ def test_workers_that_wait_for_something_else_than_a_thread_may_be_more(used, ad
         machine_cpu_fraction=used,
         loader=LoaderSettings(num_workers=16),
     )
-<<<<<<< HEAD
-    assert said in told(bottleneck_finding(seen))[1]
-=======
-    assert advice in told(find_bottleneck(step))[1]
->>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
+    assert advice in told(bottleneck_finding(step))[1]
 
 
 def test_ranks_on_a_cpu_that_sleep_wait_for_each_other():
@@ -174,15 +166,9 @@ def test_ranks_on_a_cpu_that_sleep_wait_for_each_other():
     shares = time_shares(step)
     assert (shares.compute, shares.input) == (pytest.approx(0.2), pytest.approx(0.05))
     assert shares.network == pytest.approx(0.75)
-<<<<<<< HEAD
-    found = bottleneck_finding(seen)
-    assert found.holder == "network"
-    assert "asleep until the other ranks" in told(found)[0]
-=======
-    finding = find_bottleneck(step)
+    finding = bottleneck_finding(step)
     assert finding.holder == "network"
     assert "asleep until the other ranks" in told(finding)[0]
->>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
 
 
 def test_a_step_that_sleeps_on_a_cpu_is_not_held_back_by_it():
@@ -191,15 +177,9 @@ def test_a_step_that_sleeps_on_a_cpu_is_not_held_back_by_it():
     shares = time_shares(step)
     assert (shares.compute, shares.input) == (pytest.approx(0.2), pytest.approx(0.025))
     assert shares.host == pytest.approx(0.775)
-<<<<<<< HEAD
-    found = bottleneck_finding(seen)
-    assert found.holder == "host"
-    evidence, cures = told(found)
-=======
-    finding = find_bottleneck(step)
+    finding = bottleneck_finding(step)
     assert finding.holder == "host"
     evidence, cures = told(finding)
->>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
     assert "of a step (310 ms of 400 ms) went by asleep" in evidence
     assert "what each step waits for" in cures
     assert "GPU" not in evidence + cures
@@ -210,11 +190,7 @@ def test_a_busy_disk_comes_first():
     step = observed(
         busy_s=0.1, wait_s=0.3, disk_fraction=0.95, loader=LoaderSettings(num_workers=8)
     )
-<<<<<<< HEAD
-    assert bottleneck_finding(seen).cures[0].startswith("The disk is at its limit")
-=======
-    assert find_bottleneck(step).cures[0].startswith("The disk is at its limit")
->>>>>>> 01f616844da0427d41f876ff6efc3437b7e3d98e
+    assert bottleneck_finding(step).cures[0].startswith("The disk is at its limit")
 
 
 def test_cures_for_a_busy_gpu_leave_out_what_it_does_already():
