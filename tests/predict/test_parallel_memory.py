@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_transformer
 
-from outlay.predict.parallel_memory import saved_bytes
+from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import Site
 from outlay.predict.strategy import Strategy
 
@@ -14,7 +14,7 @@ def held(strategy, batch_size=4, site=None):
     profile = a_transformer()
     site = site or Site(gpus=strategy.gpus)
     alone = profile.memory_at(batch_size).peak_bytes
-    return alone - saved_bytes(profile, batch_size, strategy, site)
+    return alone - bytes_spared_per_gpu(profile, batch_size, strategy, site)
 
 
 def test_alone_nothing_is_saved():
@@ -63,6 +63,6 @@ def test_gradients_stay_between_passes():
     ):
         site = Site(gpus=strategy.gpus)
         once, several = (
-            saved_bytes(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
+            bytes_spared_per_gpu(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
         )
         assert once - several == pytest.approx(accumulated)

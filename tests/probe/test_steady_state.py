@@ -40,13 +40,13 @@ def heavy(random, count):
     ],
 )
 def test_the_interval_holds_the_true_mean_19_times_of_20(made, count, true_s):
-    held = 0
+    covered = 0
     for seed in range(RUNS):
         values = made(np.random.default_rng([seed, count]), count)
         values = values[warm_up_of(values)[0] :]
         mean = mean_interval(values, period_of(values))
-        held += mean.low_s <= true_s <= mean.high_s
-    assert 0.88 <= held / RUNS <= 0.99
+        covered += mean.low_s <= true_s <= mean.high_s
+    assert 0.88 <= covered / RUNS <= 0.99
 
 
 def test_a_period_makes_the_interval_narrow():
@@ -67,8 +67,8 @@ def test_a_pattern_of_optimizers_and_one_in_time_are_kept_both():
 
 @pytest.mark.parametrize("likeness", [0.0, 0.5, 0.9])
 def test_noise_has_no_period(likeness):
-    found = [period_of(alike(np.random.default_rng(seed), 400, likeness)) for seed in range(50)]
-    assert sum(period > 1 for period in found) <= 3
+    periods = [period_of(alike(np.random.default_rng(seed), 400, likeness)) for seed in range(50)]
+    assert sum(period > 1 for period in periods) <= 3
 
 
 @pytest.mark.parametrize("slow", [5, 20, 60])

@@ -59,9 +59,9 @@ def a_context(**changes):
 @pytest.mark.parametrize(("busy_s", "known_s"), [(0.0, None), (0.8, 0.2)])
 def test_a_profile_without_kernels_says_nothing_of_their_time(busy_s, known_s):
     # 0.8 s of kernels in 4 steps are 0.2 s each
-    found = measured(report=KernelTimes(optimizer_steps=4, busy_s=busy_s, exchange_s=0.0))
-    assert found.busy_s == known_s
-    assert measurement_from_json(measurement_to_json(found)).busy_s == known_s
+    measurement = measured(report=KernelTimes(optimizer_steps=4, busy_s=busy_s, exchange_s=0.0))
+    assert measurement.busy_s == known_s
+    assert measurement_from_json(measurement_to_json(measurement)).busy_s == known_s
 
 
 def test_a_batch_without_rows_is_no_batch():
@@ -96,14 +96,14 @@ def inputs(rows, passes, *, batches=0, loaded=0):
 def test_without_a_loader_batches_are_counted_and_not_backward_passes(
     report, passes, samples, in_passes
 ):
-    found = measured(passes=passes, report=report)
-    assert (found.samples_per_step, found.passes_per_step) == (samples, in_passes)
+    measurement = measured(passes=passes, report=report)
+    assert (measurement.samples_per_step, measurement.passes_per_step) == (samples, in_passes)
     assert measured(passes=passes, report=report, samples_per_step=77).samples_per_step == 77
 
 
 def test_of_a_gan_those_of_a_pass_are_counted():
-    found = measured(per_step=(1.0, 1.0), report=inputs([8, 8], 2))
-    assert found.samples_per_step == 8
+    measurement = measured(per_step=(1.0, 1.0), report=inputs([8, 8], 2))
+    assert measurement.samples_per_step == 8
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_of_a_gan_those_of_a_pass_are_counted():
     ],
 )
 def test_a_loaders_batch_that_is_cut_up_is_several_passes(report, in_passes):
-    found = measured(loader_s=256.0, passes=1.0, report=report)
-    assert (found.samples_per_step, found.passes_per_step) == (256, in_passes)
+    measurement = measured(loader_s=256.0, passes=1.0, report=report)
+    assert (measurement.samples_per_step, measurement.passes_per_step) == (256, in_passes)
 
 
 def test_evaluations_in_every_step_are_said():
@@ -174,8 +174,8 @@ def test_a_given_batch_size_that_is_not_the_one_seen_is_said():
     ],
 )
 def test_why_no_operations_were_recorded(ending, limit, words):
-    found = measured(ending, limit)
-    (note,) = (note for note in found.notes if note.startswith("The operations of a step"))
+    measurement = measured(ending, limit)
+    (note,) = (note for note in measurement.notes if note.startswith("The operations of a step"))
     assert words in note
     assert ("ended before" in note) is (ending == "finished")
 

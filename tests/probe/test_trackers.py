@@ -20,24 +20,24 @@ from outlay.units import GIB
 
 
 def test_figures_have_what_is_known():
-    found = tracker_figures(a_measurement(), StepStatistics(wait_s=0.02))
-    assert found["outlay/step_s"] == 0.5
-    assert (found["outlay/step_s_low"], found["outlay/step_s_high"]) == (0.49, 0.51)
-    assert found["outlay/steps_per_s"] == 2.0  # 1 / 0.5 s
-    assert found["outlay/samples_per_s"] == 20.0  # 10 samples / 0.5 s
-    assert found["outlay/input_wait_s"] == 0.02
-    assert found["outlay/memory_used_bytes"] == 18.0 * GIB
-    assert found["outlay/power_w"] == 100.0
-    assert found["outlay/gpu_fraction"] == 0.62
-    assert found["outlay/held_back_by"] == "input"
+    figures = tracker_figures(a_measurement(), StepStatistics(wait_s=0.02))
+    assert figures["outlay/step_s"] == 0.5
+    assert (figures["outlay/step_s_low"], figures["outlay/step_s_high"]) == (0.49, 0.51)
+    assert figures["outlay/steps_per_s"] == 2.0  # 1 / 0.5 s
+    assert figures["outlay/samples_per_s"] == 20.0  # 10 samples / 0.5 s
+    assert figures["outlay/input_wait_s"] == 0.02
+    assert figures["outlay/memory_used_bytes"] == 18.0 * GIB
+    assert figures["outlay/power_w"] == 100.0
+    assert figures["outlay/gpu_fraction"] == 0.62
+    assert figures["outlay/held_back_by"] == "input"
 
 
 def test_what_is_not_known_is_no_figure():
-    found = tracker_figures(
+    figures = tracker_figures(
         a_measurement(power=None, gpu_fraction=None, finding=None), StepStatistics()
     )
-    assert not {"outlay/power_w", "outlay/gpu_fraction", "outlay/held_back_by"} & found.keys()
-    assert None not in found.values()
+    assert not {"outlay/power_w", "outlay/gpu_fraction", "outlay/held_back_by"} & figures.keys()
+    assert None not in figures.values()
     assert tracker_figures(without_steps(), StepStatistics()) == {}
 
 
@@ -77,12 +77,12 @@ ALWAYS_KNOWN = {"outlay/step_s", "outlay/samples_per_s", "outlay/host_memory_byt
 @pytest.mark.torch
 @pytest.mark.frameworks
 def test_a_block_logs_to_the_runs_that_are_open(tmp_path):
-    told, _ = told_by(INSIDE, tmp_path)
-    for found in (told["wandb"], told["mlflow"]):
-        assert found.keys() >= ALWAYS_KNOWN
-        assert found["outlay/step_s"] == pytest.approx(told["step_s"])
-    assert told["wandb"]["outlay/held_back_by"] == "input"
-    assert told["tags"] == {"outlay/held_back_by": "input"}
+    logged, _ = told_by(INSIDE, tmp_path)
+    for figures in (logged["wandb"], logged["mlflow"]):
+        assert figures.keys() >= ALWAYS_KNOWN
+        assert figures["outlay/step_s"] == pytest.approx(logged["step_s"])
+    assert logged["wandb"]["outlay/held_back_by"] == "input"
+    assert logged["tags"] == {"outlay/held_back_by": "input"}
 
 
 @pytest.mark.torch
@@ -92,17 +92,17 @@ def test_a_probed_command_logs_before_it_is_stopped(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(ALONE)
-    found = probe_command(
+    measurement = probe_command(
         ProbeRequest(
             command=(sys.executable, "script.py", "told.json"), limits=ProbeLimits(steps=40)
         )
     )
-    assert (found.ending, found.status) == ("stopped", 0)
-    told = json.loads((tmp_path / "told.json").read_text())
-    for logged in (told["wandb"], told["mlflow"]):
-        assert logged.keys() >= ALWAYS_KNOWN
-        assert logged["outlay/step_s"] == pytest.approx(found.step.mean_s)
-    assert told["tags"] == {"outlay/held_back_by": told["wandb"]["outlay/held_back_by"]}
+    assert (measurement.ending, measurement.status) == ("stopped", 0)
+    logged = json.loads((tmp_path / "told.json").read_text())
+    for figures in (logged["wandb"], logged["mlflow"]):
+        assert figures.keys() >= ALWAYS_KNOWN
+        assert figures["outlay/step_s"] == pytest.approx(measurement.step.mean_s)
+    assert logged["tags"] == {"outlay/held_back_by": logged["wandb"]["outlay/held_back_by"]}
 
 
 OPEN = """
@@ -146,12 +146,12 @@ def test_a_command_that_ends_by_itself_logs_to_runs_still_open(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(OPEN)
     command = (sys.executable, "script.py", "told.json", str(steps))
-    found = probe_command(ProbeRequest(command=command, limits=limits))
-    assert (found.ending, found.status) == ("finished", 0)
-    told = json.loads((tmp_path / "told.json").read_text())
-    for logged in (told["wandb"], told["mlflow"]):
-        assert logged.keys() >= ALWAYS_KNOWN
-        assert logged["outlay/step_s"] == pytest.approx(found.step.mean_s)
+    measurement = probe_command(ProbeRequest(command=command, limits=limits))
+    assert (measurement.ending, measurement.status) == ("finished", 0)
+    logged = json.loads((tmp_path / "told.json").read_text())
+    for figures in (logged["wandb"], logged["mlflow"]):
+        assert figures.keys() >= ALWAYS_KNOWN
+        assert figures["outlay/step_s"] == pytest.approx(measurement.step.mean_s)
 
 
 class Telling:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlay.predict.parallel_memory import saved_bytes
+from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import Site
 from outlay.predict.strategy import Strategy
 from outlay.trace.tracing import profile_of
@@ -56,7 +56,7 @@ def _measured(folder):
 def _predicted_bytes(profile, scheme, ranks, batch_size):
     alone = profile.memory_at(batch_size)
     strategy = Strategy(data=ranks, sharding=SHARDING.get(scheme, "none"))
-    relief = saved_bytes(profile, batch_size, strategy, Site(gpus=ranks))
+    relief = bytes_spared_per_gpu(profile, batch_size, strategy, Site(gpus=ranks))
     return alone.peak_bytes - relief - alone.workspace  # a CPU has no cuBLAS that takes any
 
 

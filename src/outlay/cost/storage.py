@@ -47,7 +47,7 @@ def storage_and_transfer_lines(
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
     place = _Place(offer=offer, run=run, terms=terms)
-    items = [*_storage(workload, place), *_transfer(workload, place)]
+    items = [*_storage_lines(workload, place), *_transfer_lines(workload, place)]
     lines = [item for item in items if isinstance(item, Line)]
     return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
 
@@ -69,7 +69,7 @@ def _each_stored(workload: Workload) -> Iterator[StoredData]:
         yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
-def _storage(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+def _storage_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
     for item in _stored_items(ById(workload)):
         at = place.named(item.at)
         if place.is_free(at):
@@ -160,7 +160,7 @@ def _pulls(workload: Workload, place: _Place) -> Iterator[_Pull]:
         yield _Pull(place=data.kept_at, name="dataset", moved_bytes=data.size_bytes * every)
 
 
-def _transfer(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+def _transfer_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
     """What leaving each place costs; all that leaves a provider shares its free allowance."""
     months = np.maximum(place.run.calendar_s / MONTH_S, 1.0)
     free_left: dict[str, Number] = {}

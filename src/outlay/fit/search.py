@@ -59,7 +59,7 @@ class Fit:
     batch_size: int | None
     """Samples of one update that were asked for; None: each way at its largest batch."""
     unchanged: Variant
-    ways: tuple[Variant, ...]
+    variants: tuple[Variant, ...]
     """Those that fit, cheapest first; then those that do not, by memory."""
     left_out: Mapping[str, str]
     """Changes that do not apply, and why."""
@@ -149,7 +149,9 @@ class FittedStep:
     @property
     def fits(self) -> bool:
         """Whether the step fits, as it is or with some change."""
-        return self.fit.unchanged.step.fits or any(variant.step.fits for variant in self.fit.ways)
+        return self.fit.unchanged.step.fits or any(
+            variant.step.fits for variant in self.fit.variants
+        )
 
 
 def fit_on_gpu(
@@ -238,7 +240,7 @@ def fit_step(
         gpu=request.gpu,
         batch_size=request.batch_size,
         unchanged=unchanged,
-        ways=tuple(sorted(compared, key=_order)),
+        variants=tuple(sorted(compared, key=_order)),
         left_out=left_out,
         bigger=_bigger(profile, request, calibration),
     )

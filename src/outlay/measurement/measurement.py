@@ -348,11 +348,11 @@ class Measurement:
             every = self.steps_per_epoch
         if every:
             return Estimate.exactly(1 / every)
-        seen = max(self.steps_seen, 1)
+        steps = max(self.steps_seen, 1)
         return Estimate(
-            low=max(pause.times - 1, 0) / seen,
-            likely=pause.times / seen,
-            high=(pause.times + 1) / seen if pause.times else 0.0,
+            low=max(pause.times - 1, 0) / steps,
+            likely=pause.times / steps,
+            high=(pause.times + 1) / steps if pause.times else 0.0,
         )
 
     @property

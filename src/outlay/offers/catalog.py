@@ -40,8 +40,8 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     """
     listed = rows_of(newest("list_prices"))
     snapshot = (_offer(row) for row in rows_of(newest("offers")))
-    current = (_as_of_today(offer, today) for offer in snapshot)
-    return (*(_checked_by_list(offer, listed) for offer in current), *map(_offer, listed))
+    current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
+    return (*(_doubted_by_list_price(offer, listed) for offer in current), *map(_offer, listed))
 
 
 def snapshot_date() -> str:
@@ -67,12 +67,12 @@ def _offer(row: Mapping[str, str]) -> Offer:
         spot_high_usd_per_hour=_number(row.get("spot_usd_hour_max")),
         as_of=row["as_of"],
         source=row["source"],
-        doubts=tuple(doubts()[word] for word in row["doubts"].split(";") if word),
+        doubts=tuple(doubt_kinds()[word] for word in row["doubts"].split(";") if word),
     )
 
 
 @cache
-def doubts() -> Mapping[str, Doubt]:
+def doubt_kinds() -> Mapping[str, Doubt]:
     """Every word that may be said against an offer."""
     return {
         row["doubt"]: Doubt(word=row["doubt"], kind=row["kind"], about=row["about"])  # type: ignore[arg-type]
@@ -80,9 +80,9 @@ def doubts() -> Mapping[str, Doubt]:
     }
 
 
-def _as_of_today(offer: Offer, today: str) -> Offer:
+def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
     """An offer whose announced end has come is withdrawn."""
-    announced = doubts()["withdrawal announced"]
+    announced = doubt_kinds()["withdrawal announced"]
     if announced not in offer.doubts or not today:
         return offer
     has_ended = any(
@@ -94,24 +94,24 @@ def _as_of_today(offer: Offer, today: str) -> Offer:
     if not has_ended:
         return offer
     rest = tuple(doubt for doubt in offer.doubts if doubt != announced)
-    return replace(offer, doubts=(*rest, doubts()["withdrawn"]))
+    return replace(offer, doubts=(*rest, doubt_kinds()["withdrawn"]))
 
 
-def _checked_by_list(offer: Offer, listed: Iterable[Mapping[str, str]]) -> Offer:
+def _doubted_by_list_price(offer: Offer, listed: Iterable[Mapping[str, str]]) -> Offer:
     """An offer that a newer list price confirms is not stale; one that differs is doubted."""
     for row in listed:
-        if not _supersedes(row, offer) or offer.price_usd_per_hour is None:
+        if not _is_newer_list_price(row, offer) or offer.price_usd_per_hour is None:
             continue
         new_usd = float(row["price_usd_hour"]) / int(row["gpus"])
         old_usd = offer.price_usd_per_hour / offer.gpus
         if abs(new_usd / old_usd - 1) > _SAME_PRICE:
-            return replace(offer, doubts=(*offer.doubts, doubts()["superseded"]))
+            return replace(offer, doubts=(*offer.doubts, doubt_kinds()["superseded"]))
         fresh = tuple(doubt for doubt in offer.doubts if doubt.word != "stale")
         return replace(offer, doubts=fresh, as_of=row["as_of"], source=row["source"])
     return offer
 
 
-def _supersedes(row: Mapping[str, str], offer: Offer) -> bool:
+def _is_newer_list_price(row: Mapping[str, str], offer: Offer) -> bool:
     return (
         bool(row["supersedes"])
         and row["provider"] == offer.provider

@@ -60,7 +60,7 @@ def steps_on(
 
     def predict(offer: Offer) -> StepPrediction:
         step = alone(offer)
-        return _fed(step, offer, workload) if step.fits else step
+        return _held_to_input(step, offer, workload) if step.fits else step
 
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
@@ -111,7 +111,7 @@ def _best_step(
     return best_step(question, calibration(), thorough=False)
 
 
-def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
+def _held_to_input(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
     """A step held to what its input pipeline delivers, where the workload says what that is."""
     data, feed = workload.data, workload.data.feed
     if feed is None:
@@ -153,7 +153,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
             power_limit_w=checked_power_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
-                gpu_link=_within(gpu, links),
+                gpu_link=_gpu_link(gpu, links),
                 network_bytes_per_s=links.network_bytes_per_s,
                 network_kind=links.network_kind,
             ),
@@ -162,7 +162,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
     ]
 
 
-def _within(gpu: Gpu, links: KnownLinks) -> GpuLink | None:
+def _gpu_link(gpu: Gpu, links: KnownLinks) -> GpuLink | None:
     """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
     link = _WITHIN.get(links.gpu_link)
     if link == "pcie" and gpu.peer_to_peer is False:

@@ -88,7 +88,9 @@ def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
             option,
             rank=rank,
             on_frontier=id(option) in frontier,
-            reason=partial(_why_not, option, chosen, scale, on_frontier=id(option) in frontier),
+            reason=partial(
+                _why_not_chosen, option, chosen, scale, on_frontier=id(option) in frontier
+            ),
         )
         for rank, option in enumerate(ordered, 1)
     )
@@ -222,7 +224,7 @@ def _frontier(options: Sequence[Option], scale: Scale) -> set[int]:
     return best
 
 
-def _why_not(
+def _why_not_chosen(
     option: Option, chosen: Option | None, scale: Scale, *, on_frontier: bool
 ) -> str | None:
     """Why an option is not the one to take, in words; None for the choice itself."""

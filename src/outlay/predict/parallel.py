@@ -15,7 +15,7 @@ from outlay.predict.correct import correction_at
 from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import COARSE, MemoryNeed, largest_that_fits, safe_bytes, table_need
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
-from outlay.predict.parallel_memory import saved_bytes
+from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import (
     ParallelStepTime,
     attention_heads,
@@ -31,7 +31,6 @@ from outlay.predict.step import (
     Conditions,
     Placement,
     StepPrediction,
-    bound_of,
     correction_request,
     device_range,
     forward_fraction,
@@ -39,6 +38,7 @@ from outlay.predict.step import (
     input_range,
     measured_time_s,
     predict_step,
+    predicted_bottleneck,
     stated_host_range,
     time_factors,
     time_from,
@@ -340,7 +340,7 @@ def parallel_step(
         waiting_s=likely.waiting_s,
         bound="network"
         if likely.exchange_s > max(likely.compute_s, arrival.likely)
-        else bound_of(device, device_s, host_s, arrival.likely),
+        else predicted_bottleneck(device, device_s, host_s, arrival.likely),
         flops=micro_batches * trace.flops / stages,
         ideal_s=micro_batches * ideal_time_s(trace, placement.gpu) / stages / placement.gpu_share,
         parameters=profile.parameters,
@@ -391,7 +391,7 @@ def parallel_memory_need(
 
     Alone it is as the profile's table has it, which is of the reference GPU.
     """
-    saved = saved_bytes(profile, batch_size, strategy, placement.site, passes=passes)
+    saved = bytes_spared_per_gpu(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     budget = placement.memory_budget
     return MemoryNeed(

@@ -31,7 +31,7 @@ _ZERO_BUCKET_BYTES = 5e8
 # Source: DeepSpeed, configuration of ZeRO: reduce_bucket_size.
 
 
-def saved_bytes(
+def bytes_spared_per_gpu(
     profile: Profile, batch_size: int, strategy: Strategy, site: Site, *, passes: int = 1
 ) -> float:
     """What one GPU need not hold compared with one that does it all, less what exchanging takes.

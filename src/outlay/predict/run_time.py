@@ -156,7 +156,7 @@ def run_of(
     idle_s = sampler.of("idle time", usage.idle_s)
     sessions = _sessions(usage, overheads, work.total_s, start.session_s + idle_s)
     preparations = sessions if workload.data.prepared_each_session else 1.0
-    spot = _interruptions(workload, overheads, work, start, sampler)
+    spot = _interruption_overhead(workload, overheads, work, start, sampler)
     run = Run(
         sessions=sessions,
         provisioning_s=start.provisioning_s * sessions,
@@ -293,7 +293,7 @@ def _rate_per_s(per_month: Uncertain | None, usage: Usage, sampler: Sampler) -> 
     return sampler.of("interruption rate", per_month) * usage.machines / MONTH_S
 
 
-def _interruptions(
+def _interruption_overhead(
     workload: Workload,
     overheads: SessionOverheads,
     work: Work,

@@ -218,7 +218,7 @@ def predict_step(
         by_kind_s={kind: time_s * device_factor for kind, time_s in device.by_kind_s.items()},
         input_s=arrival.likely,
         exchange_s=Estimate.exactly(0.0),
-        bound=bound_of(device, device_s, host_s, arrival.likely),
+        bound=predicted_bottleneck(device, device_s, host_s, arrival.likely),
         flops=trace.flops,
         ideal_s=ideal_time_s(trace, placement.gpu) / placement.gpu_share,
         parameters=profile.parameters,
@@ -251,7 +251,9 @@ def correction_request(
     )
 
 
-def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
+def predicted_bottleneck(
+    device: DeviceTime, device_s: float, host_s: float, input_s: float
+) -> Bound:
     """What a step waits for."""
     if input_s > max(device_s, host_s):
         return "input"

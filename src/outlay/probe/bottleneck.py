@@ -308,10 +308,10 @@ def _may_read_data(step: StepObservation) -> bool:
     return step.wait_s is None or is_reading or step.is_disk_busy
 
 
-def find_bottleneck(step: StepObservation) -> Finding | None:
+def bottleneck_finding(step: StepObservation) -> Finding | None:
     """What holds the run back, with evidence and cures; None where nothing is known of it."""
     shares = time_shares(step)
-    holder = bottleneck_of(step, shares)
+    holder = limiting_part(step, shares)
     if holder is None:
         return None
     return Finding(
@@ -321,7 +321,7 @@ def find_bottleneck(step: StepObservation) -> Finding | None:
     )
 
 
-def bottleneck_of(step: StepObservation, shares: TimeShares) -> Holder | None:
+def limiting_part(step: StepObservation, shares: TimeShares) -> Holder | None:
     """What has the largest share of a step; a GPU that works for most of it always."""
     compute: Holder = "cpu" if step.device == "cpu" else "gpu"
     if shares.compute is None:

@@ -23,7 +23,7 @@ from outlay.probe.agent.protocol import CpuQueueTime, KernelTimes, LoaderInfo
 from outlay.probe.bottleneck import (
     LoaderSettings,
     StepObservation,
-    find_bottleneck,
+    bottleneck_finding,
     has_channels_first,
     is_full_precision,
     is_fused,
@@ -292,7 +292,7 @@ def add_diagnosis(
     """The measurement with shares, finding and checks; `samples` are of the steady state."""
     observation = _observation(measurement, statistics, logs, samples, exchange_s)
     if observation is not None:
-        shares, finding = time_shares(observation), find_bottleneck(observation)
+        shares, finding = time_shares(observation), bottleneck_finding(observation)
         measurement = replace(measurement, shares=shares, finding=finding)
     gpus = measurement.machine.gpus
     inputs = HealthInputs(

@@ -129,7 +129,7 @@ LETTERS = "ABCDEFGH"
 def print_curves(page: Page, name: str, curves: Curves) -> None:
     """Print where the choice turns, the table, and the drawing."""
     page.print(Text(f"{name}: {curves.path} from {_ends(curves)}; {curves.unit}"))
-    for line in turns(curves):
+    for line in turn_sentences(curves):
         page.print(Text(line))
     page.print()
     page.print(Padding(_table(curves, page.width - INDENT), (0, 0, 0, INDENT)))
@@ -151,7 +151,7 @@ def _shown(point: Point) -> str:
     return f"{point.value:g}" if isinstance(point.value, int | float) else str(point.value)
 
 
-def turns(curves: Curves) -> Iterator[str]:
+def turn_sentences(curves: Curves) -> Iterator[str]:
     """The choice from value to value, in words."""
     last: str | None = ""
     for point in curves.points:

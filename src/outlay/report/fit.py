@@ -33,8 +33,8 @@ def print_fit(
     """The answer in words, the ways as a table, and the lines of the best of them."""
     for sentence in answer(target, fit):
         out.print(sentence)
-    fitting = [variant for variant in fit.ways if variant.step.fits]
-    shown = list(fit.ways) if show_all else fitting[:_SHOWN] or list(fit.ways)[:_SHOWN]
+    fitting = [variant for variant in fit.variants if variant.step.fits]
+    shown = list(fit.variants) if show_all else fitting[:_SHOWN] or list(fit.variants)[:_SHOWN]
     out.print()
     out.print(_table([fit.unchanged, *shown], out.width))
     if len(fitting) > len(shown):
@@ -66,7 +66,7 @@ def answer(target: str, fit: Fit) -> list[str]:
             f"{gib(alone.memory.reserved_bytes.likely)} of {gib(alone.memory.available_bytes)}"
             + (f" (its largest batch is {_largest(alone)})." if alone.max_batch_size else ".")
         ]
-    best = next((variant for variant in fit.ways if variant.step.fits and variant.kinds), None)
+    best = next((variant for variant in fit.variants if variant.step.fits and variant.kinds), None)
     if best is None:
         sentences.append("Nothing that was tried makes it fit.")
     else:
@@ -213,14 +213,14 @@ def fit_document(target: str, fit: Fit, places: Mapping[str, str]) -> FitDocumen
         gpu=fit.gpu.name,
         batch_size=fit.batch_size,
         answer=answer(target, fit),
-        unchanged=_way_document(fit.unchanged, places),
-        ways=[_way_document(variant, places) for variant in fit.ways],
+        unchanged=_variant_document(fit.unchanged, places),
+        ways=[_variant_document(variant, places) for variant in fit.variants],
         left_out=fit.left_out,
-        bigger_gpu=None if fit.bigger is None else _way_document(fit.bigger, places),
+        bigger_gpu=None if fit.bigger is None else _variant_document(fit.bigger, places),
     )
 
 
-def _way_document(variant: Variant, places: Mapping[str, str]) -> WayDocument:
+def _variant_document(variant: Variant, places: Mapping[str, str]) -> WayDocument:
     step = variant.step
     return WayDocument(
         name=variant.name,

@@ -451,7 +451,7 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
     if chosen is not None and option.rank == chosen.rank:
         return "CHOSEN ✔"
     if not option.feasible:
-        return _reason(option)
+        return _short_reason(option)
     if option.doubts:
         return f"doubtful: {option.doubts[0]}"
     head = "frontier" if option.on_frontier else ""
@@ -562,7 +562,7 @@ def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> T
 def _ruled_out(options: Sequence[Option], width: int) -> Table:
     groups: dict[str, list[Option]] = {}
     for option in options:
-        groups.setdefault(_reason(option), []).append(option)
+        groups.setdefault(_short_reason(option), []).append(option)
     rows = [
         (
             f"{len(members):,}",
@@ -580,7 +580,7 @@ def _example(option: Option) -> str:
     )
 
 
-def _reason(option: Option) -> str:
+def _short_reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
     if option.blocked is not None:

@@ -117,10 +117,10 @@ def _decoded_per_s(build: Build, training: Training) -> float | None:
     threads = _threads(build)
     if threads is None or not build.use.while_training or IMAGES not in training.profile.sample:
         return None
-    return threads * _thread_samples_per_s(training)
+    return threads * _decode_rate_per_thread(training)
 
 
-def _thread_samples_per_s(training: Training) -> float:
+def _decode_rate_per_thread(training: Training) -> float:
     """As the workload says what a sample is, or as images usually are."""
     feed = training.data.feed
     each = None if feed is None else thread_samples_per_s(feed, feed_rates())
@@ -147,7 +147,7 @@ def input_note(build: Build, training: Training | None) -> list[str]:
     decoded = _decoded_per_s(build, training)
     if decoded is None:
         return []
-    each = _thread_samples_per_s(training)
+    each = _decode_rate_per_thread(training)
     rates = (
         f"{_threads(build):.0f} threads prepare {each:.0f} images a second each (low confidence)"
     )

@@ -104,8 +104,8 @@ def inputs_of(watch, step, steps=3):
     for _ in range(steps):
         step(model)
         optimizer.step()
-    found = reports(watch, ModuleInputs)
-    return {(inputs.inputs, inputs.rows, inputs.passes) for inputs in found}
+    all_inputs = reports(watch, ModuleInputs)
+    return {(inputs.inputs, inputs.rows, inputs.passes) for inputs in all_inputs}
 
 
 def test_one_batch_may_have_several_backward_passes(watch):
@@ -201,8 +201,8 @@ def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
     assert evaluated(watch) == [False, False, True, False]
 
 
-@pytest.mark.parametrize("way", ["function", "block", "nested"])
-def test_gradients_that_are_switched_off_are_off(watch, way):
+@pytest.mark.parametrize("switch", ["function", "block", "nested"])
+def test_gradients_that_are_switched_off_are_off(watch, switch):
     import time
 
     import torch
@@ -210,11 +210,11 @@ def test_gradients_that_are_switched_off_are_off(watch, way):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
-        if step == 2 and way == "function":
+        if step == 2 and switch == "function":
             torch.set_grad_enabled(False)
             time.sleep(0.03)
             torch.set_grad_enabled(True)
-        elif step == 2 and way == "block":
+        elif step == 2 and switch == "block":
             with torch.set_grad_enabled(False):
                 time.sleep(0.03)
         elif step == 2:
@@ -450,10 +450,10 @@ def test_nothing_of_ours_is_compiled(watch):
             optimizer.step()
         return dict(torch._dynamo.utils.counters["stats"])
 
-    seen = graphs()
+    counters = graphs()
     assert watch.steps == 3
     watch.uninstall()
-    assert graphs() == seen
+    assert graphs() == counters
 
 
 def test_waiting_for_a_cpu_is_told(watch, monkeypatch):

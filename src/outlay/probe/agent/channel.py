@@ -39,11 +39,11 @@ class Channel:
         self.lines: list[bytes] = []
         self.request = NO_REQUEST
 
-    def write_line(self, line: bytes) -> None:
+    def write_line(self, line: bytes, /) -> None:
         """Keep one line (without its end)."""
         self.lines.append(line)
 
-    def write_step(self, values: StepValues) -> None:
+    def write_step(self, values: StepValues, /) -> None:
         """Keep the record of a step."""
         self.write_line(step_line(values))
 
@@ -82,20 +82,15 @@ class FileChannel(Channel):
         self._control = _mapped(self._control_path)
         self._packed_request = NO_REQUEST.packed()
 
-    def write_line(self, line: bytes) -> None:
-        """Write one line soon."""
-        self._write_soon(line)
-
-    def write_step(self, values: StepValues) -> None:
-        """Write a step soon; formatting many at once costs a fifth of it."""
-        self._write_soon(values)
-
-    def _write_soon(self, pending: bytes | StepValues) -> None:
-        self._pending.append(pending)
+    def write_line(self, line: bytes | StepValues, /) -> None:
+        """Write a line soon, or a step: formatting many at once costs a fifth of it."""
+        self._pending.append(line)
         now_s = time.perf_counter()
         if now_s - self._flushed_s >= _FLUSH_S:
             self._flushed_s = now_s
             self.flush()
+
+    write_step = write_line
 
     def reset_after_fork(self) -> None:
         """Begin a file of our own; what is pending is the parent's to write."""

@@ -167,7 +167,7 @@ _MOST_REPORTED = 50
 """Loaders that may be reported in one probe: a script may make one for each epoch or step."""
 
 
-def count_batches(watch: Any) -> None:
+def patch_loaders(watch: Any) -> None:
     """Count what comes out of the DataLoaders of this process."""
     data = importlib.import_module("torch.utils.data")
     iterators = importlib.import_module("torch.utils.data.dataloader")

@@ -4,7 +4,7 @@ To outlay, each process appends lines of JSON to a file of its own. A line is a 
 with its kind:
 
     ["step", 1, 0, ...]       an optimizer step: the fields of `OptimizerStep` in order
-    ["device time", 1, 0.02]  when the GPU had finished it: `DeviceTime`
+    ["device time", 1, 0.02]  when the GPU had finished it: `GpuFinishTime`
     ["KernelTimes", {...}]    any other report, by the name of its class; `REPORTS` has them all
 
 From outlay, all processes map a small file into their memory that holds an `AgentRequest`.

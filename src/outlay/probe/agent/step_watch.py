@@ -20,7 +20,7 @@ from .batch import FIRST_STEPS, BatchWatch
 from .channel import Channel, log_error
 from .device import RECORDED_STEPS, AllocationRecorder, CpuQueue, Device, process_info
 from .evaluations import NoGradTime, PauseWatch
-from .loaders import Epochs, count_batches, loader_info
+from .loaders import Epochs, loader_info, patch_loaders
 from .optimizers import MOST_OBJECTS, Optimizers, parameters_of
 from .patches import FunctionPatches
 from .protocol import AgentFailed, AgentRequest, OptimizerStep, TorchImported, step_values
@@ -155,7 +155,7 @@ class StepWatch:
         self.patches.once_imported(
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
-        count_batches(self)
+        patch_loaders(self)
         self.backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._count_skipped)

@@ -52,7 +52,7 @@ _FLASH_ALIGNMENT = 8
 _MASK_ALIGNMENT = 16
 
 
-def backend_for(
+def attention_backend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> Backend:
     """The backend torch would take, honouring `torch.nn.attention.sdpa_kernel`."""
@@ -96,7 +96,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`scaled_dot_product_attention` as CUDA would run it."""
-    backend = backend_for(query, key, value, attn_mask, is_causal)
+    backend = attention_backend(query, key, value, attn_mask, is_causal)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if enable_gqa and backend != "flash":
         key, value = _repeated_heads(query, key), _repeated_heads(query, value)
