@@ -43,9 +43,11 @@ bench: $(VENV)/.core
 services:
 	bash tools/services.sh
 
-# The command reference and the JSON schemas, generated from the program itself.
-docs: $(VENV)/.core
+# The command reference and the JSON schemas, generated from the program itself; then the site.
+docs: $(VENV)/.docs
 	$(BIN)/python tools/build_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The site is build/site/index.html" >&2
 
 # The bundled profiles, traced anew from examples/ (needs torch).
 profiles: $(VENV)/.tests
@@ -67,6 +69,10 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.checks: $(VENV)/.core
 	@$(PIP) --group check
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@$(PIP) --group docs
 	@touch $@
 
 $(VENV)/.tests: $(VENV)/.core

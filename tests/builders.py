@@ -24,7 +24,7 @@ from outlay.predict.memory import MemoryNeed
 from outlay.predict.run_time import Run, SessionOverheads
 from outlay.predict.step import Placement, StepPrediction
 from outlay.predict.strategy import Strategy
-from outlay.trace.profile import Blocks, Memory, Op, Profile, ProfileOp, Structure
+from outlay.trace.profile import BlockGroup, Memory, Op, Profile, ProfileOp, Structure
 from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, MIB
 from outlay.workload.workload import Length, Limits, Step, Workload
@@ -163,10 +163,10 @@ CALIBRATION = {
     "host_norm_s": 1e-5,
     "host_rnn_s": 1e-5,
     "host_test_step_s": 1e-3,
-    "doubt_unknown": 0.6,
-    "doubt_kept": 0.5,
-    "batch_kept": 0.0,
-    "ratio_kept": 0.5,
+    "kernel_error_unknown": 0.6,
+    "kernel_error_between_gpus": 0.5,
+    "step_error_between_batches": 0.0,
+    "gpu_error_between_gpus": 0.5,
     "error_base": 0.3,
     "error_on_others": 0.4,
     "error_of_repeats": 0.1,
@@ -193,10 +193,10 @@ def product_numbers(*, start_s=0.0, share=0.5, narrow=0.0, lead=0.0, memory_shar
     )
 
 
-def a_calibration(*, passes=None, products=None, doubts=None, **changes):
-    """The figures above, with some of them changed or added; no doubt about plain products."""
+def a_calibration(*, passes=None, products=None, kernel_errors=None, **changes):
+    """The figures above, with some of them changed or added; no error of plain products."""
     rows = CALIBRATION | changes
-    recipes = ("gemm_16", "gemm_tf32", "gemm_fp32")
+    families = ("gemm_16", "gemm_tf32", "gemm_fp32")
     return Calibration(
         values={
             name: span(*value) if isinstance(value, tuple) else exactly(value)
@@ -204,8 +204,8 @@ def a_calibration(*, passes=None, products=None, doubts=None, **changes):
         },
         sources=dict.fromkeys(rows, "made up"),
         passes={"other": pass_numbers()} | (passes or {}),
-        products=dict.fromkeys(recipes, product_numbers()) | (products or {}),
-        doubts=dict.fromkeys(recipes, 0.0) | (doubts or {}),
+        products=dict.fromkeys(families, product_numbers()) | (products or {}),
+        kernel_errors=dict.fromkeys(families, 0.0) | (kernel_errors or {}),
     )
 
 
@@ -250,7 +250,7 @@ def a_profile(
     ops=None,
     issued_ops=1000,
     trainable_parameters=100_000_000,
-    held=None,
+    allocator_use=None,
     history=None,
     structure=None,
 ):
@@ -292,7 +292,7 @@ def a_profile(
             for size in (1, 2)
         },
         issued_ops=issued_ops,
-        held=held or {},
+        allocator_use=allocator_use or {},
         history=history,
         structure=structure,
     )
@@ -336,7 +336,7 @@ def a_transformer(*, blocks=4, parameters=25_000_000, rest=100_000_000, heads=8)
         issued_ops=100,
         structure=Structure(
             blocks=(
-                Blocks(
+                BlockGroup(
                     name="Block",
                     count=blocks,
                     parameters=parameters,
@@ -392,11 +392,13 @@ HABITS = SessionOverheads(
 """350 s from asking for a machine to the first step of usual speed."""
 
 
-def a_run(training_s=3600.0, *, sessions=1.0, period_s=None, kept_s=None, **parts):
+def a_run(training_s=3600.0, *, sessions=1.0, calendar_s=None, storage_s=None, **parts):
     """A run that trains for an hour in one go; data is kept as long as it takes."""
     run = Run(training_s=training_s, sessions=sessions, **parts)
-    period_s = run.busy_s if period_s is None else period_s
-    return replace(run, period_s=period_s, kept_s=period_s if kept_s is None else kept_s)
+    calendar_s = run.busy_s if calendar_s is None else calendar_s
+    return replace(
+        run, calendar_s=calendar_s, storage_s=calendar_s if storage_s is None else storage_s
+    )
 
 
 def a_doubt(word="looks odd", *, kind="caution", about="offer"):

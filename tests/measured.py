@@ -18,7 +18,8 @@ from outlay.measurement.measurement import (
     StepTime,
     TimeShares,
 )
-from outlay.probe.trial import BatchSearch, Trial
+from outlay.probe.find_batch import BatchSearch
+from outlay.probe.trial import Trial
 from outlay.units import GIB, MIB
 
 GPU = MeasuredGpu(

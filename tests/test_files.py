@@ -1,13 +1,26 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all; values become JSON."""
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outlay.errors import InputError
-from outlay.files import check_folder, free_path, read_data, write_whole
+from outlay.files import (
+    FLATTEN,
+    check_folder,
+    free_path,
+    json_text,
+    read_data,
+    to_json,
+    write_whole,
+)
 
 
 def test_writes_and_replaces(tmp_path):
@@ -54,3 +67,61 @@ def test_what_has_no_end_is_not_read_to_it(tmp_path, monkeypatch):
     path.write_bytes(bytes(2**20 + 1))
     with pytest.raises(ValueError, match="more than 1 MiB"):
         read_data(path)
+
+
+# --- values as JSON ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    usd: float
+    as_of: date | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    JSON_PROPERTIES = ("total_usd",)
+    name: str
+    price: Price = field(metadata=FLATTEN)
+    pieces: int
+    tags: tuple[str, ...] = ()
+    facts: dict[str, Price] = field(default_factory=dict)
+
+    @property
+    def total_usd(self):
+        return self.pieces * self.price.usd
+
+
+PART = Part(
+    name='Lüfter "120"',
+    price=Price(usd=1e-7, as_of=date(2026, 11, 1)),
+    pieces=3,
+    tags=("quiet", "\n"),
+    facts={"new": Price(usd=2.0)},
+)
+
+
+def test_a_dataclass_is_an_object_of_its_fields_and_written_properties():
+    assert to_json(PART) == {
+        "name": 'Lüfter "120"',
+        "usd": 1e-7,
+        "as_of": "2026-11-01",
+        "pieces": 3,
+        "tags": ["quiet", "\n"],
+        "facts": {"new": {"usd": 2.0, "as_of": None}},
+        "total_usd": 3 * 1e-7,
+    }
+
+
+@pytest.mark.parametrize(
+    "value", [PART, [], {}, (PART, PART), {"a": {"b": []}}, None, True, 3, 0.1, "é", np.float64(2)]
+)
+def test_the_text_is_as_the_standard_library_writes_it(value):
+    standard = json.dumps(to_json(value), indent=1, ensure_ascii=False, allow_nan=False)
+    assert json_text(value) == standard
+
+
+@pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": np.float64("nan")}, object()])
+def test_what_json_has_no_word_for_is_refused(value):
+    with pytest.raises((ValueError, TypeError)):
+        json_text(value)

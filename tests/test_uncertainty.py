@@ -49,10 +49,10 @@ def test_total_of_nothing_is_zero():
 
 @given(estimates, estimates)
 @settings(deadline=None)
-def test_plus_keeps_the_order_and_commutes(one, other):
-    both = one.plus(other)
+def test_plus_keeps_the_order_and_commutes(first, other):
+    both = first.plus(other)
     assert both.low <= both.likely <= both.high
-    assert both == other.plus(one)
+    assert both == other.plus(first)
 
 
 @given(estimates, st.floats(0, 1e6))
@@ -66,8 +66,8 @@ def test_scaled_keeps_the_order(estimate, factor):
 @given(st.lists(estimates, max_size=8))
 @settings(deadline=None)
 def test_total_adds_up(parts):
-    found = total(parts)
+    summed = total(parts)
     for end in ("low", "likely", "high"):
-        assert getattr(found, end) == pytest.approx(
-            math.fsum(getattr(one, end) for one in parts), rel=1e-12, abs=1e-12
+        assert getattr(summed, end) == pytest.approx(
+            math.fsum(getattr(first, end) for first in parts), rel=1e-12, abs=1e-12
         )

@@ -12,9 +12,9 @@ from outlay.uncertainty import (
     Draws,
     InputRecorder,
     OneAtLevel,
+    at_deviations,
     range_of,
     share_up_to,
-    spread_over,
 )
 
 factors = st.floats(1, 50)
@@ -42,17 +42,17 @@ def test_percentiles_of_the_draws_are_those_of_the_estimate(value):
     drawn = np.broadcast_to(Draws().of("x", value), (10_000,))
     # Drawn from 10,000 strata: a percentile lies within one of them, which at the 10th and the
     # 90th is 0.0001 / 0.1755 standard deviations wide: a ratio of 50 ** 0.00045 at most.
-    found = np.percentile(drawn, [10, 50, 90])
-    assert found == pytest.approx([value.low, value.likely, value.high], rel=2e-3)
+    values = np.percentile(drawn, [10, 50, 90])
+    assert values == pytest.approx([value.low, value.likely, value.high], rel=2e-3)
 
 
 @pytest.mark.parametrize("value", [span(0, 4, 12), span(0, 0, 5), span(-2, 1, 3)])
 def test_draws_that_may_be_nothing_are_cut_off_at_zero(value):
     drawn = Draws().of("x", value)
     assert drawn.min() == 0
-    found = np.percentile(drawn, [10, 50, 90])
+    values = np.percentile(drawn, [10, 50, 90])
     expected = [max(value.low, 0.0), value.likely, value.high]
-    assert found == pytest.approx(expected, rel=2e-3, abs=2e-3)
+    assert values == pytest.approx(expected, rel=2e-3, abs=2e-3)
 
 
 def test_the_two_halves_are_log_normal():
@@ -84,14 +84,17 @@ def test_draws_do_not_depend_on_what_was_asked_before():
 
 
 def test_one_name_is_one_luck():
-    luck = Draws()
-    low, high = luck.of("electricity", span(1, 2, 4)), luck.of("electricity", span(10, 20, 40))
+    sampler = Draws()
+    low, high = (
+        sampler.of("electricity", span(1, 2, 4)),
+        sampler.of("electricity", span(10, 20, 40)),
+    )
     assert np.allclose(10 * low, high)
 
 
-def correlation(one, other):
-    luck = Draws()
-    return np.corrcoef(luck.normal(one), luck.normal(other))[0, 1]
+def correlation(first, other):
+    sampler = Draws()
+    return np.corrcoef(sampler.normal(first), sampler.normal(other))[0, 1]
 
 
 def test_names_of_one_family_share_half_of_their_luck():
@@ -163,12 +166,12 @@ def test_one_input_is_moved_and_no_other():
 
 
 def test_noted_keeps_what_is_uncertain():
-    luck = InputRecorder()
-    assert luck.of("x", span(1, 2, 4)) == 2
-    assert luck.of("exact", exactly(3.0)) == 3
-    assert luck.of("plain", 5.0) == 5
-    assert (luck.times("n", 2.5), luck.around("s", 10.0, 3.0)) == (2.5, 10)
-    assert luck.inputs == {"x": span(1, 2, 4)}
+    sampler = InputRecorder()
+    assert sampler.of("x", span(1, 2, 4)) == 2
+    assert sampler.of("exact", exactly(3.0)) == 3
+    assert sampler.of("plain", 5.0) == 5
+    assert (sampler.times("n", 2.5), sampler.around("s", 10.0, 3.0)) == (2.5, 10)
+    assert sampler.inputs == {"x": span(1, 2, 4)}
 
 
 # --- ranges ---
@@ -191,15 +194,15 @@ def test_a_figure_that_is_not_drawn_has_no_range():
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.floats(-1e6, 1e6))
 @settings(deadline=None)
 def test_a_range_is_in_order(draws, likely):
-    found = range_of(likely, np.array(draws))
-    assert found.low <= found.likely == likely <= found.high
+    values = range_of(likely, np.array(draws))
+    assert values.low <= values.likely == likely <= values.high
 
 
 @given(estimates)
 @settings(deadline=None, max_examples=30)
 def test_the_range_of_an_estimates_draws_is_the_estimate(value):
-    found = range_of(value.likely, Draws(2000).of("x", value))
-    assert (found.low, found.high) == pytest.approx((value.low, value.high), rel=1e-2)
+    values = range_of(value.likely, Draws(2000).of("x", value))
+    assert (values.low, values.high) == pytest.approx((value.low, value.high), rel=1e-2)
 
 
 @pytest.mark.parametrize(("limit", "share"), [(-1, 0), (24, 0.25), (99, 1)])
@@ -215,9 +218,9 @@ def test_share_of_a_figure_that_is_not_drawn(limit, share):
 @given(estimates, st.lists(st.floats(-3, 3), min_size=2, max_size=20))
 @settings(deadline=None)
 def test_more_luck_is_more_of_an_input(value, levels):
-    found = spread_over(value, np.sort(np.array(levels)))
-    assert np.all(np.diff(found) >= -1e-9 * found[1:])
-    assert found.min() >= 0
+    values = at_deviations(value, np.sort(np.array(levels)))
+    assert np.all(np.diff(values) >= -1e-9 * values[1:])
+    assert values.min() >= 0
 
 
 def test_one_mean_that_is_large_leaves_the_others_alone():

@@ -3,12 +3,12 @@
     python tools/build_offers.py --raw DIR [--out DIR]
 
 The raw folder holds `offers_<date>.csv.gz` (one row per instance type and region or zone, with
-flags), `gpu_names.csv`, `spot_volatility.csv` and `aws_spot_interruptions_<month>.csv`. The output
-folder already holds three tables kept by hand, which are read and not written:
+flags), `gpu_names.csv`, `spot_volatility.csv` and `aws_spot_interruptions_<month>.csv`. Three
+tables are kept by hand; they are read and not written:
 
-    instance_forms.csv   which form of a GPU (PCIe, SXM) an instance type has, with the source
-    instance_disks.csv   local disk of an instance type, with the source
-    instance_ends.csv    when a provider withdrew an instance type, with the source
+    tools/data/instance_forms.csv  which form of a GPU (PCIe, SXM) an instance type has
+    tools/data/instance_disks.csv  local disk of an instance type
+    instance_ends.csv              when a provider withdrew an instance type; in the output folder
 
 Written: `offers_<date>.csv`, `offer_doubts.csv`, `spot_interruptions_<date>.csv`,
 `spot_volatility_<date>.csv`, `gpu_spellings.csv`. The same input gives the same bytes.
@@ -44,6 +44,8 @@ from offer_vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+KEPT = Path(__file__).parent / "data"
+"""The tables kept by hand that only this tool reads."""
 K = TypeVar("K")
 Row = dict[str, str]
 
@@ -556,12 +558,13 @@ def write_csv(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
     print(f"{path.name}: {len(rows)} rows, {path.stat().st_size / 1000:.0f} KB")
 
 
-def build(raw: Path, out: Path) -> None:
+def build(raw: Path, out: Path, kept: Path = KEPT) -> None:
     """Read every raw file, write every table."""
     offers_raw = read_csv(only_file(raw, "offers_*.csv.gz"))
     names, volatility = read_csv(raw / "gpu_names.csv"), read_csv(raw / "spot_volatility.csv")
     interruptions = interruption_rows(read_csv(only_file(raw, "aws_spot_interruptions_*.csv")))
-    forms, disks, ends = (read_csv(out / f"instance_{n}.csv") for n in ("forms", "disks", "ends"))
+    forms, disks = (read_csv(kept / f"instance_{name}.csv") for name in ("forms", "disks"))
+    ends = read_csv(out / "instance_ends.csv")
     snapshot, advised = offers_raw[0]["snapshot_date"], interruptions[0]["as_of"]
     offers = [offer_row(o) for o in build_offers(offers_raw, forms, disks, ends)]
     tables = {

@@ -25,7 +25,13 @@ from outlay.files import write_whole
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
-from outlay.predict.kernel_time import kernels_of, op_time_s, pass_s, product_s, recipe_of
+from outlay.predict.kernel_time import (
+    kernels_of,
+    op_time_s,
+    pass_time_s,
+    product_family,
+    product_time_s,
+)
 from outlay.predict.kernels import Kernel, Pass, Product
 from outlay.predict.roofline import RooflineGpu, roofline_of
 
@@ -112,7 +118,7 @@ def samples_of(measured: Iterable[Measured], machine: RooflineGpu) -> dict[str, 
             return
         family = kernel.family
         if isinstance(kernel, Product):
-            family = recipe_of(kernel, machine.arithmetic(kernel.precision))
+            family = product_family(kernel, machine.arithmetic(kernel.precision))
         ours = 0.4 if one.workload.startswith("sweeps") else 1.0
         weight = ours * math.sqrt(time_s * min(one.count, 20))
         found.setdefault(family, []).append(Sample(kernel, time_s, weight))
@@ -234,7 +240,7 @@ def fit_all(measured: Iterable[Measured], base: Calibration) -> tuple[list[Fitte
 
             def pass_time(kernel: Kernel, numbers: object, family: str = family) -> float:
                 one = replace(base, passes={family: numbers})  # type: ignore[dict-item]
-                return pass_s(kernel, machine, one)  # type: ignore[arg-type]
+                return pass_time_s(kernel, machine, one)  # type: ignore[arg-type]
 
             first = replace(FIRST_PASS, serial_cycles=FIRST_SERIAL.get(family, 1.0))
             passes.append(fit(family, samples, pass_time, first))
@@ -242,7 +248,7 @@ def fit_all(measured: Iterable[Measured], base: Calibration) -> tuple[list[Fitte
 
             def product_time(kernel: Kernel, numbers: object, family: str = family) -> float:
                 one = replace(base, products={family: numbers})  # type: ignore[dict-item]
-                return product_s(kernel, machine, one)  # type: ignore[arg-type]
+                return product_time_s(kernel, machine, one)  # type: ignore[arg-type]
 
             products.append(fit(family, samples, product_time, FIRST_PRODUCT))
     return passes, products
@@ -258,14 +264,17 @@ def with_fitted(base: Calibration, passes: list[Fitted], products: list[Fitted])
             **base.products,
             **{o.family: o.numbers for o in products if isinstance(o.numbers, ProductNumbers)},
         },
-        doubts={**base.doubts, **{one.family: one.mean_error for one in passes + products}},
+        kernel_errors={
+            **base.kernel_errors,
+            **{one.family: one.mean_error for one in passes + products},
+        },
     )
 
 
 def others(passes: list[Fitted], base: Calibration) -> Fitted:
     """What nobody measured: taken as elements one by one, and doubted."""
     unlike = next(one for one in passes if one.family == "unlike")
-    return replace(unlike, family="other", mean_error=base.number("doubt_unknown"))
+    return replace(unlike, family="other", mean_error=base.number("kernel_error_unknown"))
 
 
 def base_calibration() -> Calibration:

@@ -116,7 +116,7 @@ def _seen(row: Row) -> MeasuredStep:
 def score(step: Published, seen: Sequence[MeasuredStep]) -> Score:
     """Both predictions of one published step."""
 
-    def predicted(experience: Evidence) -> Estimate:
+    def predicted(evidence: Evidence) -> Estimate:
         sample = step.sample
         found = predict_step(
             sample.profile,
@@ -124,14 +124,14 @@ def score(step: Published, seen: Sequence[MeasuredStep]) -> Score:
             sample.batch_size,
             calibration(),
             largest=1,
-            conditions=Conditions(experience=experience),
+            conditions=Conditions(evidence=evidence),
         )
         return found.step_time_s
 
     return Score(
         published=step,
         alone=predicted(Evidence()),
-        carried=predicted(Evidence(seen=tuple(seen))),
+        carried=predicted(Evidence(measured=tuple(seen))),
     )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from calibrate import base_calibration
 from outlay.hardware.gpus import gpus
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
-from outlay.predict.kernel_time import pass_s, product_s
+from outlay.predict.kernel_time import pass_time_s, product_time_s
 from outlay.predict.kernels import Kernel, Pass, Product
 from outlay.predict.roofline import RooflineGpu, roofline_of
 from outlay.uncertainty import Estimate
@@ -94,9 +94,9 @@ def predicted_s(
     """What the row would show."""
     machine = machines[row.gpu]
     if isinstance(row.kernel, Product):
-        own_s = product_s(row.kernel, machine, calibration) + call_s
+        own_s = product_time_s(row.kernel, machine, calibration) + call_s
     else:
-        own_s = pass_s(row.kernel, machine, calibration)
+        own_s = pass_time_s(row.kernel, machine, calibration)
     return max(EVENTS_S + own_s, FLOOR_S)
 
 

@@ -83,7 +83,7 @@ def score(row: dict[str, str]) -> Score:
     size = float(row["batch_per_gpu_1"]) * SAMPLES.get(task, 1.0)
     step_s = size / float(row["throughput_1"])
     gpu = _gpu(row)
-    wiring = Wiring(within="bridge") if _is_bridged(row) else Wiring()
+    wiring = Wiring(gpu_link="bridge") if _is_bridged(row) else Wiring()
     fabric = fabric_of(gpu, gpus, wiring, calibration())
     phases = PhaseTimes(
         forward_s=step_s * (1 - BACKWARD),
@@ -126,11 +126,11 @@ def _load(row: dict[str, str]) -> CommunicationLoad:
     size = float(width * PARAMETERS[task])
     return CommunicationLoad(
         gradient_bytes=size,
-        sent_bytes=size,
+        gathered_bytes=size,
         blocks=0,
         block_bytes=0.0,
         rest_bytes=0.0,
-        handed_bytes=0.0,
+        block_output_bytes=0.0,
         ready=tuple(map(float, READY[task].split())) if task in READY else EVENLY,
     )
 

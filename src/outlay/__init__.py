@@ -67,6 +67,9 @@ if TYPE_CHECKING:
     from outlay.workload.file import parse_workload, read_workload
     from outlay.workload.workload import Length, Workload
 
+__version__ = "0.1.0"
+"""The one place that has it: the build and `outlay --version` read it here."""
+
 _MODULES = {
     "cost.lines": "Breakdown Line",
     "errors": "OutlayError",

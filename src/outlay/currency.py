@@ -35,15 +35,15 @@ def usd_per_unit(currency: str, day: str | None = None) -> tuple[float, str]:
             fix="Or give your own rate: usd_per_unit = 0.0075.",
         )
     first, last = rates.bounds[code]
-    wanted = last if day is None else date.fromisoformat(day)
-    if not first <= wanted:
+    asked_day = last if day is None else date.fromisoformat(day)
+    if asked_day < first:
         raise InputError(
-            f"There is no exchange rate of {code} on {wanted}.",
+            f"There is no exchange rate of {code} on {asked_day}.",
             why=f"The rates at hand begin on {first}.",
             fix="Give another currency_day, or your own rate: usd_per_unit = 0.0075.",
         )
-    used = _day_with_a_rate(code, min(wanted, last))
-    return float(rates.convert(1, code, DOLLAR, date=used)), used.isoformat()
+    rate_day = _day_with_a_rate(code, min(asked_day, last))
+    return float(rates.convert(1, code, DOLLAR, date=rate_day)), rate_day.isoformat()
 
 
 def _day_with_a_rate(code: str, day: date) -> date:

@@ -1,16 +1,25 @@
-"""Writing files whole or not at all, and reading JSON that may be anything."""
+"""Files written whole or not at all; JSON read that may be anything, and made of values."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, time
+from functools import cache
+from json.encoder import encode_basestring as _quoted
 from pathlib import Path
+from typing import Any
 
 from outlay.errors import InputError
 
 LARGEST_BYTES = 256 * 2**20
 """What is read of a file: a device has no end."""
+FLATTEN = {"flatten": True}
+"""Metadata of a dataclass field whose own keys stand in its place: `field(metadata=FLATTEN)`."""
 
 
 def check_folder(path: Path) -> None:
@@ -93,3 +102,87 @@ def write_whole(path: Path, data: bytes) -> None:
             f"{path} cannot be written: {error.strerror}.",
             fix="Choose another place, or make room there.",
         ) from error
+
+
+# Values as JSON. A dataclass is an object whose keys are its fields; a field with the metadata
+# `FLATTEN` has the keys of its value in its place. Properties that a class names in
+# `JSON_PROPERTIES` are keys, too, after its fields. A date is its text.
+
+
+def to_json(value: Any) -> Any:
+    """A value as plain JSON values."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is tuple or kind is list:
+        return [to_json(inner) for inner in value]
+    pairs = _pairs(value)
+    if pairs is not None:
+        return {key: to_json(inner) for key, inner in pairs}
+    return value.isoformat() if isinstance(value, date | time) else value
+
+
+def json_text(value: Any, margin: str = "\n") -> str:
+    """A value as JSON, a key a line: the text that `json.dumps` has for `to_json(value)`.
+
+    It takes half the time of `json.dumps`, which matters for a plan of 17 MB. Characters beyond
+    ASCII stay as they are; NaN is a ValueError.
+    """
+    atom = _ATOMS.get(type(value))
+    if atom is not None:
+        return atom(value)
+    ends, inner_margin = "[]", margin + " "
+    if isinstance(value, tuple | list):
+        parts = [json_text(inner, inner_margin) for inner in value]
+    elif (pairs := _pairs(value)) is not None:
+        ends = "{}"
+        parts = [f"{_quoted(key)}: {json_text(inner, inner_margin)}" for key, inner in pairs]
+    else:
+        return json.dumps(to_json(value), ensure_ascii=False, allow_nan=False)
+    if not parts:
+        return ends
+    return ends[0] + inner_margin + f",{inner_margin}".join(parts) + margin + ends[1]
+
+
+def _float_text(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number that JSON has")
+    return repr(value)
+
+
+_ATOMS: dict[type, Callable[[Any], str]] = {
+    str: _quoted,
+    int: repr,
+    float: _float_text,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "null",
+}
+
+
+def _pairs(value: Any) -> Iterable[tuple[str, Any]] | None:
+    """The keys and values of what is an object in JSON; None for what is not."""
+    keys = _json_keys(value.__class__)
+    if keys is None:
+        return value.items() if isinstance(value, Mapping) else None
+    pairs: list[tuple[str, Any]] = []
+    for name, is_flat in keys:
+        inner = getattr(value, name)
+        if is_flat:
+            pairs += _pairs(inner) or ()
+        else:
+            pairs.append((name, inner))
+    return pairs
+
+
+@cache
+def _json_keys(kind: type[Any]) -> tuple[tuple[str, bool], ...] | None:
+    """The fields and written properties of a dataclass, and whether each is flattened."""
+    if not is_dataclass(kind):
+        return None
+    own = [(key.name, "flatten" in key.metadata) for key in fields(kind)]
+    return (*own, *((name, False) for name in json_properties(kind)))
+
+
+def json_properties(kind: type[Any]) -> tuple[str, ...]:
+    """Properties of a dataclass that are keys of its JSON, besides its fields."""
+    return getattr(kind, "JSON_PROPERTIES", ())

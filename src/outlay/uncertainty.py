@@ -1,7 +1,15 @@
-"""A figure with its range: every number a user is shown is an `Estimate`."""
+"""Figures that are not known for certain: estimates with a range, and how they are sampled.
+
+An `Estimate` has a best single figure between its 10th and 90th percentile; every number a user is
+shown is one. A `Sampler` gives the arithmetic of a run and of its bill its uncertain inputs. That
+arithmetic is written once, on `Number`s: with `LIKELY` it gets the best single figures, and what
+comes out is the sum of the lines; with `Draws` it gets ten thousand values of each input, and what
+comes out are ten thousand bills, whose percentiles are the range (`range_of`).
+"""
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,6 +19,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+PERCENTILE_90 = 1.2815515594
+"""Standard deviations from the middle to the 10th and the 90th percentile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +41,39 @@ class Estimate:
         """A figure without uncertainty, such as a quoted price."""
         return cls(low=value, likely=value, high=value)
 
+    @classmethod
+    def log_normal(cls, median: float, error: float) -> Estimate:
+        """The range of a log-normal figure, whose logarithm has a standard deviation of `error`.
+
+        median · exp(±1.2816 error); for small errors, `error` is the relative one.
+        """
+        spread = math.exp(PERCENTILE_90 * error)
+        return cls(low=median / spread, likely=median, high=median * spread)
+
+    @property
+    def log_deviation(self) -> float:
+        """The standard deviation of its logarithm, were it log-normal: log(high / low) / 2.563."""
+        return math.log(self.high / self.low) / (2 * PERCENTILE_90)
+
     def scaled(self, factor: float) -> Estimate:
         """All three figures times a factor that is known exactly and not negative."""
         return Estimate(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
+
+    def at_least(self, least: float) -> Estimate:
+        """All three figures, none of them below `least`."""
+        return Estimate(
+            low=max(self.low, least),
+            likely=max(self.likely, least),
+            high=max(self.high, least),
+        )
+
+    def at_most(self, most: float) -> Estimate:
+        """All three figures, none of them above `most`."""
+        return Estimate(
+            low=min(self.low, most),
+            likely=min(self.likely, most),
+            high=min(self.high, most),
+        )
 
     def plus(self, other: Estimate) -> Estimate:
         """The sum of two figures whose errors go together (the widest honest range)."""
@@ -51,16 +92,11 @@ def total(parts: Iterable[Estimate]) -> Estimate:
     return Estimate(low=low, likely=likely, high=high)
 
 
-# Luck: every uncertain input at its likely value, or drawn ten thousand times.
+# Samplers: every uncertain input at its likely value, or drawn ten thousand times.
 #
-# The arithmetic of a run and of its bill is written once, on `Number`s. Where it asks `LIKELY` for
-# an input it gets the best single figure, and what comes out is the sum of the lines. Where it asks
-# `Draws` it gets an array, and what comes out are ten thousand bills; their 10th and 90th
-# percentiles are the range a user is shown. The same name always gives the same luck, so that two
-# options that share an input share its luck, too.
-#
-# Names of one family (`speed: H200`, `speed: T4`) share half of their variance: what is wrong with
-# the prediction of a step is partly the step's fault and partly the GPU's.
+# The same name always gives the same draws, so that two options that share an input share its
+# draws, too. Names of one family (`speed: H200`, `speed: T4`) share half of their variance: what is
+# wrong with the prediction of a step is partly the step's fault and partly the GPU's.
 
 
 Array = npt.NDArray[np.float64]
@@ -70,13 +106,11 @@ Uncertain = Estimate | float
 
 DRAWS = 10_000
 SEED = 20
-PERCENTILE_90 = 1.2815515594
-"""Standard deviations from the middle to the 10th and the 90th percentile."""
-SHARED = 0.5
+FAMILY_SHARE = 0.5
 # Assumes: half of the variance of one family of inputs is common to all its members.
-_KEPT = 1024
-"""Drawn inputs that are kept for the next option that asks."""
-_MANY = 200.0
+_MOST_CACHED = 1024
+"""Drawn inputs that are remembered for the next option that asks."""
+_NORMAL_FROM = 200.0
 """Events from which their number is taken to be normally distributed."""
 
 
@@ -121,8 +155,8 @@ class Draws:
 
     size: int = DRAWS
     seed: int = SEED
-    _known: dict[str, Array] = field(default_factory=dict)
-    _drawn: dict[tuple[str, Estimate], Array] = field(default_factory=dict)
+    _normals: dict[str, Array] = field(default_factory=dict)
+    _values: dict[tuple[str, Estimate], Array] = field(default_factory=dict)
     """What was asked for before: most options share most inputs."""
 
     def of(self, name: str, value: Uncertain) -> Number:
@@ -133,36 +167,36 @@ class Draws:
         if not isinstance(value, Estimate) or value.low == value.high:
             return value.likely if isinstance(value, Estimate) else value
         key = (name, value)
-        if key not in self._drawn:
-            drawn = spread_over(value, self.normal(name))
-            if len(self._drawn) >= _KEPT:
-                return drawn
-            self._drawn[key] = drawn
-        return self._drawn[key]
+        if key not in self._values:
+            values = at_deviations(value, self.normal(name))
+            if len(self._values) >= _MOST_CACHED:
+                return values
+            self._values[key] = values
+        return self._values[key]
 
     def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
         """Poisson, around a log-normal mean where that strays, too."""
         variance = np.log1p(np.asarray(spread, float))
         drift = np.sqrt(variance) * self.normal(f"how often: {name}") - variance / 2
         means = np.broadcast_to(np.asarray(mean, float) * np.exp(drift), (self.size,))
-        return _poisson(means, self.even(name))
+        return _poisson(means, self.uniform(name))
 
     def around(self, name: str, mean: Number, deviation: Number) -> Number:
         """Normal, never below zero."""
         return np.maximum(mean + deviation * self.normal(name), 0.0)
 
     def normal(self, name: str) -> Array:
-        """Standard normal draws of that name, half of it from its family's."""
-        if name not in self._known:
+        """Standard normal draws of that name, half of their variance from its family's."""
+        if name not in self._normals:
             family, colon, _ = name.partition(":")
             own = self._strata(name)
             if colon:
-                own = np.sqrt(SHARED) * self.normal(family) + np.sqrt(1 - SHARED) * own
-            self._known[name] = own
-        return self._known[name]
+                own = np.sqrt(FAMILY_SHARE) * self.normal(family) + np.sqrt(1 - FAMILY_SHARE) * own
+            self._normals[name] = own
+        return self._normals[name]
 
-    def even(self, name: str) -> Array:
-        """Draws of that name, even between 0 and 1."""
+    def uniform(self, name: str) -> Array:
+        """Draws of that name, uniform between 0 and 1."""
         order = self._generator(name).permutation(self.size)
         return (order + 0.5) / self.size
 
@@ -187,7 +221,7 @@ class OneAtLevel:
             return value
         if name != self.name:
             return value.likely
-        return float(spread_over(value, np.asarray([self.level]))[0])
+        return float(at_deviations(value, np.asarray([self.level]))[0])
 
     times = _Likely.times
     around = _Likely.around
@@ -226,7 +260,10 @@ class InputRecorder:
     around = _Likely.around
 
 
-def is_some(number: Number) -> bool:
+# What comes out of them
+
+
+def is_nonzero(number: Number) -> bool:
     """Whether there is any of it: not zero, or not zero in every draw."""
     return bool(number != 0) if isinstance(number, float | int) else bool((number != 0).any())
 
@@ -249,21 +286,23 @@ def share_up_to(limit: float, draws: Number) -> float:
     return float(np.mean(np.asarray(draws) <= limit))
 
 
-def spread_over(value: Estimate, normal: Array) -> Array:
-    """An estimate at so many standard deviations."""
-    up = normal > 0
+# Distributions
+
+
+def at_deviations(value: Estimate, normal: Array) -> Array:
+    """An estimate at so many standard deviations from its likely figure.
+
+    Two half log-normals that meet at `likely`; where `low` is zero or below, two half normals.
+    """
+    is_above = normal > 0
     if value.low > 0:
-        steps = (
-            np.log(value.likely / value.low) / PERCENTILE_90,
-            np.log(value.high / value.likely) / PERCENTILE_90,
-        )
-        drawn: Array = value.likely * np.exp(normal * np.where(up, steps[1], steps[0]))
-        return drawn
-    steps = (
-        (value.likely - value.low) / PERCENTILE_90,
-        (value.high - value.likely) / PERCENTILE_90,
-    )
-    return np.maximum(value.likely + normal * np.where(up, steps[1], steps[0]), 0.0)
+        below = np.log(value.likely / value.low) / PERCENTILE_90
+        above = np.log(value.high / value.likely) / PERCENTILE_90
+        values: Array = value.likely * np.exp(normal * np.where(is_above, above, below))
+        return values
+    below = (value.likely - value.low) / PERCENTILE_90
+    above = (value.high - value.likely) / PERCENTILE_90
+    return np.maximum(value.likely + normal * np.where(is_above, above, below), 0.0)
 
 
 @cache
@@ -272,26 +311,27 @@ def _normal_strata(size: int) -> Array:
     return np.asarray([inverse((index + 0.5) / size) for index in range(size)])
 
 
-def _poisson(mean: Array, even: Array) -> Array:
-    """The number of events at each draw's mean, by the inverse of the cumulative distribution."""
-    few = mean <= _MANY
+def _poisson(mean: Array, uniform: Array) -> Array:
+    """The number of events at each draw's mean; normally distributed where there are many."""
+    few = mean <= _NORMAL_FROM
     if few.all():
-        return _few(mean, even)
-    normal = _normal_strata(len(even))[np.argsort(np.argsort(even))]
+        return _poisson_by_inversion(mean, uniform)
+    normal = _normal_strata(len(uniform))[np.argsort(np.argsort(uniform))]
     count = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0.0)
-    count[few] = _few(mean[few], even[few])
+    count[few] = _poisson_by_inversion(mean[few], uniform[few])
     return count
 
 
-def _few(mean: Array, even: Array) -> Array:
+def _poisson_by_inversion(mean: Array, uniform: Array) -> Array:
+    """The smallest count whose cumulative probability reaches the uniform draw."""
     most = float(mean.max(initial=0.0))
-    chance = np.exp(-mean)
-    reached, count = chance.copy(), np.zeros_like(mean)
+    probability = np.exp(-mean)
+    cumulative, count = probability.copy(), np.zeros_like(mean)
     for number in range(1, int(most + 12 * np.sqrt(most) + 20)):
-        beyond = even > reached
-        if not beyond.any():
+        is_beyond = uniform > cumulative
+        if not is_beyond.any():
             break
-        count[beyond] += 1
-        chance = chance * mean / number
-        reached = reached + chance
+        count[is_beyond] += 1
+        probability = probability * mean / number
+        cumulative = cumulative + probability
     return count

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from outlay.advise.alternatives import alternatives_of, monthly_usd, planned
-from outlay.advise.machines import for_sale, reference_of
+from outlay.advise.alternatives import alternatives_of, monthly_plan, monthly_usd
+from outlay.advise.machines import cards_for_sale, reference_of
 from outlay.advise.request import AdviceRequest, find_purpose, monthly_use
 from outlay.trace.store import find_profile
 from outlay.uncertainty import PERCENTILE_90, OneAtLevel
@@ -28,8 +28,8 @@ def first_steps():
         hours_on="T4",
         budget_usd=2000,
     )
-    cards = for_sale(asked)
-    plan = planned(asked, cards, reference_of(asked, cards).samples_per_month)
+    cards = cards_for_sale(asked)
+    plan = monthly_plan(asked, cards, reference_of(asked, cards).samples_per_month)
     return asked, plan, alternatives_of(plan, asked, cards)
 
 
@@ -82,7 +82,7 @@ def test_a_purse_too_small_for_a_purchase_says_so(first_steps):
     asked, plan, _ = first_steps
     poor = replace(asked, budget_usd=500)
     bought = next(
-        way for way in alternatives_of(plan, poor, for_sale(poor)) if way.kind == "buy used"
+        way for way in alternatives_of(plan, poor, cards_for_sale(poor)) if way.kind == "buy used"
     )
     assert "over the budget of $500" in bought.why_not
 

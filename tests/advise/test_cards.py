@@ -15,9 +15,9 @@ def card(name, condition, today=TODAY):
 
 
 def test_the_newest_row_of_each_condition_counts():
-    assert card("RTX 3090", "used").seen_usd == 1207  # of 2026-10-01, not 704 of 2023
-    assert card("RTX 5080", "new").seen_usd == 1623
-    assert card("RTX 3090", "used", today="2024-01-01").seen_usd == 704
+    assert card("RTX 3090", "used").listed_usd == 1207  # of 2026-10-01, not 704 of 2023
+    assert card("RTX 5080", "new").listed_usd == 1623
+    assert card("RTX 3090", "used", today="2024-01-01").listed_usd == 704
 
 
 def test_leftover_stock_counts_only_where_nothing_else_does():

@@ -23,11 +23,13 @@ def test_who_beats_a_card_is_at_least_as_good_in_everything():
     found = dominated_cards(TODAY)
     assert found
     for one in found:
-        assert one.by.seen_usd <= one.card.seen_usd
-        assert one.by.gpu.memory_bytes >= one.card.gpu.memory_bytes
-        pairs = zip(device_times_s(one.by.gpu.name), device_times_s(one.card.gpu.name), strict=True)
+        assert one.better.listed_usd <= one.card.listed_usd
+        assert one.better.gpu.memory_bytes >= one.card.gpu.memory_bytes
+        pairs = zip(
+            device_times_s(one.better.gpu.name), device_times_s(one.card.gpu.name), strict=True
+        )
         assert all(fast <= slow * 1.001 for fast, slow in pairs)
-        assert one.by.gpu is not one.card.gpu
+        assert one.better.gpu is not one.card.gpu
 
 
 def test_leftover_gtx_1080_is_beaten_and_a_cheap_card_is_not():
@@ -38,7 +40,7 @@ def test_leftover_gtx_1080_is_beaten_and_a_cheap_card_is_not():
 
 def test_a_used_card_beats_a_new_one_only_where_that_is_leftover():
     for one in dominated_cards(TODAY):
-        assert one.by.condition == "new" or one.card.condition == "used" or one.card.is_leftover
+        assert one.better.condition == "new" or one.card.condition == "used" or one.card.is_leftover
 
 
 def test_ratio_is_the_least_over_the_profiles():
@@ -57,7 +59,7 @@ def test_profiles_that_fit():
 
 def way(name, hours):
     [card] = [one for one in cards(TODAY) if one.name == name]
-    return SimpleNamespace(card=card, upfront_usd=card.seen_usd, busy_hours=hours)
+    return SimpleNamespace(card=card, upfront_usd=card.listed_usd, busy_hours=hours)
 
 
 def asked(**changes):

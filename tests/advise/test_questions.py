@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.advise.answers import TOPICS, answer
-from outlay.advise.ask_speed import rank_correlation
-from outlay.advise.questions import QuestionContext, answer_row, quoted
-from outlay.errors import NotKnown
+from outlay.advise.questions import (
+    IN_FAQ,
+    TOPICS,
+    QuestionContext,
+    answer,
+    answer_rows,
+    faq_section,
+    rank_correlation,
+    sentences_of,
+)
+from outlay.errors import InputError, NotKnown
 
 ABOUT = QuestionContext(today="2026-11-15")
 WITHOUT_SOURCE = {"list"}
@@ -30,8 +37,17 @@ def test_unknown_topics_name_the_nearest():
     assert "nvlink" in raised.value.suggestions
 
 
+@pytest.mark.parametrize("topic", IN_FAQ)
+def test_topics_of_the_faq_are_named_with_their_section(topic):
+    with pytest.raises(InputError) as raised:
+        answer(topic, ABOUT)
+    assert str(raised.value) == f"--ask {topic} is answered in {faq_section(topic)}."
+    assert raised.value.exit_code == 2
+    assert topic not in TOPICS
+
+
 def test_where_no_source_was_found_it_says_unknown():
-    assert quoted("no such topic") == ("Unknown: no source was found for it.",)
+    assert sentences_of("no such topic") == ("Unknown: no source was found for it.",)
 
 
 def test_rank_correlation():
@@ -73,13 +89,6 @@ def test_download_price():
     assert rows["Amazon Web Services"] == "$90.00"
 
 
-def test_distance_counts_round_trips():
-    # 10,000 files x 47 ms = 470 s = 8 min; x 72 ms = 720 s = 12 min
-    words = answer("distance", ABOUT).words[-1]
-    assert "8 min" in words
-    assert "12 min" in words
-
-
 def test_mixed_cards_are_slower_together_than_apart():
     rows = {row["machine"]: float(row["samples/s"].replace(",", "")) for row in figures("mixed")}
     pair = rows["RTX 3090 + RTX 2080 Ti"]
@@ -97,22 +106,9 @@ def test_cpu_cores_by_their_flops():
 def test_nvlink_takes_time_off_and_the_published_figure_is_cited():
     for row in figures("nvlink"):
         assert 0 <= float(row["less time"].rstrip("%")) < 50
-    assert any("101.9" in one.answer for one in answer_row("nvlink"))
+    assert any("101.9" in one.answer for one in answer_rows("nvlink"))
 
 
 def test_shares_and_whole_gpus_are_all_offers():
     rows = figures("share")
     assert {float(row["share"]) for row in rows} <= {0.125, 0.25, 0.5}
-
-
-def test_calculator_keys_are_keys_of_the_workload_file(tmp_path):
-    from outlay.workload.file import read_workload
-
-    rows = {row["input"]: row["where"] for row in figures("calculator")}
-    written = [where for where in rows.values() if " = " in where]
-    path = tmp_path / "outlay.toml"
-    head = 'step.profile = "resnet50"\nlength.time = "6h"\nusage.horizon = "1 year"\n'
-    path.write_text(head + "\n".join(written), encoding="utf-8")
-    workload = read_workload(path)
-    assert workload.usage.machines == 4
-    assert workload.consider.tenancies == ("reserved",)

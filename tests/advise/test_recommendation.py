@@ -36,7 +36,7 @@ def point(question, even_hours, *, buy_usd, rent_usd, kind="spot"):
         ),
         rent=SimpleNamespace(kind=kind, usd_per_month=Estimate.exactly(rent_usd)),
         even=SimpleNamespace(use_s=None if even_hours is None else even_hours * HOUR_S),
-        asked=question,
+        request=question,
     )
 
 

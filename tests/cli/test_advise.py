@@ -222,6 +222,7 @@ def test_documents_validate(outlay, monkeypatch):
         (("--purpose", "kaggle", "--budget", "-5"), "budget"),
         (("--purpose", "kaggle", "--months", "0"), "months"),
         (("--ask", "tflop"), "tflops"),
+        (("--ask", "colab"), "docs/faq.md#how-long-do-colabs-units-last"),
         (("--ask", "upload", "--size", "900"), "900"),
     ],
 )

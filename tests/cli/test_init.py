@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from outlay.workload.file import parse_workload, read_workload
-from outlay.workload.schema import WorkloadFile
+from outlay.workload.tables import WorkloadFile
 
 
 def test_template_parses(outlay, tmp_path):

@@ -164,7 +164,7 @@ def test_trace(folder, root):
 def test_offers(folder):
     query = outlay.OfferFilter(gpus=(gpu_filter("H100:8"),), spot=True)
     document = offers_document(outlay.list_offers(query, today=TODAY))
-    assert document["offers"]
+    assert document.offers
     same(document, "offers", "--gpu", "H100:8", "--spot")
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import tomllib
 
 import jsonschema
 import pytest
+from tests.measured import a_measurement, a_search
 
 from outlay.cli.main import COMMANDS
 from outlay.cli.schema import NAMES
 from outlay.facts import DATA
+from outlay.measurement.file import text_of
+from outlay.predict.host_time import HostTest
+from outlay.report.batches import batches_document
+from outlay.report.documents import dumps, host_document
+from outlay.report.schemas import DOCUMENTS, schema
 
 Validator = jsonschema.Draft202012Validator
 
@@ -60,3 +68,89 @@ def test_real_program(program):
     ended = program("schema", "plan")
     assert (ended.code, ended.err) == (0, "")
     assert "chosen" in ended.document["required"]
+
+
+# --- what is printed is taken; with a key more or less it is not ---
+
+
+def test_each_document_has_a_name():
+    assert {"workload", *DOCUMENTS} == set(NAMES)
+
+
+TWO_OFFERS = """
+[consider]
+bundled = false
+[[offer]]
+provider = "north"
+gpu = "T4"
+price_per_hour = 2.00
+[[offer]]
+provider = "south"
+gpu = "T4"
+price_per_hour = 3.00
+spot_per_hour = 1.00
+"""
+PRINTED = {
+    "plan": ["plan", "FILE"],
+    "vary": ["plan", "FILE", "--vary", "sessions=1,2"],
+    "diff": ["diff", "FILE", "FILE"],
+    "build": ["build", "--gpu", "RTX 3090:2"],
+    "advise": ["advise", "--ask", "share"],
+    "offers": ["offers", "--gpu", "T4", "--max-offers", "2"],
+    "gpus": ["gpus", "T4"],
+    "predict": ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8"],
+    "calibrate": ["calibrate"],
+    "fit": ["fit", "resnet50", "--gpu", "T4"],
+    "profiles": ["profiles"],
+}
+WRITTEN = {
+    "host": lambda: dumps(host_document(HostTest(step_s=0.001, spread=0.1, speed=0.9, samples=9))),
+    "measurement": lambda: text_of(a_measurement(profile=None)),
+    "batches": lambda: dumps(batches_document(a_search())),
+}
+NAMED = {
+    "break_even", "costs_usd", "device_time_by_kind_s", "facts", "figures", "left_out",
+    "peak_flops_per_s", "time_parts_s", "unknown_ops", "versions",
+}  # fmt: skip
+"""Objects whose keys are names of other things."""
+LATER = {"is_compiled", "stopped_for"}
+"""Keys that older measurements do not have."""
+
+
+def objects(part, path=()):
+    """The path of every object in a document that has just the keys of its type."""
+    if isinstance(part, dict):
+        if next((key for key in reversed(path) if isinstance(key, str)), "") not in NAMED:
+            yield path, part
+        for key, inner in part.items():
+            yield from objects(inner, (*path, key))
+    elif isinstance(part, list):
+        for place, inner in enumerate(part[:2]):
+            yield from objects(inner, (*path, place))
+
+
+def with_part(document, path, part):
+    """A document with another part at a path."""
+    if not path:
+        return part
+    document = copy.copy(document)
+    document[path[0]] = with_part(document[path[0]], path[1:], part)
+    return document
+
+
+@pytest.mark.parametrize("name", [*PRINTED, *WRITTEN])
+def test_a_key_more_or_less_is_refused_anywhere(outlay, workload, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("OUTLAY_DATA", str(tmp_path))
+    if name in WRITTEN:
+        document = json.loads(WRITTEN[name]())
+    else:
+        file = workload(TWO_OFFERS)
+        arguments = [file if word == "FILE" else word for word in PRINTED[name]]
+        document = outlay(*arguments, "--json").document
+    check = Validator(schema(name))
+    check.validate(document)
+    for path, part in objects(document):
+        assert not check.is_valid(with_part(document, path, {**part, "foreign": 1})), path
+        for missing in part.keys() - LATER:
+            less = {key: inner for key, inner in part.items() if key != missing}
+            assert not check.is_valid(with_part(document, path, less)), (path, missing)

@@ -191,6 +191,7 @@ def test_the_largest_batch_on_gpus_and_under_a_cap(outlay, target):
         "--json",
     )  # fmt: skip
     assert (ended.code, ended.err) == (0, "")
+    jsonschema.validate(ended.document, outlay("schema", "trace").document)
     first, second = ended.document["gpus"]
     assert [first["gpu"], second["gpu"]] == ["T4", "H100 SXM"]
     for one in (first, second):

@@ -35,9 +35,11 @@ from outlay.workload.workload import (
 )
 
 
-def billed(run, *, usd=2.0, terms=(), offer=None, luck=LIKELY, **said):
+def billed(run, *, usd=2.0, terms=(), offer=None, sampler=LIKELY, **workload):
     more = {} if offer is None else {"offer": offer}
-    return cost_of(a_workload(**said), a_bill(run, usd=usd, terms=terms, luck=luck, **more))
+    return cost_of(
+        a_workload(**workload), a_bill(run, usd=usd, terms=terms, sampler=sampler, **more)
+    )
 
 
 def amounts(cost):
@@ -209,7 +211,7 @@ def test_a_commitment_used_to_its_end_leaves_nothing():
 
 
 def test_a_month_of_sessions_bears_its_share_of_the_terms():
-    month = a_run(100 * HOUR_S, sessions=10, period_s=MONTH_S, recurring=True)
+    month = a_run(100 * HOUR_S, sessions=10, calendar_s=MONTH_S, recurring=True)
     usage = Usage(sessions_per_month=10, horizon_s=18 * MONTH_S)
     # 540 days need two years: 730 x 30 / 540 = 40.56 days a month
     assert committed_s(a_workload(usage=usage), month, YEAR) == pytest.approx(730 / 18 * DAY_S)
@@ -219,13 +221,13 @@ def test_a_month_of_sessions_bears_its_share_of_the_terms():
 
 
 def test_a_month_of_sessions_without_a_horizon_pays_a_whole_term():
-    month = a_run(100 * HOUR_S, sessions=10, period_s=MONTH_S, recurring=True)
+    month = a_run(100 * HOUR_S, sessions=10, calendar_s=MONTH_S, recurring=True)
     usage = Usage(sessions_per_month=10)
     assert committed_s(a_workload(usage=usage), month, YEAR) == YEAR
 
 
 def test_a_horizon_shares_a_year_between_its_months():
-    month = a_run(100 * HOUR_S, sessions=10, period_s=MONTH_S, recurring=True)
+    month = a_run(100 * HOUR_S, sessions=10, calendar_s=MONTH_S, recurring=True)
     usage = Usage(sessions_per_month=10, horizon_s=YEAR)
     # a month of 30 days bears 30 days of the year
     assert committed_s(a_workload(usage=usage), month, YEAR) == pytest.approx(30 * DAY_S)
@@ -259,7 +261,7 @@ def test_a_discount_is_off_machine_time_alone():
         storage_usd_per_byte_month={"volume": 0.1 / GB},
     )
     images = StoredData(name="images", size_bytes=100 * GB)
-    cost = billed(a_run(9.5 * HOUR_S, period_s=MONTH_S), terms=(terms,), stored=(images,))
+    cost = billed(a_run(9.5 * HOUR_S, calendar_s=MONTH_S), terms=(terms,), stored=(images,))
     # a quarter of $19 and of the $1 that rounding adds; storage stays
     assert amounts(cost) == {"compute": 19, "billing step": 1, "storage": 10, "discount": -5}
 
@@ -295,7 +297,7 @@ def test_your_own_hours():
 # --- as luck has it ---
 
 
-def a_long_bill(luck=LIKELY):
+def a_long_bill(sampler=LIKELY):
     """A workload with all that is uncertain, and its bill."""
     workload = a_workload(
         length=Length(samples=3_600_000),
@@ -317,12 +319,12 @@ def a_long_bill(luck=LIKELY):
         requeue_s=span(120, 600, 7200),
     )
     step = a_step(step_time_s=span(0.7, 1.0, 1.6))
-    run = run_of(workload, pace_of(workload, step, luck), habits, span(1, 4, 12), luck)
+    run = run_of(workload, pace_of(workload, step, sampler), habits, span(1, 4, 12), sampler)
     bill = a_bill(
         run,
-        usd=luck.of("spot price: acme", span(1.5, 2.0, 3.0)),
+        usd=sampler.of("spot price: acme", span(1.5, 2.0, 3.0)),
         terms=(some_terms(billing_step_s=60.0, block_usd=10.0),),
-        luck=luck,
+        sampler=sampler,
     )
     return workload, bill
 
@@ -342,9 +344,9 @@ def test_drawn_bills_of_exact_inputs_are_the_likely_bill_on_average():
         tax_fraction=0.19,
     )
 
-    def bills(luck, rate):
-        run = run_of(workload, pace_of(workload, a_step(), luck), HABITS, rate, luck)
-        return cost_of(workload, a_bill(run, luck=luck)).usd
+    def bills(sampler, rate):
+        run = run_of(workload, pace_of(workload, a_step(), sampler), HABITS, rate, sampler)
+        return cost_of(workload, a_bill(run, sampler=sampler)).usd
 
     # Nothing is drawn where nothing may be interrupted.
     assert bills(Draws(), None) == bills(LIKELY, None)
@@ -435,32 +437,32 @@ LARGEST = {
 }
 
 
-def usd_of(said):
+def usd_of(fields):
     """What a run of 1000 samples in sessions costs with those inputs."""
     workload = a_workload(
         data=Dataset(
-            size_bytes=said["size_bytes"],
-            preparation_s=said["preparation_s"],
-            results_bytes=said["results_bytes"],
+            size_bytes=fields["size_bytes"],
+            preparation_s=fields["preparation_s"],
+            results_bytes=fields["results_bytes"],
             at="depot",
         ),
-        checkpoint=Checkpoint(size_bytes=said["checkpoint_bytes"]),
-        evaluation=Evaluation(every=Cadence(steps=10), time_s=said["evaluation_s"]),
+        checkpoint=Checkpoint(size_bytes=fields["checkpoint_bytes"]),
+        evaluation=Evaluation(every=Cadence(steps=10), time_s=fields["evaluation_s"]),
         usage=Usage(
             sessions_per_month=3,
-            idle_s=said["idle_s"],
-            setup_s=said["setup_s"],
-            storage_s=said["keep_s"],
+            idle_s=fields["idle_s"],
+            setup_s=fields["setup_s"],
+            storage_s=fields["keep_s"],
         ),
-        own_time=OwnTime(usd_per_hour=said["own_usd_per_hour"], session_s=600.0),
-        tax_fraction=said["tax_fraction"],
+        own_time=OwnTime(usd_per_hour=fields["own_usd_per_hour"], session_s=600.0),
+        tax_fraction=fields["tax_fraction"],
     )
     run = run_of(workload, pace_of(workload, a_step()), HABITS)
     terms = some_terms(
         billing_step_s=60.0,
-        billing_minimum_s=said["minimum_s"],
-        storage_usd_per_byte_month={"volume": said["volume_usd_per_gb"] / GB},
-        egress_usd_per_byte=said["egress_usd_per_gb"] / GB,
+        billing_minimum_s=fields["minimum_s"],
+        storage_usd_per_byte_month={"volume": fields["volume_usd_per_gb"] / GB},
+        egress_usd_per_byte=fields["egress_usd_per_gb"] / GB,
     )
     cost = cost_of(workload, a_bill(run, terms=(terms,)))
     assert cost.unknown == ()
@@ -473,9 +475,9 @@ def usd_of(said):
     fractions,
 )
 @settings(deadline=None, max_examples=200)
-def test_adding_a_cost_never_lowers_a_total(said, name, share):
-    less, more = sorted((said[name], share * LARGEST[name]))
-    low_usd, high_usd = (usd_of(said | {name: value}) for value in (less, more))
+def test_adding_a_cost_never_lowers_a_total(fields, name, share):
+    less, more = sorted((fields[name], share * LARGEST[name]))
+    low_usd, high_usd = (usd_of(fields | {name: value}) for value in (less, more))
     assert low_usd <= high_usd * (1 + 1e-9)
 
 
@@ -489,7 +491,7 @@ def test_a_dearer_hour_never_costs_less(one_usd, other_usd, training_s):
 
 def test_credit_pays_its_own_provider_alone():
     # $2 of an hour at acme, where there are $100 of credit; $20 of storage are depot's
-    bill = a_bill(a_run(HOUR_S, period_s=MONTH_S), terms=(some_terms(credit_usd=100.0),))
+    bill = a_bill(a_run(HOUR_S, calendar_s=MONTH_S), terms=(some_terms(credit_usd=100.0),))
     elsewhere = StoredData(name="images", size_bytes=100 * GB, at="depot")
     cost = cost_of(a_workload(stored=(elsewhere,)), bill)
     assert cost.breakdown.line_usd("credit") == -2
@@ -499,7 +501,7 @@ def test_credit_pays_its_own_provider_alone():
 def test_storage_elsewhere_is_taxed_beside_a_machine_of_ones_own():
     # 100 GB x $0.20 a month at depot, and a fifth of it
     owned = OwnedMachine(electricity_usd_per_kwh=0.0, host_w=100)
-    bill = a_bill(a_run(HOUR_S, period_s=MONTH_S), owned=owned)
+    bill = a_bill(a_run(HOUR_S, calendar_s=MONTH_S), owned=owned)
     elsewhere = StoredData(name="images", size_bytes=100 * GB, at="depot")
     cost = cost_of(a_workload(stored=(elsewhere,), tax_fraction=0.2), bill)
     assert cost.breakdown.line_usd("tax") == pytest.approx(4)
@@ -507,6 +509,6 @@ def test_storage_elsewhere_is_taxed_beside_a_machine_of_ones_own():
 
 def test_a_monthly_fee_is_paid_for_every_month_that_is_begun():
     # 45 days are two months: 2 x $9.99
-    bill = a_bill(a_run(HOUR_S, period_s=45 * DAY_S), terms=(some_terms(fee_usd_per_month=9.99),))
+    bill = a_bill(a_run(HOUR_S, calendar_s=45 * DAY_S), terms=(some_terms(fee_usd_per_month=9.99),))
     cost = cost_of(a_workload(), bill)
     assert cost.breakdown.line_usd("monthly fee") == pytest.approx(19.98)

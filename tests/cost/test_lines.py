@@ -40,14 +40,14 @@ def test_line_usd_adds_lines_of_the_names():
 
 
 def test_how_a_line_came_about_is_put_together_when_it_is_read():
-    asked = []
+    calls = []
 
     def how():
-        asked.append("how")
+        calls.append("how")
         return "7 h x $1/h"
 
     line = Line(name="compute", usd=7.0, how=how)
-    assert asked == []
+    assert calls == []
     assert line.basis == "7 h x $1/h"
     assert Line(name="credit", usd=-1.0, how="of $5").basis == "of $5"
 

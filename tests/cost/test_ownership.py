@@ -13,18 +13,20 @@ from outlay.units import HOUR_S, YEAR_S
 from outlay.workload.workload import Usage, Workstation
 
 
-def owned(**said):
+def owned(**fields):
     """A machine that draws 100 W beside its GPUs, at $0.25 a kWh."""
-    return OwnedMachine(**({"electricity_usd_per_kwh": 0.25, "host_w": 100} | said))
+    return OwnedMachine(**({"electricity_usd_per_kwh": 0.25, "host_w": 100} | fields))
 
 
-def cost_on(machine, run=None, *, luck=LIKELY, **said):
+def cost_on(machine, run=None, *, sampler=LIKELY, **fields):
     """What ten hours on it cost; its GPUs draw 300 W."""
-    return cost_of(a_workload(**said), a_bill(run or a_run(10 * HOUR_S), owned=machine, luck=luck))
+    return cost_of(
+        a_workload(**fields), a_bill(run or a_run(10 * HOUR_S), owned=machine, sampler=sampler)
+    )
 
 
-def amounts(machine, run=None, **said):
-    lines = cost_on(machine, run, **said).breakdown.lines
+def amounts(machine, run=None, **fields):
+    lines = cost_on(machine, run, **fields).breakdown.lines
     return {line.name: pytest.approx(line.usd) for line in lines}
 
 
@@ -48,8 +50,8 @@ def test_wear_is_by_the_hour():
 
 def test_several_machines_of_ones_own_all_draw_power():
     # 3 x 10 h x 400 W x $0.25/kWh; 3 x 10 h x $0.05
-    found = amounts(owned(wear_usd_per_hour=0.05), usage=Usage(machines=3))
-    assert found == {"electricity": 3, "wear": 1.5}
+    usd = amounts(owned(wear_usd_per_hour=0.05), usage=Usage(machines=3))
+    assert usd == {"electricity": 3, "wear": 1.5}
 
 
 def test_ones_own_machine_is_paid_for_all_the_time_it_is_busy():
@@ -78,14 +80,14 @@ LIFE = {"purchase_usd": 2000, "lifetime_use_s": 10_000 * HOUR_S}
 
 def test_a_purchase_less_what_it_is_sold_for():
     # (2000 - 500) / 1000
-    found = amounts(owned(resale_usd=500, **LIFE))
-    assert found == {"electricity": 1, "purchase less resale": 1.5}
+    usd = amounts(owned(resale_usd=500, **LIFE))
+    assert usd == {"electricity": 1, "purchase less resale": 1.5}
 
 
 def test_resale_as_a_fraction_of_the_purchase():
     # (2000 - 0.4 x 2000) / 1000
-    found = amounts(owned(resale_fraction=0.4, **LIFE))
-    assert found == {"electricity": 1, "purchase less resale": 1.2}
+    usd = amounts(owned(resale_fraction=0.4, **LIFE))
+    assert usd == {"electricity": 1, "purchase less resale": 1.2}
 
 
 def test_a_dearer_machine_is_sold_for_more():
@@ -118,14 +120,14 @@ def test_a_machine_that_is_switched_off_draws_nothing():
 
 def test_without_a_life_it_is_used_all_the_while():
     machine = owned(idle_w=50, maintenance_usd_per_year=876, **LIFE)
-    found = amounts(machine)
+    usd = amounts(machine)
     # 10,000 h are 10,000 / 8760 years: $1000 of maintenance
-    assert found["maintenance"] == pytest.approx(1)
-    assert "idle electricity" not in found
+    assert usd["maintenance"] == pytest.approx(1)
+    assert "idle electricity" not in usd
 
 
 def test_what_others_use_takes_its_share():
-    def bought(**said):
+    def bought(**fields):
         machine = Workstation(
             name="desk",
             gpu="RTX 3090",
@@ -133,7 +135,7 @@ def test_what_others_use_takes_its_share():
             electricity_usd_per_kwh=0.25,
             host_w=100,
             purchase_usd=2000,
-            **said,
+            **fields,
         )
         return workstation_offer(machine).owned
 
@@ -178,7 +180,7 @@ def test_prices_of_electricity_and_machines_are_drawn():
         resale_fraction=0.0,
         lifetime_use_s=10_000 * HOUR_S,
     )
-    breakdown = cost_on(machine, luck=Draws()).breakdown
+    breakdown = cost_on(machine, sampler=Draws()).breakdown
     ends = [10, 50, 90]
     # 4 kWh; a thousandth
     assert np.percentile(breakdown.line_usd("electricity"), ends) == pytest.approx(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import DEPOT, a_bill, a_run, a_workload, an_offer, some_terms
 
-from outlay.cost.storage import kept_lines
+from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import OwnedMachine
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
 from outlay.workload.workload import Checkpoint, Dataset, StoredData, Usage
@@ -16,15 +16,17 @@ HOME = OwnedMachine(electricity_usd_per_kwh=0.25, host_w=100)
 IMAGES = StoredData(name="images", size_bytes=100 * GB, at="depot", kind="registry")
 
 
-def kept(run=None, *, terms=(), owned=None, **said):
+def kept(run=None, *, terms=(), owned=None, **workload):
     """The lines of storage and transfer, by default of a run of a month in two sessions."""
-    bill = a_bill(run or a_run(0.0, sessions=2, period_s=MONTH_S), terms=terms, owned=owned)
-    lines, unpriced = kept_lines(a_workload(**said), bill.offer, bill.run, bill.terms)
-    return lines, tuple(one.what for one in unpriced)
+    bill = a_bill(run or a_run(0.0, sessions=2, calendar_s=MONTH_S), terms=terms, owned=owned)
+    lines, unpriced = storage_and_transfer_lines(
+        a_workload(**workload), bill.offer, bill.run, bill.terms
+    )
+    return lines, tuple(item.what for item in unpriced)
 
 
-def usd_of(name, *args, **said):
-    lines, unknown = kept(*args, **said)
+def usd_of(name, *args, **workload):
+    lines, unknown = kept(*args, **workload)
     assert unknown == ()
     return sum(line.usd for line in lines if line.name == name)
 
@@ -38,13 +40,13 @@ def with_volume(usd_per_gb_month):
 
 def test_storage_is_by_the_month_of_thirty_days():
     # 100 GB x $0.10 x half a month
-    run = a_run(0.0, period_s=15 * DAY_S)
+    run = a_run(0.0, calendar_s=15 * DAY_S)
     assert usd_of("storage", run, stored=(IMAGES,)) == pytest.approx(5)
 
 
 def test_storage_is_for_as_long_as_data_is_kept():
     # 100 GB x $0.10 x two months
-    run = a_run(0.0, period_s=DAY_S, kept_s=60 * DAY_S)
+    run = a_run(0.0, calendar_s=DAY_S, storage_s=60 * DAY_S)
     assert usd_of("storage", run, stored=(IMAGES,)) == pytest.approx(20)
 
 
@@ -74,7 +76,7 @@ def test_checkpoints_are_kept_with_the_run():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "workload",
     [
         {"data": Dataset(size_bytes=100 * GB, storage="none")},
         {"stored": (StoredData(name="x", size_bytes=GB, at="home"),)},
@@ -82,8 +84,8 @@ def test_checkpoints_are_kept_with_the_run():
         {"owned": HOME, "checkpoint": Checkpoint(size_bytes=GB)},
     ],
 )
-def test_what_is_not_stored_or_lies_at_home_costs_no_storage(said):
-    assert kept(**said) == ([], ())
+def test_what_is_not_stored_or_lies_at_home_costs_no_storage(workload):
+    assert kept(**workload) == ([], ())
 
 
 def test_storage_without_a_price_is_named_and_not_counted():
@@ -106,7 +108,7 @@ DISK = Dataset(size_bytes=100 * GB, storage="disk")
 
 def test_a_disk_costs_one_price_running_and_another_stopped():
     terms = replace(with_volume(0.10), stopped_disk_usd_per_byte_month=0.20 / GB)
-    run = a_run(180 * HOUR_S, period_s=MONTH_S)
+    run = a_run(180 * HOUR_S, calendar_s=MONTH_S)
     lines, unknown = kept(run, terms=(terms,), data=DISK)
     # 100 GB x $0.10 x a quarter of the month, 100 GB x $0.20 x the rest of it
     assert [line.usd for line in lines] == [pytest.approx(2.5), pytest.approx(15)]
@@ -124,7 +126,7 @@ def test_a_disk_that_is_never_stopped_needs_no_such_price():
 
 
 def test_a_disk_without_a_price_is_named():
-    run = a_run(180 * HOUR_S, period_s=MONTH_S)
+    run = a_run(180 * HOUR_S, calendar_s=MONTH_S)
     lines, unknown = kept(run, terms=(with_volume(0.10),), data=DISK)
     assert [line.usd for line in lines] == [pytest.approx(2.5)]
     assert unknown == ("disk of the dataset at Acme while stopped: no price known",)
@@ -157,9 +159,9 @@ def test_transfer_is_by_session_and_machine():
     ],
 )
 def test_transfer_beyond_the_free_allowance_of_each_month_is_paid(free_gb, months, usd):
-    run = a_run(0.0, sessions=2, period_s=months * MONTH_S)
-    found = usd_of("transfer", run, stored=(PULLED,), terms=(with_free(free_gb),))
-    assert found == pytest.approx(usd)
+    run = a_run(0.0, sessions=2, calendar_s=months * MONTH_S)
+    cost_usd = usd_of("transfer", run, stored=(PULLED,), terms=(with_free(free_gb),))
+    assert cost_usd == pytest.approx(usd)
 
 
 def test_the_free_allowance_is_shared_by_all_that_leaves_a_provider():
@@ -173,7 +175,7 @@ def test_the_free_allowance_is_shared_by_all_that_leaves_a_provider():
 
 
 def test_storage_and_transfer_say_how_they_came_about():
-    run = a_run(0.0, sessions=2, period_s=15 * DAY_S)
+    run = a_run(0.0, sessions=2, calendar_s=15 * DAY_S)
     lines, _ = kept(run, stored=(PULLED,), terms=(with_free(30),))
     assert [line.basis for line in lines] == [
         "images: 1 GB x $0.1/GB-month x 15.0 days at Depot",
@@ -237,21 +239,21 @@ def test_data_fetched_to_ones_own_machine_is_paid():
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "words"),
     [
         (Dataset(size_bytes=GB, at="nobody", storage="none"), "dataset out of nobody"),
         (Dataset(results_bytes=GB), "results out of acme"),
     ],
 )
-def test_transfer_without_a_price_is_named_and_not_counted(data, said):
-    assert kept(data=data) == ([], (f"transfer of the {said}: no price known",))
+def test_transfer_without_a_price_is_named_and_not_counted(data, words):
+    assert kept(data=data) == ([], (f"transfer of the {words}: no price known",))
 
 
 @given(st.lists(st.floats(0, 1e14), min_size=1, max_size=4), st.floats(0, 1e5))
 @settings(deadline=None)
 def test_sharing_an_allowance_costs_what_one_heap_would(sizes, free_gb):
     heaps = [StoredData(name="x", size_bytes=0.0, at="depot", pulled_bytes=size) for size in sizes]
-    run = a_run(0.0, period_s=MONTH_S)
+    run = a_run(0.0, calendar_s=MONTH_S)
     apart = usd_of("transfer", run, stored=tuple(heaps), terms=(with_free(free_gb),))
     # (all - free) x $0.09
     expected = max(sum(sizes) - free_gb * GB, 0.0) * 0.09 / GB
@@ -259,7 +261,7 @@ def test_sharing_an_allowance_costs_what_one_heap_would(sizes, free_gb):
 
 
 def test_a_run_at_the_depot_pays_no_transfer_from_it():
-    bill = a_bill(a_run(0.0, period_s=MONTH_S))
+    bill = a_bill(a_run(0.0, calendar_s=MONTH_S))
     offer = an_offer("depot")
-    lines, _ = kept_lines(a_workload(stored=(PULLED,)), offer, bill.run, bill.terms)
+    lines, _ = storage_and_transfer_lines(a_workload(stored=(PULLED,)), offer, bill.run, bill.terms)
     assert [line.name for line in lines] == ["storage"]

@@ -8,8 +8,8 @@ from statistics import median
 
 import pytest
 
-from outlay.advise.answers import TOPICS
-from outlay.advise.cards import taken
+from outlay.advise.cards import advise_assumptions
+from outlay.advise.questions import TOPICS
 from outlay.advise.request import purposes
 from outlay.facts import rows_of
 from outlay.hardware.gpus import gpus
@@ -67,7 +67,7 @@ def test_credits_are_dated_and_cited():
 
 
 def test_what_is_taken_is_cited_derived_or_called_a_guess():
-    for row in taken().values():
+    for row in advise_assumptions().values():
         date.fromisoformat(row["as_of"])
         if row["source"] == "guess":
             assert row["note"].startswith("guess: "), row
@@ -97,14 +97,17 @@ def yearly_ratios(condition=None, since="2000-01-01"):
 
 
 def test_drift_of_card_prices_is_what_the_table_shows():
-    ratios, row = yearly_ratios(), taken()["card_price_drift_per_year"]
+    ratios, row = yearly_ratios(), advise_assumptions()["card_price_drift_per_year"]
     assert len(ratios) == 39
     assert float(row["low"]) == pytest.approx(ratios[4], abs=0.005)
     assert float(row["high"]) == pytest.approx(ratios[-5], abs=0.005)
 
 
 def test_what_used_cards_keep_is_what_the_table_shows():
-    ratios, row = yearly_ratios("used", since="2022-12-01"), taken()["used_card_keep_per_year"]
+    ratios, row = (
+        yearly_ratios("used", since="2022-12-01"),
+        advise_assumptions()["used_card_keep_per_year"],
+    )
     assert len(ratios) == 13
     assert float(row["value"]) == pytest.approx(median(ratios), abs=0.005)
     assert float(row["low"]) == pytest.approx(ratios[1], abs=0.005)
@@ -123,7 +126,7 @@ def test_used_by_new_is_what_the_table_shows():
         for gpu, condition in of_day
         if condition == "new" and (gpu, "used") in of_day
     )
-    row = taken()["used_by_new"]
+    row = advise_assumptions()["used_by_new"]
     assert len(ratios) == 5
     assert float(row["value"]) == pytest.approx(median(ratios), abs=0.005)
     assert float(row["low"]) == pytest.approx(ratios[0], abs=0.005)
@@ -132,7 +135,9 @@ def test_used_by_new_is_what_the_table_shows():
 
 def test_the_desktop_is_the_sum_of_its_parts():
     parts = (170.49, 159.99, 374.97, 121.99, 99.99, 84.99, 25.99)
-    assert float(taken()["desktop_rest"]["value"]) == pytest.approx(sum(parts), abs=1)
+    assert float(advise_assumptions()["desktop_rest"]["value"]) == pytest.approx(sum(parts), abs=1)
     # A board with two wide slots and 1200 W instead of 850 W
     more = (517.99 - 159.99) + (229.99 - 121.99)
-    assert float(taken()["desktop_more_per_gpu"]["value"]) == pytest.approx(more, abs=1)
+    assert float(advise_assumptions()["desktop_more_per_gpu"]["value"]) == pytest.approx(
+        more, abs=1
+    )

@@ -14,7 +14,7 @@ from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.terms import all_terms, terms_of
 from outlay.units import DAY_S, duration_s
-from outlay.workload.schema import PreferTable
+from outlay.workload.tables import PreferTable
 
 TABLES = {
     "provider_qualities.csv": ("provider", "parameter"),

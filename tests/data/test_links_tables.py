@@ -8,16 +8,17 @@ from fnmatch import fnmatchcase
 
 import pytest
 from tests.rows import for_every
+from tests.tables import REFERENCE, rows_in
 
 from outlay.facts import rows_of
 from outlay.hardware.gpus import gpus
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.instances import links_of
-from outlay.predict.network import usual_within
+from outlay.predict.network import usual_gpu_link
 
 GPU_LINKS = rows_of("gpu_links.csv")
 INSTANCE_LINKS = rows_of("instance_links.csv")
-MEASURED = rows_of("measured_links.csv")
+MEASURED = rows_in(REFERENCE / "measured_links.csv")
 VALUES = {
     "peer_to_peer": {"yes", "no"},
     "nvlink_reach": {"all", "2", "4"},
@@ -79,7 +80,7 @@ def test_gpus_with_nvlink_by_module_reach_all():
 def test_geforce_from_turing_on_go_through_the_host():
     for name, gpu in gpus().items():
         if re.match(r"RTX [2-5]0[5-9]0", name):
-            assert usual_within(gpu, 8) == "host", name
+            assert usual_gpu_link(gpu, 8) == "host", name
 
 
 def test_large_machines_of_the_clouds_have_a_network():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from datetime import date
 from pathlib import Path
 
 import pytest
+from tests.tables import TOOLS, rows_in
 
 import outlay
 
@@ -24,8 +24,7 @@ Row = dict[str, str]
 
 
 def rows_of(name: str) -> list[Row]:
-    with (DATA / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_in(DATA / name)
 
 
 @pytest.fixture(scope="module")
@@ -260,23 +259,27 @@ def test_an_ambiguous_spelling_says_for_which_instances() -> None:
             assert row["note"].startswith("for instances "), row
 
 
-@pytest.mark.parametrize("name", ["instance_forms.csv", "instance_disks.csv", "instance_ends.csv"])
-def test_tables_kept_by_hand_have_a_source_and_a_date(name: str) -> None:
-    rows = rows_of(name)
+@pytest.mark.parametrize(
+    "path",
+    [TOOLS / "instance_forms.csv", TOOLS / "instance_disks.csv", DATA / "instance_ends.csv"],
+    ids=lambda path: path.name,
+)
+def test_tables_kept_by_hand_have_a_source_and_a_date(path: Path) -> None:
+    rows = rows_in(path)
     assert rows
     assert_dated(rows, date(2026, 12, 31))
     assert [row for row in rows if not row["source"]] == []
 
 
 def test_forms_are_unique_and_used(offers: list[Row]) -> None:
-    forms = rows_of("instance_forms.csv")
+    forms = rows_in(TOOLS / "instance_forms.csv")
     assert_unique(keys_of(forms, "provider", "instance_pattern", "raw_gpu"))
     sold = {(row["provider"], row["gpu"]) for row in offers}
     assert [row for row in forms if (row["provider"], row["gpu"]) not in sold] == []
 
 
 def test_disks_belong_to_instances_on_offer(offers: list[Row]) -> None:
-    disks = rows_of("instance_disks.csv")
+    disks = rows_in(TOOLS / "instance_disks.csv")
     assert_unique(keys_of(disks, "provider", "instance"))
     sold = set(keys_of(offers, "provider", "instance"))
     assert [row for row in disks if (row["provider"], row["instance"]) not in sold] == []

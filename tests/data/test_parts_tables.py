@@ -11,7 +11,7 @@ import pytest
 
 from outlay.facts import NONE, rows_of
 from outlay.hardware.gpus import gpus
-from outlay.workstation.machine import State, rulebook, ruled, slots_in
+from outlay.workstation.machine import State, rule_value, rulebook, slots_in
 from outlay.workstation.parts import KINDS, bundled_parts
 from outlay.workstation.rules_power import CIRCUITS
 from outlay.workstation.rules_space import largest_form
@@ -156,7 +156,7 @@ def test_card_prices_are_of_known_gpus_and_above_zero():
 
 @pytest.mark.parametrize("name", sorted(CIRCUITS.values()))
 def test_every_country_has_a_circuit(name):
-    assert 1000 <= ruled(name) <= 4000
+    assert 1000 <= rule_value(name) <= 4000
 
 
 def test_every_rule_that_code_reads_is_there():

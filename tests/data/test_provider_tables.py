@@ -8,7 +8,7 @@ from tests.rows import for_every
 
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
-from outlay.offers.catalog import bundled_offers, doubts
+from outlay.offers.catalog import bundled_offers, doubt_kinds
 from outlay.offers.terms import all_terms
 
 PROVIDER_UNITS = {
@@ -76,7 +76,7 @@ def test_list_prices_are_unique_known_and_positive():
         assert float(row["price_usd_hour"]) > 0
         assert find_gpu(row["gpu"]).gpu
         assert row["source"].startswith("http")
-        assert set(filter(None, row["doubts"].split(";"))) <= set(doubts())
+        assert set(filter(None, row["doubts"].split(";"))) <= set(doubt_kinds())
 
 
 def test_no_two_bundled_offers_are_the_same():

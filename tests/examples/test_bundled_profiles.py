@@ -30,6 +30,10 @@ def test_a_bundled_profile_is_current(name):
     # A polynomial in the batch size is kept in whole bytes: blocks of 512 bytes may differ.
     assert now.memory.peak_bytes == pytest.approx(then.memory.peak_bytes, rel=1e-4)
     assert bundled.history is not None
-    held = allocator.held(bundled.history, BATCH_SIZE)
-    assert fresh.held[BATCH_SIZE].allocated_bytes == pytest.approx(held.allocated_bytes, rel=1e-3)
-    assert fresh.held[BATCH_SIZE].reserved_bytes == pytest.approx(held.reserved_bytes, rel=0.01)
+    use = allocator.peak_use(bundled.history, BATCH_SIZE)
+    assert fresh.allocator_use[BATCH_SIZE].allocated_bytes == pytest.approx(
+        use.allocated_bytes, rel=1e-3
+    )
+    assert fresh.allocator_use[BATCH_SIZE].reserved_bytes == pytest.approx(
+        use.reserved_bytes, rel=0.01
+    )

@@ -134,7 +134,7 @@ def test_a_step_that_does_not_fit_is_made_to():
     # 64 samples take 8.8 GB, of 4 GiB
     found = fit_step(profile, wish(4, 64), a_calibration(), tracer(profile))
     assert not found.unchanged.step.fits
-    fitting = [way for way in found.ways if way.step.fits]
+    fitting = [way for way in found.variants if way.step.fits]
     names = [way.name for way in fitting]
     assert "recompute blocks" in names  # 2.4 + 0.64 GB
     assert "pure bf16" not in names  # 2.4 + 3.2 GB
@@ -148,14 +148,14 @@ def test_a_step_that_does_not_fit_is_made_to():
 def test_changes_one_at_a_time():
     profile = in_fp32(a_transformer())
     found = fit_step(profile, wish(10, 32), a_calibration(), tracer(profile), together=False)
-    assert found.ways
-    assert all(len(way.kinds) == 1 for way in found.ways)
+    assert found.variants
+    assert all(len(way.kinds) == 1 for way in found.variants)
 
 
 def test_what_a_way_saves_is_against_the_same_batch():
     profile = in_fp32(a_transformer())
     found = fit_step(profile, wish(10, 32), a_calibration(), tracer(profile))
-    way = next(way for way in found.ways if way.name == "recompute blocks")
+    way = next(way for way in found.variants if way.name == "recompute blocks")
     # 3.2 GB of activations become 0.32, reserved 1.1 times what is allocated
     assert way.saved_bytes == pytest.approx(1.1 * 2.88e9)
     assert way.time_ratio == pytest.approx(1.0)
@@ -164,7 +164,7 @@ def test_what_a_way_saves_is_against_the_same_batch():
 def test_without_code_only_what_needs_no_trace():
     profile = in_fp32(a_transformer())
     found = fit_step(profile, wish(4, 64), a_calibration(), None)
-    assert {kind for way in found.ways for kind in way.kinds} <= {
+    assert {kind for way in found.variants for kind in way.kinds} <= {
         "smaller passes",
         "DDP",
         "ZeRO-2",
@@ -179,16 +179,16 @@ def test_a_change_that_changes_nothing_is_left_out():
     profile = in_fp32(a_transformer())
     found = fit_step(profile, wish(10, 32), a_calibration(), lambda _: profile)
     assert found.left_out["recompute blocks"] == "changes nothing here"
-    assert not [way for way in found.ways if way.kinds]
+    assert not [way for way in found.variants if way.kinds]
 
 
 def test_more_gpus_where_one_is_too_small():
     found = fit_step(a_transformer(), wish(4, 64), a_calibration(), None)
-    spread = [way for way in found.ways if way.step.placement.gpus > 1]
+    spread = [way for way in found.variants if way.step.placement.gpus > 1]
     assert spread
     assert all(way.step.global_batch_size == 64 for way in spread)
     fits = fit_step(a_transformer(), wish(20, 64), a_calibration(), None)
-    assert not any(way.step.placement.gpus > 1 for way in fits.ways)
+    assert not any(way.step.placement.gpus > 1 for way in fits.variants)
 
 
 # Money

@@ -68,16 +68,17 @@ def test_step_time_is_that_of_a_measurement_by_hand(name: str, tmp_path: Path) -
     done = run(*COMMANDS[name], HAND=str(tmp_path / "hand.json"))
     assert done.returncode == 0, done.stderr[-3000:]
     hand = json.loads((tmp_path / "hand.json").read_bytes())
-    seen = probed(tmp_path / "probe.json", COMMANDS[name])
-    assert seen.step is not None
-    ratio = seen.step.mean_s / hand["step_s"]
+    measurement = probed(tmp_path / "probe.json", COMMANDS[name])
+    step, finding = measurement.step, measurement.finding
+    assert step is not None
+    ratio = step.mean_s / hand["step_s"]
     series = ", ".join(f"{time_s * 1e3:.2f}" for time_s in hand["series_s"])
     sys.stderr.write(
         f"\n{name}: by hand {hand['step_s'] * 1e3:.3f} ms ({series}), probed "
-        f"{seen.step.mean_s * 1e3:.3f} ± {seen.step.precision:.1%}, ratio {ratio:.4f}, "
-        f"busy {(seen.busy_s or 0) * 1e3:.2f} ms, by {seen.finding and seen.finding.holder}\n"
+        f"{step.mean_s * 1e3:.3f} ± {step.precision:.1%}, ratio {ratio:.4f}, "
+        f"busy {(measurement.busy_s or 0) * 1e3:.2f} ms, by {finding and finding.holder}\n"
     )
-    assert (seen.profile is None) == (name == "graphed")  # a graph's operations are not seen
+    assert (measurement.profile is None) == (name == "graphed")  # a graph's operations are not seen
     assert ratio == pytest.approx(1, abs=PRECISION)
 
 
@@ -88,16 +89,20 @@ def test_what_holds_a_script_back(script: str, holder: str, tmp_path: Path) -> N
     """And its step time is what the script itself sees meanwhile, whatever holds it back."""
     hand = tmp_path / "hand.json"
     options = ("--for", "12s")
-    seen = probed(tmp_path / "probe.json", (*PYTHON, script), *options, HAND=str(hand), ALONG="1")
-    assert seen.finding is not None
-    assert seen.finding.holder == holder
-    assert seen.step is not None
+    measurement = probed(
+        tmp_path / "probe.json", (*PYTHON, script), *options, HAND=str(hand), ALONG="1"
+    )
+    assert measurement.finding is not None
+    assert measurement.finding.holder == holder
+    assert measurement.step is not None
     step_s = json.loads(hand.read_bytes())["step_s"]
     sys.stderr.write(
-        f"\n{script}: itself {step_s * 1e3:.3f} ms, probed {seen.step.mean_s * 1e3:.3f}"
+        f"\n{script}: itself {step_s * 1e3:.3f} ms, probed {measurement.step.mean_s * 1e3:.3f}"
     )
-    sys.stderr.write(f" ± {seen.step.precision:.1%}, ratio {seen.step.mean_s / step_s:.4f}\n")
-    assert seen.step.mean_s == pytest.approx(step_s, rel=PRECISION)
+    sys.stderr.write(
+        f" ± {measurement.step.precision:.1%}, ratio {measurement.step.mean_s / step_s:.4f}\n"
+    )
+    assert measurement.step.mean_s == pytest.approx(step_s, rel=PRECISION)
 
 
 def caps() -> list[tuple[str, int, int]]:
@@ -115,10 +120,10 @@ def test_largest_batch(workload: str, cap_mib: int, largest: int, tmp_path: Path
     command = (*PYTHON, "workload.py", workload, "--batch-size", "{batch}")
     done = run(*PYTHON, "-m", "outlay", "probe", *options, "--", *command)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(out.read_bytes())
-    trials = [(one["batch_size"], one["outcome"]) for one in found["trials"]]
-    sys.stderr.write(f"\n{workload} under {cap_mib} MiB: {largest}, found {found['largest']}")
+    search = json.loads(out.read_bytes())
+    trials = [(trial["batch_size"], trial["outcome"]) for trial in search["trials"]]
+    sys.stderr.write(f"\n{workload} under {cap_mib} MiB: {largest}, found {search['largest']}")
     sys.stderr.write(f" in {len(trials)} trials {trials}\n")
     assert len(trials) <= 6
     # The truth itself is known to 1/64: a larger batch that ran is no mistake.
-    assert found["largest"] >= largest - max(0.02 * largest, 1)
+    assert search["largest"] >= largest - max(0.02 * largest, 1)

@@ -105,21 +105,21 @@ def test_a_name_of_the_facts_table_means_itself(name):
 
 def provider_spellings():
     """Provider, spelling and every meaning."""
-    found = defaultdict(set)
+    match = defaultdict(set)
     for row in rows_of("gpu_spellings.csv"):
         if row["gpu"]:
-            found[row["provider"], row["spelling"]].add(row["gpu"])
-    return [(*key, sorted(names)) for key, names in found.items()]
+            match[row["provider"], row["spelling"]].add(row["gpu"])
+    return [(*key, sorted(names)) for key, names in match.items()]
 
 
 @for_every("provider, spelling, names", provider_spellings())
 def test_a_providers_spelling_means_what_the_table_says(provider, spelling, names):
-    found = set(meanings(spelling, provider))
+    match = set(meanings(spelling, provider))
     allowed = {gpu for name in names for gpu in meanings(name)}
-    assert found
-    assert found <= allowed
+    assert match
+    assert match <= allowed
     if len(names) == 1:
-        assert found == allowed
+        assert match == allowed
 
 
 @for_every("provider, spelling, names", provider_spellings())
@@ -192,7 +192,7 @@ def test_nonsense_is_refused(spelling):
 @settings(deadline=None)
 def test_any_text_is_a_gpu_or_an_input_error(text):
     try:
-        found, said = find_gpu(text).gpu.name, ""
+        match, message = find_gpu(text).gpu.name, ""
     except NotKnown as error:
-        found, said = "", str(error)
-    assert found in gpus() or repr(text) in said
+        match, message = "", str(error)
+    assert match in gpus() or repr(text) in message

@@ -80,28 +80,28 @@ def test_a_fit_is_measured_and_stopped(tmp_path):
     example = documented("LightningProbe").replace("steps=200", "steps=20")
     example = f"import os; os.mkdir('docs'); os.chdir('docs'); module = Small()\n{example}"
     script = SCRIPT.replace("DOCUMENTED", f"{example}\nos.chdir('..')")
-    told, page = told_by(script.replace("PACKAGE", "lightning.pytorch"), tmp_path)
+    result, page = told_by(script.replace("PACKAGE", "lightning.pytorch"), tmp_path)
     assert read_measurement(tmp_path / "docs" / "probe.json").steps_seen == 20
-    found = read_measurement(tmp_path / "probe.json")
-    assert told["is_callback"]
-    assert found.ending == "stopped"
-    assert found.steps_seen == 10
-    assert 10 < told["stopped_at"] < 40  # the steps in which operations were recorded, no more
+    measurement = read_measurement(tmp_path / "probe.json")
+    assert result["is_callback"]
+    assert measurement.ending == "stopped"
+    assert measurement.steps_seen == 10
+    assert 10 < result["stopped_at"] < 40  # the steps in which operations were recorded, no more
     # 200 batches, two a step, three epochs: 300 steps.
-    assert found.total_steps == 300
-    assert (found.passes_per_step, found.batch_size) == (2.0, 8)
-    assert found.samples_per_step == 16.0
-    assert found.profile is not None
-    assert found.profile.trainable_parameters == 17  # Linear(16, 1)
+    assert measurement.total_steps == 300
+    assert (measurement.passes_per_step, measurement.batch_size) == (2.0, 8)
+    assert measurement.samples_per_step == 16.0
+    assert measurement.profile is not None
+    assert measurement.profile.trainable_parameters == 17  # Linear(16, 1)
     assert "a step" in page
     assert "probe.json" in page
     logged = (tmp_path / "logs" / "it" / "version_0" / "metrics.csv").read_text()
     assert "outlay/step_s" in logged
     assert "outlay/samples_per_s" in logged
-    assert told["whole"] == [20, 20]
-    assert told["whole_seen"] == ["finished", 10]
-    assert told["failed"] == ["failed", 5]  # batches 0 to 4
-    assert told["left"] == []
+    assert result["whole"] == [20, 20]
+    assert result["whole_seen"] == ["finished", 10]
+    assert result["failed"] == ["failed", 5]  # batches 0 to 4
+    assert result["left"] == []
 
 
 @pytest.mark.torch
@@ -109,9 +109,9 @@ def test_a_fit_is_measured_and_stopped(tmp_path):
 def test_the_other_package_will_do(tmp_path):
     script = SCRIPT.replace("PACKAGE", "pytorch_lightning").partition("DOCUMENTED")[0]
     end = 'with open(sys.argv[1], "w") as file:\n    json.dump(told, file, default=str)\n'
-    told, _ = told_by(script + end, tmp_path)
-    assert told["is_callback"]
-    assert 10 < told["stopped_at"] < 40
+    result, _ = told_by(script + end, tmp_path)
+    assert result["is_callback"]
+    assert 10 < result["stopped_at"] < 40
     assert read_measurement(tmp_path / "probe.json").batch_size == 8
 
 

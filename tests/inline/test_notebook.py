@@ -45,12 +45,16 @@ def test_a_cell_is_stopped_when_enough_was_seen(shell, tmp_path, capsys):
     before = shell.run_cell("torch_as_it_is()", silent=True).result
     cell = f'%%probe --steps 12 --price 3.6 --batch-size 4 --json "{saved}"\n'
     shell.run_cell(cell + "reached = 'in'\ntrain(10_000)\nreached = 'after'").raise_error()
-    found = shell.user_ns["_probe"]
-    assert (found.ending, found.steps_seen, found.batch_size) == ("stopped", 12, 4)
-    assert found.price_usd_per_hour == 3.6
-    assert found.command == ("%%probe",)
+    measurement = shell.user_ns["_probe"]
+    assert (measurement.ending, measurement.steps_seen, measurement.batch_size) == (
+        "stopped",
+        12,
+        4,
+    )
+    assert measurement.price_usd_per_hour == 3.6
+    assert measurement.command == ("%%probe",)
     assert shell.user_ns["reached"] == "in"
-    assert read_measurement(saved) == found
+    assert read_measurement(saved) == measurement
     page = capsys.readouterr().out
     assert "a step" in page
     assert "outlay predict" in page
@@ -87,7 +91,7 @@ def test_an_error_in_a_cell_is_shown_and_what_was_seen_kept(shell):
 @pytest.mark.torch
 @pytest.mark.frameworks
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "words"),
     [
         ("%%probe --stepps 5\ntrain(2)", "--stepps 5 is no option"),
         ("%%probe --steps many\ntrain(2)", "--steps 'many' is no number"),
@@ -99,10 +103,10 @@ def test_an_error_in_a_cell_is_shown_and_what_was_seen_kept(shell):
         ("%probe --steps 5", "There is nothing to probe"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(shell, capsys, cell, said):
+def test_what_cannot_be_meant_is_one_line(shell, capsys, cell, words):
     done = shell.run_cell(cell)
     assert type(done.error_in_exec).__name__ == "UsageError"
-    assert said in str(done.error_in_exec)
+    assert words in str(done.error_in_exec)
     assert "_probe" not in shell.user_ns
 
 

@@ -82,24 +82,24 @@ def test_training_is_measured_and_stopped(tmp_path):
         f"import os; os.mkdir('docs'); os.chdir('docs'); model = GPT2LMHeadModel(config)\n{example}"
     )
     script = SCRIPT.replace("DOCUMENTED", f"{example}\nos.chdir('..')")
-    told, page = told_by(script, tmp_path)
+    result, page = told_by(script, tmp_path)
     assert read_measurement(tmp_path / "docs" / "probe.json").steps_seen == 20
-    found = read_measurement(tmp_path / "probe.json")
-    assert found.ending == "stopped"
-    assert found.steps_seen == 10
-    assert 10 < told["stopped_at"] < 40  # the steps in which operations were recorded, no more
-    assert found.total_steps == 60
-    assert (found.passes_per_step, found.batch_size) == (2.0, 4)
-    assert found.profile is not None
-    assert "transformers" in found.versions
+    measurement = read_measurement(tmp_path / "probe.json")
+    assert measurement.ending == "stopped"
+    assert measurement.steps_seen == 10
+    assert 10 < result["stopped_at"] < 40  # the steps in which operations were recorded, no more
+    assert measurement.total_steps == 60
+    assert (measurement.passes_per_step, measurement.batch_size) == (2.0, 4)
+    assert measurement.profile is not None
+    assert "transformers" in measurement.versions
     assert "a step" in page
-    assert told["mlflow"]["outlay/step_s"] == pytest.approx(found.step.mean_s)
-    history = [row for row in told["history"] if "outlay/step_s" in row]
-    assert [row["step"] for row in history] == [told["stopped_at"]]
-    assert told["whole"] == [20, 20]
-    assert told["whole_seen"] == ["finished", 10]
-    assert told["failed"] == ["failed", 5]
-    assert told["left"] == []
+    assert result["mlflow"]["outlay/step_s"] == pytest.approx(measurement.step.mean_s)
+    history = [row for row in result["history"] if "outlay/step_s" in row]
+    assert [row["step"] for row in history] == [result["stopped_at"]]
+    assert result["whole"] == [20, 20]
+    assert result["whole_seen"] == ["finished", 10]
+    assert result["failed"] == ["failed", 5]
+    assert result["left"] == []
 
 
 def test_without_transformers_it_says_what_to_install():

@@ -10,7 +10,7 @@ from outlay.errors import InputError, NotKnown
 from outlay.offers.catalog import (
     OfferFilter,
     bundled_offers,
-    doubts,
+    doubt_kinds,
     gpu_filter,
     known_regions,
     offer_gpus,
@@ -42,7 +42,7 @@ def sold(today=""):
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
     """Writes made-up tables, and reads the offers in them."""
-    doubts()
+    doubt_kinds()
     shutil.copy(facts.DATA / "offer_doubts.csv", tmp_path)
     monkeypatch.setattr(facts, "DATA", tmp_path)
 

@@ -4,7 +4,7 @@ import pytest
 from tests.builders import an_offer
 
 from outlay.offers import catalog
-from outlay.offers.catalog import committed
+from outlay.offers.catalog import reserved_offers
 from outlay.offers.offer import OwnedMachine
 
 COLUMNS = ("provider", "instance_pattern", "term", "payment", "discount", "source", "as_of")
@@ -27,7 +27,7 @@ def made_up(monkeypatch):
 
 
 def test_an_offer_once_more_for_each_term():
-    year, three = committed(an_offer(instance="box.large", usd=4.0, spot_usd=1.0))
+    year, three = reserved_offers(an_offer(instance="box.large", usd=4.0, spot_usd=1.0))
     # 4 x (1 - 0.25) and 4 x (1 - 0.5)
     assert year.commitment.price_usd_per_hour == pytest.approx(3.0)
     assert three.commitment.price_usd_per_hour == pytest.approx(2.0)
@@ -39,7 +39,7 @@ def test_an_offer_once_more_for_each_term():
 
 
 def test_a_term_is_a_tenancy_of_its_own_at_its_own_price():
-    year, _ = committed(an_offer(instance="box.large", usd=4.0, spot_usd=1.0))
+    year, _ = reserved_offers(an_offer(instance="box.large", usd=4.0, spot_usd=1.0))
     assert year.tenancies == ("reserved",)
     assert year.hourly_usd("reserved") == pytest.approx(3.0)
     assert year.price_usd_per_hour == 4.0
@@ -57,16 +57,16 @@ def test_a_term_is_a_tenancy_of_its_own_at_its_own_price():
     ids=["other instance", "other provider", "no price", "spot alone", "owned"],
 )
 def test_what_cannot_be_taken_for_a_term(offer):
-    assert list(committed(offer)) == []
+    assert list(reserved_offers(offer)) == []
 
 
 def test_a_term_is_not_taken_for_another_term():
-    year, _ = committed(an_offer(instance="box.large"))
-    assert list(committed(year)) == []
+    year, _ = reserved_offers(an_offer(instance="box.large"))
+    assert list(reserved_offers(year)) == []
 
 
 def test_a_pattern_may_be_of_everything():
-    (month,) = committed(an_offer("other", "whatever", usd=1.0))
+    (month,) = reserved_offers(an_offer("other", "whatever", usd=1.0))
     # 1 x (1 - 0.2)
     assert month.commitment.price_usd_per_hour == pytest.approx(0.8)
     assert month.commitment.term_s == 30 * DAY_S

@@ -28,7 +28,7 @@ def advised(monkeypatch):
         spot_interruptions_per_month=2,
         facts={"spot_interruption_rate": a_fact(2, source="its page")},
     )
-    monkeypatch.setattr(spot, "_interruptions", lambda: buckets)
+    monkeypatch.setattr(spot, "_interruption_rows", lambda: buckets)
     monkeypatch.setattr(
         spot, "terms_of", lambda name: terms if name == "stated" else Terms(provider=name, name="")
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_fact, some_terms
 
-from outlay.offers.terms import lacks, remarks
+from outlay.offers.terms import missing_quality, remarks
 
 
 def some_qualities(**known):
@@ -28,28 +28,30 @@ def some_qualities(**known):
 )
 def test_less_access_than_wanted_is_a_reason_against(access, wanted, refused):
     asked = {} if wanted is None else {"access": wanted}
-    said = lacks(some_qualities(access=access), asked)
+    said = missing_quality(some_qualities(access=access), asked)
     assert (said is not None) == refused
     if refused:
         assert said.startswith(f"Acme gives a {access} only")
 
 
 def test_notebooks_have_to_be_asked_for_and_it_is_said_how():
-    said = lacks(some_qualities(access="notebook"), {})
+    said = missing_quality(some_qualities(access="notebook"), {})
     assert said == 'Acme gives a notebook only (prefer.access = "notebook" takes them in)'
-    asked = lacks(some_qualities(access="notebook"), {"access": "container"})
+    asked = missing_quality(some_qualities(access="notebook"), {"access": "container"})
     assert asked == "Acme gives a notebook only"
 
 
 def test_what_is_not_known_of_a_provider_is_no_reason_against_it():
-    assert lacks(some_terms(), {"access": "full machine", "quota": "none"}) is None
+    assert missing_quality(some_terms(), {"access": "full machine", "quota": "none"}) is None
 
 
 def test_what_is_known_to_differ_is_a_reason_against():
     terms = some_qualities(stop_keeps_disk="no", prepaid="yes")
-    assert lacks(terms, {"stop_keeps_disk": "yes"}) == "Acme: stop keeps disk is no, not yes"
-    assert lacks(terms, {"prepaid": "yes"}) is None
-    assert lacks(terms, {"prepaid": "yes", "stop_keeps_disk": "yes"}) is not None
+    assert (
+        missing_quality(terms, {"stop_keeps_disk": "yes"}) == "Acme: stop keeps disk is no, not yes"
+    )
+    assert missing_quality(terms, {"prepaid": "yes"}) is None
+    assert missing_quality(terms, {"prepaid": "yes", "stop_keeps_disk": "yes"}) is not None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import a_run, a_workload, an_offer, an_option, exactly, some_terms
 
 from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
-from outlay.cost.storage import kept_lines
+from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers import terms
 from outlay.offers.terms import usual_egress_usd_per_byte, usual_usd_per_byte_month
 from outlay.plan.ranking import rank_options
@@ -48,7 +48,9 @@ def test_where_nobody_says_nothing_is_usual():
 
 def kept(data, *, days=30.0):
     run = a_run(days * 86_400)
-    return kept_lines(a_workload(data=data), an_offer(), run, lambda name: some_terms(name, "Acme"))
+    return storage_and_transfer_lines(
+        a_workload(data=data), an_offer(), run, lambda name: some_terms(name, "Acme")
+    )
 
 
 def test_storage_without_a_price_has_a_usual_one():

@@ -67,11 +67,11 @@ def test_its_batch_is_taken_where_nothing_else_is_said(measured):
     assert at_measured_batch(Step(profile="resnet50", batch_as_measured=True)).batch_size is None
 
 
-def test_experience_is_of_the_target_and_of_further_files(measured):
+def test_evidence_is_of_the_target_and_of_further_files(measured):
     own, more = measured(), measured("more.json", gpu="NVIDIA H200")
     step = Step(profile=own, measured=(measured("third.json", mean_s=2.0, gpu="Tesla T4"),))
     found = evidence_for(step, named_profile(own), measured=[more])
-    assert [one.gpu.name for one in found.seen] == ["RTX 3090", "T4", "H200"]
+    assert [one.gpu.name for one in found.measured] == ["RTX 3090", "T4", "H200"]
 
 
 def test_without_measurements_there_is_none():
@@ -81,7 +81,7 @@ def test_without_measurements_there_is_none():
         name="T4", measurements=2, mean_ratio=1.2, factor=1.1, error_before=0.2, error=0.1
     )
     learned = LearnedCalibration(gpus=(factor,))
-    assert evidence_for(Step(profile="resnet50"), profile, learned).own is learned
+    assert evidence_for(Step(profile="resnet50"), profile, learned).learned is learned
 
 
 def test_a_file_that_is_not_there(tmp_path):

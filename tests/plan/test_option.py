@@ -21,11 +21,11 @@ HOURS = span(5, 10, 20)
 def drawn_option(hours=HOURS, usd_per_hour=2.0, *, setup_hours=1.0, asked=None, **said):
     """An option whose training time, and perhaps whose price, is uncertain."""
 
-    def outcome(luck):
+    def outcome(sampler):
         if asked is not None:
-            asked.append(luck)
-        training_s = luck.of("speed", hours) * HOUR_S
-        price = luck.of("spot price", usd_per_hour)
+            asked.append(sampler)
+        training_s = sampler.of("speed", hours) * HOUR_S
+        price = sampler.of("spot price", usd_per_hour)
         run = a_run(training_s, setup_s=setup_hours * HOUR_S)
         lines = (
             Line(name="set-up", usd=setup_hours * price),
@@ -59,8 +59,8 @@ def test_each_line_has_its_range():
 
 
 def test_lines_of_one_name_have_their_own_ranges():
-    def outcome(luck):
-        amounts = (luck.of("a", span(1, 2, 4)), luck.of("b", span(10, 20, 40)))
+    def outcome(sampler):
+        amounts = (sampler.of("a", span(1, 2, 4)), sampler.of("b", span(10, 20, 40)))
         lines = tuple(Line(name="storage", usd=usd) for usd in amounts)
         return a_run(), Cost(breakdown=Breakdown(lines=lines))
 
@@ -110,8 +110,8 @@ def test_without_limits_there_is_no_chance_to_miss_them():
 
 def test_options_that_share_an_input_share_its_luck():
     cheap, dear = (drawn_option(10.0, span(p, 2 * p, 4 * p)) for p in (1, 3))
-    luck = draws_of(DRAWS)
-    assert np.allclose(3 * cheap.drawn(luck)[1].usd, dear.drawn(luck)[1].usd)
+    sampler = draws_of(DRAWS)
+    assert np.allclose(3 * cheap.drawn(sampler)[1].usd, dear.drawn(sampler)[1].usd)
 
 
 # --- when they are worked out ---
@@ -146,7 +146,7 @@ def test_what_is_looked_at_is_drawn_in_full_number(said, size):
     asked = []
     option = replace(drawn_option(asked=asked), **said)
     ranges = option.ranges
-    assert [luck.size for luck in asked] == [size]
+    assert [sampler.size for sampler in asked] == [size]
     assert len(ranges.lines) == (2 if size == DRAWS else 0)
     # fewer draws, the same range: 21 h at $2
     assert ranges.cost_usd.high == pytest.approx(42, rel=0.02)

@@ -153,13 +153,15 @@ def test_why_not_late_by_hours():
 
 
 def test_how_long_data_is_kept_does_not_touch_the_deadline():
-    kept = an_option(run=a_run(HOUR_S, kept_s=30 * DAY_S), limits=Limits(deadline_s=DAY_S))
+    kept = an_option(run=a_run(HOUR_S, storage_s=30 * DAY_S), limits=Limits(deadline_s=DAY_S))
     assert kept.meets_deadline
 
 
 def test_the_deadline_counts_nights():
     # 8 hours of work over 3 days
-    late = an_option(run=a_run(8 * HOUR_S, period_s=3 * DAY_S), limits=Limits(deadline_s=2 * DAY_S))
+    late = an_option(
+        run=a_run(8 * HOUR_S, calendar_s=3 * DAY_S), limits=Limits(deadline_s=2 * DAY_S)
+    )
     assert not late.meets_deadline
     assert an_option(time_s=2 * DAY_S, limits=Limits(deadline_s=2 * DAY_S)).meets_deadline
 
@@ -178,7 +180,7 @@ def test_why_not_blocked():
 
 def test_why_not_late_in_a_month_of_sessions_is_of_one_session():
     # 20 h in 4 sessions are 5 h each
-    month = a_run(20 * HOUR_S, sessions=4, period_s=30 * DAY_S, recurring=True)
+    month = a_run(20 * HOUR_S, sessions=4, calendar_s=30 * DAY_S, recurring=True)
     assert an_option(run=month, limits=Limits(deadline_s=5 * HOUR_S)).meets_deadline
     late = an_option(run=month, limits=Limits(deadline_s=4 * HOUR_S))
     assert why_not([late], "box") == "misses the deadline by 1.0 h"

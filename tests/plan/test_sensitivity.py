@@ -18,8 +18,8 @@ from outlay.units import HOUR_S
 def an_uncertain(inputs, *, gpu="T4", usd=3.0, run=None, **said):
     """An option that costs the sum of its inputs, by name."""
 
-    def outcome(luck):
-        return run, a_cost(sum(luck.of(name, value) for name, value in inputs.items()))
+    def outcome(sampler):
+        return run, a_cost(sum(sampler.of(name, value) for name, value in inputs.items()))
 
     run = run or a_run()
     return an_option(
@@ -61,8 +61,8 @@ def test_swings_are_sorted_by_how_far_they_move_the_cost():
 
 
 def test_an_input_that_lowers_the_cost_is_a_swing_too():
-    def outcome(luck):
-        return a_run(), a_cost(100 / luck.of("download", span(5, 10, 20)))
+    def outcome(sampler):
+        return a_run(), a_cost(100 / sampler.of("download", span(5, 10, 20)))
 
     option = an_option(run=a_run(), cost=outcome(LIKELY)[1], outcome=outcome)
     (swing,) = swings(option)
@@ -88,8 +88,8 @@ def test_a_rival_that_shares_the_input_moves_with_it():
 
 
 def test_a_run_that_never_ends_at_one_end_of_an_input():
-    def outcome(luck):
-        rate = luck.of("interruption rate", span(1, 2, 8))
+    def outcome(sampler):
+        rate = sampler.of("interruption rate", span(1, 2, 8))
         if rate > 5:
             raise NeverEnds
         return a_run(), a_cost(rate)

@@ -111,17 +111,18 @@ def test_a_range_of_anything_but_numbers_is_refused(text):
 
 @pytest.mark.parametrize(("short", "path"), SHORT.items())
 def test_short_names_lead_to_keys_that_the_file_has(short, path):
-    from outlay.workload.schema import WorkloadFile
+    from outlay.workload.tables import WorkloadFile
+    from outlay.workload.toml import keys_of
 
     assert variation_of(f"{short}=1..2").path == path
     table, key = path.split(".")
-    inner = WorkloadFile.model_fields[table].annotation
-    fields = next(
-        one.model_fields
-        for one in (inner, *getattr(inner, "__args__", ()))
-        if hasattr(one, "model_fields")
+    inner = keys_of(WorkloadFile)[table].annotation
+    keys = next(
+        keys_of(model)
+        for model in (inner, *getattr(inner, "__args__", ()))
+        if hasattr(model, "model_fields")
     )
-    assert key in fields
+    assert key in keys
 
 
 # --- where it goes in the file ---

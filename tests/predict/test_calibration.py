@@ -35,7 +35,7 @@ PASS = {"start_s": "1e-6", "share": "0.9", "cycles": "2", "unit_cycles": "30", "
 PRODUCT = {"start_s": "2e-6", "share": "0.8", "narrow": "5", "lead": "60", "memory_share": "0.7"}
 
 
-def test_rows_of_kernels_become_their_numbers_and_doubts():
+def test_rows_of_kernels_become_their_numbers_and_errors():
     calibration = calibration_of(
         [],
         [{"family": "alike", "mean_error": "0.1"} | PASS],
@@ -47,7 +47,7 @@ def test_rows_of_kernels_become_their_numbers_and_doubts():
     assert calibration.of_product("gemm_16") == product_numbers(
         start_s=2e-6, share=0.8, narrow=5, lead=60, memory_share=0.7
     )
-    assert calibration.doubts == {"alike": 0.1, "gemm_16": 0.2}
+    assert calibration.kernel_errors == {"alike": 0.1, "gemm_16": 0.2}
 
 
 def test_the_first_row_there_is_goes_before_the_others():

@@ -19,8 +19,8 @@ def test_geometry_of_a_plain_convolution():
     assert (shape.samples, shape.wide, shape.narrow) == (2, 16, 32)
     assert (shape.groups, shape.taps) == (1, 9)
     assert (shape.large, shape.small) == (64, 64)
-    said = (shape.transposed, shape.strided, shape.depthwise, shape.line, shape.flat)
-    assert said == (False, False, False, False, True)
+    fields = (shape.transposed, shape.strided, shape.depthwise, shape.line, shape.flat)
+    assert fields == (False, False, False, False, True)
 
 
 def test_geometry_of_a_strided_convolution():
@@ -263,9 +263,9 @@ def test_depthwise_along_one_dimension():
 # --- backward ---
 
 
-def backward(x, weight, y, wanted, *, tensor_cores=True, **changes):
+def backward(x, weight, y, gradients, *, tensor_cores=True, **changes):
     results = {"x": x, "weight": weight, "bias": (y[1],)}
-    shapes = (y, x, weight, *(results[name] for name in wanted))
+    shapes = (y, x, weight, *(results[name] for name in gradients))
     op = an_op("conv", name="aten.convolution_backward", shapes=shapes, **changes)
     return kernels_of(op, tensor_cores=tensor_cores)
 
@@ -295,7 +295,9 @@ def test_backward_of_a_frozen_weight_computes_the_input_s_gradient_only():
 
 def test_backward_sums_the_gradient_of_a_bias():
     *_, bias = backward(X, WEIGHT, Y, ["x", "weight", "bias"])
-    assert bias == Pass(family="reduce_rows", moved_bytes=Y_BYTES, elements=262_144, units=128)
+    assert bias == Pass(
+        family="reduce_rows", moved_bytes=Y_BYTES, elements=262_144, thread_blocks=128
+    )
 
 
 def test_backward_of_a_1x1_kernel():
@@ -313,7 +315,7 @@ def test_backward_of_a_transposed_convolution_runs_forward():
     assert families(kernels) == ["forward", "weight", "reduce_rows"]
     assert (kernels[0].m, kernels[0].n, kernels[0].k) == (2 * 64, 64, 32 * 16)
     # its output has 32 channels of 256 positions
-    assert (kernels[2].elements, kernels[2].units) == (2 * 32 * 256, 32)
+    assert (kernels[2].elements, kernels[2].thread_blocks) == (2 * 32 * 256, 32)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +372,7 @@ def test_products_do_the_flops_of_the_convolution(
     assume(x != weight)
     # a multiply-add for each output position, channels on both sides, and tap
     flops = 2 * samples * small * small * narrow * wide * taps * taps
-    said = {"layout": layout, "tensor_cores": tensor_cores}
-    kernels = [*forward(x, weight, y, **said), *backward(x, weight, y, ["x", "weight"], **said)]
+    fields = {"layout": layout, "tensor_cores": tensor_cores}
+    kernels = [*forward(x, weight, y, **fields), *backward(x, weight, y, ["x", "weight"], **fields)]
     products = [kernel for kernel in kernels if not isinstance(kernel, Pass)]
     assert [product.flops for product in products] == pytest.approx([flops] * 3)

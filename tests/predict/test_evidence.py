@@ -16,8 +16,8 @@ from outlay.predict.evidence import (
     input_limit_note,
     input_limit_s,
 )
-from outlay.predict.from_probe import measured_step_in
-from outlay.predict.parallel import spread_step
+from outlay.predict.from_probe import measured_step_of
+from outlay.predict.parallel import parallel_step
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
 
@@ -25,9 +25,9 @@ CARD, OTHER = a_gpu(), a_gpu("Other", architecture="Ada")
 # Hosts take up to twice as long as likely, measured ones up to 1.25 times.
 CALIBRATION = a_calibration(error_on_Hopper=0.3, error_on_Ada=0.4)
 SEEN = MeasuredStep(
-    gpu=CARD, batch_size=4, step_s=0.5, busy_s=0.01, holder="input", cpus=3, cpu_threads=16
+    gpu=CARD, batch_size=4, step_s=0.5, busy_s=0.01, holder="input", busy_threads=3, cpu_threads=16
 )
-FED = InputLimit(samples_per_s=8.0, cpus=3, cpu_threads=16)
+FED = InputLimit(samples_per_s=8.0, busy_threads=3, cpu_threads=16)
 
 
 def ends(estimate):
@@ -42,7 +42,7 @@ def ends(estimate):
     ],
 )
 def test_the_range_has_slower_hosts(gpu, batch_size, likely_s, high_s):
-    conditions = Conditions(experience=Evidence(seen=(SEEN,)))
+    conditions = Conditions(evidence=Evidence(measured=(SEEN,)))
     step = predict_step(
         a_profile(), Placement(gpu=gpu), batch_size, CALIBRATION, conditions=conditions
     )
@@ -63,19 +63,19 @@ def test_one_gpu_of_a_small_machine_waits_for_its_threads():
     assert ends(input_limit_s(4, 1, 2, FED, CALIBRATION)) == (0, 0.75, 1.5)
 
 
-@pytest.mark.parametrize("unknown", [{"cpus": None}, {"cpu_threads": None}])
+@pytest.mark.parametrize("unknown", [{"busy_threads": None}, {"cpu_threads": None}])
 def test_where_no_threads_are_known_all_may_share_what_one_machine_delivered(unknown):
-    fed = replace(FED, **unknown)
+    limit = replace(FED, **unknown)
     # eight times as long, and twice that
-    assert ends(input_limit_s(4, 8, None, fed, CALIBRATION)) == (0, 0.5, 8.0)
+    assert ends(input_limit_s(4, 8, None, limit, CALIBRATION)) == (0, 0.5, 8.0)
     # two GPUs were fed so: four times
-    assert ends(input_limit_s(4, 8, None, replace(fed, gpus=2), CALIBRATION)) == (0, 0.5, 4.0)
+    assert ends(input_limit_s(4, 8, None, replace(limit, gpus=2), CALIBRATION)) == (0, 0.5, 4.0)
 
 
 def test_a_step_on_several_gpus_has_it_in_its_range():
-    conditions = Conditions(experience=Evidence(seen=(SEEN,)))
+    conditions = Conditions(evidence=Evidence(measured=(SEEN,)))
     placement, strategy = Placement(gpu=OTHER, gpus=8), Strategy(data=8)
-    step = spread_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
+    step = parallel_step(a_profile(), placement, strategy, 4, CALIBRATION, conditions=conditions)
     # 0.5 s, and as above 1.5
     assert (step.step_time_s.likely, step.step_time_s.high) == pytest.approx((0.5, 1.5))
     (note,) = (note for note in step.notes if "loader" in note)
@@ -84,8 +84,8 @@ def test_a_step_on_several_gpus_has_it_in_its_range():
 
 def test_what_is_taken_for_granted_is_said():
     assert input_limit_note(FED, 1, CALIBRATION).endswith("to one that is 2 times as slow.")
-    assert "1.2 times as slow" in input_limit_note(replace(FED, is_here=True), 1, CALIBRATION)
-    unknown = input_limit_note(replace(FED, cpus=None), 8, CALIBRATION)
+    assert "1.2 times as slow" in input_limit_note(replace(FED, is_same_gpu=True), 1, CALIBRATION)
+    unknown = input_limit_note(replace(FED, busy_threads=None), 8, CALIBRATION)
     assert "was not measured, and the range goes to all sharing what one delivered" in unknown
 
 
@@ -93,7 +93,7 @@ def test_threads_are_those_of_the_steady_state_for_each_gpu():
     # Start-up and warm-up end after 18 s; then 4 and 8 threads, on two GPUs: 3 each.
     busy = ((5.0, 1.0), (20.0, 4.0), (30.0, 8.0), (40.0, None))
     samples = tuple(Sample(time_s=at_s, process_cpus=cpus) for at_s, cpus in busy)
-    seen, _ = measured_step_in(a_measurement(samples=samples, ranks=2, world_size=2))
-    assert (seen.cpus, seen.cpu_threads) == (3, 16)
-    seen, _ = measured_step_in(a_measurement(samples=()))
-    assert seen.cpus is None
+    step, _ = measured_step_of(a_measurement(samples=samples, ranks=2, world_size=2))
+    assert (step.busy_threads, step.cpu_threads) == (3, 16)
+    step, _ = measured_step_of(a_measurement(samples=()))
+    assert step.busy_threads is None

@@ -11,7 +11,7 @@ from tests.builders import a_profile as heavy_profile
 from outlay.errors import InputError
 from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import MeasuredMachine, MeasuredOptimizer
-from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
+from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.units import GIB
 
 
@@ -33,40 +33,40 @@ def a_profile(**changes):
     ],
 )
 def test_a_driver_s_names_are_found(driver_s, ours):
-    seen, notes = measured_step_in(a_measurement(gpu=driver_s))
-    assert (seen.gpu.name, notes) == (ours, ())
+    step, notes = measured_step_of(a_measurement(gpu=driver_s))
+    assert (step.gpu.name, notes) == (ours, ())
 
 
 def test_the_figures_of_a_step():
-    seen, _ = measured_step_in(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
-    assert (seen.step_s, seen.batch_size, seen.busy_s, seen.holder) == (0.2, 64, 0.15, "gpu")
+    step, _ = measured_step_of(a_measurement(0.2, samples=64, precision=0.0196, busy_s=0.15))
+    assert (step.step_s, step.batch_size, step.busy_s, step.holder) == (0.2, 64, 0.15, "gpu")
     # 95 % of a normal distribution lie within 1.96 standard errors
-    assert seen.error == pytest.approx(0.01)
-    assert (seen.gpus, seen.nodes, seen.power_limit_w) == (1, 1, None)
+    assert step.error == pytest.approx(0.01)
+    assert (step.gpus, step.nodes, step.power_limit_w) == (1, 1, None)
 
 
 def test_memory_tells_forms_of_a_gpu_apart():
-    seen, _ = measured_step_in(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
-    assert seen.gpu.memory_bytes == 40 * GIB
+    step, _ = measured_step_of(a_measurement(gpu="NVIDIA A100", memory_bytes=39.4 * GIB))
+    assert step.gpu.memory_bytes == 40 * GIB
 
 
 def test_a_power_limit_below_the_shipped_one_counts():
     # an RTX 3090 is shipped with 350 W
-    assert measured_step_in(a_measurement(power_limit_w=350))[0].power_limit_w is None
-    assert measured_step_in(a_measurement(power_limit_w=250))[0].power_limit_w == 250
+    assert measured_step_of(a_measurement(power_limit_w=350))[0].power_limit_w is None
+    assert measured_step_of(a_measurement(power_limit_w=250))[0].power_limit_w == 250
 
 
 def test_all_passes_are_one_step():
     measurement = a_measurement(samples=64, passes_per_step=4)
-    assert (step_size(measurement), measurement.batch_size) == (64, 16)
-    assert step_size(a_measurement(samples=None)) == 1
+    assert (measured_batch_size(measurement), measurement.batch_size) == (64, 16)
+    assert measured_batch_size(a_measurement(samples=None)) == 1
 
 
 def test_ranks_on_several_machines():
-    seen, notes = measured_step_in(a_measurement(ranks=8, world_size=16))
-    assert (seen.gpus, seen.nodes) == (8, 2)
+    step, notes = measured_step_of(a_measurement(ranks=8, world_size=16))
+    assert (step.gpus, step.nodes) == (8, 2)
     assert "other GPUs are not corrected" in notes[0]
-    assert measured_step_in(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
+    assert measured_step_of(a_measurement(ranks=8, world_size=16, busy_s=0.1))[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,19 @@ def test_ranks_on_several_machines():
     ],
 )
 def test_what_corrects_nothing_says_why(measurement, why):
-    seen, notes = measured_step_in(measurement)
-    assert seen is None
+    step, notes = measured_step_of(measurement)
+    assert step is None
     assert why in notes[0]
-    experience = evidence_of([("m.json", measurement)], a_profile())
-    assert experience.seen == ()
-    assert experience.notes[0].startswith("m.json: ")
+    evidence = evidence_of([("m.json", measurement)], a_profile())
+    assert evidence.measured == ()
+    assert evidence.notes[0].startswith("m.json: ")
 
 
 def test_a_step_that_was_never_steady_is_used_with_a_word():
     unsteady = a_measurement()
     unsteady = replace(unsteady, step=replace(unsteady.step, is_steady=False))
-    seen, notes = measured_step_in(unsteady)
-    assert seen is not None
+    step, notes = measured_step_of(unsteady)
+    assert step is not None
     assert "no steady state" in notes[0]
 
 
@@ -100,7 +100,7 @@ def test_a_measurement_of_another_step_is_refused():
     other = a_measurement(profile=a_profile(trainable_parameters=7))
     with pytest.raises(InputError, match="m.json is of another step: it has 7 parameters"):
         evidence_of([("m.json", other)], a_profile())
-    assert evidence_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).seen
+    assert evidence_of([("m.json", a_measurement(profile=a_profile()))], a_profile()).measured
 
 
 def test_measurements_that_contradict_each_other_are_named():
@@ -114,8 +114,8 @@ def test_measurements_that_contradict_each_other_are_named():
 
 def holding(parameters):
     """A measurement without operations, whose optimizer holds so many parameters."""
-    held = MeasuredOptimizer(name="Adam", parameters=round(parameters), per_step=1.0)
-    return a_measurement(optimizers=(held,))
+    optimizer = MeasuredOptimizer(name="Adam", parameters=round(parameters), per_step=1.0)
+    return a_measurement(optimizers=(optimizer,))
 
 
 def test_optimizers_of_another_model_are_doubted():
@@ -144,23 +144,23 @@ IDEAL_S = 64e12 / find_gpu("RTX 3090").gpu.peak("fp16")
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
-    def experience(step_s, profile=None, **changes):
+    def evidence(step_s, profile=None, **changes):
         measurement = a_measurement(step_s, profile=profile, **changes)
         if by_hand and profile is None:
-            return evidence_of([], predicted, given=[("m.json", measured_step_in(measurement)[0])])
+            return evidence_of([], predicted, stated=[("m.json", measured_step_of(measurement)[0])])
         return evidence_of([("m.json", measurement)], predicted)
 
     predicted = heavy_profile(flops_per_sample=1e12)
-    assert experience(1.01 * IDEAL_S).notes == ()
-    (note,) = experience(IDEAL_S / 2).notes
+    assert evidence(1.01 * IDEAL_S).notes == ()
+    (note,) = evidence(IDEAL_S / 2).notes
     assert note.startswith("m.json: ")
     assert "would be 200% of the dense peak of RTX 3090, which cannot be" in note
     with pytest.raises(InputError, match="m.json cannot be this step: .* would be 500%"):
-        experience(IDEAL_S / 5)
+        evidence(IDEAL_S / 5)
     # several GPUs may share the arithmetic of a sample
-    assert experience(IDEAL_S / 5, ranks=8, world_size=8, busy_s=0.01).notes == ()
+    assert evidence(IDEAL_S / 5, ranks=8, world_size=8, busy_s=0.01).notes == ()
     # its own operations are taken as they are
-    assert "cannot be" in experience(IDEAL_S / 5, profile=predicted).notes[0]
+    assert "cannot be" in evidence(IDEAL_S / 5, profile=predicted).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -173,21 +173,21 @@ def test_a_time_below_that_at_the_peak_cannot_be(by_hand):
     ],
 )
 def test_what_went_wrong_while_it_was_measured_is_said(changes, words):
-    experience = evidence_of([("m.json", a_measurement(**changes))], a_profile())
-    assert experience.notes[-1].startswith(f"m.json: {words}")
-    assert bool(experience.seen) == ("step" not in changes)
-    assert all(one.fits != ("ran_out_of_memory" in changes) for one in experience.seen)
+    evidence = evidence_of([("m.json", a_measurement(**changes))], a_profile())
+    assert evidence.notes[-1].startswith(f"m.json: {words}")
+    assert bool(evidence.measured) == ("step" not in changes)
+    assert all(step.fits != ("ran_out_of_memory" in changes) for step in evidence.measured)
 
 
 @pytest.mark.parametrize("ending", ["stopped", "finished", "interrupted"])
 def test_an_end_as_it_should_be_needs_no_word(ending):
-    experience = evidence_of([("m.json", a_measurement(ending=ending))], a_profile())
-    assert experience.notes == ()
+    evidence = evidence_of([("m.json", a_measurement(ending=ending))], a_profile())
+    assert evidence.notes == ()
 
 
 def doubts(measured, profile, **changes):
-    seen = replace(a_measurement(samples=4, profile=measured), **changes)
-    return evidence_of([("m.json", seen)], profile).notes
+    step = replace(a_measurement(samples=4, profile=measured), **changes)
+    return evidence_of([("m.json", step)], profile).notes
 
 
 def test_another_amount_of_arithmetic_is_doubted():

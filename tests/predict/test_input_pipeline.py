@@ -49,8 +49,8 @@ def some_data(size_gb=100.0, samples=1_000_000):
 
 def likely(feed, host=None, *, data=None, epochs=1.0):
     """What is delivered, at likely rates: in the first epoch and in later ones."""
-    found = input_rate(data or some_data(), feed, host or a_host(), epochs, RATES)
-    return found.first.likely, found.later.likely
+    rate = input_rate(data or some_data(), feed, host or a_host(), epochs, RATES)
+    return rate.first.likely, rate.later.likely
 
 
 def given_rate(rate):
@@ -79,16 +79,16 @@ def given_rate(rate):
     ],
 )
 def test_a_thread_decodes_all_pixels_and_augments_those_kept(kind, samples_per_s):
-    found = thread_samples_per_s(Feed(kind=kind), RATES)
-    assert found.likely == pytest.approx(samples_per_s)
+    rate = thread_samples_per_s(Feed(kind=kind), RATES)
+    assert rate.likely == pytest.approx(samples_per_s)
 
 
 def test_the_ends_of_a_thread_s_range_take_every_rate_at_its_end():
-    found = thread_samples_per_s(Feed(kind="jpeg 500x400 to 200"), RATES)
+    rate = thread_samples_per_s(Feed(kind="jpeg 500x400 to 200"), RATES)
     # low: 200,000 / 50e6 = 4 ms, 40,000 / 20e6 = 2 ms; a quarter of a free thread
-    assert found.low == pytest.approx(0.25 / 6e-3)
+    assert rate.low == pytest.approx(0.25 / 6e-3)
     # high: 200,000 / 200e6 = 1 ms, 40,000 / 40e6 = 1 ms; a whole thread
-    assert found.high == pytest.approx(1.0 / 2e-3)
+    assert rate.high == pytest.approx(1.0 / 2e-3)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "ready", "Tokens", None])
@@ -119,8 +119,8 @@ def test_imagenet_as_documented():
     # 500 x 375 / 82.05e6 = 2.285 ms, 224 x 224 / 25.7e6 = 1.952 ms; 0.6 / 4.237 ms = 142
     # low: 187,500 / 65.2e6 + 50,176 / 18.6e6 = 5.573 ms; 0.4 / 5.573 ms = 72
     # high: 187,500 / 90.2e6 + 50,176 / 44.7e6 = 3.201 ms; 0.9 / 3.201 ms = 281
-    found = thread_samples_per_s(Feed(kind="jpeg 500x375 to 224"), feed_rates())
-    assert (round(found.low), round(found.likely), round(found.high)) == (72, 142, 282)
+    rate = thread_samples_per_s(Feed(kind="jpeg 500x375 to 224"), feed_rates())
+    assert (round(rate.low), round(rate.likely), round(rate.high)) == (72, 142, 282)
 
 
 # --- decoding ---
@@ -142,9 +142,9 @@ def test_without_the_number_of_threads_reading_alone_limits():
 
 def test_what_limits_is_said_with_its_figures():
     decoding = input_rate(some_data(), given_rate(5), a_host(), 1, RATES)
-    assert decoding.by == "decoding, 8 CPU threads x 5 samples/s"
+    assert decoding.limited_by == "decoding, 8 CPU threads x 5 samples/s"
     reading = input_rate(some_data(), Feed(kind="tokens"), a_host(disk="sata"), 1, RATES)
-    assert reading.by == "reading, sata at 100 MB/s, 100 KB a sample"
+    assert reading.limited_by == "reading, sata at 100 MB/s, 100 KB a sample"
 
 
 def test_where_nothing_is_known_that_could_limit_it_there_is_no_limit():
@@ -170,8 +170,8 @@ def test_bytes_read_for_a_sample_may_be_stated():
 
 def test_an_uncertain_disk_gives_an_uncertain_rate():
     host = a_host(disk_mb_per_s=span(50e6, 100e6, 400e6))
-    found = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
-    first = found.first
+    rate = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
+    first = rate.first
     assert (first.low, first.likely, first.high) == pytest.approx((500, 1000, 4000))
 
 
@@ -218,17 +218,19 @@ def test_a_cache_of_unknown_size_is_none():
 def test_what_limits_later_epochs_is_said_where_there_are_some():
     host = a_host(ram_gb=70)
     many = input_rate(some_data(), Feed(kind="ready"), host, 10, RATES)
-    assert many.by.endswith("100 KB a sample, 85% of it from there and the rest from RAM")
-    one = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
-    assert one.by.endswith("100 KB a sample")
+    assert many.limited_by.endswith("100 KB a sample, 85% of it from there and the rest from RAM")
+    once = input_rate(some_data(), Feed(kind="ready"), host, 1, RATES)
+    assert once.limited_by.endswith("100 KB a sample")
 
 
 # --- the step ---
 
 
-def some_delivered(first, later=None, *, epochs=1.0, by="reading"):
+def some_delivered(first, later=None, *, epochs=1.0, limited_by="reading"):
     later = first if later is None else later
-    return InputRate(first=exactly(first), later=exactly(later), epochs=epochs, by=by)
+    return InputRate(
+        first=exactly(first), later=exactly(later), epochs=epochs, limited_by=limited_by
+    )
 
 
 def test_a_step_that_its_input_keeps_up_with_is_as_it_was():
@@ -258,7 +260,7 @@ def test_the_first_epoch_and_the_others_are_averaged():
 
 
 def test_what_many_epochs_wait_for_is_their_later_input():
-    step = with_input_rate(a_step(), some_delivered(5, 20, epochs=4, by="decoding"))
+    step = with_input_rate(a_step(), some_delivered(5, 20, epochs=4, limited_by="decoding"))
     # 10 samples at 20 a second
     assert step.input_s == pytest.approx(0.5)
     assert step.bound == "arithmetic"
@@ -270,8 +272,8 @@ def test_one_epoch_is_the_first():
 
 
 def test_less_than_an_epoch_is_a_first_one():
-    found = input_rate(some_data(), Feed(kind="ready"), a_host(ram_gb=1000), 0.1, RATES)
-    assert found.epochs == 1
+    rate = input_rate(some_data(), Feed(kind="ready"), a_host(ram_gb=1000), 0.1, RATES)
+    assert rate.epochs == 1
 
 
 def test_every_machine_feeds_its_own_gpus():
@@ -281,9 +283,9 @@ def test_every_machine_feeds_its_own_gpus():
 
 
 def test_the_range_of_a_step_takes_in_that_of_its_input():
-    found = InputRate(first=span(2, 5, 20), later=span(2, 5, 20), epochs=1, by="reading")
+    rate = InputRate(first=span(2, 5, 20), later=span(2, 5, 20), epochs=1, limited_by="reading")
     # 10 samples at 20, 5 and 2 a second, but never less than the step alone
-    assert with_input_rate(a_step(step_time_s=span(0.8, 1, 1.5)), found).step_time_s == span(
+    assert with_input_rate(a_step(step_time_s=span(0.8, 1, 1.5)), rate).step_time_s == span(
         0.8, 2, 5
     )
 
@@ -311,19 +313,20 @@ TIMES_S = st.tuples(*(st.floats(0.01, 100) for _ in range(3))).map(lambda ends: 
 )
 @settings(max_examples=100, deadline=None)
 def test_no_input_speeds_a_step_up(time_s, first, later, epochs):
-    found = with_input_rate(
-        a_step(step_time_s=time_s), InputRate(first=first, later=later, epochs=epochs, by="")
+    rate = with_input_rate(
+        a_step(step_time_s=time_s),
+        InputRate(first=first, later=later, epochs=epochs, limited_by=""),
     )
     # up to the rounding of a weighted mean
-    assert found.step_time_s.low >= time_s.low * (1 - 1e-12)
-    assert found.step_time_s.likely >= time_s.likely * (1 - 1e-12)
-    assert found.step_time_s.high >= time_s.high * (1 - 1e-12)
+    assert rate.step_time_s.low >= time_s.low * (1 - 1e-12)
+    assert rate.step_time_s.likely >= time_s.likely * (1 - 1e-12)
+    assert rate.step_time_s.high >= time_s.high * (1 - 1e-12)
 
 
 def a_fed_step_s(vcpus, disk_mb_per_s, ram_gb, epochs, rate):
     host = a_host(vcpus=vcpus, disk_mb_per_s=disk_mb_per_s, ram_gb=ram_gb)
-    found = input_rate(some_data(), given_rate(rate), host, epochs, RATES)
-    return with_input_rate(a_step(), found).step_time_s.likely
+    delivered = input_rate(some_data(), given_rate(rate), host, epochs, RATES)
+    return with_input_rate(a_step(), delivered).step_time_s.likely
 
 
 @given(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.predict.interruptions import (
-    held_s,
+    expected_run_time_s,
     interruption_overhead,
     is_hopeless,
     optimal_interval_s,
@@ -24,24 +24,24 @@ RUNS = 3000
 
 def one_run(work_s, stretch_s, restart_s, rate_per_s, chance):
     """Time a machine is held until all is done, and how often it was taken away."""
-    held, done, count = 0.0, 0.0, 0
+    run_time_s, done, count = 0.0, 0.0, 0
     while done < work_s:
         stretch = left = min(stretch_s, work_s - done)
         while (until_taken := chance.expovariate(rate_per_s)) < left:
-            held += until_taken
+            run_time_s += until_taken
             count += 1
             left = restart_s + stretch  # what is lost is done again, after another set-up
-        held += left
+        run_time_s += left
         done += stretch
-    return held, count
+    return run_time_s, count
 
 
 @cache
 def simulated(work_s, stretch_s, restart_s, between_s):
     chance = random.Random(7)
     runs = [one_run(work_s, stretch_s, restart_s, 1 / between_s, chance) for _ in range(RUNS)]
-    held, counts = np.array(runs).T
-    return held, counts
+    run_time_s, counts = np.array(runs).T
+    return run_time_s, counts
 
 
 # work, stretch, restart, mean time between interruptions; all in seconds
@@ -57,78 +57,86 @@ WHOLE = (SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS, OFTEN, HARDLY_GETTING_THROU
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_held_s_is_the_mean_of_simulated_runs(case):
+def test_expected_run_time_is_the_mean_of_simulated_runs(case):
     work_s, stretch_s, restart_s, between_s = case
-    held, counts = simulated(*case)
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
-    assert abs(held.mean() - expected_s) < 3 * held.std() / math.sqrt(RUNS)
+    run_time_s, counts = simulated(*case)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
+    assert abs(run_time_s.mean() - expected_s) < 3 * run_time_s.std() / math.sqrt(RUNS)
     # As many interruptions as there are in the time it is held.
     expected = expected_s / between_s
     assert abs(counts.mean() - expected) < 3 * counts.std() / math.sqrt(RUNS)
 
 
-def test_held_s_of_work_that_is_not_in_whole_stretches():
+def test_expected_run_time_of_work_that_is_not_in_whole_stretches():
     # The closed form spreads 9400 s over 2.35 equal stretches; the last one is in truth shorter.
     work_s, stretch_s, restart_s, between_s = NOT_IN_WHOLE_STRETCHES
-    held, _ = simulated(*NOT_IN_WHOLE_STRETCHES)
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
-    assert held.mean() < expected_s == pytest.approx(held.mean(), rel=0.02)
+    run_time_s, _ = simulated(*NOT_IN_WHOLE_STRETCHES)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
+    assert run_time_s.mean() < expected_s == pytest.approx(run_time_s.mean(), rel=0.02)
 
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_interrupted_adds_up_to_the_time_held(case):
     work_s, stretch_s, restart_s, between_s = case
-    found = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, LIKELY)
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
-    assert work_s + found.lost_s + found.restart_s == pytest.approx(expected_s)
-    assert found.count == pytest.approx(expected_s / between_s)
+    overhead = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, LIKELY)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
+    assert work_s + overhead.lost_s + overhead.restart_s == pytest.approx(expected_s)
+    assert overhead.count == pytest.approx(expected_s / between_s)
     # An interruption may cut a restart short, so that it is no longer than a whole one.
-    assert 0 < found.restart_s <= found.count * restart_s * (1 + 1e-9)
-    assert found.lost_s > 0
+    assert 0 < overhead.restart_s <= overhead.count * restart_s * (1 + 1e-9)
+    assert overhead.lost_s > 0
 
 
 @pytest.mark.parametrize("case", [SELDOM, NOW_AND_THEN, SHORT, LONG_RESTARTS, OFTEN])
 def test_the_drawn_range_is_that_of_simulated_runs(case):
     work_s, stretch_s, restart_s, between_s = case
-    held, _ = simulated(*case)
+    run_time_s, _ = simulated(*case)
     drawn = interruption_overhead(work_s, stretch_s, restart_s, 1 / between_s, Draws())
     total_s = work_s + drawn.lost_s + drawn.restart_s
-    expected_s = held_s(work_s, stretch_s, restart_s, 1 / between_s)
+    expected_s = expected_run_time_s(work_s, stretch_s, restart_s, 1 / between_s)
     assert total_s.mean() == pytest.approx(expected_s, rel=1e-3)
-    found = range_of(expected_s, total_s)
-    low, high = np.percentile(held, [10, 90])
-    assert found.low == pytest.approx(low, rel=0.04)
-    assert found.high == pytest.approx(high, rel=0.04)
+    overhead = range_of(expected_s, total_s)
+    low, high = np.percentile(run_time_s, [10, 90])
+    assert overhead.low == pytest.approx(low, rel=0.04)
+    assert overhead.high == pytest.approx(high, rel=0.04)
 
 
 def test_a_stretch_is_no_longer_than_the_work():
     # One stretch of 500 s: (e^0.05 - 1) x e^0.035 x 10,000 s = 0.0512711 x 1.0356197 x 10,000 s
-    found = interruption_overhead(500.0, 1_000.0, 350.0, 1e-4, LIKELY)
-    assert 500 + found.lost_s + found.restart_s == pytest.approx(530.974, abs=0.001)
+    overhead = interruption_overhead(500.0, 1_000.0, 350.0, 1e-4, LIKELY)
+    assert 500 + overhead.lost_s + overhead.restart_s == pytest.approx(530.974, abs=0.001)
 
 
 def test_about_half_a_stretch_is_lost_each_time():
-    found = interruption_overhead(1e6, 1_000.0, 0.0, 1e-6, LIKELY)
-    assert found.lost_s / found.count == pytest.approx(500, rel=1e-3)
+    overhead = interruption_overhead(1e6, 1_000.0, 0.0, 1e-6, LIKELY)
+    assert overhead.lost_s / overhead.count == pytest.approx(500, rel=1e-3)
 
 
 @pytest.mark.parametrize("rate_per_s", [1e-9, 1e-12])
 def test_without_interruptions_nothing_is_lost(rate_per_s):
-    found = interruption_overhead(1e6, 1_000.0, 350.0, rate_per_s, LIKELY)
+    overhead = interruption_overhead(1e6, 1_000.0, 350.0, rate_per_s, LIKELY)
     # one in 1e9 s or fewer, of 850 s each
-    assert found.lost_s + found.restart_s == pytest.approx(1e6 * rate_per_s * 850, rel=0.01)
-    assert held_s(1e6, 1_000.0, 350.0, rate_per_s) == pytest.approx(1e6, rel=1e-5)
+    assert overhead.lost_s + overhead.restart_s == pytest.approx(1e6 * rate_per_s * 850, rel=0.01)
+    assert expected_run_time_s(1e6, 1_000.0, 350.0, rate_per_s) == pytest.approx(1e6, rel=1e-5)
 
 
 @given(st.floats(1, 1e3), st.floats(0, 1e3), st.floats(1e3, 1e7), st.floats(1, 10))
 @settings(deadline=None)
-def test_held_s_grows_with_everything(stretch_s, restart_s, between_s, factor):
-    least_s = held_s(1e6, stretch_s, restart_s, 1 / between_s)
+def test_expected_run_time_grows_with_everything(stretch_s, restart_s, between_s, factor):
+    least_s = expected_run_time_s(1e6, stretch_s, restart_s, 1 / between_s)
     assert least_s >= 1e6 * (1 - 1e-9)
-    assert held_s(1e6 * factor, stretch_s, restart_s, 1 / between_s) >= least_s * (1 - 1e-9)
-    assert held_s(1e6, stretch_s * factor, restart_s, 1 / between_s) >= least_s * (1 - 1e-9)
-    assert held_s(1e6, stretch_s, restart_s * factor, 1 / between_s) >= least_s * (1 - 1e-9)
-    assert held_s(1e6, stretch_s, restart_s, factor / between_s) >= least_s * (1 - 1e-9)
+    assert expected_run_time_s(1e6 * factor, stretch_s, restart_s, 1 / between_s) >= least_s * (
+        1 - 1e-9
+    )
+    assert expected_run_time_s(1e6, stretch_s * factor, restart_s, 1 / between_s) >= least_s * (
+        1 - 1e-9
+    )
+    assert expected_run_time_s(1e6, stretch_s, restart_s * factor, 1 / between_s) >= least_s * (
+        1 - 1e-9
+    )
+    assert expected_run_time_s(1e6, stretch_s, restart_s, factor / between_s) >= least_s * (
+        1 - 1e-9
+    )
 
 
 # --- how often to save ---
@@ -137,7 +145,7 @@ def test_held_s_grows_with_everything(stretch_s, restart_s, between_s, factor):
 def wasteful_s(interval_s, write_s, between_s, restart_s=300.0):
     """Time held for a million seconds of work saved so often."""
     work_s = 1e6 * (1 + write_s / interval_s)
-    return held_s(work_s, interval_s + write_s, restart_s, 1 / between_s)
+    return expected_run_time_s(work_s, interval_s + write_s, restart_s, 1 / between_s)
 
 
 @pytest.mark.parametrize("share", [1e-6, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5, 0.7])
@@ -181,4 +189,4 @@ def test_ten_interruptions_in_a_stretch_are_hopeless(stretch_s, hopeless):
 
 
 def test_what_never_ends_stays_a_number():
-    assert math.isfinite(held_s(1e6, 1e6, 1e6, 1.0))
+    assert math.isfinite(expected_run_time_s(1e6, 1e6, 1e6, 1.0))

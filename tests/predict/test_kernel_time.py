@@ -18,7 +18,7 @@ from tests.builders import (
 
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
-from outlay.predict.kernel_time import device_time, kernel_s, kernels_of, op_time_s
+from outlay.predict.kernel_time import device_time, kernel_time_s, kernels_of, op_time_s
 from outlay.predict.roofline import roofline_of
 from outlay.trace.profile import Trace
 
@@ -28,12 +28,12 @@ WAVE_S = 65.536e-6
 
 def a_matmul(**changes):
     """A product of one full wave."""
-    said = {
+    fields = {
         "name": "aten.mm",
         "flops": 2 * 1280 * 1280 * 1000,
         "shapes": ((1280, 1000), (1000, 1280), (1280, 1280)),
     }
-    return an_op("gemm", **(said | changes))
+    return an_op("gemm", **(fields | changes))
 
 
 def a_copy(**changes):
@@ -67,8 +67,8 @@ def test_a_view_takes_no_time():
 def test_every_kernel_waits_a_little():
     calibration = a_calibration(kernel_pause_s=1e-6)
     machine = roofline_of(a_gpu(), calibration)
-    assert kernel_s(a_pass(launches=3), machine, calibration) == pytest.approx(3e-6)
-    repeated = kernel_s(a_product(repeats=2), machine, calibration)
+    assert kernel_time_s(a_pass(launches=3), machine, calibration) == pytest.approx(3e-6)
+    repeated = kernel_time_s(a_product(repeats=2), machine, calibration)
     assert repeated == pytest.approx(2 * (WAVE_S + 1e-6))
 
 
@@ -92,16 +92,16 @@ def test_an_operation_is_all_of_its_kernels():
 
 def test_device_time_counts_each_operation_as_often_as_it_runs():
     # 2 x 65.536 us + 0.5 x 10 ms + 655.36 us in fp32
-    found = device(a_matmul(count=2), a_copy(count=0.5), a_matmul(precision="fp32"))
-    assert found.total_s == pytest.approx(2 * WAVE_S + 0.005 + 10 * WAVE_S)
+    time = device(a_matmul(count=2), a_copy(count=0.5), a_matmul(precision="fp32"))
+    assert time.total_s == pytest.approx(2 * WAVE_S + 0.005 + 10 * WAVE_S)
 
 
 def test_device_time_by_kind_is_the_same_time_largest_first():
-    found = device(a_matmul(count=2), a_copy(), a_matmul())
-    assert list(found.by_kind_s) == ["copy", "gemm"]
-    assert found.by_kind_s["copy"] == pytest.approx(0.01)
-    assert found.by_kind_s["gemm"] == pytest.approx(3 * WAVE_S)
-    assert found.total_s == pytest.approx(sum(found.by_kind_s.values()))
+    time = device(a_matmul(count=2), a_copy(), a_matmul())
+    assert list(time.by_kind_s) == ["copy", "gemm"]
+    assert time.by_kind_s["copy"] == pytest.approx(0.01)
+    assert time.by_kind_s["gemm"] == pytest.approx(3 * WAVE_S)
+    assert time.total_s == pytest.approx(sum(time.by_kind_s.values()))
 
 
 def test_arithmetic_is_what_products_do_beyond_moving_their_bytes():
@@ -112,9 +112,9 @@ def test_arithmetic_is_what_products_do_beyond_moving_their_bytes():
 
 
 def test_nothing_to_do():
-    found = device()
-    assert (found.total_s, found.arithmetic_s, found.doubt) == (0, 0, 0)
-    assert found.by_kind_s == {}
+    time = device()
+    assert (time.total_s, time.arithmetic_s, time.kernel_error) == (0, 0, 0)
+    assert time.by_kind_s == {}
 
 
 # --- doubt ---
@@ -122,9 +122,9 @@ def test_nothing_to_do():
 
 def doubted(*ops):
     calibration = a_calibration(
-        doubt_unknown=0.6, doubts={"gemm_16": 0.4, "gemm_fp32": 0.1, "alike": 0.3}
+        kernel_error_unknown=0.6, kernel_errors={"gemm_16": 0.4, "gemm_fp32": 0.1, "alike": 0.3}
     )
-    return device(*ops, calibration=calibration).doubt
+    return device(*ops, calibration=calibration).kernel_error
 
 
 def test_doubt_of_one_family_is_its_own():
@@ -158,10 +158,10 @@ def operations(draw):
     precision = draw(st.sampled_from(["fp32", "tf32", "fp16", "bf16"]))
     m, n, k = draw(sizes), draw(sizes), draw(sizes)
     moved_bytes = float(2 * (m * n + n * k + m * k))
-    said = {"precision": precision, "moved_bytes": moved_bytes}
+    fields = {"precision": precision, "moved_bytes": moved_bytes}
     if draw(st.booleans()):
         shapes = ((m, k), (k, n), (m, n))
-        return an_op("gemm", name="aten.mm", flops=2 * m * n * k, shapes=shapes, **said)
+        return an_op("gemm", name="aten.mm", flops=2 * m * n * k, shapes=shapes, **fields)
     kind, name = draw(
         st.sampled_from(
             [
@@ -175,7 +175,7 @@ def operations(draw):
             ]
         )
     )
-    return an_op(kind, name=name, shapes=((m, n), (m, n)), **said)
+    return an_op(kind, name=name, shapes=((m, n), (m, n)), **fields)
 
 
 PEAKS = {"fp32": 20e12, "tf32": 100e12, "fp16": 200e12, "bf16": 200e12}

@@ -10,14 +10,14 @@ from tests.builders import a_calibration, a_gpu, a_pass, pass_numbers
 
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
-from outlay.predict.kernel_time import pass_s
+from outlay.predict.kernel_time import pass_time_s
 from outlay.predict.roofline import roofline_of
 
 
 def timed(kernel, **numbers):
     """Seconds of a pass on the GPU of 1000 GB/s and 100 multiprocessors at 1 GHz."""
     calibration = a_calibration(passes={"other": pass_numbers(**numbers)})
-    return pass_s(kernel, roofline_of(a_gpu(), calibration), calibration)
+    return pass_time_s(kernel, roofline_of(a_gpu(), calibration), calibration)
 
 
 def test_bound_by_memory():
@@ -32,7 +32,7 @@ def test_bound_by_instructions():
 
 def test_each_unit_costs_cycles_of_its_own():
     # (1e9 x 10 + 1e6 x 5000) / 100e9
-    kernel = a_pass(elements=1e9, units=1e6)
+    kernel = a_pass(elements=1e9, thread_blocks=1e6)
     assert timed(kernel, cycles=10, unit_cycles=5000) == pytest.approx(0.15)
 
 
@@ -42,7 +42,7 @@ def test_units_that_the_operator_does_not_fix_cost_nothing():
 
 def test_bound_by_the_elements_of_one_unit():
     # 1e9 / 10 elements one after another, 2 cycles each at 1 GHz
-    assert timed(a_pass(elements=1e9, units=10), serial_cycles=2) == pytest.approx(0.2)
+    assert timed(a_pass(elements=1e9, thread_blocks=10), serial_cycles=2) == pytest.approx(0.2)
 
 
 def test_what_takes_as_long_takes_a_little_longer_together():
@@ -73,9 +73,9 @@ def test_a_family_has_its_own_numbers():
     machine = roofline_of(a_gpu(), calibration)
     # 8e9 / (1000e9 x 0.1), and the general 0.8
     scan = a_pass(family="scan", moved_bytes=8e9)
-    assert pass_s(scan, machine, calibration) == pytest.approx(0.08)
+    assert pass_time_s(scan, machine, calibration) == pytest.approx(0.08)
     sort = a_pass(family="sort", moved_bytes=8e9)
-    assert pass_s(sort, machine, calibration) == pytest.approx(0.01)
+    assert pass_time_s(sort, machine, calibration) == pytest.approx(0.01)
 
 
 passes = st.builds(
@@ -83,7 +83,7 @@ passes = st.builds(
     family=st.sampled_from(sorted(bundled().passes)),
     moved_bytes=st.floats(0, 1e12),
     elements=st.floats(0, 1e12),
-    units=st.floats(1, 1e6) | st.just(math.inf),
+    thread_blocks=st.floats(1, 1e6) | st.just(math.inf),
 )
 names = st.sampled_from(["K80", "P100 SXM2", "T4", "RTX 3090", "A100 80GB SXM", "H100 SXM"])
 
@@ -92,11 +92,13 @@ names = st.sampled_from(["K80", "P100 SXM2", "T4", "RTX 3090", "A100 80GB SXM", 
 def test_more_to_do_never_takes_less(kernel, name, factor, what):
     machine = roofline_of(gpus()[name], bundled())
     more = replace(kernel, **{what: factor * getattr(kernel, what)})
-    assert pass_s(more, machine, bundled()) >= pass_s(kernel, machine, bundled()) * (1 - 1e-9)
+    assert pass_time_s(more, machine, bundled()) >= pass_time_s(kernel, machine, bundled()) * (
+        1 - 1e-9
+    )
 
 
 @given(passes, names, st.floats(1, 4))
 def test_a_faster_gpu_is_never_slower(kernel, name, factor):
     slow = roofline_of(gpus()[name], bundled())
     fast = replace(slow, bytes_per_s=factor * slow.bytes_per_s, clock_hz=factor * slow.clock_hz)
-    assert pass_s(kernel, fast, bundled()) <= pass_s(kernel, slow, bundled()) * (1 + 1e-9)
+    assert pass_time_s(kernel, fast, bundled()) <= pass_time_s(kernel, slow, bundled()) * (1 + 1e-9)

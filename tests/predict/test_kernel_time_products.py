@@ -9,7 +9,7 @@ from tests.builders import a_calibration, a_gpu, a_product, product_numbers
 
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
-from outlay.predict.kernel_time import HIGHEST_SHARE, product_s, recipe_of
+from outlay.predict.kernel_time import HIGHEST_SHARE, product_family, product_time_s
 from outlay.predict.roofline import roofline_of
 
 FULL_WAVE_FLOPS = 2 * 1280 * 1280 * 1000
@@ -19,7 +19,7 @@ FULL_WAVE_FLOPS = 2 * 1280 * 1280 * 1000
 def timed(kernel, gpu=None, *, scales=None, **numbers):
     """Seconds of an fp16 product on a GPU of 100 TFLOP/s, of which products reach half."""
     calibration = a_calibration(products={"gemm_16": product_numbers(**numbers)}, **(scales or {}))
-    return product_s(kernel, roofline_of(gpu or a_gpu(), calibration), calibration)
+    return product_time_s(kernel, roofline_of(gpu or a_gpu(), calibration), calibration)
 
 
 def test_a_full_wave_runs_at_the_share_of_peak():
@@ -58,11 +58,11 @@ def test_splitting_k_helps_few_tiles():
     kernel = a_product(m=128, n=128, k=100_000)
     calibration = a_calibration()
     machine = roofline_of(a_gpu(), calibration)
-    unsplit = product_s(kernel, replace(machine, older=True), calibration)
+    unsplit = product_time_s(kernel, replace(machine, is_before_volta=True), calibration)
     assert unsplit == pytest.approx(409.6e-6)
     # in 16 parts, 256 of them in 3 waves: 3/16 of it; then 1.5 us, writing 16 and reading one more
     joining_s = 1.5e-6 + 4 * 17 * 128 * 128 / 1e12
-    assert product_s(kernel, machine, calibration) == pytest.approx(76.8e-6 + joining_s)
+    assert product_time_s(kernel, machine, calibration) == pytest.approx(76.8e-6 + joining_s)
 
 
 def test_bound_by_memory():
@@ -112,7 +112,7 @@ def test_each_repeat_starts_and_runs():
     ],
 )
 def test_recipe_by_arithmetic_and_how_rows_are_loaded(arithmetic, aligned, turned, recipe):
-    assert recipe_of(a_product(aligned=aligned, turned=turned), arithmetic) == recipe
+    assert product_family(a_product(aligned=aligned, turned=turned), arithmetic) == recipe
 
 
 def test_an_unaligned_product_has_a_row_of_its_own_or_that_of_aligned_ones():
@@ -120,15 +120,15 @@ def test_an_unaligned_product_has_a_row_of_its_own_or_that_of_aligned_ones():
     plain = a_calibration()
     special = a_calibration(products={"gemm_16_single": product_numbers(share=0.1)})
     machine = roofline_of(a_gpu(), plain)
-    assert product_s(kernel, machine, plain) == pytest.approx(65.536e-6)
-    assert product_s(kernel, machine, special) == pytest.approx(5 * 65.536e-6)
+    assert product_time_s(kernel, machine, plain) == pytest.approx(65.536e-6)
+    assert product_time_s(kernel, machine, special) == pytest.approx(5 * 65.536e-6)
 
 
 def test_a_family_has_a_row_of_its_own_or_that_of_plain_products():
     special = a_calibration(products={"forward_16": product_numbers(share=0.25)})
     machine = roofline_of(a_gpu(), special)
     times_s = [
-        product_s(a_product(family=family, aligned=aligned), machine, special)
+        product_time_s(a_product(family=family, aligned=aligned), machine, special)
         for family, aligned in [("forward", 8), ("forward", 1), ("weight", 8)]
     ]
     assert times_s == pytest.approx([131.072e-6, 131.072e-6, 65.536e-6])
@@ -137,15 +137,15 @@ def test_a_family_has_a_row_of_its_own_or_that_of_plain_products():
 def test_a_light_gpu_reaches_a_larger_share():
     # 64 TFLOP/s: 640 of 1000 FLOPs a cycle; 0.5 x 0.64^-0.5 = 0.625 of 64 = 40 TFLOP/s
     light = a_gpu(peaks={"fp32": 10e12, "fp16": 64e12})
-    found = timed(a_product(), light, scales={"lightness_gemm": 0.5})
-    assert found == pytest.approx(FULL_WAVE_FLOPS / 40e12)
+    time_s = timed(a_product(), light, scales={"lightness_gemm": 0.5})
+    assert time_s == pytest.approx(FULL_WAVE_FLOPS / 40e12)
 
 
 @pytest.mark.parametrize(("share", "reached"), [(0.5, HIGHEST_SHARE), (1.02, 1.02)])
 def test_no_light_gpu_goes_above_the_highest_share_but_for_one_fitted_so(share, reached):
     light = a_gpu(peaks={"fp32": 10e12, "fp16": 10e12})
-    found = timed(a_product(), light, share=share, scales={"lightness_gemm": 1})
-    assert found == pytest.approx(FULL_WAVE_FLOPS / (10e12 * reached))
+    time_s = timed(a_product(), light, share=share, scales={"lightness_gemm": 1})
+    assert time_s == pytest.approx(FULL_WAVE_FLOPS / (10e12 * reached))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,10 @@ def test_lightness_is_by_the_sort_of_product(family, precision, sort):
     light = a_gpu(peaks={"fp32": 5e12, "fp16": 50e12})  # half of the reference
     kernel = a_product(family=family, precision=precision)
     plain, scaled = a_calibration(), a_calibration(**{f"lightness_{sort}": 0.5})
-    slower = product_s(kernel, roofline_of(light, plain), plain)
-    assert product_s(kernel, roofline_of(light, scaled), scaled) == pytest.approx(slower / 2**0.5)
+    slower = product_time_s(kernel, roofline_of(light, plain), plain)
+    assert product_time_s(kernel, roofline_of(light, scaled), scaled) == pytest.approx(
+        slower / 2**0.5
+    )
 
 
 def test_bf16_runs_in_fp32_on_a_gpu_without():
@@ -218,7 +220,7 @@ newer = st.sampled_from(["V100 SXM2 16GB", "T4", "RTX 3090", "A100 80GB SXM", "H
 
 
 def bundled_s(kernel, machine):
-    return product_s(kernel, machine, bundled())
+    return product_time_s(kernel, machine, bundled())
 
 
 def scaled(rates, factor):
@@ -252,10 +254,10 @@ def test_a_gpu_of_more_units_is_never_slower(kernel, name, factor):
     slow = roofline_of(gpus()[name], bundled())
     fast = replace(
         slow,
-        units=factor * slow.units,
+        multiprocessors=factor * slow.multiprocessors,
         bytes_per_s=factor * slow.bytes_per_s,
-        rates=scaled(slow.rates, factor),
-        sustained=scaled(slow.sustained, factor),
+        peak_flops_per_s=scaled(slow.peak_flops_per_s, factor),
+        sustained_flops_per_s=scaled(slow.sustained_flops_per_s, factor),
     )
     assert bundled_s(kernel, fast) <= bundled_s(kernel, slow) * (1 + 1e-9)
 
@@ -267,8 +269,8 @@ def test_a_gpu_of_faster_units_is_never_slower(kernel, name, factor):
     fast = replace(
         slow,
         bytes_per_s=factor * slow.bytes_per_s,
-        rates=scaled(slow.rates, factor),
-        sustained=scaled(slow.sustained, factor),
-        weight=scaled(slow.weight, factor),
+        peak_flops_per_s=scaled(slow.peak_flops_per_s, factor),
+        sustained_flops_per_s=scaled(slow.sustained_flops_per_s, factor),
+        flops_per_cycle_ratio=scaled(slow.flops_per_cycle_ratio, factor),
     )
     assert bundled_s(kernel, fast) <= bundled_s(kernel, slow) * (1 + 1e-9)

@@ -254,12 +254,12 @@ def test_rows_of_an_embedding_count_as_moved_not_as_the_table(kind):
     name = {"gather": "aten.embedding", "scatter": "aten.embedding_dense_backward"}[kind]
     # 10 rows of 100 numbers of 2 B, read and written, of a table of 50,000
     kernel = one_kernel("embedding", name, ((50_000, 100), (10,)), moved_bytes=4000.0)
-    assert (kernel.family, kernel.elements, kernel.units) == (kind, 1000, 10)
+    assert (kernel.family, kernel.elements, kernel.thread_blocks) == (kind, 1000, 10)
 
 
 def test_elements_picked_one_by_one_have_no_rows():
     kernel = one_kernel("embedding", "aten.gather", ((64, 100), (64, 1)), moved_bytes=400.0)
-    assert (kernel.family, kernel.units) == ("gather", math.inf)
+    assert (kernel.family, kernel.thread_blocks) == ("gather", math.inf)
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ def test_elements_picked_one_by_one_have_no_rows():
 )
 def test_softmax_keeps_short_rows_at_hand(columns, name, family):
     kernel = one_kernel("softmax", name, ((4, 8, columns), (4, 8, columns)))
-    assert (kernel.family, kernel.units) == (family, 32)
+    assert (kernel.family, kernel.thread_blocks) == (family, 32)
 
 
 @pytest.mark.parametrize(
-    ("out", "family", "units"),
+    ("out", "family", "thread_blocks"),
     [
         ((64,), "reduce_columns", 64),
         ((1, 64), "reduce_columns", 64),
@@ -286,15 +286,15 @@ def test_softmax_keeps_short_rows_at_hand(columns, name, family):
         ((), "reduce_rows", 1),
     ],
 )
-def test_a_reduction_runs_over_rows_or_columns(out, family, units):
+def test_a_reduction_runs_over_rows_or_columns(out, family, thread_blocks):
     kernel = one_kernel("reduction", "aten.sum", ((1000, 64), out))
-    assert (kernel.family, kernel.units, kernel.elements) == (family, units, 64_000)
+    assert (kernel.family, kernel.thread_blocks, kernel.elements) == (family, thread_blocks, 64_000)
 
 
 def test_upsampling_shares_positions_and_its_gradient_crowds_into_few_places():
     small, large = (8, 16, 32, 32), (8, 16, 64, 64)
     forward = one_kernel("elementwise", "aten.upsample_bilinear2d", (small, large))
-    assert forward.units == 64 * 64
+    assert forward.thread_blocks == 64 * 64
     name = "aten.upsample_bilinear2d_backward"
     backward = one_kernel("elementwise", name, (large, small))
     assert backward.family == "upsample_linear_backward"
@@ -321,7 +321,7 @@ def test_batch_norm_gives_each_channel_to_one_block(layout, precision, family):
     kernel = one_kernel(
         "norm", "aten.native_batch_norm", shapes, layout=layout, precision=precision
     )
-    assert (kernel.family, kernel.units) == (family, 16)
+    assert (kernel.family, kernel.thread_blocks) == (family, 16)
     # 8 x 16 x 1024; where a channel lies in pieces, the start of each costs something
     elements = 131_072
     assert kernel.elements == elements if layout == "channels_last" else kernel.elements > elements
@@ -341,13 +341,13 @@ def test_batch_norm_goes_over_small_images_by_whole_blocks():
 def test_batch_norm_backward_is_of_its_input():
     shapes = ((1,), IMAGE, (16,))
     kernel = one_kernel("norm", "aten.native_batch_norm_backward", shapes)
-    assert (kernel.family, kernel.units) == ("batch_norm_first_backward", 16)
+    assert (kernel.family, kernel.thread_blocks) == ("batch_norm_first_backward", 16)
     assert kernel.elements == batch_norm_elements(32)
 
 
 def test_batch_norm_of_rows_has_its_channels_last():
     kernel = one_kernel("norm", "aten.native_batch_norm", ((100, 16), (16,), (100, 16)))
-    assert (kernel.family, kernel.units, kernel.elements) == ("batch_norm_last", 16, 1600)
+    assert (kernel.family, kernel.thread_blocks, kernel.elements) == ("batch_norm_last", 16, 1600)
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -361,7 +361,7 @@ def test_group_norm_gives_each_group_of_a_sample_to_one_block(backward):
         shapes = (IMAGE, (16,), (16,), IMAGE, *statistics)
         kernel = one_kernel("norm", "aten.native_group_norm", shapes)
     assert kernel.family == ("group_norm_backward" if backward else "group_norm")
-    assert kernel.units == 32
+    assert kernel.thread_blocks == 32
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_group_norm_gives_each_group_of_a_sample_to_one_block(backward):
 def test_layer_norm_gives_each_row_to_one_block(name, family):
     x = (32, 100, 64)
     kernel = one_kernel("norm", name, (x, x, (64,)))
-    assert (kernel.family, kernel.units, kernel.elements) == (family, 3200, 204_800)
+    assert (kernel.family, kernel.thread_blocks, kernel.elements) == (family, 3200, 204_800)
 
 
 @pytest.mark.parametrize("layout", ["unlike", "crossed"])

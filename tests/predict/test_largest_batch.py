@@ -4,7 +4,7 @@ from tests.builders import a_calibration, a_profile
 
 from outlay.predict.largest_batch import verified_largest
 from outlay.predict.memory import MemoryBudget
-from outlay.trace.allocator import held_and_needed
+from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.profile import AllocatorUse, History
 from outlay.units import MIB
 
@@ -27,8 +27,8 @@ class Tracer:
 
 
 def profile_with(history):
-    held = {size: held_and_needed(history, size) for size in (1, 2, 4, 8, 16, 32, 64)}
-    return a_profile(held=held, history=history)
+    held = {size: peak_use_and_need(history, size) for size in (1, 2, 4, 8, 16, 32, 64)}
+    return a_profile(allocator_use=held, history=history)
 
 
 def search(profile, tracer, *rooms_mib):
@@ -73,7 +73,7 @@ def test_without_a_common_history_the_search_goes_on_upwards():
         ),
     }
     tracer = Tracer(lambda _: growing(10.0))
-    (found,) = search(a_profile(held=held), tracer, 1000)
+    (found,) = search(a_profile(allocator_use=held), tracer, 1000)
     assert found.batch_size == 83
 
 

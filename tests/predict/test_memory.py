@@ -13,7 +13,7 @@ from outlay.predict.memory import (
     traits_of,
 )
 from outlay.predict.memory import memory_need as need_in_room
-from outlay.trace.allocator import held_and_needed
+from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.profile import AllocatorUse, History
 from outlay.units import GIB, MIB
 
@@ -69,11 +69,11 @@ def test_memory_need():
 
 
 def test_memory_need_where_the_allocator_was_modelled():
-    held = {
+    use = {
         1: AllocatorUse(allocated_bytes=1e9, reserved_bytes=2e9),
         3: AllocatorUse(allocated_bytes=2e9, reserved_bytes=4e9),
     }
-    need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
+    need = memory_need(a_profile(allocator_use=use), 2, 5e9, a_calibration())
     # halfway from 2 to 4 GB; 0.9, 1 and 1.2 times that
     assert need.reserved_bytes.low == pytest.approx(2.7e9)
     assert need.reserved_bytes.likely == pytest.approx(3e9)
@@ -83,8 +83,8 @@ def test_memory_need_where_the_allocator_was_modelled():
 
 
 def test_what_is_reserved_is_no_less_than_what_is_surely_allocated():
-    held = {1: AllocatorUse(allocated_bytes=1.5e9, reserved_bytes=1.2e9)}
-    need = memory_need(a_profile(held=held), 1, 5e9, a_calibration())
+    use = {1: AllocatorUse(allocated_bytes=1.5e9, reserved_bytes=1.2e9)}
+    need = memory_need(a_profile(allocator_use=use), 1, 5e9, a_calibration())
     # 0.9 x 1.5 GB, more than 0.9 x 1.2
     assert need.reserved_bytes.low == need.allocated_bytes.low == pytest.approx(1.35e9)
 
@@ -121,10 +121,10 @@ def test_largest_batch_is_not_sought_beyond_the_largest_of_any_use():
 @settings(deadline=None)
 def test_largest_batch_is_the_boundary(fixed_bytes, bytes_per_sample, available):
     profile = a_profile(fixed_bytes=fixed_bytes, bytes_per_sample=bytes_per_sample)
-    found = largest(profile, available)
-    assume(found < LARGEST_BATCH)
-    assert found == 0 or fits(profile, found, available)
-    assert not fits(profile, found + 1, available)
+    batch = largest(profile, available)
+    assume(batch < LARGEST_BATCH)
+    assert batch == 0 or fits(profile, batch, available)
+    assert not fits(profile, batch + 1, available)
 
 
 @given(st.integers(1, 1000), st.integers(0, 1000))
@@ -143,8 +143,8 @@ GROWING = History(
 
 def simulated(*sizes, history=GROWING):
     """A profile with a history, and a table of these batch sizes."""
-    held = {size: held_and_needed(history, size) for size in sizes}
-    return a_profile(held=held, history=history)
+    use = {size: peak_use_and_need(history, size) for size in sizes}
+    return a_profile(allocator_use=use, history=history)
 
 
 def test_memory_need_by_simulation():
@@ -181,8 +181,8 @@ def test_largest_batch_by_simulation():
 
 def test_largest_batch_by_simulation_is_to_a_64th():
     # 0.9 x 20,000 = 18,000 MiB: 64 + 24 b <= 18,000 up to b = 747.3
-    found = largest(simulated(1, 512, 1024), 20_000 * MIB)
-    assert 747 - 747 / 64 <= found <= 747
+    batch = largest(simulated(1, 512, 1024), 20_000 * MIB)
+    assert 747 - 747 / 64 <= batch <= 747
 
 
 def test_no_batch_fits_by_simulation():
@@ -192,17 +192,17 @@ def test_no_batch_fits_by_simulation():
 
 
 def test_traces_without_a_common_history_have_a_need_of_their_own():
-    held = {
+    use = {
         1: AllocatorUse(allocated_bytes=1e9, reserved_bytes=3e9, needed_bytes=2e9),
         3: AllocatorUse(allocated_bytes=2e9, reserved_bytes=5e9, needed_bytes=4e9),
     }
-    need = memory_need(a_profile(held=held), 2, 5e9, a_calibration())
+    need = memory_need(a_profile(allocator_use=use), 2, 5e9, a_calibration())
     # halfway, workspaces included
     assert need.allocated_bytes.likely == 1.5e9
     assert need.reserved_bytes.likely == 4e9
     # 3 GB are needed at batch 2, and a tenth is left free
-    assert fits(a_profile(held=held), 2, 3.34e9)
-    assert not fits(a_profile(held=held), 2, 3.33e9)
+    assert fits(a_profile(allocator_use=use), 2, 3.34e9)
+    assert not fits(a_profile(allocator_use=use), 2, 3.33e9)
 
 
 @given(

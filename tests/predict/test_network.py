@@ -4,7 +4,13 @@ import pytest
 from tests.builders import a_calibration, a_gpu
 
 from outlay.hardware.gpu_names import find_gpu
-from outlay.predict.network import Wiring, fabric_of, rounds, usual_within, within_bytes_per_s
+from outlay.predict.network import (
+    Wiring,
+    fabric_of,
+    gpu_link_bytes_per_s,
+    sequential_sends,
+    usual_gpu_link,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +25,7 @@ from outlay.predict.network import Wiring, fabric_of, rounds, usual_within, with
     ],
 )
 def test_what_machines_usually_join_their_gpus_with(facts, within):
-    assert usual_within(a_gpu(**facts), 8) == within
+    assert usual_gpu_link(a_gpu(**facts), 8) == within
 
 
 @pytest.mark.parametrize(
@@ -36,33 +42,33 @@ def test_what_machines_usually_join_their_gpus_with(facts, within):
     ],
 )
 def test_real_gpus(name, within):
-    assert usual_within(find_gpu(name).gpu, 8) == within
+    assert usual_gpu_link(find_gpu(name).gpu, 8) == within
 
 
 def test_nvlink_counts_in_one_direction():
     gpu = a_gpu(nvlink_gb_per_s=600, nvlink_reach="all")
-    rate = within_bytes_per_s(gpu, 8, "nvlink", a_calibration())
+    rate = gpu_link_bytes_per_s(gpu, 8, "nvlink", a_calibration())
     assert rate.likely == pytest.approx(150e9)  # 600 GB/s / 2 x 0.5
 
 
 def test_pcie_of_generation_4():
-    rate = within_bytes_per_s(a_gpu(pcie=(4, 16)), 8, "pcie", a_calibration())
+    rate = gpu_link_bytes_per_s(a_gpu(pcie=(4, 16)), 8, "pcie", a_calibration())
     assert rate.likely == pytest.approx(7.88e9)  # 16 x 1.97 GB/s x 0.25
-    assert within_bytes_per_s(a_gpu(pcie=(None, None)), 2, "pcie", a_calibration()).likely == 2e9
+    assert gpu_link_bytes_per_s(a_gpu(pcie=(None, None)), 2, "pcie", a_calibration()).likely == 2e9
 
 
 def test_through_the_host_more_gpus_get_less_each():
-    two, eight = (within_bytes_per_s(a_gpu(), n, "host", a_calibration()).likely for n in (2, 8))
+    two, eight = (gpu_link_bytes_per_s(a_gpu(), n, "host", a_calibration()).likely for n in (2, 8))
     assert two == pytest.approx(3.152e9)  # 31.52 GB/s x 0.1
     assert eight == pytest.approx(two / 2)  # (8 / 2) ^ -0.5
 
 
 def test_a_bridge_joins_two_and_no_more():
     gpu = a_gpu(nvlink_gb_per_s=100, nvlink_reach="pair", peer_to_peer=False)
-    two = within_bytes_per_s(gpu, 2, "bridge", a_calibration())
-    four = within_bytes_per_s(gpu, 4, "bridge", a_calibration())
+    two = gpu_link_bytes_per_s(gpu, 2, "bridge", a_calibration())
+    four = gpu_link_bytes_per_s(gpu, 4, "bridge", a_calibration())
     assert two.likely == pytest.approx(15e9)  # 100 / 2 x 0.3
-    assert four == within_bytes_per_s(gpu, 4, "host", a_calibration())
+    assert four == gpu_link_bytes_per_s(gpu, 4, "host", a_calibration())
 
 
 def test_the_network_of_a_machine():
@@ -80,5 +86,5 @@ def test_an_unknown_network_is_assumed_and_said_to_be():
 
 
 def test_rounds_are_those_of_a_ring_or_a_tree():
-    assert [rounds(n) for n in (1, 2, 4)] == [0, 1, 3]
-    assert rounds(64) == 12  # a tree: up and down 6 levels
+    assert [sequential_sends(n) for n in (1, 2, 4)] == [0, 1, 3]
+    assert sequential_sends(64) == 12  # a tree: up and down 6 levels

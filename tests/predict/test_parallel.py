@@ -4,7 +4,7 @@ import pytest
 from tests.builders import a_calibration, a_gpu, a_profile
 
 from outlay.predict.memory import LARGEST_BATCH
-from outlay.predict.parallel import largest_spread, spread_memory, spread_step
+from outlay.predict.parallel import largest_parallel_batch, parallel_memory_need, parallel_step
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
 
@@ -14,7 +14,7 @@ def alone(batch_size=4):
 
 
 def spread(strategy, batch_size=4, *, profile=None, gpu=None, micro_batches=1, **placement):
-    return spread_step(
+    return parallel_step(
         profile or a_profile(),
         Placement(gpu=gpu or a_gpu(), **placement),
         strategy,
@@ -49,8 +49,8 @@ def test_passes_before_an_update_multiply_the_step_and_the_global_batch():
 
 
 def test_buckets_of_gradients_take_memory_beside_them():
-    one, two = alone(), spread(Strategy(data=2), gpus=2)
-    more = two.memory.allocated_bytes.likely - one.memory.allocated_bytes.likely
+    single, two = alone(), spread(Strategy(data=2), gpus=2)
+    more = two.memory.allocated_bytes.likely - single.memory.allocated_bytes.likely
     assert more == pytest.approx(4e8)
     assert two.max_batch_size == 0  # nobody asked
 
@@ -58,10 +58,10 @@ def test_buckets_of_gradients_take_memory_beside_them():
 def test_the_largest_batch_by_a_strategy_fits_and_the_next_does_not():
     placement = Placement(gpu=a_gpu(), gpus=2)
     strategy = Strategy(data=2, sharding="zero3")
-    largest = largest_spread(a_profile(), strategy, placement, a_calibration())
+    largest = largest_parallel_batch(a_profile(), strategy, placement, a_calibration())
     assert largest > 0
     for size, fits in ((largest, True), (largest + max(largest // 8, 1) + 1, False)):
-        need = spread_memory(a_profile(), size, strategy, placement, a_calibration())
+        need = parallel_memory_need(a_profile(), size, strategy, placement, a_calibration())
         assert need.fits is fits
 
 
@@ -69,7 +69,7 @@ def test_the_search_ends_where_it_does_on_one_gpu():
     # samples take no memory
     profile, strategy = a_profile(bytes_per_sample=0.0), Strategy(data=2)
     placement = Placement(gpu=a_gpu(), gpus=2)
-    assert largest_spread(profile, strategy, placement, a_calibration()) == LARGEST_BATCH
+    assert largest_parallel_batch(profile, strategy, placement, a_calibration()) == LARGEST_BATCH
 
 
 def test_too_few_threads_slow_the_host():
@@ -80,7 +80,7 @@ def test_too_few_threads_slow_the_host():
 
 def test_input_of_a_machine_is_shared_by_its_gpus():
     conditions = Conditions(node_samples_per_s=16)
-    step = spread_step(
+    step = parallel_step(
         a_profile(),
         Placement(gpu=a_gpu(), gpus=8),
         Strategy(data=8),

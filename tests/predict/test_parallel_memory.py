@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_transformer
 
-from outlay.predict.parallel_memory import relief_bytes
+from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import Site
 from outlay.predict.strategy import Strategy
 
@@ -14,7 +14,7 @@ def held(strategy, batch_size=4, site=None):
     profile = a_transformer()
     site = site or Site(gpus=strategy.gpus)
     alone = profile.memory_at(batch_size).peak_bytes
-    return alone - relief_bytes(profile, batch_size, strategy, site)
+    return alone - bytes_spared_per_gpu(profile, batch_size, strategy, site)
 
 
 def test_alone_nothing_is_saved():
@@ -55,14 +55,14 @@ def test_hybrid_shards_over_one_machine():
 
 def test_gradients_stay_between_passes():
     profile = a_transformer()
-    for strategy, kept in (
+    for strategy, accumulated in (
         (Strategy(), 0.8e9),
         (Strategy(data=8), 0.8e9),
         (Strategy(data=8, sharding="zero3"), 0.1e9),
         (Strategy(tensor=4), 0.2e9),
     ):
         site = Site(gpus=strategy.gpus)
-        one, several = (
-            relief_bytes(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
+        once, several = (
+            bytes_spared_per_gpu(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
         )
-        assert one - several == pytest.approx(kept)
+        assert once - several == pytest.approx(accumulated)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_calibration, a_gpu, a_transformer
 
-from outlay.predict.host import REFERENCE_HOST
-from outlay.predict.parallel_time import cut, phases_of
-from outlay.predict.roofline import roofline_of, speed_at
+from outlay.predict.host_time import REFERENCE_HOST
+from outlay.predict.parallel_time import phase_times, tensor_shard
+from outlay.predict.roofline import roofline_of, speed_at_power_share
 from outlay.trace.profile import Op, Trace
 
 WIDTH = 1024
@@ -28,10 +28,10 @@ def product(out, *, layout="nt", name="aten.mm", inner=WIDTH):
     )
 
 
-def cut_op(op, ways=4):
+def cut_op(op, parts=4):
     base = a_transformer().at(1)
     trace = Trace(batch_size=1, ops=(op,), memory=base.memory, parameters=1, issued_ops=1)
-    return cut(trace, ways, WIDTH).ops[0]
+    return tensor_shard(trace, parts, WIDTH).ops[0]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def cut_op(op, ways=4):
     ],
 )
 def test_products_are_cut_where_the_layer_is(out, layout, expected):
-    found = cut_op(product(out, layout=layout))
-    assert found.shapes[-1] == expected
-    assert found.flops == pytest.approx(product(out, layout=layout).flops / 4)
+    shard = cut_op(product(out, layout=layout))
+    assert shard.shapes[-1] == expected
+    assert shard.flops == pytest.approx(product(out, layout=layout).flops / 4)
 
 
 def test_passes_over_the_width_are_done_by_all():
@@ -74,15 +74,15 @@ def test_other_passes_are_shared():
         moved_bytes=1e6,
         shapes=((8, 128, 4096), (8, 128, 4096)),
     )
-    found = cut_op(gelu)
-    assert found.shapes == ((8, 128, 1024), (8, 128, 1024))
-    assert found.moved_bytes == 0.25e6
+    shard = cut_op(gelu)
+    assert shard.shapes == ((8, 128, 1024), (8, 128, 1024))
+    assert shard.moved_bytes == 0.25e6
 
 
 def test_the_phases_of_a_step_add_up():
     trace = a_transformer().at(4)
     machine = roofline_of(a_gpu(), a_calibration())
-    phases = phases_of(trace, machine, a_calibration(), REFERENCE_HOST)
+    phases = phase_times(trace, machine, a_calibration(), REFERENCE_HOST)
     # a product of 4 TFLOP at 100 TFLOP/s x 0.5 = 80 ms in forward, two in backward
     assert phases.forward_s == pytest.approx(0.08, rel=1e-2)
     assert phases.backward_s == pytest.approx(0.16, rel=1e-2)
@@ -91,4 +91,4 @@ def test_the_phases_of_a_step_add_up():
 
 @pytest.mark.parametrize(("limit", "speed"), [(1.2, 1.0), (1.0, 1.0), (0.8, 0.92), (0.5, 0.5)])
 def test_speed_under_a_power_limit(limit, speed):
-    assert speed_at(limit, a_calibration()) == pytest.approx(speed)  # 1 - 2 (1 - p) ^ 2
+    assert speed_at_power_share(limit, a_calibration()) == pytest.approx(speed)  # 1 - 2 (1 - p) ^ 2

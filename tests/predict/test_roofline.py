@@ -19,10 +19,10 @@ def a_machine(name="Card", calibration=None, **gpu):
 
 def test_a_machine_has_the_figures_of_its_gpu():
     machine = a_machine()
-    assert machine.units == 100
+    assert machine.multiprocessors == 100
     assert machine.clock_hz == 1e9
     assert machine.bytes_per_s == 1000e9
-    assert machine.rates == {"fp32": 10e12, "fp16": 100e12}
+    assert machine.peak_flops_per_s == {"fp32": 10e12, "fp16": 100e12}
     # 100 multiprocessors x 1 GHz
     assert machine.cycles_per_s == 100e9
     assert machine.cache_bytes == 4 * 2**20
@@ -35,18 +35,18 @@ def test_a_cache_nobody_knows_is_the_smallest():
 @pytest.mark.parametrize("architecture", ["Kepler", "Maxwell", "Pascal", "GCN5"])
 def test_before_tensor_cores_everything_is_fp32(architecture):
     machine = a_machine(architecture=architecture, peaks=ALL_PEAKS)
-    assert set(machine.rates) == {"fp64", "fp32"}
+    assert set(machine.peak_flops_per_s) == {"fp64", "fp32"}
     for precision in ("fp32", "tf32", "fp16", "bf16", "int"):
         assert machine.arithmetic(precision) == "fp32"
     assert machine.arithmetic("fp64") == "fp64"
 
 
 @pytest.mark.parametrize(
-    ("asked", "used"),
+    ("precision", "used"),
     [("fp16", "fp16"), ("fp32", "fp32"), ("bf16", "fp32"), ("tf32", "fp32"), ("int", "fp32")],
 )
-def test_arithmetic_falls_back_to_fp32_where_there_is_no_other(asked, used):
-    assert a_machine().arithmetic(asked) == used
+def test_arithmetic_falls_back_to_fp32_where_there_is_no_other(precision, used):
+    assert a_machine().arithmetic(precision) == used
 
 
 @pytest.mark.parametrize("precision", ["fp64", "tf32", "fp16", "bf16"])
@@ -58,9 +58,9 @@ def test_arithmetic_is_what_is_asked_for_where_there_is_such(precision):
 def test_geforce_boards_run_faster_than_their_boost_clock(name):
     machine = a_machine(name, a_calibration(clock_geforce=1.25))
     assert machine.clock_hz == 1.25e9
-    assert machine.rates["fp16"] == 125e12
+    assert machine.peak_flops_per_s["fp16"] == 125e12
     # no heavier for it: both its rate and its clock are faster
-    assert machine.weight["fp16"] == 1
+    assert machine.flops_per_cycle_ratio["fp16"] == 1
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,9 @@ def test_the_gtx_boards_of_turing_have_no_tensor_cores():
 
 def test_power_sustains_so_many_flops():
     calibration = a_calibration(power_at_rest=100, power_tensor=2e11, power_fp32=1e10)
-    sustained = a_machine(calibration=calibration, peaks=ALL_PEAKS, board_tdp_w=300).sustained
+    sustained = a_machine(
+        calibration=calibration, peaks=ALL_PEAKS, board_tdp_w=300
+    ).sustained_flops_per_s
     # (300 - 100) W x 10 GFLOP/s for each
     assert sustained["fp32"] == 2e12
     # at the peak of 100 TFLOP/s it would take 100e12 / 200e9 = 500 W; with 200 W the clock is
@@ -96,7 +98,10 @@ def test_power_sustains_so_many_flops():
 
 
 def test_geforce_boards_have_power_to_spare_for_tensor_cores():
-    assert a_machine("RTX 4090", a_calibration(power_tensor=1)).sustained["fp16"] == math.inf
+    assert (
+        a_machine("RTX 4090", a_calibration(power_tensor=1)).sustained_flops_per_s["fp16"]
+        == math.inf
+    )
 
 
 def test_power_of_a_kind_of_gpu_goes_before_the_general():
@@ -105,27 +110,27 @@ def test_power_of_a_kind_of_gpu_goes_before_the_general():
     ada = a_machine(
         calibration=calibration, architecture="Ada", facts={"memory_type": a_fact("GDDR6")}
     )
-    assert ada.sustained["fp16"] == pytest.approx(math.sqrt(100e12 * 3e11 * 300))
+    assert ada.sustained_flops_per_s["fp16"] == pytest.approx(math.sqrt(100e12 * 3e11 * 300))
     stacked = a_machine(calibration=calibration, architecture="Ada")
-    assert stacked.sustained["fp16"] == pytest.approx(math.sqrt(100e12 * 5e11 * 300))
-    assert a_machine(calibration=calibration).sustained["fp16"] == pytest.approx(
+    assert stacked.sustained_flops_per_s["fp16"] == pytest.approx(math.sqrt(100e12 * 5e11 * 300))
+    assert a_machine(calibration=calibration).sustained_flops_per_s["fp16"] == pytest.approx(
         math.sqrt(100e12 * 1e11 * 300)
     )
 
 
 def test_two_devices_share_the_power_of_their_board():
     calibration = a_calibration(power_tensor=1e11)
-    one = a_machine(calibration=calibration, devices_per_board=2, board_tdp_w=300)
+    gpu = a_machine(calibration=calibration, devices_per_board=2, board_tdp_w=300)
     # 150 W: the root of 100e12 x 100e9 x 150
-    assert one.sustained["fp16"] == pytest.approx(math.sqrt(100e12 * 1e11 * 150))
+    assert gpu.sustained_flops_per_s["fp16"] == pytest.approx(math.sqrt(100e12 * 1e11 * 150))
 
 
 def test_weight_is_what_one_unit_does_in_a_cycle_over_the_reference():
     calibration = a_calibration(reference_fp16=4000, reference_fp32=100)
     # 100e12 / (100 x 1e9) = 1000 FLOPs a cycle in fp16, 100 in fp32
-    assert a_machine(calibration=calibration).weight == {"fp16": 0.25, "fp32": 1}
+    assert a_machine(calibration=calibration).flops_per_cycle_ratio == {"fp16": 0.25, "fp32": 1}
     # twice the units do half as much each
-    assert a_machine(calibration=calibration, sm_count=200).weight["fp16"] == 0.125
+    assert a_machine(calibration=calibration, sm_count=200).flops_per_cycle_ratio["fp16"] == 0.125
 
 
 @pytest.mark.parametrize(
@@ -148,23 +153,35 @@ def test_libraries_of_old_gpus_split_nothing_and_of_new_ones_have_more_tiles():
     by_architecture = {
         name: a_machine(architecture=name) for name in ("Pascal", "Volta", "Ampere", "Hopper")
     }
-    assert [one.older for one in by_architecture.values()] == [True, False, False, False]
-    assert [one.plain_batches for one in by_architecture.values()] == [True, True, True, False]
+    assert [gpu.is_before_volta for gpu in by_architecture.values()] == [True, False, False, False]
+    assert [gpu.has_few_batched_tiles for gpu in by_architecture.values()] == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_reference_is_the_gpu_that_the_kernels_were_measured_on():
     machine = roofline_of(gpus()["H200"], bundled())
-    assert machine.weight == pytest.approx(dict.fromkeys(machine.weight, 1.0), rel=1e-4)
+    assert machine.flops_per_cycle_ratio == pytest.approx(
+        dict.fromkeys(machine.flops_per_cycle_ratio, 1.0), rel=1e-4
+    )
 
 
 @for_every("name", gpus())
 def test_every_gpu_of_the_table_is_a_machine(name):
     machine = roofline_of(gpus()[name], bundled())
-    assert machine.units > 0
+    assert machine.multiprocessors > 0
     assert machine.bytes_per_s > 0
     assert machine.cache_bytes > 0
-    assert set(machine.rates) == set(machine.sustained) == set(machine.weight) >= {"fp32"}
-    assert all(rate > 0 for rate in machine.sustained.values())
+    assert (
+        set(machine.peak_flops_per_s)
+        == set(machine.sustained_flops_per_s)
+        == set(machine.flops_per_cycle_ratio)
+        >= {"fp32"}
+    )
+    assert all(rate > 0 for rate in machine.sustained_flops_per_s.values())
 
 
 def test_tensor_types_are_those_it_has_a_rate_for():

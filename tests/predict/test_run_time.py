@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import HABITS, a_step, a_workload, span
 
 from outlay.errors import InputError
-from outlay.predict.run_time import NeverEnds, Pace, every_s, pace_of, run_of, steps
+from outlay.predict.run_time import NeverEnds, Pace, interval_s, optimizer_steps, pace_of, run_of
 from outlay.uncertainty import LIKELY, Draws
 from outlay.units import DAY_S, HOUR_S, MONTH_S
 from outlay.workload.workload import Cadence, Checkpoint, Dataset, Evaluation, Length, Pause, Usage
@@ -25,8 +25,8 @@ def a_pace(training_s=10_000.0, *, epoch_s=2_000.0, step_s=0.5, sample_forward_s
     )
 
 
-def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, luck=LIKELY, **said):
-    return run_of(a_workload(**said), a_pace(training_s), habits, rate, luck)
+def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, sampler=LIKELY, **workload):
+    return run_of(a_workload(**workload), a_pace(training_s), habits, rate, sampler)
 
 
 # --- steps and training time ---
@@ -34,37 +34,37 @@ def a_run_of(training_s=10_000.0, rate=None, *, habits=HABITS, luck=LIKELY, **sa
 
 def test_steps_of_samples_are_rounded_up():
     # 1000 / 30 = 33.3
-    assert steps(a_workload(length=Length(samples=1000)), a_step(batch_size=30)) == 34
+    assert optimizer_steps(a_workload(length=Length(samples=1000)), a_step(batch_size=30)) == 34
 
 
 def test_steps_share_samples_between_gpus_and_machines():
     workload = a_workload(length=Length(samples=1000), usage=Usage(machines=2))
     # 1000 / (30 x 4 x 2) = 4.2
-    assert steps(workload, a_step(batch_size=30, gpus=4, nodes=2)) == 5
+    assert optimizer_steps(workload, a_step(batch_size=30, gpus=4, nodes=2)) == 5
 
 
 def test_steps_of_epochs():
     workload = a_workload(length=Length(epochs=3), data=Dataset(samples=100))
     # 3 x 100 / 10
-    assert steps(workload, a_step(batch_size=10)) == 30
+    assert optimizer_steps(workload, a_step(batch_size=10)) == 30
 
 
 def test_steps_of_iterations_are_those_at_any_batch():
     workload = a_workload(length=Length(iterations=500))
-    assert steps(workload, a_step(batch_size=10)) == 500
-    assert steps(workload, a_step(batch_size=1000, gpus=8)) == 500
+    assert optimizer_steps(workload, a_step(batch_size=10)) == 500
+    assert optimizer_steps(workload, a_step(batch_size=1000, gpus=8)) == 500
 
 
 def test_steps_of_iterations_at_a_global_batch_are_that_many_samples():
     workload = a_workload(length=Length(iterations=500, global_batch_size=64))
     # 500 x 64 / (10 x 4) = 800
-    assert steps(workload, a_step(batch_size=10, gpus=4)) == 800
+    assert optimizer_steps(workload, a_step(batch_size=10, gpus=4)) == 800
 
 
 def test_steps_of_a_time_are_as_many_as_go_into_it():
     workload = a_workload(length=Length(training_s=3600))
     # 3600 s / 0.5 s
-    assert steps(workload, a_step(step_time_s=0.5)) == 7200
+    assert optimizer_steps(workload, a_step(step_time_s=0.5)) == 7200
 
 
 def test_training_time_is_steps_times_step_time():
@@ -91,10 +91,10 @@ def test_pace_is_of_the_likely_step():
 
 
 def test_pace_as_luck_has_it_is_that_of_the_drawn_step():
-    luck, time_s = Draws(1000), span(1, 2, 4)
-    pace = pace_of(a_workload(), a_step(step_time_s=time_s), luck)
+    sampler, time_s = Draws(1000), span(1, 2, 4)
+    pace = pace_of(a_workload(), a_step(step_time_s=time_s), sampler)
     # 100 steps of whatever a card's step takes
-    assert np.array_equal(pace.training_s, 100 * luck.of("speed: Card", time_s))
+    assert np.array_equal(pace.training_s, 100 * sampler.of("speed: Card", time_s))
 
 
 def test_pace_of_a_given_time_is_that_time_at_any_speed():
@@ -114,8 +114,8 @@ def test_one_run_is_set_up_once():
     assert run.sessions == 1
     # 100 s to get a machine, 200 s for the environment, 50 s until steps have their speed
     assert (run.provisioning_s, run.setup_s, run.warmup_s) == (100, 200, 50)
-    assert run.busy_s == run.period_s == 10_350
-    assert run.due_s == run.period_s
+    assert run.busy_s == run.calendar_s == 10_350
+    assert run.completion_s == run.calendar_s
 
 
 def test_set_up_that_is_given_takes_the_place_of_the_assumptions():
@@ -130,10 +130,10 @@ def test_sessions_a_month():
     assert run.sessions == 10
     assert run.training_s == 36_000
     assert run.busy_s == 39_500
-    assert run.period_s == 30 * DAY_S
+    assert run.calendar_s == 30 * DAY_S
     assert run.recurring
     # a deadline is one session's
-    assert run.due_s == 3_950
+    assert run.completion_s == 3_950
 
 
 def test_hours_a_day():
@@ -143,7 +143,7 @@ def test_hours_a_day():
     assert run.training_s == 43_000
     # 43000 + 4 x 350, spread over days of which a sixth is used
     assert run.busy_s == 44_400
-    assert run.period_s == pytest.approx(44_400 * 6)
+    assert run.calendar_s == pytest.approx(44_400 * 6)
     assert not run.recurring
 
 
@@ -167,7 +167,7 @@ def test_a_provider_that_ends_sessions():
     run = a_run_of(habits=habits)
     assert run.sessions == 4
     # 10,000 + 4 x 350, in one stretch
-    assert run.period_s == run.busy_s == 11_400
+    assert run.calendar_s == run.busy_s == 11_400
 
 
 def test_idle_time_is_held_in_each_session():
@@ -179,14 +179,14 @@ def test_idle_time_is_held_in_each_session():
 
 def test_data_is_kept_as_long_as_the_user_says():
     run = a_run_of(usage=Usage(storage_s=14 * DAY_S))
-    assert run.kept_s == 14 * DAY_S
+    assert run.storage_s == 14 * DAY_S
     # ... which is not how long the run takes
-    assert run.period_s == run.busy_s == 10_350
+    assert run.calendar_s == run.busy_s == 10_350
 
 
 def test_data_is_kept_as_long_as_the_run_takes_where_nothing_is_said():
     run = a_run_of(usage=Usage(hours_per_day=4))
-    assert run.kept_s == run.period_s
+    assert run.storage_s == run.calendar_s
 
 
 # --- data ---
@@ -226,7 +226,7 @@ def test_data_goes_from_home_to_a_volume_before_a_machine_is_rented():
     run = a_run_of(data=Dataset(size_bytes=10e9, at="home", storage="volume"))
     # 10 GB / 10 MB/s
     assert (run.download_s, run.upload_s) == (0, 1000)
-    assert run.period_s == run.busy_s + 1000
+    assert run.calendar_s == run.busy_s + 1000
 
 
 def test_a_stated_preparation_includes_fetching_from_outside():
@@ -272,7 +272,7 @@ def test_evaluation_in_each_session():
 
 def test_an_interval_in_epochs_needs_to_know_how_long_one_is():
     with pytest.raises(InputError, match="not how many samples an epoch has") as caught:
-        every_s(Cadence(epochs=1), a_pace(epoch_s=None))
+        interval_s(Cadence(epochs=1), a_pace(epoch_s=None))
     assert "data.samples" in caught.value.fix
 
 
@@ -338,7 +338,7 @@ def test_a_checkpoint_takes_the_stated_time():
 def test_a_stated_time_of_a_checkpoint_is_as_uncertain_as_disks_are():
     habits = replace(HABITS, checkpoint_bytes_per_s=span(50e6, 100e6, 400e6))
     checkpoint = Checkpoint(interval=Cadence(epochs=1), time_s=30.0)
-    drawn = a_run_of(habits=habits, luck=Draws(), checkpoint=checkpoint).checkpoint_s
+    drawn = a_run_of(habits=habits, sampler=Draws(), checkpoint=checkpoint).checkpoint_s
     # 5 of 30 s: on a disk four times as fast a quarter of it, on one half as fast twice that
     assert np.percentile(drawn, [10, 90]) == pytest.approx([37.5, 300], rel=0.02)
 
@@ -352,7 +352,7 @@ def test_other_pauses_are_a_part_of_their_own():
     # 5 epochs of 20 s; 20,000 steps have 20 stalls of 1 s
     assert run.pauses_s == pytest.approx(120)
     assert run.busy_s == pytest.approx(10_350 + 120)
-    assert dict(run.held_s)["pauses"] == run.pauses_s
+    assert dict(run.time_parts_s)["pauses"] == run.pauses_s
     # a month of sessions has them all in each
     monthly = a_run_of(pauses=pauses, usage=Usage(sessions_per_month=10))
     assert monthly.pauses_s == pytest.approx(1200)
@@ -370,21 +370,21 @@ def test_pauses_are_done_again_after_an_interruption():
 def test_how_often_may_be_a_range(part):
     often = {"every": Cadence(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
     saved = {"interval": Cadence(epochs=1), "time_s": 40.0, "times": span(0.5, 1.0, 1.5)}
-    said = {
+    workload = {
         "evaluation_s": {"evaluation": Evaluation(**often)},
         "checkpoint_s": {"checkpoint": Checkpoint(**saved)},
         "pauses_s": {"pauses": (Pause(name="stalls", **often),)},
     }[part]
     habits = replace(HABITS, checkpoint_bytes_per_s=100e6)
     # 5 epochs, 40 s each; half as often to half as often again
-    assert getattr(a_run_of(habits=habits, **said), part) == pytest.approx(200)
-    drawn = getattr(a_run_of(habits=habits, luck=Draws(), **said), part)
+    assert getattr(a_run_of(habits=habits, **workload), part) == pytest.approx(200)
+    drawn = getattr(a_run_of(habits=habits, sampler=Draws(), **workload), part)
     assert np.percentile(drawn, [10, 90]) == pytest.approx([100, 300], rel=0.02)
 
 
 def test_what_may_never_come_leaves_no_nonsense():
     checkpoint = Checkpoint(interval=Cadence(epochs=1), time_s=40.0, times=span(0, 1, 2))
-    run = a_run_of(rate=RATE, luck=Draws(), checkpoint=checkpoint)
+    run = a_run_of(rate=RATE, sampler=Draws(), checkpoint=checkpoint)
     assert np.isfinite(run.busy_s).all()
     assert np.min(run.checkpoint_s) == pytest.approx(0, abs=0.01)
 
@@ -415,7 +415,7 @@ def test_waiting_for_another_machine_takes_time_and_no_money():
     run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S)
     # 1.089 times 30 s
     assert run.waiting_s == pytest.approx(1.089171 * 30, rel=1e-6)
-    assert run.period_s == pytest.approx(run.busy_s + run.waiting_s)
+    assert run.calendar_s == pytest.approx(run.busy_s + run.waiting_s)
 
 
 def test_the_interval_that_wastes_least_is_taken_where_none_is_given():
@@ -456,10 +456,10 @@ def test_saved_on_notice_a_minute_is_lost_at_most():
 
 
 def test_any_of_several_machines_takes_the_run_down():
-    one = a_run_of(9_500.0, 2 * RATE, checkpoint=EVERY_950_S)
+    single = a_run_of(9_500.0, 2 * RATE, checkpoint=EVERY_950_S)
     two = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, usage=Usage(machines=2))
-    assert two.interruptions == pytest.approx(one.interruptions)
-    assert two.lost_s == pytest.approx(one.lost_s)
+    assert two.interruptions == pytest.approx(single.interruptions)
+    assert two.lost_s == pytest.approx(single.lost_s)
 
 
 def test_on_demand_writes_checkpoints_and_repeats_nothing():
@@ -486,7 +486,7 @@ def test_a_month_of_sessions_is_interrupted_over_all_its_training():
     month = a_run_of(950.0, RATE, checkpoint=EVERY_950_S, usage=usage)
     # ten stretches, as in one run of 9500 s
     assert month.interruptions == pytest.approx(1.089171, rel=1e-6)
-    assert month.period_s == MONTH_S
+    assert month.calendar_s == MONTH_S
 
 
 rates = st.floats(0.01, 200)
@@ -510,7 +510,7 @@ def test_busy_time_is_its_parts_and_within_the_period(training_s, rate, hours_pe
     start_s = run.provisioning_s + run.setup_s + run.warmup_s
     work_s = run.training_s + run.checkpoint_s + run.lost_s + run.restart_s
     assert run.busy_s == pytest.approx(start_s + work_s)
-    assert run.period_s >= run.busy_s * (1 - 1e-12)
+    assert run.calendar_s >= run.busy_s * (1 - 1e-12)
 
 
 # --- as luck has it ---
@@ -519,7 +519,7 @@ UNSURE = replace(HABITS, provisioning_s=span(50, 100, 400), environment_s=span(1
 
 
 def test_draws_move_what_is_uncertain_and_nothing_else():
-    run = a_run_of(habits=UNSURE, luck=Draws(2000))
+    run = a_run_of(habits=UNSURE, sampler=Draws(2000))
     assert np.percentile(run.provisioning_s, [10, 50, 90]) == pytest.approx(
         [50, 100, 400], rel=0.01
     )
@@ -530,13 +530,15 @@ def test_draws_move_what_is_uncertain_and_nothing_else():
 
 
 def test_draws_of_exact_inputs_are_the_likely_run():
-    likely, drawn = (a_run_of(luck=luck, checkpoint=CHECKPOINT) for luck in (LIKELY, Draws(100)))
+    likely, drawn = (
+        a_run_of(sampler=sampler, checkpoint=CHECKPOINT) for sampler in (LIKELY, Draws(100))
+    )
     assert drawn == likely
 
 
 def test_interruptions_are_drawn_around_their_mean():
     likely = a_run_of(95_000.0, RATE, checkpoint=EVERY_950_S)
-    drawn = a_run_of(95_000.0, RATE, checkpoint=EVERY_950_S, luck=Draws())
+    drawn = a_run_of(95_000.0, RATE, checkpoint=EVERY_950_S, sampler=Draws())
     # 10.9 on average, in whole numbers
     assert likely.interruptions == pytest.approx(10.89171, rel=1e-6)
     assert np.mean(drawn.interruptions) == pytest.approx(10.89171, rel=0.01)
@@ -549,7 +551,7 @@ def test_days_a_week():
     every_day = a_run_of(43_000.0, usage=Usage(hours_per_day=4))
     run = a_run_of(43_000.0, usage=Usage(hours_per_day=4, days_per_week=5))
     assert run.busy_s == every_day.busy_s
-    assert run.period_s == pytest.approx(every_day.period_s * 7 / 5)
+    assert run.calendar_s == pytest.approx(every_day.calendar_s * 7 / 5)
 
 
 def test_what_cannot_be_is_said_of_the_likely_run_alone():

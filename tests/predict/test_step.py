@@ -7,9 +7,9 @@ import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
 
 from outlay.predict.evidence import Evidence, MeasuredStep
-from outlay.predict.host import Host
+from outlay.predict.host_time import Host
 from outlay.predict.roofline import with_precision
-from outlay.predict.step import Conditions, Placement, predict_step, spanning
+from outlay.predict.step import Conditions, Placement, predict_step, range_over_forms
 from outlay.trace.profile import ProfileOp
 from outlay.units import GIB
 
@@ -130,8 +130,8 @@ def width(step):
 
 def test_the_range_is_wider_for_kernels_nobody_measured():
     profile = a_profile(ops=(a_copy(80e9),))
-    known = predicted(profile=profile, calibration=a_calibration(doubts={"alike": 0.0}))
-    unknown = predicted(profile=profile, calibration=a_calibration(doubt_unknown=1.2))
+    known = predicted(profile=profile, calibration=a_calibration(kernel_errors={"alike": 0.0}))
+    unknown = predicted(profile=profile, calibration=a_calibration(kernel_error_unknown=1.2))
     assert bounds(known.step_time_s) == around(0.1, 0.5)
     # (0.5^2 + 1.2^2)^(1/2)
     assert bounds(unknown.step_time_s) == around(0.1, 1.3)
@@ -164,9 +164,9 @@ def test_the_slower_of_device_and_host_is_so_at_each_end():
 # --- a measured step ---
 
 
-def corrected(measured_s, *, gpu, host=None, **seen):
-    one = MeasuredStep(gpu=gpu, batch_size=4, step_s=measured_s, **seen)
-    return Conditions(host=host or Host(), experience=Evidence(seen=(one,)))
+def corrected(measured_s, *, gpu, host=None, **changes):
+    measured = MeasuredStep(gpu=gpu, batch_size=4, step_s=measured_s, **changes)
+    return Conditions(host=host or Host(), evidence=Evidence(measured=(measured,)))
 
 
 def test_on_the_measured_gpu_a_step_takes_what_was_measured():
@@ -183,7 +183,9 @@ def test_on_the_measured_gpu_a_step_takes_what_was_measured():
 
 def test_another_gpu_is_corrected_by_as_much_and_its_range_is_narrower():
     gpu = a_gpu()
-    calibration = a_calibration(error_on_Hopper=0.0, error_on_Ada=0.0, doubts={"gemm_16": 1.2})
+    calibration = a_calibration(
+        error_on_Hopper=0.0, error_on_Ada=0.0, kernel_errors={"gemm_16": 1.2}
+    )
     fast = a_gpu("Fast", architecture="Ada", peaks={"fp32": 20e12, "fp16": 200e12})
     conditions = corrected(0.2, gpu=gpu)
     step = predicted(gpu=fast, conditions=conditions, calibration=calibration)
@@ -325,13 +327,13 @@ def test_a_power_limit_slows_the_device_and_widens_the_range():
 
 def test_spanning_one_form_is_that_form():
     step = a_step()
-    assert spanning([step]) is step
+    assert range_over_forms([step]) is step
 
 
 def test_spanning_takes_the_first_with_a_range_down_to_the_fastest():
     slow = a_step(step_time_s=span(2, 3, 4))
     fast = a_step(step_time_s=span(1, 1.5, 2))
-    step = spanning([slow, fast])
+    step = range_over_forms([slow, fast])
     assert step.step_time_s == span(1, 3, 4)
     assert step.placement is slow.placement
 
@@ -340,4 +342,4 @@ def test_spanning_compares_at_equal_batches():
     slow = a_step(step_time_s=span(2, 3, 4), batch_size=10)
     fast = a_step(step_time_s=span(2, 3, 4), batch_size=20)
     # 2 s for 20 samples is 1 s for 10
-    assert spanning([slow, fast]).step_time_s.low == pytest.approx(1.0)
+    assert range_over_forms([slow, fast]).step_time_s.low == pytest.approx(1.0)

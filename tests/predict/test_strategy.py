@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from outlay.errors import InputError
-from outlay.predict.strategy import ANY, Strategy, parse_strategy, strategies
+from outlay.predict.strategy import ANY_STRATEGY, Strategy, parse_strategy, possible_strategies
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_names(strategy, name):
     ],
 )
 def test_what_a_text_asks_for(text, allowed, not_allowed):
-    wanted = parse_strategy(text)
-    assert wanted.allows(allowed)
-    assert not wanted.allows(not_allowed)
+    request = parse_strategy(text)
+    assert request.allows(allowed)
+    assert not request.allows(not_allowed)
 
 
 def test_auto_is_anything():
-    assert parse_strategy("auto") == ANY
-    assert ANY.allows(Strategy(data=2, sharding="zero2"))
+    assert parse_strategy("auto") == ANY_STRATEGY
+    assert ANY_STRATEGY.allows(Strategy(data=2, sharding="zero2"))
 
 
 @pytest.mark.parametrize("text", ["dpp", "tensor", "tensor=0", "fsdp,tensro=2", "8"])
@@ -60,26 +60,32 @@ def test_a_strategy_nobody_knows(text):
 
 
 def test_every_strategy_takes_all_gpus():
-    found = strategies(8, 4, blocks=12, heads=16)
-    assert found
-    assert {one.gpus for one in found} == {32}
-    assert len(found) == len(set(found))
+    strategies = possible_strategies(8, 4, blocks=12, heads=16)
+    assert strategies
+    assert {strategy.gpus for strategy in strategies} == {32}
+    assert len(strategies) == len(set(strategies))
 
 
 def test_tensors_divide_the_heads_and_stay_in_a_machine():
-    cuts = {one.tensor for one in strategies(8, 4, blocks=12, heads=12)}
+    cuts = {strategy.tensor for strategy in possible_strategies(8, 4, blocks=12, heads=12)}
     assert cuts == {1, 2, 4}  # 8 does not divide 12 heads
 
 
 def test_a_pipeline_has_no_more_stages_than_blocks():
-    assert max(one.pipeline for one in strategies(8, 1, blocks=3, heads=None)) == 2
-    assert {one.pipeline for one in strategies(8, 1, blocks=0, heads=None)} == {1}
+    assert (
+        max(strategy.pipeline for strategy in possible_strategies(8, 1, blocks=3, heads=None)) == 2
+    )
+    assert {strategy.pipeline for strategy in possible_strategies(8, 1, blocks=0, heads=None)} == {
+        1
+    }
 
 
 def test_without_attention_nothing_is_cut():
-    assert {one.tensor for one in strategies(8, 1, blocks=12, heads=None)} == {1}
+    assert {strategy.tensor for strategy in possible_strategies(8, 1, blocks=12, heads=None)} == {1}
 
 
 def test_hybrid_sharding_wants_several_machines():
-    assert not any(one.within_node for one in strategies(8, 1, blocks=4, heads=4))
-    assert any(one.within_node for one in strategies(8, 2, blocks=4, heads=4))
+    assert not any(
+        strategy.within_node for strategy in possible_strategies(8, 1, blocks=4, heads=4)
+    )
+    assert any(strategy.within_node for strategy in possible_strategies(8, 2, blocks=4, heads=4))

@@ -1,19 +1,29 @@
-"""Made-up records: sequences of optimizers with given intervals; and a run that trained."""
+"""Made-up steps and reports of agents, what agents wrote, and a run that trained."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 
 from tests.measured import a_step
 
 from outlay.measurement.measurement import MeasuredMachine, MeasuredMemory, Measurement
-from outlay.probe.messages import OptimizerStep, OptimizerStepTable
+from outlay.probe.agent.protocol import (
+    REPORTS,
+    STEP,
+    STEP_FIELDS,
+    OptimizerStep,
+    parse_report,
+    step_values,
+)
+from outlay.probe.messages import OptimizerStepTable, ProcessLog
 
 
-def records(order, each_s=0.1, *, gpu=False, marks=None, **always):
-    """One record for each number of `order`, `each_s` (or each of those) apart.
+def steps(order, each_s=0.1, *, marks=None, **always):
+    """The values of a step for each number of `order`, `each_s` (or each of those) apart.
 
-    `marks` has fields for the records of some places, counted from 0.
+    `marks` has fields for the steps of some places, counted from 0.
     """
     apart_s = each_s if hasattr(each_s, "__iter__") else itertools.repeat(each_s)
     now_s, made = 100.0, []
@@ -23,28 +33,46 @@ def records(order, each_s=0.1, *, gpu=False, marks=None, **always):
             "number": place + 1,
             "optimizer": optimizer,
             "host_s": now_s,
-            "device_s": now_s - 50 if gpu else None,
+            "cpu_s": math.nan,
             **always,
             **(marks or {}).get(place, {}),
         }
-        made.append(OptimizerStep(**fields))
+        made.append(step_values(OptimizerStep(**fields)))
     return made
 
 
-def table(order, each_s=0.1, **fields):
-    return OptimizerStepTable(records(order, each_s, **fields))
+def table(order, each_s=0.1, *, gpu=False, **fields):
+    """Their table; `gpu`, a GPU finished each when it returned, on a clock of its own."""
+    made = OptimizerStepTable(steps(order, each_s, **fields))
+    if gpu:
+        finish(made, *(made.column("host_s") - 50))
+    return made
+
+
+def finish(made, *device_s, after=0):
+    """Fill in when a GPU had finished steps of a table, the first `after` apart."""
+    for number, time_s in enumerate(device_s, after + 1):
+        made.set_device_time(number, time_s)
+
+
+def a_log(*reports, **fields):
+    """The log of a process that has made these reports."""
+    log = ProcessLog(**fields)
+    for report in reports:
+        log.add(report)
+    return log
 
 
 def letters(text):
     """Optimizers in the order their letters first appear, spaces apart."""
     order = text.replace(" ", "").replace("|", "")
-    seen = list(dict.fromkeys(order))
-    return [seen.index(letter) for letter in order]
+    known = list(dict.fromkeys(order))
+    return [known.index(letter) for letter in order]
 
 
 def a_run(**changes: object) -> Measurement:
     """A short run that outlay stopped after 20 steps of 32 samples."""
-    given = {
+    fields = {
         "command": ("python", "train.py"),
         "measured_on": "2026-11-15",
         "ending": "stopped",
@@ -56,4 +84,18 @@ def a_run(**changes: object) -> Measurement:
         "samples_per_step": 32.0,
         "memory": MeasuredMemory(allocated_bytes=5e9, reserved_bytes=6e9),
     }
-    return Measurement(**{**given, **changes})
+    return Measurement(**{**fields, **changes})
+
+
+def written_steps(channel):
+    """The records of steps in the lines of a channel."""
+    lines = [json.loads(line) for line in channel.lines]
+    steps = [values for kind, *values in lines if kind == STEP]
+    return [OptimizerStep(**dict(zip(STEP_FIELDS, values, strict=True))) for values in steps]
+
+
+def written_reports(channel, report_kind):
+    """The reports of a kind in the lines of a channel."""
+    lines = [json.loads(line) for line in channel.lines]
+    reports = [parse_report(kind, *values) for kind, *values in lines if kind in REPORTS]
+    return [report for report in reports if isinstance(report, report_kind)]

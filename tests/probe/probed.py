@@ -61,8 +61,8 @@ class Probed:
 
         Those are the last ones of the timing; only for scripts without pauses in them.
         """
-        own_s, seen, counted = self.own_s(name), self.measurement.steps_seen, self.step.steps
-        return (own_s[seen * each - 1] - own_s[(seen - counted) * each - 1]) / counted
+        own_s, steps, counted = self.own_s(name), self.measurement.steps_seen, self.step.steps
+        return (own_s[steps * each - 1] - own_s[(steps - counted) * each - 1]) / counted
 
 
 @functools.cache
@@ -158,12 +158,12 @@ def at_a_terminal(folder: Path, *command: object, size: tuple[int, int] | None =
         stderr=slave,
     )
     os.close(slave)
-    said = b""
+    output = b""
     with os.fdopen(master, "rb", buffering=0) as terminal:
         while True:
             try:
-                said += terminal.read(65536)
+                output += terminal.read(65536)
             except OSError:  # all have let go of it
                 break
     assert process.wait() == 0
-    return said.decode()
+    return output.decode()

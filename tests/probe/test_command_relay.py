@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.probe.probed import OUTLAY, PYTHON, at_a_terminal
 
-from outlay.probe.command import _WANDERS
+from outlay.probe.command import _OTHER_ROWS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 OURS = "no step yet"
@@ -27,14 +27,14 @@ STAYS = ["\r 40 %", "\x1b[K", "\x1b[31mred\x1b[0m", "a line\n", "\x1b[2D", "\x1b
 
 
 def test_what_goes_to_other_rows():
-    assert all(_WANDERS.search(text.encode()) for text in MOVES)
-    assert not any(_WANDERS.search(text.encode()) for text in STAYS)
+    assert all(_OTHER_ROWS.search(text.encode()) for text in MOVES)
+    assert not any(_OTHER_ROWS.search(text.encode()) for text in STAYS)
 
 
 def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path):
     moves = "\\n\\rsecond bar\\x1b[A"
-    said = probed_at_a_terminal(tmp_path, f"{BAR}w('<{moves}>'); sleep(1.5); w('last\\n')")
-    before, _, after = said.partition("<")
+    output = probed_at_a_terminal(tmp_path, f"{BAR}w('<{moves}>'); sleep(1.5); w('last\\n')")
+    before, _, after = output.partition("<")
     assert OURS in before
     # Ours is taken away first, from the row below the bar.
     assert before.endswith("\x1bD\x1b[A\x1b7\x1b[B\r\x1b[K\x1b8")
@@ -44,8 +44,8 @@ def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path):
 
 def test_a_sequence_that_comes_in_two_parts(tmp_path):
     script = f"{BAR}w('<\\x1b['); sleep(1.5); w('A>'); sleep(1.2); w('\\n')"
-    said = probed_at_a_terminal(tmp_path, script)
-    before, _, after = said.partition("<")
+    output = probed_at_a_terminal(tmp_path, script)
+    before, _, after = output.partition("<")
     assert OURS in before
     assert after.startswith("\x1b[")
     # Nothing gets in between its parts but what takes our line away, once it is complete.
@@ -54,19 +54,19 @@ def test_a_sequence_that_comes_in_two_parts(tmp_path):
 
 def test_bars_and_lines_and_colours_have_it_below_them(tmp_path):
     script = f"{BAR}w('\\x1b[32mgreen\\x1b[0m\\x1b[K'); sleep(1.5); print('a line'); sleep(1.5)"
-    said = probed_at_a_terminal(tmp_path, script)
+    output = probed_at_a_terminal(tmp_path, script)
     for part in ("one bar 2 %", "green", "a line"):
-        assert OURS in said.split(part)[1]
+        assert OURS in output.split(part)[1]
 
 
 def test_output_and_errors_keep_their_order(tmp_path):
     script = "for i in range(300): print(f'<o{i}>', flush=True); w(f'<e{i}>')"
-    said = probed_at_a_terminal(tmp_path, script)
-    parts = [part.split(">")[0] for part in said.split("<")[1:]]
+    output = probed_at_a_terminal(tmp_path, script)
+    parts = [part.split(">")[0] for part in output.split("<")[1:]]
     assert parts == [f"{end}{i}" for i in range(300) for end in "oe"]
 
 
 def test_the_report_begins_a_line_also_after_a_short_command(tmp_path):
-    said = probed_at_a_terminal(tmp_path, "w('no end of line')")
-    before, _, _ = said.partition("\x1b[1mNo training step seen")
+    output = probed_at_a_terminal(tmp_path, "w('no end of line')")
+    before, _, _ = output.partition("\x1b[1mNo training step seen")
     assert before.partition("no end of line")[2].endswith("\r\n")

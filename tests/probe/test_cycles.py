@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.probe.made import letters, records, table
+from tests.probe.made import finish, letters, steps, table
 
-from outlay.probe.cycles import cycles_of, shared
+from outlay.probe.cycles import cycles_of, share_pauses
 from outlay.probe.messages import OptimizerStepTable
 
 
@@ -13,12 +13,12 @@ def cycles(text, each_s=0.1, **fields):
 
 
 def test_every_step_of_one_optimizer_is_a_training_step():
-    found = cycles("A" * 30)
-    assert len(found) == 30
-    assert found.per_step == (1.0,)
-    assert found.period == 1
-    assert np.isnan(found.length_s[0])
-    assert found.length_s[1:] == pytest.approx([0.1] * 29)
+    result = cycles("A" * 30)
+    assert len(result) == 30
+    assert result.per_step == (1.0,)
+    assert result.period == 1
+    assert np.isnan(result.length_s[0])
+    assert result.length_s[1:] == pytest.approx([0.1] * 29)
 
 
 @pytest.mark.parametrize(
@@ -34,27 +34,27 @@ def test_every_step_of_one_optimizer_is_a_training_step():
 )
 def test_cycles_of_several_optimizers(cycle, optimizers, per_step):
     # The last of 40 is not over before its leader steps again.
-    found = cycles(cycle * 40)
-    assert len(found) == 39
-    assert found.per_step == pytest.approx(per_step)
-    assert found.length_s[1:] == pytest.approx([0.1 * len(cycle)] * 38)
-    assert found.period == 1
+    result = cycles(cycle * 40)
+    assert len(result) == 39
+    assert result.per_step == pytest.approx(per_step)
+    assert result.length_s[1:] == pytest.approx([0.1 * len(cycle)] * 38)
+    assert result.period == 1
 
 
 def test_a_penalty_now_and_then_stays_within_its_cycle_and_shows_as_a_period():
     # Both networks step twice in every 16th cycle: 2 * 15 + 4 optimizer steps in 16 cycles.
-    found = cycles(("DDGG" + "DG" * 15) * 6)
-    assert len(found) == 6 * 16 - 1
-    assert found.period == 16
+    result = cycles(("DDGG" + "DG" * 15) * 6)
+    assert len(result) == 6 * 16 - 1
+    assert result.period == 16
     # Of the later 48 cycles (47 .. 94), three have two steps of each: 1 + 3 / 48.
-    assert found.per_step == pytest.approx((1 + 3 / 48, 1 + 3 / 48))
+    assert result.per_step == pytest.approx((1 + 3 / 48, 1 + 3 / 48))
 
 
 def test_two_critics_and_an_actor_every_other_time():
-    found = cycles("PQPQA" * 40)
-    assert len(found) == 79
-    assert found.period == 2
-    assert found.per_step == pytest.approx((1, 1, 0.5), abs=0.02)
+    result = cycles("PQPQA" * 40)
+    assert len(result) == 79
+    assert result.period == 2
+    assert result.per_step == pytest.approx((1, 1, 0.5), abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -68,34 +68,34 @@ def test_two_critics_and_an_actor_every_other_time():
     ],
 )
 def test_optimizers_that_step_many_times_in_a_row_make_a_step_each(order, per_step, stage_from):
-    found = cycles(order)
-    assert len(found) == len(order)
-    assert found.are_blocks
-    assert found.is_regular
-    assert found.per_step == pytest.approx(per_step)
-    assert found.stage_from == stage_from
-    assert found.length_s[1:] == pytest.approx([0.1] * (len(order) - 1))
+    result = cycles(order)
+    assert len(result) == len(order)
+    assert result.are_blocks
+    assert result.is_regular
+    assert result.per_step == pytest.approx(per_step)
+    assert result.stage_from == stage_from
+    assert result.length_s[1:] == pytest.approx([0.1] * (len(order) - 1))
 
 
 def test_a_critic_that_trains_ahead_is_no_stage():
-    found = cycles("D" * 25 + "G" + "DG" * 30)
-    assert not found.are_blocks
-    assert found.per_step == pytest.approx((1, 1))
+    result = cycles("D" * 25 + "G" + "DG" * 30)
+    assert not result.are_blocks
+    assert result.per_step == pytest.approx((1, 1))
 
 
 def passes(text):
     """One optimizer's steps: a pass before each x, a batch before each b, none before each dot."""
-    told = {"x": {"passes": 1}, "b": {"batches": 1}, ".": {}}
-    marks = {place: told[letter] for place, letter in enumerate(text)}
+    fields = {"x": {"passes": 1}, "b": {"batches": 1}, ".": {}}
+    marks = {place: fields[letter] for place, letter in enumerate(text)}
     return cycles("A" * len(text), marks=marks)
 
 
 def test_updates_with_no_pass_between_are_one_step():
-    found = passes("x.." * 20)
-    assert len(found) == 19  # the last is not over before the next begins
-    assert found.per_step == (3.0,)
-    assert found.passes.tolist() == [1.0] * 19
-    assert found.length_s[1:] == pytest.approx([0.3] * 18)
+    result = passes("x.." * 20)
+    assert len(result) == 19  # the last is not over before the next begins
+    assert result.per_step == (3.0,)
+    assert result.passes.tolist() == [1.0] * 19
+    assert result.length_s[1:] == pytest.approx([0.3] * 18)
     # As long as only one has begun, nothing is known of it.
     assert len(passes("x..")) == 3
 
@@ -112,46 +112,46 @@ def test_updates_with_no_pass_between_are_one_step():
     ],
 )
 def test_where_passes_are_not_seen_every_update_is_a_step(text):
-    found = passes(text)
-    assert len(found) == len(text)
-    assert found.per_step == (1.0,)
+    result = passes(text)
+    assert len(result) == len(text)
+    assert result.per_step == (1.0,)
 
 
 def test_an_occasional_optimizer_defines_no_cycles():
     # One in 40 is less often than one in 32: 40 steps of A are 40 training steps.
-    found = cycles(("A" * 40 + "X") * 10)
-    assert len(found) == 400
-    assert found.per_step[1] == pytest.approx(1 / 40, rel=0.1)
+    result = cycles(("A" * 40 + "X") * 10)
+    assert len(result) == 400
+    assert result.per_step[1] == pytest.approx(1 / 40, rel=0.1)
     # X's own tenth of a second is in the interval of the step that follows it.
-    assert found.length_s[40] == pytest.approx(0.2)
+    assert result.length_s[40] == pytest.approx(0.2)
 
 
 def test_a_first_phase_of_one_optimizer_is_one_step_before_the_first_interval():
-    found = cycles("G" * 300 + "DG" * 200)
-    assert found.per_step == pytest.approx((1, 1))
-    assert found.length_s[2:] == pytest.approx([0.2] * (len(found) - 2))
-    assert 199 <= len(found) <= 200
+    result = cycles("G" * 300 + "DG" * 200)
+    assert result.per_step == pytest.approx((1, 1))
+    assert result.length_s[2:] == pytest.approx([0.2] * (len(result) - 2))
+    assert 199 <= len(result) <= 200
 
 
 def test_an_optimizer_of_an_earlier_phase_leads_nothing_later():
-    found = cycles("P" * 100 + "A" * 200)
-    assert (len(found), found.stage_from) == (300, 100)
-    assert found.per_step == (0.0, 1.0)
+    result = cycles("P" * 100 + "A" * 200)
+    assert (len(result), result.stage_from) == (300, 100)
+    assert result.per_step == (0.0, 1.0)
 
 
 def test_a_cycle_begins_with_the_optimizer_a_batch_is_loaded_for():
     order = letters("G" * 50 + "DG" * 100)
     loads = {place: {"batches": 1, "samples": 4} for place in range(50)}
     loads |= {place: {"batches": 1, "samples": 4} for place in range(50, 250, 2)}
-    found = cycles_of(OptimizerStepTable(records(order, marks=loads)))
-    assert found.batches[1:].tolist() == [1.0] * (len(found) - 1)
-    assert found.samples[1:].tolist() == [4.0] * (len(found) - 1)
+    result = cycles_of(OptimizerStepTable(steps(order, marks=loads)))
+    assert result.batches[1:].tolist() == [1.0] * (len(result) - 1)
+    assert result.samples[1:].tolist() == [4.0] * (len(result) - 1)
 
 
 def test_a_given_number_of_optimizer_steps_overrides_all():
-    found = cycles_of(table(letters("DG" * 30)), optimizer_steps_per_step=4)
-    assert len(found) == 15
-    assert found.length_s[1:] == pytest.approx([0.4] * 14)
+    result = cycles_of(table(letters("DG" * 30)), optimizer_steps_per_step=4)
+    assert len(result) == 15
+    assert result.length_s[1:] == pytest.approx([0.4] * 14)
 
 
 def test_accumulation_that_varies_with_a_period_is_seen():
@@ -165,55 +165,57 @@ def test_accumulation_that_varies_with_a_period_is_seen():
 def test_an_interval_with_steps_left_out_is_divided():
     # Two left out and one that ran took 0.3 s.
     apart_s = [0.1] * 20 + [0.3] + [0.1] * 20
-    found = cycles_of(table([0] * 41, apart_s, marks={20: {"skipped": 2}}))
-    assert found.steps.sum() == 43
-    assert found.length_s[20] == pytest.approx(0.1)
-    assert found.skipped == (2,)
+    result = cycles_of(table([0] * 41, apart_s, marks={20: {"skipped": 2}}))
+    assert result.steps.sum() == 43
+    assert result.length_s[20] == pytest.approx(0.1)
+    assert result.skipped == (2,)
 
 
 def test_a_cycle_left_out_as_a_whole_is_divided():
     # Both of D and G were left out once: the cycle took 0.4 s instead of 0.2 s.
     apart_s = [0.1] * 20 + [0.3] + [0.1] * 19
-    found = cycles_of(table(letters("DG" * 20), apart_s, marks={20: {"skipped": 2}}))
-    assert found.steps.tolist() == [1] * 10 + [2] + [1] * 8
-    assert found.length_s[10] == pytest.approx(0.2)
+    result = cycles_of(table(letters("DG" * 20), apart_s, marks={20: {"skipped": 2}}))
+    assert result.steps.tolist() == [1] * 10 + [2] + [1] * 8
+    assert result.length_s[10] == pytest.approx(0.2)
 
 
 def test_a_cycle_in_which_one_of_two_was_left_out_is_not_counted():
-    found = cycles(
+    result = cycles(
         "DG" * 10 + "G" + "DG" * 10,
         marks={20: {"skipped": 1}},
         each_s=[0.1] * 20 + [0.2] * 1 + [0.1] * 20,
     )
-    assert np.isnan(found.length_s[9])
-    assert np.isfinite(found.length_s[1:9]).all()
+    assert np.isnan(result.length_s[9])
+    assert np.isfinite(result.length_s[1:9]).all()
 
 
 # --- clocks ---
 
 
 def test_the_gpus_own_clock_counts_where_it_is_known():
-    made = [{"device_s": 0.2 * place, "host_s": 7.0 + 0.01 * place} for place in range(40)]
-    found = cycles_of(table([0] * 40, marks=dict(enumerate(made))))
-    assert found.length_s[1:] == pytest.approx([0.2] * 39)
-    assert found.host_length_s[1:] == pytest.approx([0.01] * 39)
-    assert found.end_s[-1] == pytest.approx(7.39)
+    marks = {place: {"host_s": 7.0 + 0.01 * place} for place in range(40)}
+    made = table([0] * 40, marks=marks)
+    finish(made, *(0.2 * place for place in range(40)))
+    result = cycles_of(made)
+    assert result.length_s[1:] == pytest.approx([0.2] * 39)
+    assert result.host_length_s[1:] == pytest.approx([0.01] * 39)
+    assert result.end_s[-1] == pytest.approx(7.39)
 
 
 def test_records_whose_time_on_the_gpu_is_to_come_are_not_used_until_it_comes():
-    made = records([0] * 20, gpu=True)
-    late = records([0] * 20)
-    told = OptimizerStepTable([*made[:15], *late[15:]])
-    assert len(cycles_of(told)) == 15
-    told.extend(made[15:18])
-    assert len(told) == 20
-    assert len(cycles_of(told)) == 18
+    made = table([0] * 20)
+    times_s = made.column("host_s") - 50
+    finish(made, *times_s[:15])
+    assert len(cycles_of(made)) == 15
+    finish(made, *times_s[15:18], after=15)
+    assert len(made) == 20
+    assert len(cycles_of(made)) == 18
 
 
 def test_an_interval_with_records_missing_in_it_is_not_known():
-    made = records([0] * 20)
-    found = cycles_of(OptimizerStepTable([*made[:8], *made[10:]]))
-    assert np.flatnonzero(np.isnan(found.length_s)).tolist() == [0, 8]
+    made = steps([0] * 20)
+    result = cycles_of(OptimizerStepTable([*made[:8], *made[10:]]))
+    assert np.flatnonzero(np.isnan(result.length_s)).tolist() == [0, 8]
 
 
 def test_nothing_gives_nothing():
@@ -228,8 +230,8 @@ def test_nothing_gives_nothing():
 def test_ranks_share_what_all_of_them_wait_for():
     first = cycles_of(table([0] * 12, marks={5: {"saves": 1, "saved_s": 2.0}}))
     second = cycles_of(table([0] * 10, marks={7: {"evaluated": True}}))
-    one, other = shared([first, second])
-    assert np.flatnonzero(one.evaluated).tolist() == [7]
-    assert np.flatnonzero(other.saves).tolist() == [5]
-    assert other.saved_s[5] == 2.0
-    assert (len(one), len(other)) == (12, 10)
+    first_rank, second_rank = share_pauses([first, second])
+    assert np.flatnonzero(first_rank.evaluated).tolist() == [7]
+    assert np.flatnonzero(second_rank.saves).tolist() == [5]
+    assert second_rank.saved_s[5] == 2.0
+    assert (len(first_rank), len(second_rank)) == (12, 10)

@@ -58,13 +58,13 @@ PLAINLY = ("--steps", 10**6, "--no-operations")
 )
 def test_its_status_is_passed_on(tmp_path, fault, status, ending):
     probed = probe_script(tmp_path, "faulty.py", fault, options=PLAINLY)
-    seen = probed.measurement
-    assert (probed.code, seen.status, seen.ending) == (status, status, ending)
-    assert 12 <= seen.steps_seen <= 31
+    measurement = probed.measurement
+    assert (probed.code, measurement.status, measurement.ending) == (status, status, ending)
+    assert 12 <= measurement.steps_seen <= 31
     assert probed.step.mean_s > 0.008
     assert ("the loss went through the roof" in probed.err) is (fault == "raises")
     if fault in ("raises", "exits"):  # Python ended it: all was told
-        assert seen.steps_seen == 31 == len(probed.own_s())
+        assert measurement.steps_seen == 31 == len(probed.own_s())
 
 
 @needs_torch
@@ -88,18 +88,18 @@ def test_a_script_that_catches_everything_and_trains_on(tmp_path):
 
 @needs_torch
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "output"),
     [
         pytest.param("thread", "the thread has ended\n", id="the main one waits"),
         pytest.param("thread alone", "", id="the main one is done"),
     ],
 )
-def test_training_in_a_thread(tmp_path, fault, said):
+def test_training_in_a_thread(tmp_path, fault, output):
     """The main thread ends with it, by way of its `finally`: it must not keep half a model."""
     options = ("--steps", 30, "--no-operations")
     probed = probe_script(tmp_path, "faulty.py", fault, options=options)
     assert (probed.code, probed.measurement.ending) == (0, "stopped")
-    assert probed.out == said
+    assert probed.out == output
     assert "SystemExit" not in probed.err
     assert "Traceback" not in probed.err
     assert probed.step.mean_s == pytest.approx(probed.own_mean_s(), rel=0.02)
@@ -121,24 +121,24 @@ def test_a_loader_that_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(outlay.probe.runner, "STUCK_S", 1.0)
     monkeypatch.setattr(outlay.probe.runner, "GRACE_S", 0.5)
     monkeypatch.chdir(tmp_path)
-    seen = outlay.probe.runner.probe_command(
+    measurement = outlay.probe.runner.probe_command(
         ProbeRequest(
             command=tuple(map(str, (*TRAIN, "hangs"))),
             limits=ProbeLimits(duration_s=1.0),
             log=tmp_path / "log",
         )
     )
-    assert (seen.ending, seen.status) == ("stopped", 0)
-    assert 12 <= seen.steps_seen <= 30  # the last ones are told when there is one more
-    assert seen.batch_size == 1
+    assert (measurement.ending, measurement.status) == ("stopped", 0)
+    assert 12 <= measurement.steps_seen <= 30  # the last ones are told when there is one more
+    assert measurement.batch_size == 1
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
 def test_a_command_that_never_steps_has_its_time_and_ten_minutes_more():
-    course = ProbeStages(ProbeLimits(duration_s=3.0))
-    assert course.go_on(StepStatistics(), [], 602.0).stop_at == 0
+    stages = ProbeStages(ProbeLimits(duration_s=3.0))
+    assert stages.advance(StepStatistics(), [], 602.0).stop_at == 0
     assert (
-        course.go_on(StepStatistics(), [], 603.5).stop_at == 1
+        stages.advance(StepStatistics(), [], 603.5).stop_at == 1
     )  # its first step would be its last
 
 
@@ -166,10 +166,14 @@ def test_signals_to_outlay_are_passed_on(tmp_path, training, number):
     process, pid = training
     process.send_signal(number)
     probed = ended(process, tmp_path, 30)
-    seen = probed.measurement
+    measurement = probed.measurement
     # SIGINT becomes a KeyboardInterrupt, after which Python ends itself by the same signal.
-    assert (probed.code, seen.status, seen.ending) == (128 + number, 128 + number, "interrupted")
-    assert seen.steps_seen > 10
+    assert (probed.code, measurement.status, measurement.ending) == (
+        128 + number,
+        128 + number,
+        "interrupted",
+    )
+    assert measurement.steps_seen > 10
     assert ("KeyboardInterrupt" in probed.err) is (number == signal.SIGINT)
     assert not is_alive(pid)
 
@@ -191,9 +195,9 @@ def test_a_script_that_makes_something_else_of_the_signal_and_is_stopped_later(t
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     probed = ended(process, tmp_path, 60)
-    seen = probed.measurement
+    measurement = probed.measurement
     assert probed.out == "caught\n"
-    assert (probed.code, seen.ending, seen.stopped_for) == (0, "stopped", "time")
+    assert (probed.code, measurement.ending, measurement.stopped_for) == (0, "stopped", "time")
 
 
 @needs_torch
@@ -320,10 +324,10 @@ def test_a_file_that_cannot_be_written_in_the_end(tmp_path, place, why):
 def test_the_report_names_the_file_that_was_written(tmp_path):
     command = (PYTHON, SCRIPTS / "faulty.py", "clock.json", "exits")
     probed = ended(start(tmp_path, "--json", "/dev/full", *PLAINLY, "--", *command), tmp_path)
-    said = "".join(probed.err.split())
+    output = "".join(probed.err.split())
     saved = tmp_path / "own" / "measurements" / "outlay-probe.json"
-    assert f"--measured{saved}" in said
-    assert "--measured/dev/full" not in said
+    assert f"--measured{saved}" in output
+    assert "--measured/dev/full" not in output
 
 
 @needs_torch

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from outlay.probe.find_batch import (
     MOST_TRIALS,
     MOST_TRIALS_FAR,
-    SearchStart,
+    SearchBounds,
     bracket,
     memory_line,
     next_size,
@@ -31,11 +31,11 @@ Take = Callable[[int], float]
 
 
 def hunted(
-    largest: int, take: Take, known: SearchStart, start: int = 8
+    largest: int, take: Take, bounds: SearchBounds, first: int = 8
 ) -> tuple[list[Trial], tuple[int, int]]:
     """The trials of a search in which sizes up to `largest` fit."""
     trials: list[Trial] = []
-    while (size := next_size(trials, known, start)) is not None:
+    while (size := next_size(trials, bounds, first)) is not None:
         fits = size <= largest
         trials.append(
             Trial(
@@ -65,8 +65,8 @@ def test_on_what_an_h200_took(name: str, group: list[dict[str, str]]) -> None:
         return float(np.interp(size, sizes, curve))
 
     largest = int(group[0]["max_batch"])
-    known = SearchStart(limit_bytes=float(group[0]["cap_mib"]) * MIB, fixed_bytes=None)
-    trials, (low, _) = hunted(largest, take, known)
+    bounds = SearchBounds(limit_bytes=float(group[0]["cap_mib"]) * MIB, fixed_bytes=None)
+    trials, (low, _) = hunted(largest, take, bounds)
     assert len(trials) <= MOST_TRIALS
     assert largest - low <= max(0.02 * largest, 1)
 
@@ -77,7 +77,7 @@ def test_a_straight_line_is_found_in_four_trials() -> None:
     def take(size: int) -> float:
         return 2e9 + 10e6 * size
 
-    trials, (low, high) = hunted(800, take, SearchStart(limit_bytes=10e9, fixed_bytes=2e9))
+    trials, (low, high) = hunted(800, take, SearchBounds(limit_bytes=10e9, fixed_bytes=2e9))
     assert [trial.batch_size for trial in trials][:3] == [8, 471, 785]
     assert low <= 800 < high
     assert high - low <= 0.02 * low
@@ -90,10 +90,10 @@ def test_a_straight_line_is_found_in_four_trials() -> None:
 def test_an_allocator_that_wastes_memory(waste: float, sample: float, fixed: float) -> None:
     """What it cannot use shows only where it fails; a search that creeps down would end far off."""
     largest = int((1 - waste - fixed) / sample)
-    known = SearchStart(limit_bytes=1.0, fixed_bytes=fixed)
-    trials, (low, _) = hunted(largest, lambda size: fixed + sample * size, known)
-    enough = 0.02 if waste <= 0.02 else 0.06
-    assert largest - low <= max(enough * largest, 1)
+    bounds = SearchBounds(limit_bytes=1.0, fixed_bytes=fixed)
+    trials, (low, _) = hunted(largest, lambda size: fixed + sample * size, bounds)
+    accuracy = 0.02 if waste <= 0.02 else 0.06
+    assert largest - low <= max(accuracy * largest, 1)
     assert len(trials) <= (MOST_TRIALS if waste <= 0.04 else MOST_TRIALS_FAR)
 
 
@@ -101,28 +101,28 @@ def test_a_traced_prediction_is_tried_first() -> None:
     def take(size: int) -> float:
         return 2e9 + 10e6 * size
 
-    known = SearchStart(limit_bytes=10e9, fixed_bytes=2e9, predicted=792)
-    trials, (low, high) = hunted(800, take, known)
+    bounds = SearchBounds(limit_bytes=10e9, fixed_bytes=2e9, predicted=792)
+    trials, (low, high) = hunted(800, take, bounds)
     assert trials[0].batch_size == 792
     assert low <= 800 < high <= low + 0.02 * low
     assert len(trials) <= 3
 
 
 def test_without_any_memory_to_see_sizes_are_doubled_then_halved() -> None:
-    trials, (low, high) = hunted(100, lambda _: 0.0, SearchStart())
+    trials, (low, high) = hunted(100, lambda _: 0.0, SearchBounds())
     assert [trial.batch_size for trial in trials][:5] == [8, 16, 32, 64, 128]
     assert low <= 100 < high
     assert high - low <= 2
 
 
 def test_one_sample_that_does_not_fit_ends_it() -> None:
-    trials, (low, high) = hunted(0, lambda _: 0.0, SearchStart(limit_bytes=1e9), start=1)
+    trials, (low, high) = hunted(0, lambda _: 0.0, SearchBounds(limit_bytes=1e9), first=1)
     assert [trial.batch_size for trial in trials] == [1]
     assert (low, high) == (0, 1)
 
 
 def test_a_largest_batch_is_not_passed() -> None:
-    trials, (low, high) = hunted(10**6, lambda size: 1e6 * size, SearchStart(largest=64))
+    trials, (low, high) = hunted(10**6, lambda size: 1e6 * size, SearchBounds(largest=64))
     assert max(trial.batch_size for trial in trials) == 64
     assert (low, high) == (64, 0)
 

@@ -15,30 +15,34 @@ TOGETHER = 0.03
 
 def seen_as_is(probed: Probed, optimizer: str) -> None:
     """What all the scripts here have in common: two batches of 8 make a step."""
-    seen = probed.measurement
-    assert (probed.code, seen.ending, seen.status) == (0, "stopped", 0)
-    assert [(one.name, one.parameters, one.per_step) for one in seen.optimizers] == [
+    measurement = probed.measurement
+    assert (probed.code, measurement.ending, measurement.status) == (0, "stopped", 0)
+    assert [(each.name, each.parameters, each.per_step) for each in measurement.optimizers] == [
         (optimizer, 528, 1.0)
     ]
-    assert (seen.batch_size, seen.passes_per_step, seen.samples_per_step) == (8, 2, 16)
-    assert seen.steps_per_epoch == 250  # 4000 samples
+    assert (measurement.batch_size, measurement.passes_per_step, measurement.samples_per_step) == (
+        8,
+        2,
+        16,
+    )
+    assert measurement.steps_per_epoch == 250  # 4000 samples
     assert probed.step.mean_s > STEP_S
-    assert seen.profile is not None
+    assert measurement.profile is not None
     # Two passes of 8 samples through 32 to 16.
-    forward = [op for op in seen.profile.ops if op.name == "aten.addmm"]
+    forward = [op for op in measurement.profile.ops if op.name == "aten.addmm"]
     assert sum(op.at(16).flops * op.count for op in forward) == 2 * 2 * 8 * 32 * 16
 
 
 def test_lightning(tmp_path):
     probed = probe_script(tmp_path, "lightning_fit.py", "logs", options=("--steps", 50))
     seen_as_is(probed, "AdamW")
-    seen, own_s = probed.measurement, probed.own_s()
-    pauses = {pause.kind: pause.times for pause in seen.pauses}
+    measurement, own_s = probed.measurement, probed.own_s()
+    pauses = {pause.kind: pause.times for pause in measurement.pauses}
     # An evaluation after each 30 steps; the one before the first step is no pause between steps.
-    assert pauses["evaluation"] == (seen.steps_seen - 1) // 30
+    assert pauses["evaluation"] == (measurement.steps_seen - 1) // 30
     # Its own mean over the steps before the first evaluation.
     assert probed.step.mean_s == pytest.approx((own_s[29] - own_s[9]) / 20, rel=0.15)
-    assert seen.versions["lightning"]
+    assert measurement.versions["lightning"]
 
 
 def test_trainer(tmp_path):
@@ -51,14 +55,14 @@ def test_trainer(tmp_path):
 def test_evaluations_of_the_trainer_are_no_steps(tmp_path):
     """Models of transformers go into evaluation mode by `train(False)`."""
     probed = probe_script(tmp_path, "trainer.py", "runs", 10, options=("--steps", 45))
-    seen, own_s = probed.measurement, probed.own_s()
-    (pause,) = seen.pauses
-    assert (pause.kind, pause.times) == ("evaluation", (seen.steps_seen - 1) // 10)
+    measurement, own_s = probed.measurement, probed.own_s()
+    (pause,) = measurement.pauses
+    assert (pause.kind, pause.times) == ("evaluation", (measurement.steps_seen - 1) // 10)
     # Ten batches of half a sleep each, five times a step's two.
     assert pause.total_s / pause.times > 5 * STEP_S
     usual_s = [own_s[n + 1] - own_s[n] for n in range(3, 44) if (n + 1) % 10]
     assert probed.step.mean_s == pytest.approx(sum(usual_s) / len(usual_s), rel=0.1)
-    assert seen.profile is not None
+    assert measurement.profile is not None
 
 
 @pytest.mark.parametrize("launcher", [(), ("launch", "--cpu", "--num_processes", "1")])

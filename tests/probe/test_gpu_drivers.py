@@ -77,9 +77,9 @@ class DriverContract:
             driver = self.open()
             reading = driver.read(driver.devices[0])
             # each function is behind one reading at most
-            told = [reading.fraction, reading.used_bytes, reading.power_w, reading.clock_fraction]
-            told += [reading.temperature_c, reading.energy_j]
-            assert sum(value is None for value in told) <= 1, name
+            values = [reading.fraction, reading.used_bytes, reading.power_w, reading.clock_fraction]
+            values += [reading.temperature_c, reading.energy_j]
+            assert sum(value is None for value in values) <= 1, name
 
     def test_a_gpu_that_refuses_everything_is_listed_and_read(self, monkeypatch):
         refuses = dict.fromkeys(self.gpu(0).answers, self.refusal)
@@ -144,7 +144,7 @@ class TestNvidia(DriverContract):
         self.install(monkeypatch, nvml_gpu(0))
         device = self.open().devices[0]
         assert device.max_clock_hz == 1.98e9
-        assert device.seen == MeasuredGpu(
+        assert device.measured == MeasuredGpu(
             name="NVIDIA H200",
             memory_bytes=140 * GIB,
             driver="580.82.07",
@@ -302,7 +302,7 @@ def test_where_a_vendor_is_likely_only_its_part_is_said():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ("00000000:3B:00.0", "0000:3b:00.0"),
         ("00000000:3B:00.0", "3b:00"),
@@ -310,8 +310,8 @@ def test_where_a_vendor_is_likely_only_its_part_is_said():
         ("MIG-8c9c-1", "8c9c-1"),
     ],
 )
-def test_spellings_of_the_same_gpu(one, other):
-    assert gpu_key(one) == gpu_key(other)
+def test_spellings_of_the_same_gpu(first, other):
+    assert gpu_key(first) == gpu_key(other)
 
 
 def test_other_gpus_have_other_keys():
@@ -322,9 +322,9 @@ def test_other_gpus_have_other_keys():
 def test_the_real_pynvml_has_what_is_asked_of_it():
     """Its functions, and the constants that are written here as numbers."""
     pynvml = pytest.importorskip("pynvml")
-    asked = {f"nvmlDeviceGet{name}" for name in nvml_gpu(0).answers}
-    asked |= {name for name in dir(fake_pynvml()) if name.startswith("nvml")}
-    assert {name for name in asked if not hasattr(pynvml, name)} == set()
+    names = {f"nvmlDeviceGet{name}" for name in nvml_gpu(0).answers}
+    names |= {name for name in dir(fake_pynvml()) if name.startswith("nvml")}
+    assert {name for name in names if not hasattr(pynvml, name)} == set()
     assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU) == (1, 0)
     assert pynvml.NVML_DEVICE_MIG_ENABLE == 1
     assert pynvml.nvmlClocksEventReasonSwPowerCap == 0x04
@@ -335,7 +335,7 @@ def test_the_real_pynvml_has_what_is_asked_of_it():
 
 
 def test_on_this_machine_nothing_is_raised_or_printed():
-    code = "from outlay.probe.drivers import open_driver; open_driver()"
+    code = "from outlay.probe.gpu_watch import open_driver; open_driver()"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

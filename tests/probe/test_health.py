@@ -51,7 +51,7 @@ def test_gpu_busy(share, verdict):
 
 
 @pytest.mark.parametrize(
-    ("losses", "verdict", "said"),
+    ("losses", "verdict", "words"),
     [
         ([(1, 2.5), (2, 2.25), (3, 2.0)], "ok", "2.5 to 2"),
         ([(1, 2.5)], "ok", "The one loss looked at is finite: 2.5."),
@@ -66,10 +66,10 @@ def test_gpu_busy(share, verdict):
         ([(1, 1e-6), (2, 3.0), (3, 8.0)], "ok", "1e-06 to 8"),
     ],
 )
-def test_loss(losses, verdict, said):
+def test_loss(losses, verdict, words):
     check = judged("loss finite", losses=losses)
     assert check.verdict == verdict
-    assert said in check.why
+    assert words in check.why
 
 
 def test_steadiness():
@@ -89,7 +89,7 @@ def test_input(share, verdict):
 
 
 @pytest.mark.parametrize(
-    ("why", "verdict", "said"),
+    ("why", "verdict", "words"),
     [
         ((), "ok", "Nothing holds it down"),
         (("power",), "ok", "normal"),
@@ -98,16 +98,19 @@ def test_input(share, verdict):
         (("hardware",), "bad", "power supply"),
     ],
 )
-def test_clock(why, verdict, said):
-    taken = samples(slowed_by=why, clock_fraction=0.8, temperature_c=86.0)
-    check = judged("clock not held down", samples=taken)
+def test_clock(why, verdict, words):
+    readings = samples(slowed_by=why, clock_fraction=0.8, temperature_c=86.0)
+    check = judged("clock not held down", samples=readings)
     assert check.verdict == verdict
-    assert said in check.why
+    assert words in check.why
 
 
 def test_a_clock_held_down_for_a_moment_does_not_count():
-    taken = [*samples(1, slowed_by=("heat",), clock_fraction=0.5), *samples(30, clock_fraction=1.0)]
-    assert judged("clock not held down", samples=taken).verdict == "ok"
+    readings = [
+        *samples(1, slowed_by=("heat",), clock_fraction=0.5),
+        *samples(30, clock_fraction=1.0),
+    ]
+    assert judged("clock not held down", samples=readings).verdict == "ok"
 
 
 def test_gpu_memory():
@@ -118,10 +121,10 @@ def test_gpu_memory():
     assert judged("GPU memory left", memory=roomy, gpu_memory_bytes=80e9).verdict == "ok"
 
 
-@pytest.mark.parametrize(("held", "verdict"), [(20e9, "ok"), (29e9, "look"), (31e9, "bad")])
-def test_host_memory(held, verdict):
-    taken = samples(process_bytes=held)
-    assert judged("host memory left", samples=taken, ram_bytes=32e9).verdict == verdict
+@pytest.mark.parametrize(("used_bytes", "verdict"), [(20e9, "ok"), (29e9, "look"), (31e9, "bad")])
+def test_host_memory(used_bytes, verdict):
+    readings = samples(process_bytes=used_bytes)
+    assert judged("host memory left", samples=readings, ram_bytes=32e9).verdict == verdict
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(0.0, "ok"), (1e5, "ok"), (30e6, "bad")])
@@ -134,8 +137,8 @@ def test_swap(rate, verdict):
     [(0.2, 0.5, "ok"), (0.8, 0.0, "look"), (0.99, 0.0, "look"), (0.99, 0.5, "bad")],
 )
 def test_disk(share, waiting, verdict):
-    taken, shares = samples(disk_fraction=share), TimeShares(input=waiting)
-    assert judged("disk keeps up", samples=taken, shares=shares).verdict == verdict
+    readings, shares = samples(disk_fraction=share), TimeShares(input=waiting)
+    assert judged("disk keeps up", samples=readings, shares=shares).verdict == verdict
 
 
 def test_a_straggler_is_named():

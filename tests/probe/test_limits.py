@@ -18,17 +18,17 @@ def test_for_a_time(tmp_path):
     options = ("--for", "1s", "--no-operations", "--length", "360,000 steps", "--price", "$1")
     command = ("--", PYTHON, "-m", "package.train", "clock.json")
     probed = probe(tmp_path, *options, *command, PYTHONPATH=str(SCRIPTS))
-    seen = probed.measurement
-    assert (probed.code, seen.ending) == (0, "stopped")
+    measurement = probed.measurement
+    assert (probed.code, measurement.ending) == (0, "stopped")
     own_s = probed.own_s()
     # A second since the first step, up to half of one until it is looked at, and a step.
     assert 1.0 < own_s[-1] - own_s[0] < 3.0
-    assert seen.price_usd_per_hour == 1
-    assert seen.usd == pytest.approx(seen.elapsed_s / 3600)
+    assert measurement.price_usd_per_hour == 1
+    assert measurement.usd == pytest.approx(measurement.elapsed_s / 3600)
     hours = 360_000 * probed.step.mean_s / 3600
     assert 0.8 < hours < 1.6  # 8 ms a step and what a busy machine adds
     assert "360,000 steps" in " ".join(probed.err.split())
-    assert seen.profile is None
+    assert measurement.profile is None
 
 
 @pytest.mark.torch
@@ -135,9 +135,9 @@ def refused(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("options", WRONG, ids=" ".join)
 def test_what_is_refused_at_once(refused, options):
-    said = refused(*options, *NEVER)
-    assert options[-2] in said or options[-1] in said
-    assert len(said.splitlines()) <= 5
+    words = refused(*options, *NEVER)
+    assert options[-2] in words or options[-1] in words
+    assert len(words.splitlines()) <= 5
 
 
 def test_an_empty_command(refused):

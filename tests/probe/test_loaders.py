@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 
 import pytest
+from tests.probe.made import written_steps
 
 from outlay.probe.agent.channel import Channel
 from outlay.probe.agent.step_watch import StepWatch
@@ -27,8 +27,8 @@ def counted(watch, loader):
     """Samples of each batch, as they are counted."""
     counts = []
     for _ in loader:
-        counts.append(watch.since.samples)
-        watch.since.clear()
+        counts.append(watch.counters.samples)
+        watch.counters.reset()
     return counts
 
 
@@ -83,7 +83,7 @@ def test_an_epoch_that_is_left_leaves_nothing_behind(watch):
         torch.ones(10, 2), 4, num_workers=1, persistent_workers=True
     )
     next(iter(loader))
-    watch.since.clear()
+    watch.counters.reset()
     assert counted(watch, loader) == [4, 4, 2]
 
 
@@ -103,7 +103,7 @@ def test_a_batch_that_fails_is_not_counted_later(watch):
     with pytest.raises(ValueError, match="0"):
         next(batches)
     next(batches)
-    assert watch.since.samples == 3
+    assert watch.counters.samples == 3
 
 
 def test_of_an_iterable_dataset_rows_tell_the_last_batch(watch):
@@ -166,13 +166,15 @@ def trained(watch, loaders, *, evaluate=None, steps=3):
             optimizer.step()
         if evaluate is not None:
             evaluate(model)
-    return told_steps(watch)
+    return counts_of_steps(watch)
 
 
-def told_steps(watch):
+def counts_of_steps(watch):
     """Batches and samples of each step, and batches set aside."""
-    lines = [json.loads(line) for line in watch.channel.lines]
-    return [(step[6], step[7], step[14]) for step in lines if step[0] == "s"]
+    return [
+        (step.batches, step.samples, step.evaluation_batches)
+        for step in written_steps(watch.channel)
+    ]
 
 
 def loaded(rows, batch_size):
@@ -251,7 +253,7 @@ def test_a_model_that_is_put_back_to_train_after_its_batch_is_loaded(watch, same
                 model.eval()
                 with torch.no_grad():
                     model(other)
-    assert [step[:2] for step in told_steps(watch)] == [(1, 5)] * 4
+    assert [step[:2] for step in counts_of_steps(watch)] == [(1, 5)] * 4
 
 
 @pytest.mark.parametrize("mode", ["evaluation mode", "no gradients"])
@@ -269,8 +271,8 @@ def test_an_evaluation_between_a_batch_and_its_step(watch, mode):
             model.train()
         model(batch).sum().backward()
         optimizer.step()
-    assert [step[:2] for step in told_steps(watch)] == [(1, 5)] * 4
-    assert len(watch.loaders) == 1
+    assert [step[:2] for step in counts_of_steps(watch)] == [(1, 5)] * 4
+    assert len(watch.training_loaders) == 1
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -291,8 +293,7 @@ def test_an_evaluation_on_the_data_that_is_trained_on(watch, early):
 
     steps = trained(watch, [data], steps=2, evaluate=evaluate)
     assert steps == [(1, 5, 0), (1, 5, 0), (1, 5, 1 if early else 2), (1, 5, 0)]
-    lines = [json.loads(line) for line in watch.channel.lines]
-    assert [step[13] for step in lines if step[0] == "s"] == [1, 0, 1, 0]
+    assert [step.new_epoch for step in written_steps(watch.channel)] == [1, 0, 1, 0]
 
 
 def test_training_without_a_loader_is_not_on_that_of_its_evaluation(watch):
@@ -307,7 +308,7 @@ def test_training_without_a_loader_is_not_on_that_of_its_evaluation(watch):
                     model(batch)
         model(torch.ones(5, 2)).sum().backward()
         optimizer.step()
-    assert [step[:2] for step in told_steps(watch)] == [(0, 0)] * 6
+    assert [step[:2] for step in counts_of_steps(watch)] == [(0, 0)] * 6
 
 
 def test_a_loader_that_is_asked_in_evaluation_mode_alone_is_trained_on(watch):
@@ -322,7 +323,7 @@ def test_a_loader_that_is_asked_in_evaluation_mode_alone_is_trained_on(watch):
         model.eval()
         model(next(rows)).sum().backward()
         optimizer.step()
-    assert [samples for _, samples, _ in told_steps(watch)] == [0, 0, 5, 5]
+    assert [samples for _, samples, _ in counts_of_steps(watch)] == [0, 0, 5, 5]
 
 
 def test_loaders_side_by_side_are_all_trained_on(watch):

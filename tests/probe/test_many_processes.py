@@ -23,12 +23,12 @@ TORCHRUN = (Path(PYTHON).parent / "torchrun", "--nproc-per-node", 2)
 )
 def test_two_ranks(tmp_path, starter, more, optimizer):
     probed = probe(tmp_path, "--steps", 30, "--", *starter, "clock.json", *more)
-    seen = probed.measurement
-    assert (probed.code, seen.ending, seen.status) == (0, "stopped", 0)
-    assert (seen.ranks, seen.world_size) == (2, 2)
-    assert [(one.name, one.per_step) for one in seen.optimizers] == [(optimizer, 1.0)]
-    assert (seen.batch_size, seen.samples_per_step) == (5, 5)
-    assert seen.samples_per_s == pytest.approx(2 * 5 / probed.step.mean_s)
+    measurement = probed.measurement
+    assert (probed.code, measurement.ending, measurement.status) == (0, "stopped", 0)
+    assert (measurement.ranks, measurement.world_size) == (2, 2)
+    assert [(each.name, each.per_step) for each in measurement.optimizers] == [(optimizer, 1.0)]
+    assert (measurement.batch_size, measurement.samples_per_step) == (5, 5)
+    assert measurement.samples_per_s == pytest.approx(2 * 5 / probed.step.mean_s)
     # The second sleeps twice as long, and the first waits for it.
     assert probed.step.mean_s > 2 * STEP_S
     for rank in (0, 1):
@@ -38,6 +38,6 @@ def test_two_ranks(tmp_path, starter, more, optimizer):
         # Both left through their `finally`, at the same step: neither waited for the other.
         assert (tmp_path / f"left.{rank}").read_text() == "cleanly"
     assert len(probed.own_s("clock.json.0")) == len(probed.own_s("clock.json.1"))
-    assert seen.profile is not None
-    forward = [op for op in seen.profile.ops if op.name == "aten.addmm"]
+    assert measurement.profile is not None
+    forward = [op for op in measurement.profile.ops if op.name == "aten.addmm"]
     assert sum(op.at(5).flops * op.count for op in forward) == 2 * 5 * 32 * 16  # of one rank

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
-from outlay.probe.messages import Listener, ProcessLog, beside
+from outlay.probe.agent.protocol import OptimizerStep, step_line, step_values
+from outlay.probe.messages import Listener, ProcessLog, other_training
 
 
 def stepping(path, first, last, after_s=0.0):
     """Lines as an agent writes them for steps of one optimizer, 10 ms each."""
     steps = [
-        ["s", number, 0, after_s + 0.01 * number, 0, 1, 1, 8, 0.0, 0.0, 0, 0, 0.0, 0, 0, 0]
+        OptimizerStep(number=number, host_s=after_s + 0.01 * number, passes=1, batches=1, samples=8)
         for number in range(first, last + 1)
     ]
-    with path.open("a") as file:
-        file.writelines(json.dumps(step) + "\n" for step in steps)
+    with path.open("ab") as file:
+        file.writelines(step_line(step_values(step)) + b"\n" for step in steps)
 
 
 def test_who_was_timed_stays_the_one(tmp_path):
@@ -23,18 +22,19 @@ def test_who_was_timed_stays_the_one(tmp_path):
     stepping(slow, 1, 40)
     listener = Listener(tmp_path)
     listener.read()
-    (timed,) = listener.training
+    (timed,) = listener.training_logs
     assert timed.last_step == 60
-    listener.settle()
+    listener.freeze_ranks()
     stepping(slow, 41, 100)
     listener.read()
-    assert listener.training == [timed]
-    assert [one.last_step for one in beside(listener.training, listener.everyone)] == [100]
+    assert listener.training_logs == [timed]
+    (other,) = other_training(listener.training_logs, listener.all_logs)
+    assert other.last_step == 100
 
 
 def test_a_step_or_two_is_a_test_and_no_training_beside():
     timed, tried, quiet = ProcessLog(last_step=100), ProcessLog(last_step=2), ProcessLog()
-    assert beside([timed], [timed, tried, quiet]) == []
+    assert other_training([timed], [timed, tried, quiet]) == []
 
 
 def test_of_stages_that_follow_each_other_the_last_is_measured(tmp_path):
@@ -42,10 +42,12 @@ def test_of_stages_that_follow_each_other_the_last_is_measured(tmp_path):
     listener = Listener(tmp_path)
     stepping(tmp_path / "2.lines", 1, 19, after_s=5.0)
     listener.read()
-    assert [one.last_step for one in listener.training] == [300]  # it may be a test of some steps
+    assert [log.last_step for log in listener.training_logs] == [
+        300
+    ]  # it may be a test of some steps
     stepping(tmp_path / "2.lines", 20, 25, after_s=5.0)
     listener.read()
-    assert [one.last_step for one in listener.training] == [25]
-    (earlier,) = beside(listener.training, listener.everyone)
-    assert earlier.is_before(listener.training[0])
-    assert not listener.training[0].is_before(earlier)
+    assert [log.last_step for log in listener.training_logs] == [25]
+    (earlier,) = other_training(listener.training_logs, listener.all_logs)
+    assert earlier.ended_before(listener.training_logs[0])
+    assert not listener.training_logs[0].ended_before(earlier)

@@ -113,8 +113,8 @@ def test_an_ended_command_leaves_nothing(kernel):
     watched = tree(kernel)
     watched.read()
     kernel.end(100)
-    seen = watched.read()
-    assert (seen.pids, seen.resident_bytes) == (frozenset(), None)
+    reading = watched.read()
+    assert (reading.pids, reading.resident_bytes) == (frozenset(), None)
 
 
 def test_without_proc_nothing_is_known(tmp_path):

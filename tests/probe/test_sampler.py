@@ -55,7 +55,7 @@ def test_samples_of_a_command_on_a_gpu(nvml, busy):
     driver = nvml(nvml_gpu(0), nvml_gpu(1, ComputeRunningProcesses=[process]))
     sampler = SystemSampler(busy.pid, driver, period_s=0.05)
     samples = sampled(sampler)
-    assert sampler.trouble is None
+    assert sampler.error is None
     assert [device.index for device in sampler.gpus] == [1]
     assert samples[-1] == sampler.latest()
     assert samples[-1].power_w == 412.5
@@ -122,7 +122,7 @@ def test_a_driver_that_breaks_its_word_does_not_end_the_thread(nvml, busy):
     time.sleep(0.2)
     assert sampler._thread.is_alive()
     sampler.stop()
-    assert sampler.trouble.startswith("ZeroDivisionError")
+    assert sampler.error.startswith("ZeroDivisionError")
     assert sampler.samples == ()
     assert sampler.latest() is None
 

@@ -69,7 +69,7 @@ def test_a_long_run_is_thinned_evenly():
     moments = ReadingSeries(most=100)
     for number in range(10_000):
         moments.add(moment(number), [])
-    numbers = [one.number for one in moments.kept]
+    numbers = [reading.number for reading in moments.readings]
     assert 30 < len(numbers) <= 100
     steps = {after - before for before, after in pairwise(numbers)}
     assert len(steps) == 1
@@ -84,16 +84,16 @@ def test_the_most_extreme_moment_is_kept(peak):
     for number in range(10_000):
         used_bytes = 80.0 if number == peak else 50.0
         moments.add(moment(number, gpu0=GpuReading(used_bytes=used_bytes)), [0])
-    assert peak in [one.number for one in moments.kept]
-    assert len(moments.kept) <= 100
+    assert peak in [reading.number for reading in moments.readings]
+    assert len(moments.readings) <= 100
 
 
 def test_memory_that_always_grows_keeps_only_its_end():
     moments = ReadingSeries(most=100)
     for number in range(5_000):
         moments.add(moment(number, system=SystemReading(process_bytes=float(number))), [])
-        assert len(moments.kept) <= 100
-    assert moments.kept[-1].number == 4_999
+        assert len(moments.readings) <= 100
+    assert moments.readings[-1].number == 4_999
 
 
 def test_energy_between_two_times_is_interpolated():

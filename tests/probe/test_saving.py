@@ -45,9 +45,9 @@ def test_a_probe_without_a_step_replaces_no_measurement_with_one(tmp_path):
     probed = ended(start(tmp_path, "--json", path, *WITHOUT_TORCH), tmp_path)
     assert path.read_bytes() == before
     assert read_measurement(tmp_path / "probe-2.json").step is None
-    said = "".join(probed.err.split("\n"))
-    assert f"{path} has a step time and is kept" in said
-    assert said.count("probe-2.json") == 1
+    output = "".join(probed.err.split("\n"))
+    assert f"{path} has a step time and is kept" in output
+    assert output.count("probe-2.json") == 1
 
 
 @needs_torch

@@ -55,12 +55,12 @@ def timed(probed: Probed, sleep_s: float = STEP_S, *, each: int = 1) -> None:
 def matrix_flops(profile: Profile | None, batch_size: int) -> dict[str, float]:
     """FLOPs of the matrix products in a step, by phase."""
     assert profile is not None
-    found: dict[str, float] = {}
+    measurement: dict[str, float] = {}
     for op in profile.ops:
         if op.name in ("aten.addmm", "aten.mm"):
             flops = value_at(op.flops, batch_size) * op.count
-            found[op.phase] = found.get(op.phase, 0.0) + flops
-    return found
+            measurement[op.phase] = measurement.get(op.phase, 0.0) + flops
+    return measurement
 
 
 STEPS = ("--steps", 40)
@@ -75,29 +75,36 @@ def plain(tmp_path_factory):
 def test_a_plain_loop(plain):
     stopped(plain)
     timed(plain)
-    seen = plain.measurement
-    assert [(one.name, one.parameters, one.per_step) for one in seen.optimizers] == [
-        ("SGD", 32 * 16 + 16, 1.0)
-    ]
-    assert (seen.batch_size, seen.samples_per_step, seen.passes_per_step) == (8, 8, 1)
-    assert seen.samples_per_s == pytest.approx(8 / plain.step.mean_s)
-    assert (seen.ranks, seen.world_size) == (1, 1)
-    assert seen.steps_per_epoch == 80  # 640 samples in batches of 8
+    measurement = plain.measurement
+    assert [
+        (optimizer.name, optimizer.parameters, optimizer.per_step)
+        for optimizer in measurement.optimizers
+    ] == [("SGD", 32 * 16 + 16, 1.0)]
+    assert (measurement.batch_size, measurement.samples_per_step, measurement.passes_per_step) == (
+        8,
+        8,
+        1,
+    )
+    assert measurement.samples_per_s == pytest.approx(8 / plain.step.mean_s)
+    assert (measurement.ranks, measurement.world_size) == (1, 1)
+    assert measurement.steps_per_epoch == 80  # 640 samples in batches of 8
     # Weights of 4 bytes each; momentum takes as much again.
-    assert seen.memory.parameters_bytes == 528 * 4
-    assert seen.memory.optimizer_bytes == 528 * 4
-    assert seen.versions["torch"].startswith("2.")
-    assert seen.is_compiled is False
+    assert measurement.memory.parameters_bytes == 528 * 4
+    assert measurement.memory.optimizer_bytes == 528 * 4
+    assert measurement.versions["torch"].startswith("2.")
+    assert measurement.is_compiled is False
 
 
 def test_what_is_frozen_is_not_what_grows_with_the_batch(tmp_path):
-    found = probe_script(tmp_path, "adapters.py", options=STEPS)
-    memory = found.measurement.memory
+    measurement = probe_script(tmp_path, "adapters.py", options=STEPS)
+    memory = measurement.measurement.memory
     assert memory.parameters_bytes == (128 * 4 + 4) * 4
     # A layer of 64 to 128 of 4 bytes each, and the same in 2 bytes.
     frozen = (64 * 128 + 128) * (4 + 2)
     assert memory.frozen_bytes == frozen
-    assert {one.inputs for one in found.measurement.profile.memory.values()} == {frozen}
+    assert {optimizer.inputs for optimizer in measurement.measurement.profile.memory.values()} == {
+        frozen
+    }
 
 
 def test_its_operations(plain):
@@ -156,22 +163,26 @@ def test_updates_within_a_backward_pass_are_one_step(folder):
     probed = probe_script(folder, "within.py", options=STEPS)
     stopped(probed)
     timed(probed)
-    seen = probed.measurement
-    (optimizer,) = seen.optimizers
+    measurement = probed.measurement
+    (optimizer,) = measurement.optimizers
     assert (optimizer.name, optimizer.parameters, optimizer.per_step) == (
         "SGD",
         2 * (32 * 32 + 32),
         1,
     )
     # Backward within backward, by which layers compute again, is no pass of its own.
-    assert (seen.passes_per_step, seen.batch_size, seen.samples_per_step) == (1, 12, 12)
+    assert (measurement.passes_per_step, measurement.batch_size, measurement.samples_per_step) == (
+        1,
+        12,
+        12,
+    )
     forward = 2 * 2 * 12 * 32 * 32
-    assert matrix_flops(seen.profile, 12) == {
+    assert matrix_flops(measurement.profile, 12) == {
         "forward": forward,
         "recompute": forward,
         "backward": 2 * forward,
     }
-    assert not seen.notes
+    assert not measurement.notes
 
 
 def test_updates_of_one_group_after_the_other_are_one_step(folder):
@@ -190,13 +201,17 @@ def test_without_an_optimizer_each_backward_pass_is_a_step(folder):
     probed = probe_script(folder, "by_hand.py", options=STEPS)
     assert probed.code == 0
     timed(probed)
-    seen = probed.measurement
-    (optimizer,) = seen.optimizers
+    measurement = probed.measurement
+    (optimizer,) = measurement.optimizers
     trained = 32 * 16 + 16 * 4 + 4  # a bias is frozen
     assert (optimizer.name, optimizer.parameters, optimizer.per_step) == ("Unseen", trained, 1)
-    assert (seen.passes_per_step, seen.batch_size, seen.samples_per_step) == (1, 12, 12)
-    assert matrix_flops(seen.profile, 12)["forward"] == 2 * 12 * (32 * 16 + 16 * 4)
-    (note,) = seen.notes
+    assert (measurement.passes_per_step, measurement.batch_size, measurement.samples_per_step) == (
+        1,
+        12,
+        12,
+    )
+    assert matrix_flops(measurement.profile, 12)["forward"] == 2 * 12 * (32 * 16 + 16 * 4)
+    (note,) = measurement.notes
     assert "each backward pass counts as a training step" in note
 
 
@@ -204,10 +219,12 @@ def test_an_optimizer_that_steps_late_counts_all_the_same(folder):
     """Gradients of 80 passes are accumulated: the first 64 look as if there were none."""
     probed = probe_script(folder, "by_hand.py", 80, options=("--steps", 120, "--no-operations"))
     timed(probed)
-    seen = probed.measurement
-    assert [(one.name, one.per_step) for one in seen.optimizers] == [("SGD", 1)]
-    assert (seen.passes_per_step, seen.samples_per_step) == (80, 80 * 12)
-    assert not any("backward pass" in note for note in seen.notes)
+    measurement = probed.measurement
+    assert [(optimizer.name, optimizer.per_step) for optimizer in measurement.optimizers] == [
+        ("SGD", 1)
+    ]
+    assert (measurement.passes_per_step, measurement.samples_per_step) == (80, 80 * 12)
+    assert not any("backward pass" in note for note in measurement.notes)
 
 
 def test_models_that_are_trained_one_after_the_other(folder):
@@ -216,7 +233,7 @@ def test_models_that_are_trained_one_after_the_other(folder):
     stopped(probed)
     timed(probed)
     assert probed.measurement.samples_per_step == 12
-    assert [one.per_step for one in probed.measurement.optimizers][-1] == 1
+    assert [optimizer.per_step for optimizer in probed.measurement.optimizers][-1] == 1
     (note,) = probed.measurement.notes
     assert "each of their steps counts as a training step" in note
 
@@ -225,62 +242,72 @@ def test_a_gan(folder):
     probed = probe_script(folder, "gan.py", options=PLAINLY)
     stopped(probed)
     timed(probed)
-    seen = probed.measurement
-    assert [(one.name, one.per_step) for one in seen.optimizers] == [("RMSprop", 1), ("Adam", 1)]
-    assert (seen.batch_size, seen.samples_per_step) == (10, 10)
+    measurement = probed.measurement
+    assert [(optimizer.name, optimizer.per_step) for optimizer in measurement.optimizers] == [
+        ("RMSprop", 1),
+        ("Adam", 1),
+    ]
+    assert (measurement.batch_size, measurement.samples_per_step) == (10, 10)
 
 
 def test_a_gan_with_five_steps_of_its_critic(folder):
     probed = probe_script(folder, "gan.py", 5, options=STEPS)
     stopped(probed)
     timed(probed, 3 * STEP_S)  # half a sleep for each of six
-    seen = probed.measurement
-    assert [(one.name, one.parameters, one.per_step) for one in seen.optimizers] == [
+    measurement = probed.measurement
+    assert [
+        (optimizer.name, optimizer.parameters, optimizer.per_step)
+        for optimizer in measurement.optimizers
+    ] == [
         ("RMSprop", 33, 5.0),
         ("Adam", 8 * 32 + 32, 1.0),
     ]
-    assert (seen.batch_size, seen.samples_per_step) == (10, 50)
+    assert (measurement.batch_size, measurement.samples_per_step) == (10, 50)
     # Forward: the generator (8 to 32) six times, the critic (32 to 1) eleven times, on 10 each.
-    assert matrix_flops(seen.profile, 50)["forward"] == 2 * 10 * (6 * 8 * 32 + 11 * 32)
+    assert matrix_flops(measurement.profile, 50)["forward"] == 2 * 10 * (6 * 8 * 32 + 11 * 32)
 
 
 def test_gradient_accumulation(folder):
     probed = probe_script(folder, "accumulate.py", options=STEPS)
     stopped(probed)
     timed(probed)
-    seen = probed.measurement
-    assert (seen.batch_size, seen.passes_per_step, seen.samples_per_step) == (6, 4, 24)
-    assert seen.steps_per_epoch == pytest.approx(667 / 4)  # 4000 samples in batches of 6
+    measurement = probed.measurement
+    assert (measurement.batch_size, measurement.passes_per_step, measurement.samples_per_step) == (
+        6,
+        4,
+        24,
+    )
+    assert measurement.steps_per_epoch == pytest.approx(667 / 4)  # 4000 samples in batches of 6
     each = 4 * 2 * 6 * 32 * 16
-    assert matrix_flops(seen.profile, 24) == {"forward": each, "backward": each}
+    assert matrix_flops(measurement.profile, 24) == {"forward": each, "backward": each}
 
 
 def test_steps_that_a_gradient_scaler_leaves_out(folder):
     probed = probe_script(folder, "accumulate.py", "scaler", options=STEPS)
     stopped(probed)
     timed(probed)  # a step that is left out takes its time, too
-    seen = probed.measurement
-    (optimizer,) = seen.optimizers
+    measurement = probed.measurement
+    (optimizer,) = measurement.optimizers
     # Each tenth; of those since the last step seen nothing is known yet.
-    assert optimizer.skipped == pytest.approx(seen.steps_seen / 10, abs=1)
-    assert (seen.passes_per_step, seen.samples_per_step) == (4, 24)
+    assert optimizer.skipped == pytest.approx(measurement.steps_seen / 10, abs=1)
+    assert (measurement.passes_per_step, measurement.samples_per_step) == (4, 24)
     each = 4 * 2 * 6 * 32 * 16  # also where the recorded step comes after one left out
-    assert matrix_flops(seen.profile, 24) == {"forward": each, "backward": each}
+    assert matrix_flops(measurement.profile, 24) == {"forward": each, "backward": each}
 
 
 @pytest.mark.parametrize("how", ["eval", "copy"])
 def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     options = ("--steps", 62, "--no-operations")
     probed = probe_script(folder, "evaluate.py", "spent.json", how, options=options)
-    seen, own_s = probed.measurement, probed.own_s()
-    pauses = {pause.kind: pause for pause in seen.pauses}
+    measurement, own_s = probed.measurement, probed.own_s()
+    pauses = {pause.kind: pause for pause in measurement.pauses}
     assert set(pauses) == {"evaluation", "checkpoint"}
     # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next.
-    assert pauses["evaluation"].times == (seen.steps_seen - 1) // 15
-    assert pauses["checkpoint"].times == (seen.steps_seen - 1) // 20
+    assert pauses["evaluation"].times == (measurement.steps_seen - 1) // 15
+    assert pauses["checkpoint"].times == (measurement.steps_seen - 1) // 20
     # How often is told by the steps between them, wherever the probe ended.
     assert (pauses["evaluation"].every_steps, pauses["checkpoint"].every_steps) == (15, 20)
-    if seen.steps_seen <= 75:  # else there were more than the script has summed up
+    if measurement.steps_seen <= 75:  # else there were more than the script has summed up
         spent_s = json.loads((folder / "spent.json").read_text())
         for kind, pause in pauses.items():
             # What is above the usual step, which itself may be slower just then.
@@ -289,14 +316,14 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     each_s = [later - before for before, later in itertools.pairwise(own_s[:60])]
     usual_s = [s for steps, s in enumerate(each_s, 1) if steps > 3 and steps % 15 and steps % 20]
     assert probed.step.mean_s == pytest.approx(sum(usual_s) / len(usual_s), rel=0.1)
-    assert seen.steps_per_epoch == 100  # not what the evaluation's loader has
+    assert measurement.steps_per_epoch == 100  # not what the evaluation's loader has
 
 
 def test_compiled_models_and_steps(folder):
     probed = probe_script(folder, "compiled.py", "eager", options=STEPS)
     stopped(probed)
     timed(probed)
-    assert [one.name for one in probed.measurement.optimizers] == ["SGD"]
+    assert [optimizer.name for optimizer in probed.measurement.optimizers] == ["SGD"]
     assert probed.measurement.is_compiled is True
     assert probed.measurement.batch_size == 8
     each = 2 * 8 * 32 * 16
@@ -309,7 +336,7 @@ def test_a_shell_script_that_runs_a_module_elsewhere(folder):
     stopped(probed)
     timed(probed)
     assert probed.out == f"training in {SCRIPTS}\npython ended with 0\n"
-    assert [one.name for one in probed.measurement.optimizers] == ["Adagrad"]
+    assert [optimizer.name for optimizer in probed.measurement.optimizers] == ["Adagrad"]
     assert probed.measurement.batch_size is None  # a lone parameter: nothing tells
 
 

@@ -30,11 +30,11 @@ def test_a_block_is_timed_as_by_hand(training):
     ends = []
     with outlay.probing(steps=25) as probe:
         training.train(40, pause_s=0.004, ends=ends)
-    found = probe.measurement
+    measurement = probe.measurement
     assert len(ends) == 40  # without stop, the block goes on to its end
-    assert found.steps_seen == 25
-    assert found.ending == "finished"
-    step = found.step
+    assert measurement.steps_seen == 25
+    assert measurement.ending == "finished"
+    step = measurement.step
     assert step is not None
     lengths_s = [b - a for a, b in itertools.pairwise(ends[:25])]
     assert step.median_s == pytest.approx(statistics.median(lengths_s[-step.steps :]), rel=0.05)
@@ -44,18 +44,20 @@ def test_a_block_is_timed_as_by_hand(training):
 def test_a_block_tells_what_it_trains(training):
     with outlay.probing(steps=12, price=3.6) as probe:
         training.train(30)
-    found = probe.measurement
-    assert found.device == "cpu"
-    assert (found.ranks, found.batch_size) == (1, 8)
-    assert [(one.name, one.per_step) for one in found.optimizers] == [("SGD", 1.0)]
+    measurement = probe.measurement
+    assert measurement.device == "cpu"
+    assert (measurement.ranks, measurement.batch_size) == (1, 8)
+    assert [(optimizer.name, optimizer.per_step) for optimizer in measurement.optimizers] == [
+        ("SGD", 1.0)
+    ]
     # Linear(16, 32) and Linear(32, 1): 16 * 32 + 32 + 32 + 1 = 577 floats, and as many momenta,
     # though the optimizer is gone when the block ends.
-    assert found.memory.parameters_bytes == 577 * 4
-    assert found.memory.optimizer_bytes == 577 * 4
-    assert found.usd == pytest.approx(found.elapsed_s / 1000)  # 3.6 USD an hour
-    assert found.profile is not None
-    assert found.profile.trainable_parameters == 577
-    assert found.command[1:] == tuple(sys.argv)
+    assert measurement.memory.parameters_bytes == 577 * 4
+    assert measurement.memory.optimizer_bytes == 577 * 4
+    assert measurement.usd == pytest.approx(measurement.elapsed_s / 1000)  # 3.6 USD an hour
+    assert measurement.profile is not None
+    assert measurement.profile.trainable_parameters == 577
+    assert measurement.command[1:] == tuple(sys.argv)
 
 
 def test_a_stopped_block_is_left_by_its_finally(training):
@@ -160,7 +162,7 @@ def test_every_block_knows_how_long_an_epoch_is(training, monkeypatch):
     from torch.utils.data import DataLoader, TensorDataset
 
     # However many loaders there are: more than are kept in mind.
-    monkeypatch.setattr("outlay.probe.agent.loaders._MOST", 3)
+    monkeypatch.setattr("outlay.probe.agent.loaders._MOST_REPORTED", 3)
     # 60 samples, 2 in a batch: 30 steps, of which 12 are seen.
     data = TensorDataset(torch.randn(60, 4))
     loaders = [DataLoader(data, batch_size=2) for _ in range(5)]
@@ -173,12 +175,12 @@ def test_every_block_knows_how_long_an_epoch_is(training, monkeypatch):
             optimizer.step()
             optimizer.zero_grad()
 
-    found = []
+    measurement = []
     for loader in (loaders[0], *loaders):
         with outlay.probing(steps=12, stop=True, operations=False) as probe:
             epoch(loader)
-        found.append(probe.measurement.steps_per_epoch)
-    assert set(found) == {30}
+        measurement.append(probe.measurement.steps_per_epoch)
+    assert set(measurement) == {30}
 
 
 def test_a_block_without_training_says_so():
@@ -203,7 +205,7 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "words"),
     [
         ({"steps": 0}, "steps=0"),
         ({"seconds": -1.0}, "seconds=-1.0"),
@@ -223,8 +225,8 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         ({"batch_size": 10**400}, "batch_size is inf, and may be 1,000,000 at most"),
     ],
 )
-def test_limits_that_are_none(given, said):
-    with pytest.raises(InputError, match=said):
+def test_limits_that_are_none(given, words):
+    with pytest.raises(InputError, match=words):
         outlay.probing(**given)
 
 
@@ -267,19 +269,19 @@ def test_under_outlay_probe_a_block_stands_aside(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", SEARCHED)
     (tmp_path / "inside.py").write_text(INSIDE)
     saved = tmp_path / "probe.json"
-    found = probe_command(
+    measurement = probe_command(
         ProbeRequest(
             command=(sys.executable, str(tmp_path / "inside.py"), str(saved)),
             limits=ProbeLimits(to_end=True, operations=False),
         )
     )
-    said = capfd.readouterr()
-    assert (found.status, found.ending, found.steps_seen) == (0, "finished", 60)
-    assert "went on" in said.out
-    assert "This process is probed as a whole" in said.out
-    assert "outlay: This process is probed as a whole" in said.err
-    assert f"outlay: {saved} is not written. This process is probed" in said.err
-    assert "No training step" not in said.out
+    words = capfd.readouterr()
+    assert (measurement.status, measurement.ending, measurement.steps_seen) == (0, "finished", 60)
+    assert "went on" in words.out
+    assert "This process is probed as a whole" in words.out
+    assert "outlay: This process is probed as a whole" in words.err
+    assert f"outlay: {saved} is not written. This process is probed" in words.err
+    assert "No training step" not in words.out
     assert not saved.exists()
 
 
@@ -292,8 +294,8 @@ def test_the_documented_block_runs_under_outlay_probe(tmp_path, capfd, monkeypat
     train = "import training\ntrain = lambda: training.train(30)\n"
     (tmp_path / "inside.py").write_text(train + documented("outlay.probing"))
     limits = ProbeLimits(to_end=True, operations=False)
-    found = probe_command(ProbeRequest(command=(sys.executable, "inside.py"), limits=limits))
-    assert (found.status, found.ending, found.steps_seen) == (0, "finished", 30)
+    measurement = probe_command(ProbeRequest(command=(sys.executable, "inside.py"), limits=limits))
+    assert (measurement.status, measurement.ending, measurement.steps_seen) == (0, "finished", 30)
     assert not (tmp_path / "probe.json").exists()
     assert capfd.readouterr().out.count("probed as a whole") == 1
 

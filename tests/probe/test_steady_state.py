@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlay.probe.steady_state import drift_of, mean_of, period_of, t95, warm_up_of
+from outlay.probe.steady_state import drift_of, mean_interval, period_of, student_t95, warm_up_of
 
 RUNS = 300
 
@@ -40,19 +40,19 @@ def heavy(random, count):
     ],
 )
 def test_the_interval_holds_the_true_mean_19_times_of_20(made, count, true_s):
-    held = 0
+    covered = 0
     for seed in range(RUNS):
         values = made(np.random.default_rng([seed, count]), count)
         values = values[warm_up_of(values)[0] :]
-        mean = mean_of(values, period_of(values))
-        held += mean.low_s <= true_s <= mean.high_s
-    assert 0.88 <= held / RUNS <= 0.99
+        mean = mean_interval(values, period_of(values))
+        covered += mean.low_s <= true_s <= mean.high_s
+    assert 0.88 <= covered / RUNS <= 0.99
 
 
 def test_a_period_makes_the_interval_narrow():
     values = every_sixteenth(np.random.default_rng(1), 1600)
     assert period_of(values) == 16
-    mean = mean_of(values, 16)
+    mean = mean_interval(values, 16)
     # Without it the long steps would count as noise: 0.25 * 2 / sqrt(1600) = 1.2 %.
     assert mean.high_s - mean.mean_s < 0.004
     assert mean.steps % 16 == 0
@@ -67,8 +67,8 @@ def test_a_pattern_of_optimizers_and_one_in_time_are_kept_both():
 
 @pytest.mark.parametrize("likeness", [0.0, 0.5, 0.9])
 def test_noise_has_no_period(likeness):
-    found = [period_of(alike(np.random.default_rng(seed), 400, likeness)) for seed in range(50)]
-    assert sum(period > 1 for period in found) <= 3
+    periods = [period_of(alike(np.random.default_rng(seed), 400, likeness)) for seed in range(50)]
+    assert sum(period > 1 for period in periods) <= 3
 
 
 @pytest.mark.parametrize("slow", [5, 20, 60])
@@ -80,7 +80,7 @@ def test_slow_first_steps_are_left_out(slow):
         assert settled
         # Blocks are of five; what follows by chance may go with it, but not most of it.
         assert slow <= dropped <= slow + 70
-        assert mean_of(values[dropped:]).mean_s == pytest.approx(0.2, rel=0.02)
+        assert mean_interval(values[dropped:]).mean_s == pytest.approx(0.2, rel=0.02)
 
 
 def test_a_ramp_is_left_out():
@@ -123,16 +123,16 @@ def test_a_slow_drift_is_seen_and_noise_is_not():
 
 
 def test_few_values_give_a_wide_interval():
-    two = mean_of(np.array([1.0, 1.0]))
+    two = mean_interval(np.array([1.0, 1.0]))
     assert (two.low_s, two.high_s) == (0.5, 1.5)
-    one = mean_of(np.array([1.0]))
+    one = mean_interval(np.array([1.0]))
     assert (one.low_s, one.high_s) == (0.0, 2.0)
-    three = mean_of(np.array([0.9, 1.0, 1.1]))
+    three = mean_interval(np.array([0.9, 1.0, 1.1]))
     # t(2) = 4.303 times 0.1 / sqrt(3) = 0.248, less nothing: there are too few to be alike.
     assert three.high_s >= 1.248
 
 
 def test_students_t():
     # Tables of the distribution: t(1) = 12.706, t(30) = 2.042, t(60) = 2.000, t(120) = 1.980.
-    assert [t95(n) for n in (1, 30)] == [12.706, 2.042]
-    assert [t95(n) for n in (60, 120)] == pytest.approx([2.000, 1.980], abs=5e-4)
+    assert [student_t95(n) for n in (1, 30)] == [12.706, 2.042]
+    assert [student_t95(n) for n in (60, 120)] == pytest.approx([2.000, 1.980], abs=5e-4)

@@ -1,59 +1,61 @@
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.probe.made import letters, records, table
+from tests.probe.made import letters, steps, table
 
 from outlay.measurement.measurement import MeasuredPause
-from outlay.probe.messages import OptimizerStep, OptimizerStepTable
-from outlay.probe.steps import StepStatistics, enough, steps_of
+from outlay.probe.agent.protocol import OptimizerStep, step_values
+from outlay.probe.messages import OptimizerStepTable
+from outlay.probe.steps import StepStatistics, is_enough, steps_of
 
 
 def noisy(count, mean_s=0.1, spread=0.02, seed=0):
     return np.random.default_rng(seed).normal(mean_s, spread * mean_s, count)
 
 
-def seen_of(order, each_s, **fields):
+def statistics_of(order, each_s, **fields):
     return steps_of([table(order, each_s, **fields)])
 
 
-def total_s(seen, kind):
-    return next((pause.total_s for pause in seen.pauses if pause.kind == kind), None)
+def total_s(statistics, kind):
+    return next((pause.total_s for pause in statistics.pauses if pause.kind == kind), None)
 
 
 def test_a_plain_loop():
     loop = {"batches": 1, "samples": 32, "passes": 1, "wait_s": 0.02, "cpu_s": 0.15}
-    told = table([0] * 200, noisy(200), **loop)
-    seen = steps_of([told], started_s=90.0)
-    assert seen.step is not None
-    assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
-    assert seen.step.low_s < 0.1 < seen.step.high_s
-    assert seen.step.is_steady
-    assert seen.steps_seen == 200
-    assert seen.step.steps + seen.step.warm_up_steps <= 200
-    assert seen.samples_per_step == 32
-    assert seen.passes_per_step == 1
-    assert seen.wait_s == pytest.approx(0.02)
+    made = table([0] * 200, noisy(200), **loop)
+    statistics = steps_of([made], started_s=90.0)
+    assert statistics.step is not None
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.01)
+    assert statistics.step.low_s < 0.1 < statistics.step.high_s
+    assert statistics.step.is_steady
+    assert statistics.steps_seen == 200
+    assert statistics.step.steps + statistics.step.warm_up_steps <= 200
+    assert statistics.samples_per_step == 32
+    assert statistics.passes_per_step == 1
+    assert statistics.wait_s == pytest.approx(0.02)
     # 0.15 CPU seconds in steps of 0.1 s.
-    assert seen.cpus == pytest.approx(1.5, rel=0.02)
+    assert statistics.cpus == pytest.approx(1.5, rel=0.02)
     # The first record is 0.1 s after 100 s.
-    assert seen.start_up_s == pytest.approx(10.1, abs=0.02)
-    assert seen.warm_up_s == pytest.approx(0.1 * (seen.step.warm_up_steps - 1), rel=0.1)
-    assert seen.pauses == ()
+    assert statistics.start_up_s == pytest.approx(10.1, abs=0.02)
+    assert statistics.warm_up_s == pytest.approx(0.1 * (statistics.step.warm_up_steps - 1), rel=0.1)
+    assert statistics.pauses == ()
 
 
 def test_compilation_is_warm_up_and_no_pause():
     each_s = noisy(200)
     each_s[1], each_s[2:20] = 40.0, 1.0
-    seen = seen_of([0] * 200, each_s)
-    assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
-    assert seen.step.warm_up_steps >= 20
-    assert seen.warm_up_s >= 40 + 18
-    assert seen.pauses == ()
+    statistics = statistics_of([0] * 200, each_s)
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.01)
+    assert statistics.step.warm_up_steps >= 20
+    assert statistics.warm_up_s >= 40 + 18
+    assert statistics.pauses == ()
 
 
 def test_evaluations_and_checkpoints_are_pauses():
@@ -62,9 +64,9 @@ def test_evaluations_and_checkpoints_are_pauses():
     each_s[80::80] += 0.5
     marks = {place: {"evaluated": True, "batches": 30} for place in range(50, 200, 50)}
     marks |= {place: {"saves": 1, "saved_s": 0.5} for place in range(80, 200, 80)}
-    seen = seen_of([0] * 200, each_s, marks=marks, batches=1)
-    assert seen.step.mean_s == pytest.approx(0.1, rel=0.005)
-    assert seen.pauses == (
+    statistics = statistics_of([0] * 200, each_s, marks=marks, batches=1)
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.005)
+    assert statistics.pauses == (
         MeasuredPause(
             kind="evaluation", times=3, total_s=pytest.approx(9.0, rel=0.01), every_steps=50.0
         ),
@@ -72,23 +74,23 @@ def test_evaluations_and_checkpoints_are_pauses():
             kind="checkpoint", times=2, total_s=pytest.approx(1.0, rel=0.01), every_steps=80.0
         ),
     )
-    assert seen.passes_per_step == 1
+    assert statistics.passes_per_step == 1
 
 
 @pytest.mark.parametrize(
-    ("seen_steps", "every", "found"),
+    ("seen_steps", "every", "pauses"),
     [
         (276, 100, 100.0),  # after 100 and 200: not 276 / 2
         (499, 50, 50.0),  # nine of them: not 499 / 9
         (176, 100, None),  # once
     ],
 )
-def test_how_often_pauses_come_is_told_by_the_steps_between_them(seen_steps, every, found):
+def test_how_often_pauses_come_is_told_by_the_steps_between_them(seen_steps, every, pauses):
     each_s = noisy(seen_steps, spread=0.005)
     each_s[every::every] += 3.0
     marks = {place: {"evaluated": True} for place in range(every, seen_steps, every)}
-    (pause,) = seen_of([0] * seen_steps, each_s, marks=marks).pauses
-    assert pause.every_steps == found
+    (pause,) = statistics_of([0] * seen_steps, each_s, marks=marks).pauses
+    assert pause.every_steps == pauses
 
 
 def test_a_cycle_that_stands_for_several_steps_counts_as_those():
@@ -97,7 +99,7 @@ def test_a_cycle_that_stands_for_several_steps_counts_as_those():
     marks = {place: {"evaluated": True} for place in range(20, 100, 20)}
     marks[30] = {"skipped": 4}  # the scaler left four steps out
     each_s[30] *= 5
-    (pause,) = seen_of([0] * 100, each_s, marks=marks).pauses
+    (pause,) = statistics_of([0] * 100, each_s, marks=marks).pauses
     # 20, 24 + 20 ... : from the 21st record to the 81st there are 60 and the four
     assert pause.every_steps == pytest.approx(64 / 3)
 
@@ -106,15 +108,15 @@ def test_an_interval_with_both_is_divided_between_them():
     each_s = noisy(100, spread=0.005)
     each_s[60] += 5.0
     marks = {60: {"evaluated": True, "saves": 1, "saved_s": 2.0}}
-    seen = seen_of([0] * 100, each_s, marks=marks)
-    assert total_s(seen, "checkpoint") == pytest.approx(2.0, rel=0.01)
-    assert total_s(seen, "evaluation") == pytest.approx(3.0, rel=0.01)
+    statistics = statistics_of([0] * 100, each_s, marks=marks)
+    assert total_s(statistics, "checkpoint") == pytest.approx(2.0, rel=0.01)
+    assert total_s(statistics, "evaluation") == pytest.approx(3.0, rel=0.01)
 
 
 def test_a_model_in_evaluation_mode_in_every_step_is_ordinary():
-    seen = seen_of([0] * 100, noisy(100), evaluated=True)
-    assert seen.pauses == ()
-    assert seen.step.steps > 80
+    statistics = statistics_of([0] * 100, noisy(100), evaluated=True)
+    assert statistics.pauses == ()
+    assert statistics.step.steps > 80
 
 
 def test_evaluations_of_a_student_whose_teacher_needs_no_gradients():
@@ -122,15 +124,15 @@ def test_evaluations_of_a_student_whose_teacher_needs_no_gradients():
     marks = {place: {"evaluated": True, "gradless": True} for place in range(50, 200, 50)}
     for place in marks:
         each_s[place] += 2.0
-    seen = seen_of([0] * 200, each_s, gradless=True, marks=marks)
-    assert total_s(seen, "evaluation") == pytest.approx(6.0, rel=0.01)
-    assert seen.step.mean_s == pytest.approx(0.1, rel=0.01)
+    statistics = statistics_of([0] * 200, each_s, gradless=True, marks=marks)
+    assert total_s(statistics, "evaluation") == pytest.approx(6.0, rel=0.01)
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.01)
 
 
 def test_an_epoch_that_was_resumed_in_its_middle_is_not_all():
     marks = {place: {"new_epoch": True} for place in (0, 40, 140)}
-    seen = seen_of([0] * 200, noisy(200), batches=1, samples=8, passes=1, marks=marks)
-    assert seen.steps_per_epoch == 100
+    statistics = statistics_of([0] * 200, noisy(200), batches=1, samples=8, passes=1, marks=marks)
+    assert statistics.steps_per_epoch == 100
 
 
 def test_ranks_with_different_amounts_of_data():
@@ -140,24 +142,24 @@ def test_ranks_with_different_amounts_of_data():
         table([0] * 400, noisy(400), batches=1, samples=samples, passes=1, marks=marks)
         for samples, marks in zip((8, 12), starts, strict=True)
     ]
-    seen = steps_of(ranks)
-    assert seen.steps_per_epoch == 120
-    assert seen.mean_samples_per_step == pytest.approx(10)
+    statistics = steps_of(ranks)
+    assert statistics.steps_per_epoch == 120
+    assert statistics.mean_samples_per_step == pytest.approx(10)
 
 
 def test_a_save_that_takes_no_time_leaves_the_step_ordinary():
     marks = {place: {"saves": 1, "saved_s": 0.001} for place in range(10, 200, 20)}
-    seen = seen_of([0] * 200, noisy(200, spread=0.005), marks=marks)
-    assert seen.pauses == ()
+    statistics = statistics_of([0] * 200, noisy(200, spread=0.005), marks=marks)
+    assert statistics.pauses == ()
 
 
 def test_epochs():
     each_s = noisy(200, spread=0.005)
     each_s[0::50] += 1.5
     marks = {place: {"new_epoch": True} for place in range(0, 200, 50)}
-    seen = seen_of([0] * 200, each_s, marks=marks)
-    assert seen.steps_per_epoch == 50
-    assert seen.pauses == (
+    statistics = statistics_of([0] * 200, each_s, marks=marks)
+    assert statistics.steps_per_epoch == 50
+    assert statistics.pauses == (
         MeasuredPause(
             kind="epoch start", times=3, total_s=pytest.approx(4.5, rel=0.01), every_steps=50.0
         ),
@@ -167,36 +169,36 @@ def test_epochs():
 def test_loaders_of_evaluations_start_no_epoch():
     marks = {place: {"new_epoch": True} for place in (0, 100, 200)}
     marks |= {place: {"new_epoch": True, "evaluated": True} for place in range(30, 300, 30)}
-    assert seen_of([0] * 300, noisy(300), marks=marks).steps_per_epoch == 100
+    assert statistics_of([0] * 300, noisy(300), marks=marks).steps_per_epoch == 100
 
 
 def test_a_stall_is_a_pause_but_a_rhythm_is_not():
     each_s = noisy(300, mean_s=0.3, spread=0.005)
     each_s[200] = 8.3
-    seen = seen_of([0] * 300, each_s)
-    assert total_s(seen, "other") == pytest.approx(8.0, rel=0.01)
+    statistics = statistics_of([0] * 300, each_s)
+    assert total_s(statistics, "other") == pytest.approx(8.0, rel=0.01)
     # Eight workers that deliver at once: every eighth step takes 2.4 s, the others 0.1 s.
     bursts = np.full(320, 0.1)
     bursts[::8] = 2.4
-    seen = seen_of([0] * 320, bursts)
-    assert seen.pauses == ()
+    statistics = statistics_of([0] * 320, bursts)
+    assert statistics.pauses == ()
     # (7 * 0.1 + 2.4) / 8 = 0.3875.
-    assert seen.step.mean_s == pytest.approx(0.3875)
-    assert seen.period == 8
+    assert statistics.step.mean_s == pytest.approx(0.3875)
+    assert statistics.period == 8
 
 
 def test_a_gan():
     marks = {place: {"batches": 1, "samples": 64, "wait_s": 0.01} for place in range(0, 400, 2)}
-    seen = seen_of(letters("DG" * 200), noisy(400), marks=marks, passes=2)
-    assert seen.step.mean_s == pytest.approx(0.2, rel=0.01)
-    assert seen.per_step == (1, 1)
-    assert seen.samples_per_step == 64
-    assert seen.passes_per_step == 1
-    assert seen.wait_s == pytest.approx(0.01)
+    statistics = statistics_of(letters("DG" * 200), noisy(400), marks=marks, passes=2)
+    assert statistics.step.mean_s == pytest.approx(0.2, rel=0.01)
+    assert statistics.per_step == (1, 1)
+    assert statistics.samples_per_step == 64
+    assert statistics.passes_per_step == 1
+    assert statistics.wait_s == pytest.approx(0.01)
 
 
 def test_a_gan_without_loaders_tells_no_passes():
-    assert seen_of(letters("DG" * 50), noisy(100), passes=2).passes_per_step is None
+    assert statistics_of(letters("DG" * 50), noisy(100), passes=2).passes_per_step is None
 
 
 @pytest.mark.parametrize(
@@ -210,27 +212,27 @@ def test_a_gan_without_loaders_tells_no_passes():
     ],
 )
 def test_passes_of_a_step(fields, passes):
-    assert seen_of([0] * 30, noisy(30), **fields).passes_per_step == passes
+    assert statistics_of([0] * 30, noisy(30), **fields).passes_per_step == passes
 
 
 def test_batches_of_different_sizes_are_averaged():
     marks = {place: {"samples": 10 + place % 3} for place in range(90)}
-    seen = seen_of([0] * 90, 0.1, batches=1, marks=marks)
-    assert seen.samples_per_step == pytest.approx(11, abs=0.1)
+    statistics = statistics_of([0] * 90, 0.1, batches=1, marks=marks)
+    assert statistics.samples_per_step == pytest.approx(11, abs=0.1)
 
 
 def test_samples_that_could_not_be_counted_are_not_known():
-    assert seen_of([0] * 30, 0.1, batches=1).samples_per_step is None
+    assert statistics_of([0] * 30, 0.1, batches=1).samples_per_step is None
 
 
 def test_skipped_steps_are_steps():
     each_s = noisy(100, spread=0.005)
     each_s[70] = 0.4
     marks = {70: {"skipped": 3}}
-    seen = seen_of([0] * 100, each_s, marks=marks)
-    assert seen.steps_seen == 103
-    assert seen.step.mean_s == pytest.approx(0.1, rel=0.005)
-    assert seen.skipped == (3,)
+    statistics = statistics_of([0] * 100, each_s, marks=marks)
+    assert statistics.steps_seen == 103
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.005)
+    assert statistics.skipped == (3,)
 
 
 # --- ranks ---
@@ -238,8 +240,8 @@ def test_skipped_steps_are_steps():
 
 def test_the_slowest_rank_counts():
     fast, slow = table([0] * 100, noisy(100)), table([0] * 100, noisy(100, mean_s=0.12))
-    seen = steps_of([fast, slow, OptimizerStepTable()])
-    assert seen.step.mean_s == pytest.approx(0.12, rel=0.01)
+    statistics = steps_of([fast, slow, OptimizerStepTable()])
+    assert statistics.step.mean_s == pytest.approx(0.12, rel=0.01)
 
 
 def test_what_each_rank_computes_is_told():
@@ -254,16 +256,16 @@ def test_what_each_rank_computes_is_told():
 @pytest.mark.parametrize(("order", "is_regular"), [("random", False), ("turns", True)])
 def test_optimizers_that_step_at_random_are_told(order, is_regular):
     random = np.random.default_rng(0).integers(0, 2, 300)
-    taken = list(random) if order == "random" else [0, 1, 1] * 100
-    assert seen_of(taken, noisy(300)).is_regular == is_regular
+    numbers = list(random) if order == "random" else [0, 1, 1] * 100
+    assert statistics_of(numbers, noisy(300)).is_regular == is_regular
 
 
 def test_a_batch_that_several_steps_cut_up():
     # 640 samples are loaded before each tenth step of 64.
     marks = {place: {"batches": 1, "samples": 640} for place in range(0, 200, 10)}
-    seen = seen_of([0] * 200, noisy(200), marks=marks, passes=1)
-    assert seen.samples_per_step == pytest.approx(64, rel=0.06)
-    assert seen.passes_per_step == 1
+    statistics = statistics_of([0] * 200, noisy(200), marks=marks, passes=1)
+    assert statistics.samples_per_step == pytest.approx(64, rel=0.06)
+    assert statistics.passes_per_step == 1
 
 
 def test_a_checkpoint_of_the_first_rank_is_one_for_those_that_wait():
@@ -271,8 +273,8 @@ def test_a_checkpoint_of_the_first_rank_is_one_for_those_that_wait():
     each_s[50] += 4.0
     first = table([0] * 100, each_s, marks={50: {"saves": 1, "saved_s": 4.0}})
     second = table([0] * 100, each_s * 1.001)
-    seen = steps_of([first, second])
-    assert [pause.kind for pause in seen.pauses] == ["checkpoint"]
+    statistics = steps_of([first, second])
+    assert [pause.kind for pause in statistics.pauses] == ["checkpoint"]
 
 
 # --- little to go by ---
@@ -280,86 +282,88 @@ def test_a_checkpoint_of_the_first_rank_is_one_for_those_that_wait():
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_too_few_steps_tell_no_time(count):
-    seen = seen_of([0] * count, 0.1)
-    assert seen.step is None
-    assert seen.steps_seen == count
+    statistics = statistics_of([0] * count, 0.1)
+    assert statistics.step is None
+    assert statistics.steps_seen == count
 
 
 def test_two_intervals_tell_a_time_with_a_wide_range():
-    seen = seen_of([0] * 3, 0.1)
-    assert seen.step.mean_s == pytest.approx(0.1)
-    assert seen.step.precision >= 0.5
-    assert not seen.step.is_steady
+    statistics = statistics_of([0] * 3, 0.1)
+    assert statistics.step.mean_s == pytest.approx(0.1)
+    assert statistics.step.precision >= 0.5
+    assert not statistics.step.is_steady
 
 
 def test_a_drift_is_not_steady():
     each_s = np.linspace(0.1, 0.2, 300) + noisy(300, spread=0.01) - 0.1
-    assert not seen_of([0] * 300, each_s).step.is_steady
+    assert not statistics_of([0] * 300, each_s).step.is_steady
 
 
 # --- enough ---
 
 
-def looks(each_s, every, precision, **fields):
+def statistics_when_enough(each_s, every, precision, **fields):
     """Steps at the look at which it is enough; None where it never is."""
-    made, before, told = records([0] * len(each_s), each_s, **fields), None, OptimizerStepTable()
+    made, before, known = steps([0] * len(each_s), each_s, **fields), None, OptimizerStepTable()
     for start in range(0, len(made), every):
-        told.extend(made[start : start + every])
-        seen = steps_of([told])
-        if enough(seen, before, precision):
-            return seen
-        before = seen
+        known.extend(made[start : start + every])
+        statistics = steps_of([known])
+        if is_enough(statistics, before, precision):
+            return statistics
+        before = statistics
     return None
 
 
 def test_enough_needs_twenty_steps_three_seconds_and_two_looks():
-    quiet = looks(noisy(400, spread=0.001), 1, 0.02)
+    quiet = statistics_when_enough(noisy(400, spread=0.001), 1, 0.02)
     # 3 s are 30 steps of 0.1 s; two or more were warm-up.
     assert 30 <= quiet.step.steps <= 35
-    slow = looks(noisy(60, mean_s=2.0, spread=0.001), 1, 0.02)
+    slow = statistics_when_enough(noisy(60, mean_s=2.0, spread=0.001), 1, 0.02)
     assert 20 <= slow.step.steps <= 25
-    very_slow = looks(noisy(60, mean_s=30.0, spread=0.001), 1, 0.02)
+    very_slow = statistics_when_enough(noisy(60, mean_s=30.0, spread=0.001), 1, 0.02)
     assert 10 <= very_slow.step.steps <= 16
-    assert not enough(quiet, None, 0.02)
-    assert not enough(quiet, quiet, 0.02)
-    assert not enough(StepStatistics(), StepStatistics(), 0.02)
+    assert not is_enough(quiet, None, 0.02)
+    assert not is_enough(quiet, quiet, 0.02)
+    assert not is_enough(StepStatistics(), StepStatistics(), 0.02)
 
 
 def test_noise_takes_longer_and_ends_near_the_truth():
     errors = []
     for seed in range(20):
-        seen = looks(noisy(3000, spread=0.1, seed=seed), 10, 0.01)
-        assert seen.step.precision <= 0.01
-        errors.append(abs(seen.step.mean_s / 0.1 - 1))
+        statistics = statistics_when_enough(noisy(3000, spread=0.1, seed=seed), 10, 0.01)
+        assert statistics.step.precision <= 0.01
+        errors.append(abs(statistics.step.mean_s / 0.1 - 1))
     # Of 20, one may lie outside a 95 % interval, or two.
     assert sum(error > 0.01 for error in errors) <= 2
 
 
 def test_a_drift_is_never_enough():
-    assert looks(np.linspace(0.1, 0.4, 300), 10, 0.02) is None
+    assert statistics_when_enough(np.linspace(0.1, 0.4, 300), 10, 0.02) is None
 
 
 def test_a_gpu_that_gets_warm_is_waited_for():
     # 8 % faster at first, and e times nearer to its pace every 40 steps.
     for seed in range(5):
         warming = 1 - 0.08 * np.exp(-np.arange(1000) / 40)
-        seen = looks(noisy(1000, mean_s=0.2, spread=0.003, seed=seed) * warming, 5, 0.02)
-        assert seen.step.mean_s == pytest.approx(0.2, rel=0.02)
+        statistics = statistics_when_enough(
+            noisy(1000, mean_s=0.2, spread=0.003, seed=seed) * warming, 5, 0.02
+        )
+        assert statistics.step.mean_s == pytest.approx(0.2, rel=0.02)
 
 
 def test_a_longer_look_can_be_asked_for():
     made = table([0] * 60, noisy(60, spread=0.001))
-    seen, before = steps_of([made]), steps_of([table([0] * 50, noisy(50, spread=0.001))])
-    assert enough(seen, before, 0.02)
-    assert not enough(seen, before, 0.02, seconds=10)
+    statistics, before = steps_of([made]), steps_of([table([0] * 50, noisy(50, spread=0.001))])
+    assert is_enough(statistics, before, 0.02)
+    assert not is_enough(statistics, before, 0.02, seconds=10)
 
 
 def test_a_look_at_many_records_is_quick():
-    told = table([0] * 100_000, noisy(100_000), gpu=True, batches=1, samples=8)
-    steps_of([told])
+    made = table([0] * 100_000, noisy(100_000), gpu=True, batches=1, samples=8)
+    steps_of([made])
     began = time.process_time()
     for _ in range(3):
-        steps_of([told])
+        steps_of([made])
     # 20 ms here; the rest is for slower machines.
     assert (time.process_time() - began) / 3 < 0.15
 
@@ -374,7 +378,7 @@ some_records = st.lists(
             "skipped": st.integers(0, 3),
             "passes": st.integers(0, 2),
             "batches": st.integers(0, 2),
-            "samples": st.none() | st.integers(0, 9),
+            "samples": st.integers(0, 9),
             "evaluated": st.booleans(),
             "saves": st.integers(0, 1),
             "saved_s": st.floats(0, 1),
@@ -388,28 +392,33 @@ some_records = st.lists(
 
 @given(some_records, st.none() | st.integers(1, 3))
 @settings(deadline=None, max_examples=200)
-def test_whatever_is_told_gives_figures_that_agree(told, each):
-    now_s, made = 10.0, []
-    for number, one in enumerate(told, 1):
-        now_s += one.pop("took_s")
-        device_s = now_s if one.pop("on_gpu") else None
-        made.append(OptimizerStep(number=number, host_s=now_s, device_s=device_s, **one))
-    seen = steps_of([OptimizerStepTable(made)], started_s=9.0, optimizer_steps_per_step=each)
-    assert all(pause.times > 0 and pause.total_s >= 0 for pause in seen.pauses)
-    if seen.step is not None:
-        assert 0 <= seen.step.low_s <= seen.step.mean_s <= seen.step.high_s
-        assert 1 <= seen.step.steps <= seen.steps_seen
-        assert seen.warm_up_s >= 0
-        assert seen.steady_from_s <= seen.steady_until_s
+def test_whatever_is_told_gives_figures_that_agree(records, each):
+    now_s, made = 10.0, OptimizerStepTable()
+    for number, fields in enumerate(records, 1):
+        now_s += fields.pop("took_s")
+        is_on_gpu = fields.pop("on_gpu")
+        record = OptimizerStep(number=number, host_s=now_s, cpu_s=math.nan, **fields)
+        made.extend([step_values(record)])
+        if is_on_gpu:
+            made.set_device_time(number, now_s)
+    statistics = steps_of([made], started_s=9.0, optimizer_steps_per_step=each)
+    assert all(pause.times > 0 and pause.total_s >= 0 for pause in statistics.pauses)
+    if statistics.step is not None:
+        assert 0 <= statistics.step.low_s <= statistics.step.mean_s <= statistics.step.high_s
+        assert 1 <= statistics.step.steps <= statistics.steps_seen
+        assert statistics.warm_up_s >= 0
+        assert statistics.steady_from_s <= statistics.steady_until_s
 
 
 def test_a_short_batch_at_the_end_of_each_epoch_counts_in_the_mean():
     """577 samples in batches of 64: nine of 64 and one of 1, 57.7 on average."""
     order = [0] * 300
     sizes = {place: {"samples": 1 if place % 10 == 9 else 64} for place in range(300)}
-    seen = seen_of(order, 0.1, marks={place: {"batches": 1, **one} for place, one in sizes.items()})
-    assert seen.samples_per_step == 64
-    assert seen.mean_samples_per_step == pytest.approx(57.7, rel=0.01)
+    statistics = statistics_of(
+        order, 0.1, marks={place: {"batches": 1, **size} for place, size in sizes.items()}
+    )
+    assert statistics.samples_per_step == 64
+    assert statistics.mean_samples_per_step == pytest.approx(57.7, rel=0.01)
 
 
 def test_a_batch_that_is_loaded_ahead_is_not_lost_with_the_pause_before_it():
@@ -420,7 +429,7 @@ def test_a_batch_that_is_loaded_ahead_is_not_lost_with_the_pause_before_it():
         for place, count in batches.items()
     }
     each_s = [0.5 if place % 9 == 0 else 0.1 for place in range(360)]
-    seen = seen_of([0] * 360, each_s, marks=marks)
-    assert seen.step.mean_s == pytest.approx(0.1)
-    assert seen.samples_per_step == pytest.approx(64, rel=0.01)
-    assert seen.passes_per_step == pytest.approx(4, rel=0.01)
+    statistics = statistics_of([0] * 360, each_s, marks=marks)
+    assert statistics.step.mean_s == pytest.approx(0.1)
+    assert statistics.samples_per_step == pytest.approx(64, rel=0.01)
+    assert statistics.passes_per_step == pytest.approx(4, rel=0.01)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.measured import STEP
-from tests.probe.made import table
+from tests.probe.made import a_log, table
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json
+from outlay.probe.agent.protocol import KernelTimes, ModuleInputs
 from outlay.probe.gpu_driver import GpuDevice
-from outlay.probe.messages import ProcessLog
-from outlay.probe.recorded_step import StepSizeOverride
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import StepStatistics
+from outlay.probe.steps import StepSizeOverride, StepStatistics
 from outlay.probe.summary import ProbeContext, measurement_of
 
 
@@ -36,10 +35,10 @@ def measured(
     loader_s=None,
     passes=None,
     per_step=(1.0,),
-    **facts,
+    report=None,
 ):
-    told = [ProcessLog(facts=facts)]
-    seen = StepStatistics(
+    logs = [a_log() if report is None else a_log(report)]
+    statistics = StepStatistics(
         step=STEP,
         steps_seen=100,
         per_step=per_step,
@@ -47,93 +46,93 @@ def measured(
         samples_per_step=loader_s,
         passes_per_step=passes,
     )
-    given = StepSizeOverride(batch_size=batch_size, samples_per_step=samples_per_step)
-    found = circumstances(ending=ending, stopped_for=stopped_for, given=given)
-    return measurement_of(seen, told, told, NoSampler(), found)
+    override = StepSizeOverride(batch_size=batch_size, samples_per_step=samples_per_step)
+    context = a_context(ending=ending, stopped_for=stopped_for, override=override)
+    return measurement_of(statistics, logs, logs, NoSampler(), context)
 
 
-def circumstances(**known):
-    said = {"ending": "stopped", "status": 0, "started_s": 0.0, "elapsed_s": 60.0} | known
-    return ProbeContext(command=("python", "train.py"), limits=ProbeLimits(), **said)
+def a_context(**changes):
+    fields = {"ending": "stopped", "status": 0, "started_s": 0.0, "elapsed_s": 60.0} | changes
+    return ProbeContext(command=("python", "train.py"), limits=ProbeLimits(), **fields)
 
 
 @pytest.mark.parametrize(("busy_s", "known_s"), [(0.0, None), (0.8, 0.2)])
 def test_a_profile_without_kernels_says_nothing_of_their_time(busy_s, known_s):
     # 0.8 s of kernels in 4 steps are 0.2 s each
-    found = measured(kernels={"optimizer_steps": 4, "busy_s": busy_s, "exchange_s": 0.0})
-    assert found.busy_s == known_s
-    assert measurement_from_json(measurement_to_json(found)).busy_s == known_s
+    measurement = measured(report=KernelTimes(optimizer_steps=4, busy_s=busy_s, exchange_s=0.0))
+    assert measurement.busy_s == known_s
+    assert measurement_from_json(measurement_to_json(measurement)).busy_s == known_s
 
 
 def test_a_batch_without_rows_is_no_batch():
-    assert measured(batch={"samples": 0}).samples_per_step is None
-    assert measured(batch={"samples": 8}).samples_per_step == 8
+    assert measured(report=ModuleInputs(samples=0)).samples_per_step is None
+    assert measured(report=ModuleInputs(samples=8)).samples_per_step == 8
 
 
-def look(rows, passes, *, batches=0, loaded=0):
+def inputs(rows, passes, *, batches=0, loaded=0):
     """What modules got in one step, the rows of each batch."""
-    return {
-        "samples": rows[0],
-        "inputs": len(rows),
-        "rows": sum(rows),
-        "passes": passes,
-        "batches": batches,
-        "loaded": loaded,
-    }
+    return ModuleInputs(
+        samples=rows[0],
+        inputs=len(rows),
+        rows=sum(rows),
+        passes=passes,
+        batches=batches,
+        loaded=loaded,
+    )
 
 
 @pytest.mark.parametrize(
-    ("looked", "passes", "samples", "in_passes"),
+    ("report", "passes", "samples", "in_passes"),
     [
-        (look([64], 2), 2.0, 64, 1),  # SAM: one batch, two backward passes
-        (look([512], 20), 20.4, 512, 1),  # L-BFGS, whose steps have more or fewer
-        (look([16] * 4, 4), 4.0, 64, 4),  # accumulated
-        (look([16] * 4, 4), 3.75, 60, 3.75),  # the last step of every epoch has fewer
-        (look([16] * 4, 8), 8.0, 64, 4),  # SAM, accumulated
-        (look([64], 2), 64.0, 2048, 32),  # 32 steps of SAM's that were said to be one
-        (look([9], 0), None, 9, None),  # gradients by other ways than `backward`
+        (inputs([64], 2), 2.0, 64, 1),  # SAM: one batch, two backward passes
+        (inputs([512], 20), 20.4, 512, 1),  # L-BFGS, whose steps have more or fewer
+        (inputs([16] * 4, 4), 4.0, 64, 4),  # accumulated
+        (inputs([16] * 4, 4), 3.75, 60, 3.75),  # the last step of every epoch has fewer
+        (inputs([16] * 4, 8), 8.0, 64, 4),  # SAM, accumulated
+        (inputs([64], 2), 64.0, 2048, 32),  # 32 steps of SAM's that were said to be one
+        (inputs([9], 0), None, 9, None),  # gradients by other ways than `backward`
     ],
 )
 def test_without_a_loader_batches_are_counted_and_not_backward_passes(
-    looked, passes, samples, in_passes
+    report, passes, samples, in_passes
 ):
-    found = measured(passes=passes, batch=looked)
-    assert (found.samples_per_step, found.passes_per_step) == (samples, in_passes)
-    assert measured(passes=passes, batch=looked, samples_per_step=77).samples_per_step == 77
+    measurement = measured(passes=passes, report=report)
+    assert (measurement.samples_per_step, measurement.passes_per_step) == (samples, in_passes)
+    assert measured(passes=passes, report=report, samples_per_step=77).samples_per_step == 77
 
 
 def test_of_a_gan_those_of_a_pass_are_counted():
-    found = measured(per_step=(1.0, 1.0), batch=look([8, 8], 2))
-    assert found.samples_per_step == 8
+    measurement = measured(per_step=(1.0, 1.0), report=inputs([8, 8], 2))
+    assert measurement.samples_per_step == 8
 
 
 @pytest.mark.parametrize(
-    ("looked", "in_passes"),
+    ("report", "in_passes"),
     [
-        (look([64] * 4, 4, batches=1, loaded=256), 4),  # a batch that is cut up
-        (look([63, 63, 63, 61], 4, batches=1, loaded=250), 4),  # the last of an epoch
-        (look([64] * 4, 4, batches=2, loaded=256), 2),  # two batches, each in two parts
-        (look([256] * 2, 2, batches=1, loaded=256), 1),  # all of it twice, the second changed
-        (look([256], 2, batches=1, loaded=256), 1),  # two losses
-        (look([16] * 2, 2, batches=1, loaded=4), 1),  # something else that was made of it
+        (inputs([64] * 4, 4, batches=1, loaded=256), 4),  # a batch that is cut up
+        (inputs([63, 63, 63, 61], 4, batches=1, loaded=250), 4),  # the last of an epoch
+        (inputs([64] * 4, 4, batches=2, loaded=256), 2),  # two batches, each in two parts
+        (inputs([256] * 2, 2, batches=1, loaded=256), 1),  # all of it twice, the second changed
+        (inputs([256], 2, batches=1, loaded=256), 1),  # two losses
+        (inputs([16] * 2, 2, batches=1, loaded=4), 1),  # something else that was made of it
     ],
 )
-def test_a_loaders_batch_that_is_cut_up_is_several_passes(looked, in_passes):
-    found = measured(loader_s=256.0, passes=1.0, batch=looked)
-    assert (found.samples_per_step, found.passes_per_step) == (256, in_passes)
+def test_a_loaders_batch_that_is_cut_up_is_several_passes(report, in_passes):
+    measurement = measured(loader_s=256.0, passes=1.0, report=report)
+    assert (measurement.samples_per_step, measurement.passes_per_step) == (256, in_passes)
 
 
 def test_evaluations_in_every_step_are_said():
-    def notes(aside):
-        told = [ProcessLog(table=table([0] * 100, batches=1, samples=5, aside=aside))]
-        return [note for note in found(told).notes if "evaluation" in note]
+    statistics = StepStatistics(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
 
-    def found(told):
-        seen = StepStatistics(step=STEP, steps_seen=100, per_step=(1.0,), skipped=(0,))
-        return measurement_of(seen, told, told, NoSampler(), circumstances())
+    def notes(batches):
+        steps = table([0] * 100, batches=1, samples=5, evaluation_batches=batches)
+        logs = [a_log(table=steps)]
+        measurement = measurement_of(statistics, logs, logs, NoSampler(), a_context())
+        return [note for note in measurement.notes if "evaluation" in note]
 
-    assert len(notes(aside=3)) == 1
-    assert notes(aside=0) == []
+    assert len(notes(batches=3)) == 1
+    assert notes(batches=0) == []
 
 
 def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():
@@ -146,22 +145,23 @@ def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():
 @pytest.mark.parametrize(("told_w", "known_w"), [(0.0, None), (None, None), (450.0, 450.0)])
 def test_a_power_limit_of_nothing_is_none(told_w, known_w):
     device = GpuDevice(index=0, name="NVIDIA L4", power_limit_w=told_w)
-    assert device.seen.power_limit_w == known_w
+    assert device.measured.power_limit_w == known_w
 
 
 def test_a_given_batch_size_that_is_not_the_one_seen_is_said():
-    def said(found):
-        return [note for note in found.notes if "batch size" in note]
+    def notes(measurement):
+        return [note for note in measurement.notes if "batch size" in note]
 
     other = measured(batch_size=7, loader_s=32.0)
     assert other.samples_per_step == 7
-    assert said(other) == [
+    assert notes(other) == [
         "The given batch size of 7 is what is counted; its DataLoader has 32 samples a pass."
     ]
-    assert "a module's input has 8 samples" in said(measured(batch_size=7, batch={"samples": 8}))[0]
+    by_input = measured(batch_size=7, report=ModuleInputs(samples=8))
+    assert "a module's input has 8 samples" in notes(by_input)[0]
     # 31.5 in the mean: a batch at the end of an epoch was cut short
-    assert said(measured(batch_size=32, loader_s=31.5)) == []
-    assert said(measured(batch_size=7)) == said(measured(loader_s=32.0)) == []
+    assert notes(measured(batch_size=32, loader_s=31.5)) == []
+    assert notes(measured(batch_size=7)) == notes(measured(loader_s=32.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_a_given_batch_size_that_is_not_the_one_seen_is_said():
     ],
 )
 def test_why_no_operations_were_recorded(ending, limit, words):
-    found = measured(ending, limit)
-    (note,) = (note for note in found.notes if note.startswith("The operations of a step"))
+    measurement = measured(ending, limit)
+    (note,) = (note for note in measurement.notes if note.startswith("The operations of a step"))
     assert words in note
     assert ("ended before" in note) is (ending == "finished")
 

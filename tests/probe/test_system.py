@@ -9,7 +9,7 @@ import time
 import pytest
 from tests.probe.proc_tree import PAGE_BYTES, TICKS_PER_S, FakeKernel
 
-from outlay.probe.system import Roots, SystemReading, SystemWatch, machine_seen
+from outlay.probe.system import Roots, SystemReading, SystemWatch, this_machine
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def test_without_proc_all_is_none(tmp_path):
 def test_the_machine(kernel):
     kernel.write("cpuinfo", "processor\t: 0\nmodel name\t: AMD  EPYC 9654\nflags: a\n")
     kernel.write("meminfo", "MemFree:   5 kB\nMemTotal:   2000 kB\n")
-    seen = machine_seen(roots=kernel.roots)
-    assert seen.cpu == "AMD EPYC 9654"
-    assert seen.ram_bytes == 2000 * 1024
-    assert seen.cpu_threads == len(os.sched_getaffinity(0))
+    machine = this_machine(roots=kernel.roots)
+    assert machine.cpu == "AMD EPYC 9654"
+    assert machine.ram_bytes == 2000 * 1024
+    assert machine.cpu_threads == len(os.sched_getaffinity(0))
 
 
 def test_a_container_of_version_2_has_less(kernel):
@@ -75,8 +75,8 @@ def test_a_container_of_version_2_has_less(kernel):
     (outer / "cpu.max").write_text("100000 100000\n")
     (outer / "inner" / "cpu.max").write_text("max 100000\n")
     (outer / "inner" / "memory.max").write_text("1048576\n")
-    seen = machine_seen(roots=kernel.roots)
-    assert (seen.cpu_threads, seen.ram_bytes) == (1, 1048576)
+    machine = this_machine(roots=kernel.roots)
+    assert (machine.cpu_threads, machine.ram_bytes) == (1, 1048576)
 
 
 def test_a_container_of_version_1_seen_from_inside(kernel):
@@ -88,14 +88,14 @@ def test_a_container_of_version_1_seen_from_inside(kernel):
     (groups / "cpu" / "cpu.cfs_quota_us").write_text("40000\n")
     (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     (groups / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # none
-    seen = machine_seen(roots=kernel.roots)
-    assert (seen.cpu_threads, seen.ram_bytes) == (1, 2000 * 1024)  # 0.4 CPUs, but one thread
+    machine = this_machine(roots=kernel.roots)
+    assert (machine.cpu_threads, machine.ram_bytes) == (1, 2000 * 1024)  # 0.4 CPUs, but one thread
 
 
 def test_where_nothing_is_known_nothing_is_raised(tmp_path):
-    seen = machine_seen(roots=Roots(proc=tmp_path / "no", sys=tmp_path / "no"))
-    assert seen.system
-    assert seen.ram_bytes is None or seen.ram_bytes > 0
+    machine = this_machine(roots=Roots(proc=tmp_path / "no", sys=tmp_path / "no"))
+    assert machine.system
+    assert machine.ram_bytes is None or machine.ram_bytes > 0
 
 
 BURN = "import time\nwhile time.process_time() < 0.6: pass\ntime.sleep(60)\n"
@@ -121,7 +121,7 @@ def test_a_command_and_a_grandchild_that_was_left_behind():
     # Twice 0.6 s however busy the machine is; up to 0.3 s to start each of three Pythons.
     assert 1.15 <= cpu_s < 2.1
     assert 64 * 2**20 < reading.process_bytes < 200 * 2**20
-    assert 0 < max(one.cpu_fraction for one in readings) <= 1
+    assert 0 < max(each.cpu_fraction for each in readings) <= 1
     assert reading.swapped_bytes_per_s >= 0
 
 

@@ -7,7 +7,7 @@ from tests.probe.made import a_run, table
 
 from outlay.probe.messages import ProcessLog
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.trial import trial_of, usual_pass
+from outlay.probe.trial import trial_of, usual_batch_size
 
 
 def test_a_run_that_steps_fits() -> None:
@@ -52,20 +52,20 @@ def test_a_short_last_batch_is_no_smaller_batch() -> None:
 
 
 def test_the_usual_pass_is_what_most_batches_have() -> None:
-    def told(sizes: list[int], batches: int = 1) -> list[ProcessLog]:
+    def logs(sizes: list[int], batches: int = 1) -> list[ProcessLog]:
         marks = {place: {"samples": size} for place, size in enumerate(sizes)}
         return [ProcessLog(table=table([0] * len(sizes), batches=batches, marks=marks))]
 
     # 300 samples in batches of 256: every other one has 44, and the mean is 150.
-    assert usual_pass(told([256, 44, 256, 44])) == 256
+    assert usual_batch_size(logs([256, 44, 256, 44])) == 256
     # Halved after its second step.
-    assert usual_pass(told([128, 128, 64, 64, 64, 64])) == 64
+    assert usual_batch_size(logs([128, 128, 64, 64, 64, 64])) == 64
     # Four batches a step.
-    assert usual_pass(told([32, 32, 20], batches=4)) == 8
-    assert usual_pass([]) is None
+    assert usual_batch_size(logs([32, 32, 20], batches=4)) == 8
+    assert usual_batch_size([]) is None
     # One batch for ten steps is cut up by the script.
     marks = {place: {"samples": 640, "batches": 1} for place in (0, 10)}
-    assert usual_pass([ProcessLog(table=table([0] * 20, marks=marks))]) is None
+    assert usual_batch_size([ProcessLog(table=table([0] * 20, marks=marks))]) is None
 
 
 def test_a_script_that_halves_its_batch_does_not_fit() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.measured import a_search, a_trial
 
-from outlay.probe.trial import BatchSearch, Trial, knee_of
+from outlay.probe.find_batch import BatchSearch, knee_of
+from outlay.probe.trial import Trial
 
 
 def test_knee_is_the_smallest_batch_that_is_nearly_as_fast_as_the_best():

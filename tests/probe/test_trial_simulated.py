@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.probe.agent.device import events_of
-from outlay.probe.find_batch import SearchStart, next_size
-from outlay.probe.trial import Trial, simulated_largest
+from outlay.probe.agent.device import allocation_events
+from outlay.probe.find_batch import SearchBounds, next_size, simulated_largest
+from outlay.probe.trial import Trial
 from outlay.units import MIB
 
 
@@ -21,7 +21,7 @@ def test_events_of_a_trace_of_the_allocator():
         {"action": "free_completed", "addr": 10, "size": 256},
         {"action": "free_completed", "addr": 99, "size": 1},  # from before the record
     ]
-    assert events_of(trace) == [512, 1024, -1, 256, -3]
+    assert allocation_events(trace) == [512, 1024, -1, 256, -3]
 
 
 def step(batch_size: int) -> list[int]:
@@ -59,5 +59,5 @@ def test_what_was_played_is_tried_before_the_line():
         )
         for size in (8, 40)
     ]
-    known = SearchStart(limit_bytes=10e9, fixed_bytes=1e9, simulated=77)
-    assert next_size(trials, known, start=8) == 77
+    bounds = SearchBounds(limit_bytes=10e9, fixed_bytes=1e9, simulated=77)
+    assert next_size(trials, bounds, first=8) == 77

@@ -45,7 +45,7 @@ def profile(name):
 @cache
 def published():
     """Every speed of one GPU once: the GPU, the step, its batch, its seconds, and the software."""
-    found = {}
+    speeds = {}
     for row in rows("published_efficiency.csv"):
         if row["task"] not in TASKS or row["precision"] == "fp16_pure":
             continue
@@ -55,34 +55,34 @@ def published():
         size = round(float(row["batch_per_gpu_1"]))
         step_s = size / float(row["throughput_1"])
         step = (gpu.name, f"{TASKS[row['task']]}_{precision}", size, round(step_s, 6), row["torch"])
-        found[step] = (gpu, step[1], size, step_s, row["torch"])
-    return list(found.values())
+        speeds[step] = (gpu, step[1], size, step_s, row["torch"])
+    return list(speeds.values())
 
 
 @cache
 def on_the_h200():
-    found = {}
+    steps = {}
     for row in rows("h200_published_2026-11-15.csv"):
         step_s, busy_s = float(row["step_ms"]) / 1e3, float(row["busy_ms"]) / 1e3
-        seen = MeasuredStep(
+        measured = MeasuredStep(
             gpu=gpus()["H200"],
             batch_size=int(row["batch_size"]),
             step_s=step_s,
             busy_s=busy_s,
             holder="host" if busy_s < HOST_BOUND * step_s else "gpu",
         )
-        found.setdefault(row["workload"], {})[seen.batch_size] = seen
-    return {name: tuple(sizes.values()) for name, sizes in found.items()}
+        steps.setdefault(row["workload"], {})[measured.batch_size] = measured
+    return {name: tuple(sizes.values()) for name, sizes in steps.items()}
 
 
-def predicted(gpu, name, size, seen):
+def predicted(gpu, name, size, measured):
     step = predict_step(
         profile(name),
         Placement(gpu=gpu),
         size,
         calibration(),
         largest=1,
-        conditions=Conditions(experience=Evidence(seen=tuple(seen))),
+        conditions=Conditions(evidence=Evidence(measured=tuple(measured))),
     )
     return step.step_time_s
 
@@ -103,17 +103,19 @@ def width(pairs):
 @pytest.fixture(scope="module")
 def scores():
     """Predictions alone, carried from the H200, and from other published GPUs, one at a time."""
-    alone, carried, between, between_alone = [], [], [], []
+    alone, transferred, between, between_alone = [], [], [], []
     for gpu, name, size, step_s, software in published():
         time = predicted(gpu, name, size, ())
         alone.append((time, step_s))
-        carried.append((predicted(gpu, name, size, on_the_h200()[name]), step_s))
+        transferred.append((predicted(gpu, name, size, on_the_h200()[name]), step_s))
         for other, other_name, other_size, other_s, other_software in published():
             if (other_name, other_software) == (name, software) and other is not gpu:
-                seen = MeasuredStep(gpu=other, batch_size=other_size, step_s=other_s, holder="gpu")
-                between.append((predicted(gpu, name, size, (seen,)), step_s))
+                measured = MeasuredStep(
+                    gpu=other, batch_size=other_size, step_s=other_s, holder="gpu"
+                )
+                between.append((predicted(gpu, name, size, (measured,)), step_s))
                 between_alone.append((time, step_s))
-    return alone, carried, between, between_alone
+    return alone, transferred, between, between_alone
 
 
 def test_there_are_enough_of_them(scores):
@@ -122,11 +124,11 @@ def test_there_are_enough_of_them(scores):
 
 
 def test_from_an_h200_they_are_closer_than_alone(scores):
-    alone, carried, _, _ = scores
-    assert error(carried) < error(alone)
-    assert width(carried) < width(alone)
+    alone, transferred, _, _ = scores
+    assert error(transferred) < error(alone)
+    assert width(transferred) < width(alone)
     # meant to hold eight of ten
-    assert inside(carried) > 0.7
+    assert inside(transferred) > 0.7
 
 
 def test_between_gpus_with_the_same_software_they_are_closer_still(scores):

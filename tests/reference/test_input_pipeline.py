@@ -6,13 +6,13 @@ import math
 import statistics
 
 import pytest
+from tests.tables import REFERENCE, rows_in
 
-from outlay.facts import newest, rows_of
 from outlay.offers.instances import feed_rates
 from outlay.predict.input_pipeline import thread_samples_per_s
 from outlay.workload.workload import Feed
 
-ROWS = rows_of(newest("h200_feed"))
+ROWS = rows_in(REFERENCE / "h200_feed_2026-11-15.csv")
 LOADED = [row for row in ROWS if row["what"] == "loader alone"]
 TRAINED = [row for row in ROWS if row["what"] == "training"]
 

@@ -19,8 +19,8 @@ import pytest
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
 from outlay.predict.network import Wiring
-from outlay.predict.parallel import Question, best_step, spread_step
-from outlay.predict.roofline import speed_at
+from outlay.predict.parallel import StepRequest, best_step, parallel_step
+from outlay.predict.roofline import speed_at_power_share
 from outlay.predict.step import Placement
 from outlay.predict.strategy import Strategy
 from outlay.trace.store import find_profile, read_profile
@@ -96,7 +96,7 @@ def test_eight_3090_keep_resnet_and_lose_bert():
     for name, batch in (("resnet50", 448), ("bert-large", 8)):
         profile, gpu = find_profile(name), find_gpu("RTX 3090").gpu
         one, eight = (
-            spread_step(
+            parallel_step(
                 profile,
                 Placement(gpu=gpu, gpus=gpus),
                 Strategy(data=gpus),
@@ -132,7 +132,7 @@ def mpt(row):
         wiring=Wiring(network_bytes_per_s=network, network_kind="RDMA"),
     )
     sharding = {"2": "zero2", "3": "zero3"}[row["zero_stage"]]
-    return spread_step(
+    return parallel_step(
         profile,
         placement,
         Strategy(data=gpus, sharding=sharding),
@@ -204,7 +204,7 @@ def test_70b_on_512_gpus_in_time():
     )
     started = time.perf_counter()
     step = best_step(
-        Question(profile=profile, placement=placement, global_batch_size=2048), calibration()
+        StepRequest(profile=profile, placement=placement, global_batch_size=2048), calibration()
     )
     assert time.perf_counter() - started < 30
     assert step.fits
@@ -220,7 +220,7 @@ def test_speed_under_power_limits():
     errors = []
     for row in rows("published_power.csv"):
         limit = float(row["power_limit_w"]) / float(row["default_limit_w"])
-        errors.append(speed_at(limit, calibration()) - float(row["relative_speed"]))
+        errors.append(speed_at_power_share(limit, calibration()) - float(row["relative_speed"]))
     assert len(errors) == 138
     assert statistics.mean(map(abs, errors)) < 0.07
     assert abs(statistics.mean(errors)) < 0.03
@@ -228,4 +228,4 @@ def test_speed_under_power_limits():
 
 def test_four_3090_at_280_watts():
     """Puget Systems kept 95 % of the speed of four 350 W cards at 280 W."""
-    assert speed_at(280 / 350, calibration()) == pytest.approx(0.95, abs=0.01)
+    assert speed_at_power_share(280 / 350, calibration()) == pytest.approx(0.95, abs=0.01)

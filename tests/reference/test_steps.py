@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 
 import pytest
+from tests.tables import REFERENCE, rows_in
 
-from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
 from outlay.predict.memory import MemoryBudget, largest_batch
@@ -26,10 +26,11 @@ PROFILES = {
     "llama_1b": "llama-1b",
     "latent_diffusion_unet": "latent-diffusion-unet",
 }
-MEASURED = [row for row in rows_of("h200_steps_2026-11-15.csv") if row["arguments"] == "{}"]
+OURS = rows_in(REFERENCE / "h200_steps_2026-11-15.csv")
+MEASURED = [row for row in OURS if row["arguments"] == "{}"]
 PUBLISHED = [
     row
-    for row in rows_of("published_steps.csv")
+    for row in rows_in(REFERENCE / "published_steps.csv")
     if row["module"] == "resnet50" and "fp16-amp" in row["arguments"]
 ]
 

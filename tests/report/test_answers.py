@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.advise.answers import TOPICS, answer
-from outlay.advise.questions import QuestionContext
+from outlay.advise.questions import TOPICS, QuestionContext, answer
 from outlay.report.ask import _FREE_TEXT, print_answer
 from outlay.report.console import Page
 

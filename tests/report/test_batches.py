@@ -11,7 +11,9 @@ import jsonschema
 import pytest
 from tests.measured import a_search, a_trial
 
-from outlay.probe.trial import BatchSearch, Trial
+from outlay.files import to_json
+from outlay.probe.find_batch import BatchSearch
+from outlay.probe.trial import Trial
 from outlay.report.batches import answer, batches_document, print_batches
 from outlay.report.console import Page
 from outlay.report.documents import dumps
@@ -109,6 +111,6 @@ def test_document_is_as_its_schema_says(search):
 
 
 def test_document_has_what_was_worked_out():
-    document = batches_document(a_search())
+    document = to_json(batches_document(a_search()))
     assert (document["knee"], document["elapsed_s"], document["largest"]) == (32, 110, 48)
     assert document["trials"][0]["samples_per_s"] == 100

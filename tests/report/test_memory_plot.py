@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 
@@ -202,3 +204,9 @@ def test_png_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ExtraMissing, match="pip install matplotlib"):
         check_plot_path(tmp_path / "memory.png")
+
+
+@pytest.mark.parametrize("module", ["memory_plot", "probe_plot"])
+def test_a_page_needs_no_matplotlib(module):
+    script = f"import sys; sys.modules['matplotlib'] = None; import outlay.report.{module}"
+    subprocess.run([sys.executable, "-c", script], check=True)

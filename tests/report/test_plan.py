@@ -51,8 +51,8 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
 
 
 def test_ranges_and_chances():
-    def outcome(luck):
-        run = a_run(luck.of("speed", span(5, 10, 20)) * HOUR_S)
+    def outcome(sampler):
+        run = a_run(sampler.of("speed", span(5, 10, 20)) * HOUR_S)
         line = Line(name="compute", usd=run.busy_s / HOUR_S)
         return run, Cost(breakdown=Breakdown(lines=(line,)))
 
@@ -92,9 +92,9 @@ def test_what_the_cost_hangs_on_most():
 
 
 def test_nights_count_in_the_calendar_and_sessions_by_the_month():
-    take, *_ = said(an_option(10, run=a_run(8 * HOUR_S, period_s=2 * DAY_S)))
+    take, *_ = said(an_option(10, run=a_run(8 * HOUR_S, calendar_s=2 * DAY_S)))
     assert take.endswith("8.0 h of machine time over 2.0 d.")
-    month = an_option(10, run=a_run(8 * HOUR_S, period_s=30 * DAY_S, recurring=True))
+    month = an_option(10, run=a_run(8 * HOUR_S, calendar_s=30 * DAY_S, recurring=True))
     take, *_ = said(month, workload=a_workload(usage=Usage(sessions_per_month=4)))
     assert take.endswith("$10.00 a month, 8.0 h.")
 

@@ -370,11 +370,11 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """A raw folder and an output folder with everything the tool reads."""
-    source, out = tmp_path / "raw", tmp_path / "out"
-    source.mkdir()
-    out.mkdir()
+def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A raw folder, one kept by hand and an output folder with everything the tool reads."""
+    source, kept, out = tmp_path / "raw", tmp_path / "kept", tmp_path / "out"
+    for folder in (source, kept, out):
+        folder.mkdir()
     write(source / "offers_2026-08-22.csv.gz", [raw(region="north"), raw(region="south")])
     name = ["source_provider", "source_name", "canonical", "instance_types_if_ambiguous"]
     write(source / "gpu_names.csv", [dict(zip(name, ("acme", "L4", "L4", ""), strict=True))])
@@ -393,25 +393,23 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     seen = ["instance_type", "region", "interruption_per_month", "as_of", "source"]
     values = ("g6.xlarge", "us-east-1", "5-10%", "2025-06-28", "advisor")
     write(source / "aws_spot_interruptions_2025-06.csv", [dict(zip(seen, values, strict=True))])
-    (out / "instance_forms.csv").write_text(FORMS_HEAD)
-    (out / "instance_disks.csv").write_text(DISKS_HEAD)
+    (kept / "instance_forms.csv").write_text(FORMS_HEAD)
+    (kept / "instance_disks.csv").write_text(DISKS_HEAD)
     (out / "instance_ends.csv").write_text(ENDS_HEAD)
-    return source, out
+    return source, kept, out
 
 
 def test_build_writes_every_table_the_same_way_twice(
-    tool: ModuleType, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    tool: ModuleType, folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, out = folders
-    tool.build(source, out)
+    source, kept, out = folders
+    tool.build(source, out, kept)
     first = {path.name: path.read_bytes() for path in out.iterdir()}
-    tool.build(source, out)
+    tool.build(source, out, kept)
     assert first == {path.name: path.read_bytes() for path in out.iterdir()}
     assert sorted(first) == [
         "gpu_spellings.csv",
-        "instance_disks.csv",
         "instance_ends.csv",
-        "instance_forms.csv",
         "offer_doubts.csv",
         "offers_2026-08-22.csv",
         "spot_interruptions_2025-06-28.csv",
@@ -424,12 +422,12 @@ def test_build_writes_every_table_the_same_way_twice(
 
 
 def test_two_snapshots_in_the_raw_folder_are_refused(
-    tool: ModuleType, folders: tuple[Path, Path]
+    tool: ModuleType, folders: tuple[Path, Path, Path]
 ) -> None:
-    source, out = folders
+    source, kept, out = folders
     write(source / "offers_2026-08-29.csv.gz", [raw()])
     with pytest.raises(tool.RawError, match="2 files"):
-        tool.build(source, out)
+        tool.build(source, out, kept)
 
 
 def test_every_doubt_the_tool_may_add_is_defined(tool: ModuleType) -> None:

@@ -1,7 +1,7 @@
 """A small transformer's training step, alone and spread over processes by PyTorch itself.
 
 `step` and `step_bf16` follow outlay's TARGET contract. `measure` runs the same model in one of n
-processes on CPU (gloo) and says what that process held.
+processes on CPU (gloo) and says what that process parts.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ BLOCKS, WIDTH, HEADS, WORDS, LENGTH = 6, 192, 4, 1024, 32
 
 
 class Block(nn.Module):
-    """Attention and two linear layers, each after a norm and with a way round."""
+    """Attention and two linear layers, each after a norm and with a scheme round."""
 
     def __init__(self):
         super().__init__()
@@ -40,8 +40,8 @@ class Block(nn.Module):
     def forward(self, x):
         """Hand on what came in, changed."""
         parts = self.attend(self.before(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        seen = scaled_dot_product_attention(*parts.unbind()).transpose(1, 2).flatten(2)
-        x = x + self.merge(seen)
+        attended = scaled_dot_product_attention(*parts.unbind()).transpose(1, 2).flatten(2)
+        x = x + self.merge(attended)
         return x + self.narrow(torch.relu(self.widen(self.between(x))))
 
 
@@ -112,7 +112,7 @@ class Live(TorchDispatchMode):
         self.storages, self.watching, self.peak_bytes, self.peak_at = {}, False, 0, ""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(issubclass(one, DTensor) for one in types):
+        if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # DTensor first: it calls again with what is local
         result = func(*args, **(kwargs or {}))
         if _within_collective():
@@ -133,80 +133,80 @@ class Live(TorchDispatchMode):
     def bytes(self):
         """All of them now."""
         alive = [ref() for ref in list(self.storages.values())]
-        return sum(one.nbytes() for one in alive if one is not None)
+        return sum(storage.nbytes() for storage in alive if storage is not None)
 
 
 def _local_bytes(tensors):
-    local = [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
-    return sum(one.numel() * one.element_size() for one in local)
+    local = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
+    return sum(t.numel() * t.element_size() for t in local)
 
 
-def _spread(way, ranks):
-    """The model and its optimizer, spread in one way."""
+def _spread(scheme, ranks):
+    """The model and its optimizer, spread in one scheme."""
     model = Model()
-    if way == "alone":
+    if scheme == "alone":
         return model, _optimizer(model)
-    if way.startswith("fsdp"):
+    if scheme.startswith("fsdp"):
         mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        policy = mixed if way == "fsdp bf16" else MixedPrecisionPolicy()
+        policy = mixed if scheme == "fsdp bf16" else MixedPrecisionPolicy()
         wrap = partial(fully_shard, mesh=init_device_mesh("cpu", (ranks,)), mp_policy=policy)
         for block in model.blocks:
             wrap(block)
         return wrap(model), _optimizer(model)
     model = DistributedDataParallel(model)
-    if way == "ddp":
+    if scheme == "ddp":
         return model, _optimizer(model)
     return model, ZeroRedundancyOptimizer(
         model.parameters(), torch.optim.AdamW, lr=1e-3, foreach=True
     )
 
 
-def measure(way, ranks, batch_size):
+def measure(scheme, ranks, batch_size):
     """What this process holds: parts at the end of backward, and the peak of a steady step."""
-    held = {}
+    parts = {}
     with Live() as live:
-        model, optimizer = _spread(way, ranks)
+        model, optimizer = _spread(scheme, ranks)
         run = _step(model, optimizer, batch_size)
 
         def weigh():
             inner = getattr(optimizer, "optim", optimizer)  # what ZeRO keeps here
-            state = [v for one in inner.state.values() for v in one.values()]
-            held["parameters"] = _local_bytes(model.parameters())
-            held["gradients"] = _local_bytes(p.grad for p in model.parameters())
-            held["state"] = _local_bytes(v for v in state if v.numel() > 1)
+            state = [v for values in inner.state.values() for v in values.values()]
+            parts["parameters"] = _local_bytes(model.parameters())
+            parts["gradients"] = _local_bytes(p.grad for p in model.parameters())
+            parts["state"] = _local_bytes(v for v in state if v.numel() > 1)
 
         run()
         run()
         # From the third on, steps are alike: DDP makes its buckets anew in the second.
         live.watching = True
         run(weigh)
-    return {**held, "peak": live.peak_bytes, "at": live.peak_at}
+    return {**parts, "peak": live.peak_bytes, "at": live.peak_at}
 
 
 def process(rank, store, ranks, cases):
-    """One process of several: what it measures in each case, `way@batch size`."""
+    """One process of several: what it measures in each case, `scheme@batch size`."""
     torch.set_num_threads(1)
     patience = timedelta(seconds=60)  # one that fails leaves the others waiting for it
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=patience
     )
-    found = {}
+    results = {}
     for case in cases:
-        way, size = case.split("@")
-        found[case] = measure(way, ranks, int(size))
+        scheme, size = case.split("@")
+        results[case] = measure(scheme, ranks, int(size))
     dist.barrier()
     dist.destroy_process_group()
-    return found
+    return results
 
 
-def main(folder, wanted):
+def main(folder, cases_by_ranks):
     """By number of processes what each of them measured; forked, so that torch is loaded once."""
-    found = {}
-    for ranks, cases in wanted.items():
-        one = partial(process, store=f"{folder}/{ranks}", ranks=int(ranks), cases=cases)
+    results = {}
+    for ranks, cases in cases_by_ranks.items():
+        run = partial(process, store=f"{folder}/{ranks}", ranks=int(ranks), cases=cases)
         with ProcessPoolExecutor(int(ranks), multiprocessing.get_context("fork")) as pool:
-            found[ranks] = list(pool.map(one, range(int(ranks))))
-    sys.stdout.write(json.dumps(found))
+            results[ranks] = list(pool.map(run, range(int(ranks))))
+    sys.stdout.write(json.dumps(results))
 
 
 if __name__ == "__main__":

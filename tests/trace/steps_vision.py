@@ -150,8 +150,8 @@ def boxes(batch_size: int) -> Step:
             candidates, scores, torch.zeros(40, dtype=torch.int64, device=x.device), 0.5
         )
         regions = torch.cat([torch.zeros_like(scores)[:, None], candidates], 1)
-        found = torch.cat([regions[kept], regions[per_class]])
-        return torchvision.ops.roi_align(features(x), found, (4, 4)).sum()
+        result = torch.cat([regions[kept], regions[per_class]])
+        return torchvision.ops.roi_align(features(x), result, (4, 4)).sum()
 
     return _trained(features, loss)
 

@@ -289,12 +289,12 @@ def teacher(batch_size: int) -> Step:
     """A teacher's forward without gradients, then the student's."""
     big, small = nn.Linear(N, 4 * N, bias=False), nn.Linear(N, 4 * N, bias=False)
     x = torch.randn(batch_size, N)
-    train = _simple(small, lambda: F.mse_loss(small(x), seen[0]))
-    seen: list[torch.Tensor] = []
+    train = _simple(small, lambda: F.mse_loss(small(x), targets[0]))
+    targets: list[torch.Tensor] = []
 
     def step() -> None:
         with torch.no_grad():
-            seen[:] = [big(x)]
+            targets[:] = [big(x)]
         train()
 
     return step
@@ -460,9 +460,9 @@ def grouped_heads(batch_size: int) -> Step:
     """Attention with shared key heads and a bool mask of keys."""
     q = torch.randn(batch_size, 8, 16, 16, requires_grad=True)
     k = torch.randn(batch_size, 2, 16, 16, requires_grad=True)
-    seen = torch.ones(batch_size, 1, 16, 16, dtype=torch.bool)
+    visible = torch.ones(batch_size, 1, 16, 16, dtype=torch.bool)
     return lambda: (
-        F.scaled_dot_product_attention(q, k, k, attn_mask=seen, enable_gqa=True).sum().backward()
+        F.scaled_dot_product_attention(q, k, k, attn_mask=visible, enable_gqa=True).sum().backward()
     )
 
 

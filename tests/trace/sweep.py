@@ -23,7 +23,7 @@ BATCH_SIZE = 8
 
 
 @cache
-def swept(file: Path, selected: float | None = None) -> dict[str, StepReport | str]:
+def reports(file: Path, selected: float | None = None) -> dict[str, StepReport | str]:
     """The report of every step in a file at batch size 8; the error's text where it has none."""
     with tempfile.TemporaryDirectory() as folder:
         reply = Path(folder) / "reply.json"
@@ -36,17 +36,18 @@ def swept(file: Path, selected: float | None = None) -> dict[str, StepReport | s
             check=False,
         )
         assert reply.exists(), done.stderr[-3000:]
-        found = json.loads(reply.read_text())
+        replies = json.loads(reply.read_text())
     return {
-        name: one if isinstance(one, str) else report_from_json(one) for name, one in found.items()
+        name: value if isinstance(value, str) else report_from_json(value)
+        for name, value in replies.items()
     }
 
 
 def report(file: Path, name: str) -> StepReport:
     """The report of one step; its error, if it has one, fails the test."""
-    found = swept(file)[name]
-    assert isinstance(found, StepReport), found
-    return found
+    result = reports(file)[name]
+    assert isinstance(result, StepReport), result
+    return result
 
 
 def flops(report: StepReport, *kinds: str, phase: str | None = None) -> float:
@@ -60,7 +61,7 @@ def count(report: StepReport, name: str, phase: str | None = None) -> float:
     return sum(op.count for op in report.ops if op.name == name and phase in (None, op.phase))
 
 
-def said(report: StepReport) -> str:
+def notes_text(report: StepReport) -> str:
     """All notes."""
     return " ".join(report.notes)
 
@@ -68,12 +69,12 @@ def said(report: StepReport) -> str:
 def _main(file: str, reply: str) -> None:
     import warnings
 
-    from outlay.trace.capture import watch_imports
+    from outlay.trace.capture import prepare_process
     from outlay.trace.target import Target, load_module
     from outlay.trace.tracing import trace_step
 
     warnings.simplefilter("ignore")
-    watch_imports()
+    prepare_process()
     module = load_module(Target(path=Path(file), function="step").path)
     steps = {
         name: value
@@ -82,14 +83,14 @@ def _main(file: str, reply: str) -> None:
         and getattr(value, "__module__", "") == module.__name__
         and name[0] != "_"
     }
-    answers = {}
+    replies = {}
     with contextlib.redirect_stdout(sys.stderr):
         for name, build in steps.items():
             try:
-                answers[name] = report_to_json(trace_step(build, BATCH_SIZE))
+                replies[name] = report_to_json(trace_step(build, BATCH_SIZE))
             except (Exception, SystemExit):
-                answers[name] = traceback.format_exc()
-    Path(reply).write_text(json.dumps(answers))
+                replies[name] = traceback.format_exc()
+    Path(reply).write_text(json.dumps(replies))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay.trace.allocator import NEED_TOLERANCE, fits, held, held_and_needed, needed_bytes
+from outlay.trace.allocator import NEED_TOLERANCE, fits, needed_bytes, peak_use, peak_use_and_need
 from outlay.trace.profile import AllocatorUse, History
 from outlay.units import MIB
 
@@ -16,13 +16,13 @@ def mib(*sizes: float) -> tuple[tuple[float, ...], ...]:
 
 def test_a_peak_is_the_most_at_once() -> None:
     history = History(sizes=mib(10), events=(0, -1, 0, -1))
-    assert held(history, 1) == AllocatorUse(allocated_bytes=10 * MIB, reserved_bytes=10 * MIB)
+    assert peak_use(history, 1) == AllocatorUse(allocated_bytes=10 * MIB, reserved_bytes=10 * MIB)
 
 
 def test_sizes_grow_with_the_batch() -> None:
     history = History(sizes=((2.0 * MIB, 4.0 * MIB),), events=(0,))
     # 2 + 3 x 4 = 14 MiB
-    assert held(history, 3).allocated_bytes == 14 * MIB
+    assert peak_use(history, 3).allocated_bytes == 14 * MIB
 
 
 FRAGMENTED = History(sizes=mib(10, 12), events=(0, 1, -2, 1))
@@ -31,7 +31,9 @@ FRAGMENTED = History(sizes=mib(10, 12), events=(0, 1, -2, 1))
 
 def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
     # the 10 free MiB do not help: 10 + 12 + 12
-    assert held(FRAGMENTED, 1) == AllocatorUse(allocated_bytes=24 * MIB, reserved_bytes=34 * MIB)
+    assert peak_use(FRAGMENTED, 1) == AllocatorUse(
+        allocated_bytes=24 * MIB, reserved_bytes=34 * MIB
+    )
 
 
 def test_under_a_cap_free_segments_are_given_back() -> None:
@@ -42,7 +44,7 @@ def test_under_a_cap_free_segments_are_given_back() -> None:
 
 def test_needed_bytes_is_the_least_cap_from_above() -> None:
     assert 24 * MIB <= needed_bytes(FRAGMENTED, 1) <= 24 * MIB * (1 + 2 * NEED_TOLERANCE)
-    assert held_and_needed(FRAGMENTED, 1).reserved_bytes == 34 * MIB
+    assert peak_use_and_need(FRAGMENTED, 1).reserved_bytes == 34 * MIB
 
 
 def test_a_pinned_segment_cannot_be_given_back() -> None:
@@ -65,7 +67,7 @@ def test_expandable_segments_are_not_stuck() -> None:
 
 def test_optional_workspaces_are_left_out_where_there_is_no_room() -> None:
     history = History(sizes=mib(10, 30), events=(0, 1, -1), optional=frozenset({1}))
-    assert held(history, 1).reserved_bytes == 40 * MIB
+    assert peak_use(history, 1).reserved_bytes == 40 * MIB
     assert fits(history, 1, 10 * MIB)
     assert not fits(history, 1, 9 * MIB)
 
@@ -99,7 +101,7 @@ def histories(draw: st.DrawFn) -> History:
 @given(histories(), st.integers(1, 8))
 @settings(deadline=None)
 def test_reserved_is_no_less_than_allocated(history: History, batch_size: int) -> None:
-    point = held_and_needed(history, batch_size)
+    point = peak_use_and_need(history, batch_size)
     assert point.allocated_bytes <= point.reserved_bytes
     assert point.needed_bytes is not None
     assert point.needed_bytes <= point.reserved_bytes
@@ -112,5 +114,5 @@ def test_reserved_is_no_less_than_allocated(history: History, batch_size: int) -
 def test_what_is_reserved_without_a_cap_is_enough(
     history: History, expandable_segments: bool
 ) -> None:
-    cap_bytes = 2 * held(history, 2).reserved_bytes + 40 * MIB
+    cap_bytes = 2 * peak_use(history, 2).reserved_bytes + 40 * MIB
     assert fits(history, 2, cap_bytes, expandable_segments=expandable_segments)

@@ -73,11 +73,11 @@ def test_amounts_off_the_polynomial_are_noted() -> None:
 
 
 def test_aligned_looks_at_operators_and_ranks() -> None:
-    one = [_op(shapes=((2, 3),))]
-    assert aligned([one, [_op(shapes=((4, 3),))]])
-    assert not aligned([one, [_op(shapes=((4, 3, 1),))]])
-    assert not aligned([one, [_op("aten.bmm", shapes=((4, 3),))]])
-    assert not aligned([one, one + one])
+    op = [_op(shapes=((2, 3),))]
+    assert aligned([op, [_op(shapes=((4, 3),))]])
+    assert not aligned([op, [_op(shapes=((4, 3, 1),))]])
+    assert not aligned([op, [_op("aten.bmm", shapes=((4, 3),))]])
+    assert not aligned([op, op + op])
 
 
 def test_fit_by_kind_keeps_the_totals_at_both_ends() -> None:

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from outlay.trace.batch_scaling import MemoryLine, bends, blended, lines_through, upper_envelope
+from outlay.trace.batch_scaling import (
+    MemoryLine,
+    breakpoints,
+    lines_through,
+    memory_on_line,
+    upper_envelope,
+)
 from outlay.trace.profile import Memory
 
 
@@ -26,10 +32,10 @@ def test_another_moment_takes_over_where_the_lines_cross() -> None:
     assert [(first, line.event) for first, line in envelope] == [(1, 0), (48, 1)]
 
 
-def test_reading_between_the_bends_is_exact() -> None:
+def test_reading_between_the_breakpoints_is_exact() -> None:
     parts = ((500, 0), (300, 4), (20, 10))
     lines = _lines(*parts)
-    points = {n: line.at(n) for n, line in bends(upper_envelope(lines)).items()}
+    points = {n: line.at(n) for n, line in breakpoints(upper_envelope(lines)).items()}
     sizes = sorted(points)
     for batch_size in range(1, 200):
         true_peak = max(start + slope * batch_size for start, slope in parts)
@@ -39,14 +45,14 @@ def test_reading_between_the_bends_is_exact() -> None:
         assert points[low] + share * (points[high] - points[low]) == true_peak
 
 
-def test_blended_by_category() -> None:
+def test_memory_on_a_line_by_category() -> None:
     low = Memory(
         parameters=100, gradients=50, optimizer_state=0, inputs=8, activations=80, temporaries=1
     )
     high = Memory(
         parameters=100, gradients=50, optimizer_state=0, inputs=32, activations=320, temporaries=1
     )
-    memory = blended((8, 32), (low, high), 100)
+    memory = memory_on_line((8, 32), (low, high), 100)
     assert memory.inputs == 100
     assert memory.activations == 1000
     assert memory.peak_bytes == 1251

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from outlay.trace.batch_scaling import FREED, history_of, kept_places, storages_align
+from outlay.trace.batch_scaling import FREED, history_of, relevant_events, storages_align
 from outlay.trace.profile import History
 
 
@@ -41,7 +41,7 @@ def test_other_storages_do_not_align() -> None:
 
 def test_three_steps_are_kept_whole() -> None:
     storages = [(0, 9), (1, 5), (1, FREED), (2, 5), (2, FREED), (3, 5), (3, FREED)]
-    assert kept_places(storages, [1, 3, 5]) == list(range(7))
+    assert relevant_events(storages, [1, 3, 5]) == list(range(7))
 
 
 def test_of_a_long_period_the_highest_step_and_the_one_before_are_kept() -> None:
@@ -54,5 +54,5 @@ def test_of_a_long_period_the_highest_step_and_the_one_before_are_kept() -> None
         (7, 8), (7, FREED),  # the highest
         (8, 5), (8, FREED),  # after it
     ]  # fmt: skip
-    places = kept_places(storages, [1, 4, 8, 10, 12, 14])
+    places = relevant_events(storages, [1, 4, 8, 10, 12, 14])
     assert places == [0, 1, 2, 3, 5, 6, 10, 11, 12, 13]

@@ -66,7 +66,7 @@ def test_a_change_is_the_same_as_one_written_by_hand(by_hand, changes):
     assert kernels(made) == kernels(hand)
     for size in (4, 16, 64):
         assert made.memory_at(size).peak_bytes == hand.memory_at(size).peak_bytes
-        assert made.held_at(size) == hand.held_at(size)
+        assert made.allocator_use_at(size) == hand.allocator_use_at(size)
 
 
 def test_autocast_that_is_switched_off_is_switched_on():
@@ -152,7 +152,7 @@ def test_nothing_of_a_change_is_left_behind():
     import torch
     from torch.optim import AdamW, Optimizer
 
-    from outlay.trace.capture.changes import changed
+    from outlay.trace.capture.changes import with_changes
 
     def now():
         return (
@@ -181,7 +181,7 @@ def test_nothing_of_a_change_is_left_behind():
         Changes(arithmetic="bf16", update="fused", accumulate=2),
         Changes(arithmetic="bf16 autocast"),
     ):
-        with changed(build, changes) as changed_build:
+        with with_changes(build, changes) as changed_build:
             step = changed_build(2)
             if changes.arithmetic == "bf16":  # autocast wants a GPU to run
                 step()

@@ -81,7 +81,7 @@ def test_conv_transposed_counts_input_positions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "flops", "launches"),
+    ("output_mask", "flops", "launches"),
     [
         ((True, True, True), 27_648, 3),
         ((False, True, False), 13_824, 1),
@@ -89,11 +89,11 @@ def test_conv_transposed_counts_input_positions() -> None:
     ],
 )
 def test_conv_backward_follows_the_output_mask(
-    wanted: tuple[bool, ...], flops: float, launches: float
+    output_mask: tuple[bool, ...], flops: float, launches: float
 ) -> None:
     x, w, grad = T((2, 3, 6, 6)), T((8, 3, 3, 3)), T((2, 8, 4, 4))
-    args = [grad, x, w, [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, list(wanted)]
-    out = [t if use else None for t, use in zip((x, w, T((8,))), wanted, strict=True)]
+    args = [grad, x, w, [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, list(output_mask)]
+    out = [t if use else None for t, use in zip((x, w, T((8,))), output_mask, strict=True)]
     cost = cost_of("aten.convolution_backward", args, {}, out)
     assert cost.flops == flops
     assert cost.launches == launches
@@ -158,7 +158,7 @@ def test_fills_and_copies_do_not_read_their_target() -> None:
 def test_views_start_no_kernel() -> None:
     for name in ("aten.view", "aten.t", "aten.detach", "aten.empty_like", "aten.unsqueeze_"):
         cost = cost_of(name, [T((4, 4))], {}, T((4, 4)))
-        assert (cost.launches, cost.moved_bytes, cost.known) == (0, 0, True)
+        assert (cost.launches, cost.moved_bytes, cost.is_known) == (0, 0, True)
 
 
 def test_embedding_reads_rows_not_the_table() -> None:
@@ -220,11 +220,11 @@ def test_fused_adam_writes_everything_but_the_gradients() -> None:
 
 def test_unknown_operator_is_other_and_says_so() -> None:
     cost = cost_of("mine.magic", [T((10,))], {}, T((10,)))
-    assert (cost.kind, cost.known, cost.moved_bytes, cost.launches) == ("other", False, 40, 1)
+    assert (cost.kind, cost.is_known, cost.moved_bytes, cost.launches) == ("other", False, 40, 1)
 
 
 def test_hints_classify_what_has_no_formula() -> None:
-    assert cost_of("aten.some_new_math", [T((10,))], {}, T((10,)), hint="pointwise").known
+    assert cost_of("aten.some_new_math", [T((10,))], {}, T((10,)), hint="pointwise").is_known
     assert cost_of("aten.some_new_view", [T((10,))], {}, T((10,)), hint="view").launches == 0
 
 
@@ -237,7 +237,7 @@ def test_register_op_teaches_an_operator(monkeypatch: pytest.MonkeyPatch) -> Non
         moved_bytes=lambda *_, **__: 7,
     )
     cost = cost_of("mine.magic.default", [T((10,)), 3], {}, T((10,)))
-    assert (cost.kind, cost.flops, cost.moved_bytes, cost.known) == ("gemm", 30, 7, True)
+    assert (cost.kind, cost.flops, cost.moved_bytes, cost.is_known) == ("gemm", 30, 7, True)
 
 
 def test_register_op_refuses_an_unknown_kind() -> None:

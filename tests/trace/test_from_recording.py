@@ -11,7 +11,7 @@ from outlay.errors import InputError
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at
+from outlay.predict.roofline import roofline_of
 from outlay.trace.from_recording import RecordedStep, profile_of_step, profile_of_steps
 from outlay.trace.store import find_profile
 
@@ -30,7 +30,7 @@ def a_step(batch_size=8, *, ops=None, **changes):
         count=changes.get("passes", 1),
     )
     update = an_op("optimizer", phase="optimizer", moved_bytes=400.0, shapes=((50,),))
-    said = {
+    defaults = {
         "name": "train.py",
         "batch_size": batch_size,
         "ops": (product, update) if ops is None else ops,
@@ -43,7 +43,7 @@ def a_step(batch_size=8, *, ops=None, **changes):
         "optimizer_bytes": 400.0,
         "peak_allocated_bytes": 1600.0,
     }
-    return RecordedStep(**(said | changes))
+    return RecordedStep(**(defaults | changes))
 
 
 def test_at_its_own_size_everything_is_as_recorded():
@@ -106,16 +106,16 @@ def test_copies_in_16_bits_are_fixed():
 
 def test_reserved_memory_where_it_was_seen():
     profile = profile_of_step(a_step(peak_reserved_bytes=2000.0))
-    held = profile.held_at(8)
-    assert (held.allocated_bytes, held.reserved_bytes) == (1600, 2000)
-    assert profile.held_at(16).reserved_bytes == 600 + 2 * 1400
+    use = profile.allocator_use_at(8)
+    assert (use.allocated_bytes, use.reserved_bytes) == (1600, 2000)
+    assert profile.allocator_use_at(16).reserved_bytes == 600 + 2 * 1400
 
 
 def test_memory_that_was_not_measured_is_what_forward_writes():
     profile = profile_of_step(a_step(peak_allocated_bytes=None))
     # 8 x 5 results of 2 bytes beside 800
     assert profile.memory_at(8).peak_bytes == 800 + 80
-    assert profile.held == {}
+    assert profile.allocator_use == {}
     assert any("Memory was not measured" in note for note in profile.notes)
 
 
@@ -147,7 +147,7 @@ def test_a_record_of_nothing_is_refused(changes):
 
 def parameters_of(profile):
     """Shapes of the parameters: what forward's convolutions, products, norms and tables keep."""
-    found = set()
+    result = set()
     for op in profile.ops:
         places = {"conv": slice(1, -1), "norm": slice(1, 3), "gemm": slice(0, -1)}.get(op.kind)
         if op.name.endswith(".embedding"):
@@ -155,8 +155,8 @@ def parameters_of(profile):
         if op.phase == "forward" and places is not None:
             for shape in op.shapes[places]:
                 if shape and all(len(size) == 1 for size in shape):
-                    found.add(tuple(round(size[0]) for size in shape))
-    return frozenset(found)
+                    result.add(tuple(round(size[0]) for size in shape))
+    return frozenset(result)
 
 
 def recorded(profile, batch_size):
@@ -181,7 +181,7 @@ def recorded(profile, batch_size):
 def test_device_time_at_other_sizes_is_that_of_a_trace_there(name, batch_size):
     true = find_profile(name)
     profile = profile_of_step(recorded(true, batch_size))
-    machine = roofline_at(gpus()["H200"], calibration())
+    machine = roofline_of(gpus()["H200"], calibration())
     for size in (8, 16, 64, 128):
         expected_s = device_time(true.at(size), machine, calibration()).total_s
         found_s = device_time(profile.at(size), machine, calibration()).total_s
@@ -191,7 +191,7 @@ def test_device_time_at_other_sizes_is_that_of_a_trace_there(name, batch_size):
 def test_style_nat_s_steps_too_though_every_sixteenth_differs():
     true = find_profile("stylenat")
     profile = profile_of_step(recorded(true, 32))
-    machine = roofline_at(gpus()["H200"], calibration())
+    machine = roofline_of(gpus()["H200"], calibration())
     for size in (8, 16, 64):
         expected_s = device_time(true.at(size), machine, calibration()).total_s
         found_s = device_time(profile.at(size), machine, calibration()).total_s
@@ -213,4 +213,4 @@ def test_what_no_optimizer_updates_does_not_grow_with_the_batch():
     assert memory[8].peak_bytes == pytest.approx(16e9)
     assert memory[4].peak_bytes == pytest.approx(14.8e9 + 0.6e9)
     assert memory[16].peak_bytes == pytest.approx(14.6e9 + 2 * 1.4e9)
-    assert {one.inputs for one in memory.values()} == {14e9}
+    assert {point.inputs for point in memory.values()} == {14e9}

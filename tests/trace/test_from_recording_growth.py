@@ -13,10 +13,10 @@ WIDTHS = frozenset({(768, 3072), (3072,), (768,), (64, 3, 7, 7), (50000, 768)})
 def grown(kind, shapes, *, batch_size=8, parameters=WIDTHS, **changes):
     """The shapes with growing dimensions as text."""
     op = an_op(kind, shapes=shapes, **changes)
-    found = growth_of(op, sizes_of([op], batch_size, parameters))
+    growth = growth_of(op, sizes_of([op], batch_size, parameters))
     return [
-        tuple(f"{size}+" if grows else size for size, grows in zip(shape, one, strict=True))
-        for shape, one in zip(shapes, found, strict=True)
+        tuple(f"{size}+" if grows else size for size, grows in zip(shape, dims, strict=True))
+        for shape, dims in zip(shapes, growth, strict=True)
     ]
 
 
@@ -79,7 +79,7 @@ def test_products_of_square_matrices_are_told_by_their_layout():
 
 def test_batches_of_products_grow_by_their_number():
     shapes = ((96, 128, 64), (96, 64, 128), (96, 128, 128))
-    assert [one[0] for one in grown("gemm", shapes)] == ["96+", "96+", "96+"]
+    assert [shape[0] for shape in grown("gemm", shapes)] == ["96+", "96+", "96+"]
 
 
 def test_samples_against_samples_grow_twice():
@@ -97,20 +97,20 @@ def test_images_grow_and_kernels_stay():
         ("8+", 64, 112, 112),
     ]
     back = ((8, 64, 112, 112), (8, 3, 224, 224), (64, 3, 7, 7), (64, 3, 7, 7))
-    found = grown("conv", back, name="aten.convolution_backward", phase="backward")
-    assert [one[0] for one in found] == ["8+", "8+", 64, 64]
+    result = grown("conv", back, name="aten.convolution_backward", phase="backward")
+    assert [shape[0] for shape in result] == ["8+", "8+", 64, 64]
 
 
 def test_a_kernel_for_every_sample_grows_with_its_groups():
     shapes = ((1, 8 * 32, 64, 64), (8 * 16, 32, 3, 3), (1, 8 * 16, 64, 64))
-    found = grown("conv", shapes, name="aten.convolution")
-    assert found == [(1, "256+", 64, 64), ("128+", 32, 3, 3), (1, "128+", 64, 64)]
+    result = grown("conv", shapes, name="aten.convolution")
+    assert result == [(1, "256+", 64, 64), ("128+", 32, 3, 3), (1, "128+", 64, 64)]
 
 
 def test_instance_norm_grows_in_its_channels():
     shapes = ((1, 8 * 32, 64), (1, 8 * 32, 64), (8 * 32,))
-    found = grown("norm", shapes, name="aten.native_batch_norm")
-    assert found == [(1, "256+", 64), (1, "256+", 64), ("256+",)]
+    result = grown("norm", shapes, name="aten.native_batch_norm")
+    assert result == [(1, "256+", 64), (1, "256+", 64), ("256+",)]
 
 
 @pytest.mark.parametrize("kind", ["optimizer", "elementwise"])

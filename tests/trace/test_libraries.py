@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.sweep import report, said
+from tests.trace.sweep import notes_text, report
 
 pytestmark = [pytest.mark.torch, pytest.mark.frameworks]
 
@@ -15,14 +15,14 @@ ELEMENTS = 128 * 128
 
 @pytest.mark.parametrize("step", ["lightning_by_hand", "lightning_trainer"])
 def test_lightning(step: str) -> None:
-    found = report(FILE, step)
-    assert found.parameters == ELEMENTS
+    result = report(FILE, step)
+    assert result.parameters == ELEMENTS
     # forward and the weight's gradient
-    assert found.flops == 2 * 2 * 8 * ELEMENTS
-    phases = {total.phase: total.launches for total in found.phases}
+    assert result.flops == 2 * 2 * 8 * ELEMENTS
+    phases = {total.phase: total.launches for total in result.phases}
     assert phases["optimizer"] > 0
     # Adam's two states
-    assert found.peak.memory.optimizer_state == 2 * 4 * ELEMENTS
+    assert result.peak.memory.optimizer_state == 2 * 4 * ELEMENTS
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_lightning(step: str) -> None:
     ],
 )
 def test_states_of_8_bit_optimizers(step: str, state_bytes: int) -> None:
-    found = report(FILE, step)
-    assert found.peak.memory.optimizer_state == state_bytes
-    assert found.unknown_ops == {}
+    result = report(FILE, step)
+    assert result.peak.memory.optimizer_state == state_bytes
+    assert result.unknown_ops == {}
 
 
 def test_an_update_of_8_bits_moves_a_byte_a_state() -> None:
@@ -54,4 +54,4 @@ def test_an_update_of_8_bits_moves_a_byte_a_state() -> None:
 
 
 def test_a_compiled_update_is_named() -> None:
-    assert "torch.compile was left out" in said(report(FILE, "torchao_adam8bit"))
+    assert "torch.compile was left out" in notes_text(report(FILE, "torchao_adam8bit"))

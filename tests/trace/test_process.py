@@ -66,7 +66,7 @@ def parameters(target):
 
 
 def forkers():
-    return [forker._process for forker in process._forkers.values()]
+    return [client._process for client in process._clients.values()]
 
 
 def is_there(pid):
@@ -125,7 +125,7 @@ def test_one_that_was_killed_is_replaced_or_done_without(step, monkeypatch):
     [first] = forkers()
     first.kill()
     with monkeypatch.context() as unseen:
-        unseen.setattr(process._Forker, "is_there", True)
+        unseen.setattr(process._ForkClient, "is_running", True)
         assert parameters(step()) == 15
     assert forkers() == [first]
     assert parameters(step()) == 15
@@ -219,7 +219,7 @@ def test_signals_that_the_program_blocks(step):
 def test_a_fork_of_the_program_has_its_own(step):
     parameters(step())
     [first] = forkers()
-    with process._choosing:  # as another thread may hold it
+    with process._clients_lock:  # as another thread may hold it
         pid = os.fork()
         if pid == 0:
             os._exit(parameters(step()) if not forkers() else 1)

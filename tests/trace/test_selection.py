@@ -1,11 +1,11 @@
-"""Shapes that depend on values: what is assumed, what is known all the same, and what is said."""
+"""Shapes that depend on values: what is assumed, what is known all the same, and what is noted."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.trace.sweep import report, said
+from tests.trace.sweep import notes_text, report
 
 from outlay.errors import InputError
 from outlay.trace.tracing import profile_of, trace_step
@@ -25,9 +25,9 @@ def rows_of(step: str) -> int:
 def test_half_is_selected_where_nothing_is_known(step: str) -> None:
     # 8 samples of 10 rows
     assert rows_of(step) == 40
-    assert "at steps_selecting.py:" in said(report(FILE, step))
-    assert "0.5 of its elements were assumed to be kept" in said(report(FILE, step))
-    assert "--selected 0.25" in said(report(FILE, step))
+    assert "at steps_selecting.py:" in notes_text(report(FILE, step))
+    assert "0.5 of its elements were assumed to be kept" in notes_text(report(FILE, step))
+    assert "--selected 0.25" in notes_text(report(FILE, step))
 
 
 def test_single_elements() -> None:
@@ -38,7 +38,7 @@ def test_single_elements() -> None:
 def test_a_random_mask_tells_its_share() -> None:
     # 15 % of 8 * 100
     assert rows_of("masked_language") == 120
-    assert "0.15 of its elements are counted, as its mask is made" in said(
+    assert "0.15 of its elements are counted, as its mask is made" in notes_text(
         report(FILE, "masked_language")
     )
 
@@ -61,9 +61,9 @@ def test_rows_repeated_by_known_lengths() -> None:
 
 
 def test_counts_are_even() -> None:
-    found = report(FILE, "counted")
+    result = report(FILE, "counted")
     # 80 rows among four kinds
-    parts = [op for op in found.ops if op.name == "aten.mm" and op.phase == "forward"]
+    parts = [op for op in result.ops if op.name == "aten.mm" and op.phase == "forward"]
     assert [(op.count, op.shapes[0]) for op in parts] == [(4, (20, 64))]
 
 
@@ -74,11 +74,11 @@ def test_as_many_as_a_mask_has() -> None:
 
 @pytest.mark.parametrize("step", ["experts", "experts_one_hot"])
 def test_experts_share_the_tokens(step: str) -> None:
-    found = report(FILE, step)
+    result = report(FILE, step)
     # 128 tokens, two choices each, among eight experts: 32 rows; not the 256 there are in all
-    rows = {op.shapes[0] for op in found.ops if op.name == "aten.mm" and op.count == 8}
+    rows = {op.shapes[0] for op in result.ops if op.name == "aten.mm" and op.count == 8}
     assert (32, 64) in rows
-    forward = next(total for total in found.phases if total.phase == "forward")
+    forward = next(total for total in result.phases if total.phase == "forward")
     assert forward.flops == 2 * 128 * 64 * 8 + 2 * (2 * 128) * 64 * 64
 
 
@@ -91,17 +91,17 @@ def test_ctc_keeps_its_alignments(step: str) -> None:
 
 
 def test_random_numbers_on_the_host() -> None:
-    found = report(FILE, "choices_on_the_host")
-    assert found.flops == 2 * (2 * 8 * 64 * 64)
-    (rolled,) = [op for op in found.ops if op.name == "aten.roll"]
+    result = report(FILE, "choices_on_the_host")
+    assert result.flops == 2 * (2 * 8 * 64 * 64)
+    (rolled,) = [op for op in result.ops if op.name == "aten.roll"]
     assert rolled.count == 1
 
 
 def test_the_share_can_be_given() -> None:
-    found = trace_step(f"{FILE}:masked", 8, selected=0.25)
-    products = [op for op in found.ops if op.name == "aten.mm" and op.phase == "forward"]
+    result = trace_step(f"{FILE}:masked", 8, selected=0.25)
+    products = [op for op in result.ops if op.name == "aten.mm" and op.phase == "forward"]
     assert products[0].shapes[0] == (20, 64)
-    assert "0.25 of its elements were assumed to be kept" in said(found)
+    assert "0.25 of its elements were assumed to be kept" in notes_text(result)
 
 
 def test_shapes_stay_in_proportion_to_the_batch() -> None:

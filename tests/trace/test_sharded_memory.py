@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlay.predict.parallel_memory import relief_bytes
+from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import Site
 from outlay.predict.strategy import Strategy
 from outlay.trace.tracing import profile_of
@@ -26,7 +26,7 @@ ALL = [(ranks, *case.split("@")) for ranks, cases in CASES.items() for case in c
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def traced_and_measured(tmp_path_factory):
     """The profiles, and what was measured; at the same time, as all run in other processes."""
     folder = tmp_path_factory.mktemp("stores")
     with ThreadPoolExecutor() as pool:
@@ -37,13 +37,13 @@ def found(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def profiles(found):
-    return lambda way: found[0]["step_bf16" if "bf16" in way else "step"]
+def profiles(traced_and_measured):
+    return lambda scheme: traced_and_measured[0]["step_bf16" if "bf16" in scheme else "step"]
 
 
 @pytest.fixture(scope="module")
-def measured(found):
-    return found[1]
+def measured(traced_and_measured):
+    return traced_and_measured[1]
 
 
 def _measured(folder):
@@ -53,18 +53,18 @@ def _measured(folder):
     return {int(ranks): cases for ranks, cases in json.loads(done.stdout).items()}
 
 
-def _predicted_bytes(profile, way, ranks, batch_size):
+def _predicted_bytes(profile, scheme, ranks, batch_size):
     alone = profile.memory_at(batch_size)
-    strategy = Strategy(data=ranks, sharding=SHARDING.get(way, "none"))
-    relief = relief_bytes(profile, batch_size, strategy, Site(gpus=ranks))
+    strategy = Strategy(data=ranks, sharding=SHARDING.get(scheme, "none"))
+    relief = bytes_spared_per_gpu(profile, batch_size, strategy, Site(gpus=ranks))
     return alone.peak_bytes - relief - alone.workspace  # a CPU has no cuBLAS that takes any
 
 
-@pytest.mark.parametrize(("ranks", "way", "batch_size"), ALL)
+@pytest.mark.parametrize(("ranks", "scheme", "batch_size"), ALL)
 def test_each_process_has_the_predicted_share_of_the_state(
-    profiles, measured, ranks, way, batch_size
+    profiles, measured, ranks, scheme, batch_size
 ):
-    profile, sharding = profiles(way), SHARDING.get(way, "none")
+    profile, sharding = profiles(scheme), SHARDING.get(scheme, "none")
     alone = profile.memory_at(1)
     expected = {
         "parameters": alone.parameters / (ranks if sharding == "zero3" else 1),
@@ -72,26 +72,26 @@ def test_each_process_has_the_predicted_share_of_the_state(
         "state": alone.optimizer_state / (1 if sharding == "none" else ranks),
     }
     # The allocator rounds each tensor up to 512 bytes; ZeRO-1 deals out whole tensors.
-    tolerance = 0.03 if way == "zero1" else 0.003
-    for one in measured[ranks]:
-        found = one[f"{way}@{batch_size}"]
-        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=tolerance)
+    tolerance = 0.03 if scheme == "zero1" else 0.003
+    for process in measured[ranks]:
+        parts = process[f"{scheme}@{batch_size}"]
+        assert {name: parts[name] for name in expected} == pytest.approx(expected, rel=tolerance)
 
 
-@pytest.mark.parametrize(("ranks", "way", "batch_size"), ALL)
-def test_the_peak_of_a_step_is_as_predicted(profiles, measured, ranks, way, batch_size):
-    peak = max(one[f"{way}@{batch_size}"]["peak"] for one in measured[ranks])
-    ratio = _predicted_bytes(profiles(way), way, ranks, int(batch_size)) / peak
-    low, high = _tolerated(way)
+@pytest.mark.parametrize(("ranks", "scheme", "batch_size"), ALL)
+def test_the_peak_of_a_step_is_as_predicted(profiles, measured, ranks, scheme, batch_size):
+    peak = max(process[f"{scheme}@{batch_size}"]["peak"] for process in measured[ranks])
+    ratio = _predicted_bytes(profiles(scheme), scheme, ranks, int(batch_size)) / peak
+    low, high = _tolerated(scheme)
     assert low < ratio < high, f"predicted {ratio:.3f} of what was measured"
 
 
-def _tolerated(way):
-    if way == "fsdp":
+def _tolerated(scheme):
+    if scheme == "fsdp":
         # Gradients outside of blocks count as all there in backward, and what the loss kept as
         # much as backward of a block takes: both a little too much.
         return 0.98, 1.09
-    if way == "fsdp bf16":
+    if scheme == "fsdp bf16":
         # Autocast, which is traced, keeps what passes from block to block in fp32; torch's policy
         # has it in bf16.
         return 0.98, 1.12

@@ -288,9 +288,9 @@ def test_lines_of_graphs_made_in_backward(tmp_path: Path, function: str, product
     path = tmp_path / "recomputed.py"
     path.write_text(RECOMPUTED)
     report = trace_step(f"{path}:{function}")
-    found = [op for op in report.ops if op.name == "aten.mm"]
-    assert sum(op.count for op in found) == products
-    assert {str(op.site) for op in found} == {f"recomputed.py:{line_of(RECOMPUTED, 'x @ w')}"}
+    result = [op for op in report.ops if op.name == "aten.mm"]
+    assert sum(op.count for op in result) == products
+    assert {str(op.site) for op in result} == {f"recomputed.py:{line_of(RECOMPUTED, 'x @ w')}"}
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, True, "8", 1.5])

@@ -53,7 +53,9 @@ def _profile(ops: int = 2) -> Profile:
         ops=tuple(rows),
         memory={2: _memory(2), 16: _memory(16), 4: _memory(4)},
         issued_ops=12.25,
-        held={2: AllocatorUse(allocated_bytes=1e4, reserved_bytes=2e4, needed_bytes=1.5e4)},
+        allocator_use={
+            2: AllocatorUse(allocated_bytes=1e4, reserved_bytes=2e4, needed_bytes=1.5e4)
+        },
         history=History(
             sizes=((512.0,), (0.0, 2.5)), events=(0, 1, -1, 0), optional=frozenset({1})
         ),
@@ -166,7 +168,7 @@ def test_a_profile_without_history_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     profile = read_profile(path)
     assert profile.history is None
-    assert profile.held[2] == AllocatorUse(allocated_bytes=1e4, reserved_bytes=2e4)
+    assert profile.allocator_use[2] == AllocatorUse(allocated_bytes=1e4, reserved_bytes=2e4)
 
 
 @pytest.mark.parametrize("events", [[2], [0, -1, -1], [0, -2], [-1]])

@@ -285,21 +285,24 @@ def test_tied_weights_stay_tied_when_moved() -> None:
 
 def test_what_the_allocator_holds() -> None:
     profile = traced("linear_adam")
-    held = profile.held_at(8)
-    assert held is not None
+    use = profile.allocator_use_at(8)
+    assert use is not None
     # Five blocks of 4 MiB (20 MiB segments hold five each), a small segment of 2 MiB, and a
     # workspace of 32 MiB for each of cuBLAS's handles; blocks are of the size asked for.
-    assert held.reserved_bytes in (86 * MIB, 106 * MIB)
+    assert use.reserved_bytes in (86 * MIB, 106 * MIB)
     allocated_bytes = profile.memory_at(8).peak_bytes
-    assert held.allocated_bytes == pytest.approx(allocated_bytes, rel=0.01)
-    assert held.allocated_bytes <= held.needed_bytes <= held.reserved_bytes
-    assert profile.held_at(300).reserved_bytes >= profile.memory_at(300).peak_bytes
+    assert use.allocated_bytes == pytest.approx(allocated_bytes, rel=0.01)
+    assert use.allocated_bytes <= use.needed_bytes <= use.reserved_bytes
+    assert profile.allocator_use_at(300).reserved_bytes >= profile.memory_at(300).peak_bytes
 
 
 def test_the_history_is_kept() -> None:
     history = traced("linear_adam").history
     assert history is not None
-    assert allocator.held(history, 8).reserved_bytes == traced("linear_adam").held[8].reserved_bytes
+    assert (
+        allocator.peak_use(history, 8).reserved_bytes
+        == traced("linear_adam").allocator_use[8].reserved_bytes
+    )
     assert (32.0 * MIB,) in history.sizes
 
 
@@ -381,8 +384,8 @@ def test_a_torch_that_cannot_be_traced_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_rms_norm_is_one_kernel_each_way():
     profile = traced("rms_norm")
-    found = counts(profile)
-    assert found["outlay.rms_norm"] == found["outlay.rms_norm_backward"] == 1
+    result = counts(profile)
+    assert result["outlay.rms_norm"] == result["outlay.rms_norm_backward"] == 1
     forward = next(op for op in profile.at(8).ops if op.name == "outlay.rms_norm")
     # reads 8 x 256 and the weight of 256, writes 8 x 256 and 8 roots, all in fp32
     assert forward.moved_bytes == 4 * (8 * 256 + 256 + 8 * 256 + 8)
@@ -390,10 +393,10 @@ def test_rms_norm_is_one_kernel_each_way():
 
 def test_a_bias_is_added_in_place_where_there_is_no_single_product() -> None:
     # On real tensors: the input is copied into rows, multiplied, and the bias added to the result.
-    found = counts(traced("linear_of_a_turned_input", THREE))
-    assert found["aten.add_"] == 1
-    assert "aten.add" not in found
-    assert "aten.addmm" not in found
+    result = counts(traced("linear_of_a_turned_input", THREE))
+    assert result["aten.add_"] == 1
+    assert "aten.add" not in result
+    assert "aten.addmm" not in result
 
 
 def test_a_model_built_from_computed_values_is_the_users() -> None:

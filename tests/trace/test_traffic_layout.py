@@ -32,7 +32,7 @@ def last(samples, channels, height, width, size=2):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "found"),
+    ("first", "second", "expected"),
     [
         (plain(4, 6), plain(6, 5), "plain"),
         (plain(4, 6), turned(6, 5), "nt"),
@@ -40,8 +40,8 @@ def last(samples, channels, height, width, size=2):
         (turned(4, 6), turned(6, 5), "tt"),
     ],
 )
-def test_a_product_is_by_which_matrix_is_transposed(first, second, found):
-    assert layout("gemm", "mm", first, second, plain(4, 5)) == found
+def test_a_product_is_by_which_matrix_is_transposed(first, second, expected):
+    assert layout("gemm", "mm", first, second, plain(4, 5)) == expected
 
 
 def test_a_product_with_a_bias_is_by_its_last_two():
@@ -100,8 +100,8 @@ def test_a_convolution_of_both_orders_is_mixed(x, weight):
 
 def test_a_gradient_in_the_other_order_makes_it_mixed():
     grad, x, weight = plain(2, 32, 8, 8), last(2, 16, 8, 8), last(32, 16, 3, 3)
-    found = layout("conv", "convolution_backward", grad, x, weight, x, weight, results=2)
-    assert found == "mixed"
+    result = layout("conv", "convolution_backward", grad, x, weight, x, weight, results=2)
+    assert result == "mixed"
 
 
 @pytest.mark.parametrize("kind", ["norm", "reduction"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.sweep import count, flops, report, said
+from tests.trace.sweep import count, flops, notes_text, report
 
 pytestmark = [pytest.mark.torch, pytest.mark.frameworks]
 
@@ -70,28 +70,28 @@ def test_parameters(step: str, parameters: int) -> None:
     ],
 )
 def test_flops(step: str, expected: float) -> None:
-    found = report(FILE, step)
-    assert found.flops == expected
-    assert found.unknown_ops == {}
+    result = report(FILE, step)
+    assert result.flops == expected
+    assert result.unknown_ops == {}
 
 
 def test_checkpointing_runs_the_layers_again_but_for_their_last_product() -> None:
     again = report(FILE, "llama_checkpointed").flops - report(FILE, "llama").flops
     # Recomputing stops once all that backward needs is there: before the last 48 * 32 matrix.
     assert again == 2 * TOKENS * 2 * (7680 - 1536) + 2 * ATTENTION / 2
-    plain, less = (report(FILE, one).peak.memory for one in ("llama", "llama_checkpointed"))
+    plain, less = (report(FILE, step).peak.memory for step in ("llama", "llama_checkpointed"))
     assert less.activations < plain.activations
 
 
 def test_an_expert_gets_its_share_of_tokens() -> None:
-    found = report(FILE, "mixtral_eager")
+    result = report(FILE, "mixtral_eager")
     # 128 tokens with two choices among four experts: 64 rows each
-    products = [op for op in found.ops if op.name == "aten.mm" and op.phase == "forward"]
+    products = [op for op in result.ops if op.name == "aten.mm" and op.phase == "forward"]
     rows = [op.shapes[0][0] for op in products if op.shapes[1] in ((32, 128), (64, 32))]
     assert rows == [64, 64]
     assert [op.count for op in products if op.shapes[0][0] == 64] == [4, 4]
-    assert "modeling_mixtral.py" in said(found)
-    assert "0.25 of its elements" in said(found)
+    assert "modeling_mixtral.py" in notes_text(result)
+    assert "0.25 of its elements" in notes_text(result)
 
 
 def test_attention_follows_the_implementation() -> None:
@@ -106,16 +106,16 @@ def test_attention_follows_the_implementation() -> None:
 def test_whisper_convolutions() -> None:
     # 8 samples: 32 places of 8 to 32 channels, kernel 3; then every second of 32 to 32
     forward = 2 * 8 * (32 * 32 * 8 * 3 + 16 * 32 * 32 * 3)
-    found = report(FILE, "whisper")
-    assert flops(found, "conv", phase="forward") == forward
+    result = report(FILE, "whisper")
+    assert flops(result, "conv", phase="forward") == forward
     # the encoder's attention, the decoder's own and its look at the encoder
-    assert count(found, "aten._scaled_dot_product_efficient_attention") == 3
+    assert count(result, "aten._scaled_dot_product_efficient_attention") == 3
 
 
 def test_ctc_loss_of_speech() -> None:
-    found = report(FILE, "wav2vec2_ctc")
-    assert count(found, "aten._ctc_loss", "forward") == 1
-    assert count(found, "aten._ctc_loss_backward", "backward") == 1
+    result = report(FILE, "wav2vec2_ctc")
+    assert count(result, "aten._ctc_loss", "forward") == 1
+    assert count(result, "aten._ctc_loss_backward", "backward") == 1
     # labels above 0 are selected by a mask: half of 8 * 6, 3 a sequence
-    (loss,) = [op for op in found.ops if op.name == "aten._ctc_loss"]
+    (loss,) = [op for op in result.ops if op.name == "aten._ctc_loss"]
     assert loss.shapes[-1][-1] == 2 * 3 + 1

@@ -13,13 +13,13 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.13"])
 def test_a_tried_torch_needs_no_note(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(child, "_versions", lambda: {"torch": version})
-    assert child._untried() == []
+    assert child._version_notes() == []
 
 
 @pytest.mark.parametrize("version", ["2.4.1", "2.15.0", "2.130.0"])
 def test_another_torch_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(child, "_versions", lambda: {"torch": version})
-    (note,) = child._untried()
+    (note,) = child._version_notes()
     assert f"Traced with torch {version}" in note
     assert "2.13" in note
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.sweep import count, flops, report, said
+from tests.trace.sweep import count, flops, notes_text, report
 
 pytestmark = [pytest.mark.torch, pytest.mark.frameworks]
 
@@ -37,21 +37,21 @@ def test_resnet18_against_the_published_1_81_gigamacs(step: str) -> None:
 
 
 def test_vision_transformer_by_hand() -> None:
-    found = report(FILE, "vit")
+    result = report(FILE, "vit")
     # patches 192 * 768 + 192, class and 17 places of 192; two blocks of 192 * 576 + 576,
     # 192 * 192 + 192, 192 * 768 + 768, 768 * 192 + 192 and two norms; a norm and a head
     block = 111_168 + 37_056 + 148_224 + 147_648 + 2 * 384
-    assert found.parameters == 147_648 + 18 * 192 + 2 * block + 384 + 1930
+    assert result.parameters == 147_648 + 18 * 192 + 2 * block + 384 + 1930
     # scores and weighted values: 2 * 8 * 17 * 17 * (192 + 192) a block
-    assert flops(found, "attention", phase="forward") == 2 * (2 * 8 * 17 * 17 * 384)
+    assert flops(result, "attention", phase="forward") == 2 * (2 * 8 * 17 * 17 * 384)
 
 
 def test_swin_attends_in_windows() -> None:
-    found = report(FILE, "swin")
+    result = report(FILE, "swin")
     # timm takes separate products here: a softmax in each of eight blocks
-    assert count(found, "aten._softmax", "forward") == 8
+    assert count(result, "aten._softmax", "forward") == 8
     # 16 x 16 patches in windows of 4 x 4: 128 windows of 16, 3 heads of 32, in two blocks
-    scores = [op for op in found.ops if op.name == "aten.bmm" and op.phase == "forward"]
+    scores = [op for op in result.ops if op.name == "aten.bmm" and op.phase == "forward"]
     first = [op for op in scores if op.shapes[-1] == (128 * 3, 16, 16)]
     assert sum(op.flops for op in first) == 2 * (2 * 128 * 3 * 16 * 16 * 32)
 
@@ -66,9 +66,9 @@ def test_swin_attends_in_windows() -> None:
     ],
 )
 def test_diffusers_attentions(step: str, attentions: int) -> None:
-    found = report(FILE, step)
-    assert count(found, "aten._scaled_dot_product_efficient_attention", "forward") == attentions
-    assert found.unknown_ops == {}
+    result = report(FILE, step)
+    assert count(result, "aten._scaled_dot_product_efficient_attention", "forward") == attentions
+    assert result.unknown_ops == {}
 
 
 def test_diffusers_by_hand() -> None:
@@ -85,16 +85,16 @@ def test_diffusers_by_hand() -> None:
 
 
 def test_half_of_the_boxes_are_kept() -> None:
-    found = report(FILE, "boxes")
-    (pooled,) = [op for op in found.ops if op.name == "torchvision.roi_align"]
+    result = report(FILE, "boxes")
+    (pooled,) = [op for op in result.ops if op.name == "torchvision.roi_align"]
     # 20 of 40 candidates, twice: regions of 8 x 4 x 4
     assert pooled.shapes[-1] == (40, 8, 4, 4)
-    assert "nms at torchvision/ops/boxes.py" in said(found)
-    assert "from steps_vision.py" in said(found)
+    assert "nms at torchvision/ops/boxes.py" in notes_text(result)
+    assert "from steps_vision.py" in notes_text(result)
 
 
 def test_a_detector_is_traced_with_its_assumptions_named() -> None:
-    found = report(FILE, "faster_rcnn")
-    assert count(found, "torchvision.nms") == 2  # one an image
-    assert "torchvision/models/detection/rpn.py" in said(found)
-    assert found.unknown_ops == {}
+    result = report(FILE, "faster_rcnn")
+    assert count(result, "torchvision.nms") == 2  # one an image
+    assert "torchvision/models/detection/rpn.py" in notes_text(result)
+    assert result.unknown_ops == {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.sweep import count, flops, report, said, swept
+from tests.trace.sweep import count, flops, notes_text, report, reports
 
 from outlay.trace.step_report import StepReport
 from outlay.trace.tracing import profile_of
@@ -24,21 +24,21 @@ def traced(step: str) -> StepReport:
     return report(FILE, step)
 
 
-def by_phase(found: StepReport) -> tuple[float, ...]:
-    return tuple(total.flops for total in found.phases)
+def by_phase(result: StepReport) -> tuple[float, ...]:
+    return tuple(total.flops for total in result.phases)
 
 
 def test_everything_is_traced_but_captured_graphs() -> None:
-    failed = {name: one for name, one in swept(FILE).items() if isinstance(one, str)}
+    failed = {name: result for name, result in reports(FILE).items() if isinstance(result, str)}
     assert set(failed) == {"graphed"}, "\n".join(failed.values())
     assert "NotTraceable" in failed["graphed"]
 
 
 def test_every_operator_has_a_formula() -> None:
     unknown = {
-        name: dict(one.unknown_ops)
-        for name, one in swept(FILE).items()
-        if isinstance(one, StepReport) and one.unknown_ops
+        name: dict(result.unknown_ops)
+        for name, result in reports(FILE).items()
+        if isinstance(result, StepReport) and result.unknown_ops
     }
     assert unknown == {}
 
@@ -137,22 +137,22 @@ def test_flops(step: str, expected: float) -> None:
     ],
 )
 def test_phases(step: str, expected: tuple[object, ...]) -> None:
-    found = by_phase(traced(step))
-    assert found[:2] == expected[:2]
+    result = by_phase(traced(step))
+    assert result[:2] == expected[:2]
     if step != "lbfgs":
-        assert found[2] == expected[2]
+        assert result[2] == expected[2]
 
 
 def test_averaging_weights_is_an_update() -> None:
-    found = traced("averaged_weights")
-    assert found.parameters == 2 * 64 * 64
-    assert count(found, "aten._foreach_lerp_", "optimizer") == 1
+    result = traced("averaged_weights")
+    assert result.parameters == 2 * 64 * 64
+    assert count(result, "aten._foreach_lerp_", "optimizer") == 1
 
 
 def test_an_update_in_a_hook_is_the_optimizer() -> None:
-    found = traced("updates_in_backward")
-    assert found.timeline.points[-1].memory.optimizer_state == 2 * MATRIX_BYTES
-    updated = {op.phase for op in found.ops if op.name == "aten._foreach_addcdiv_"}
+    result = traced("updates_in_backward")
+    assert result.timeline.points[-1].memory.optimizer_state == 2 * MATRIX_BYTES
+    updated = {op.phase for op in result.ops if op.name == "aten._foreach_addcdiv_"}
     assert updated == {"optimizer"}
 
 
@@ -168,9 +168,9 @@ def test_checkpoints_keep_fewer_activations() -> None:
 
 
 def test_adapters_alone_have_gradients() -> None:
-    found = traced("adapters")
-    assert (found.parameters, found.trainable_parameters) == (64 * 64 + 512, 512)
-    updated = [p.memory for p in found.timeline.points if p.phase == "optimizer"]
+    result = traced("adapters")
+    assert (result.parameters, result.trainable_parameters) == (64 * 64 + 512, 512)
+    updated = [p.memory for p in result.timeline.points if p.phase == "optimizer"]
     assert {memory.gradients for memory in updated} == {2 * 1024}
 
 
@@ -186,13 +186,13 @@ def test_sparse_gradients_are_small() -> None:
     [("pure_bf16", {"bf16"}), ("tf32", {"tf32"}), ("fp16_unscaled_and_clipped", {"fp16"})],
 )
 def test_precision_of_products(step: str, precisions: set[str]) -> None:
-    found = traced(step)
-    assert {op.precision for op in found.ops if op.kind == "gemm"} == precisions
+    result = traced(step)
+    assert {op.precision for op in result.ops if op.kind == "gemm"} == precisions
 
 
 def test_unscaling_and_clipping_come_before_the_update() -> None:
-    found = traced("fp16_unscaled_and_clipped")
-    names = [p.name for p in found.timeline.points if p.phase == "optimizer"]
+    result = traced("fp16_unscaled_and_clipped")
+    names = [p.name for p in result.timeline.points if p.phase == "optimizer"]
     unscale = names.index("aten._amp_foreach_non_finite_check_and_unscale_")
     assert unscale < names.index("aten._foreach_norm") < names.index("aten._foreach_addcdiv_")
 
@@ -212,19 +212,19 @@ def test_unscaling_and_clipping_come_before_the_update() -> None:
     ],
 )
 def test_what_was_left_out_or_answered_is_said(step: str, note: str) -> None:
-    assert note in said(traced(step))
+    assert note in notes_text(traced(step))
 
 
 def test_recurrent_layers_are_cudnn_calls() -> None:
     for step in ("gru_packed", "lstm_projected", "rnn_plain"):
-        found = traced(step)
-        assert count(found, "aten._cudnn_rnn") == count(found, "aten._cudnn_rnn_backward") == 1
+        result = traced(step)
+        assert count(result, "aten._cudnn_rnn") == count(result, "aten._cudnn_rnn_backward") == 1
 
 
 def test_embedding_bags() -> None:
-    found = traced("bags")
-    assert found.parameters == 3 * 50 * 16
-    assert count(found, "aten._embedding_bag") == 3
+    result = traced("bags")
+    assert result.parameters == 3 * 50 * 16
+    assert count(result, "aten._embedding_bag") == 3
 
 
 def test_parameters_of_whole_transformers() -> None:

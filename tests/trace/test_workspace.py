@@ -16,35 +16,35 @@ PLAIN = Traits(
 """A GPU without tensor cores."""
 
 
-def taken_mib(name, args, out=None, *, precision="bf16", traits=REFERENCE):
-    found = workspaces_of(f"aten.{name}", args, {}, out, precision)
+def workspace_mib(name, args, out=None, *, precision="bf16", traits=REFERENCE):
+    workspaces = workspaces_of(f"aten.{name}", args, {}, out, precision)
     rows = args[0].shape[0]
-    turns = {one.turn for one in found if one.turn} or {1}
+    stages = {workspace.stage for workspace in workspaces if workspace.stage} or {1}
     return (
         max(
-            sum(taken_bytes(one, rows, traits) for one in found if one.turn in (0, turn))
-            for turn in turns
+            sum(size_bytes(w, rows, traits) for w in workspaces if w.stage in (0, stage))
+            for stage in stages
         )
         / MIB
     )
 
 
-def taken_bytes(workspace, rows, traits):
+def size_bytes(workspace, rows, traits):
     condition = workspace.condition_for(rows, rows)
-    return traits.taken_bytes(condition, workspace.size_bytes, rows)
+    return traits.workspace_bytes(condition, workspace.size_bytes, rows)
 
 
 def conv(x, w, y, *, stride=1, groups=1, precision="bf16", traits=REFERENCE):
     size = 4 if precision in ("tf32", "fp32") else 2
     args = (T(x, size), T(w, size), None, [stride] * 2, [0] * 2, [1] * 2, False, [0] * 2, groups)
-    return taken_mib("convolution", args, T(y, size), precision=precision, traits=traits)
+    return workspace_mib("convolution", args, T(y, size), precision=precision, traits=traits)
 
 
 def conv_backward(x, w, y, *, stride=1, groups=1, precision="bf16", traits=REFERENCE):
     size = 4 if precision in ("tf32", "fp32") else 2
     args = (T(y, size), T(x, size), T(w, size), None, [stride] * 2, [0] * 2, [1] * 2)
     args = (*args, False, [0] * 2, groups, [True, True, False])
-    return taken_mib("convolution_backward", args, None, precision=precision, traits=traits)
+    return workspace_mib("convolution_backward", args, None, precision=precision, traits=traits)
 
 
 # Measured on an H200 with torch 2.11: bytes allocated at the most while an operator ran, less what
@@ -94,11 +94,11 @@ def test_conv_backward_in_fp32_is_winograd():
     # 2.25 * (784 + 784) + 4 * 0.28 MiB
     shape = (16, 256, 224, 224)
     measured_mib = 3538
-    found = conv_backward(shape, (256, 256, 3, 3), shape, precision="fp32")
-    assert found == pytest.approx(measured_mib, rel=1e-3)
+    result = conv_backward(shape, (256, 256, 3, 3), shape, precision="fp32")
+    assert result == pytest.approx(measured_mib, rel=1e-3)
     # and where a GPU has no tensor cores for TF32, which has copies where it has
     plain = conv_backward(shape, (256, 256, 3, 3), shape, precision="tf32", traits=PLAIN)
-    assert plain == found
+    assert plain == result
     on_h200 = conv_backward(shape, (256, 256, 3, 3), shape, precision="tf32")
     assert on_h200 == pytest.approx(1568, rel=0.01)
 
@@ -111,18 +111,18 @@ def test_conv_forward_in_fp32_is_a_fourier_transform_of_many_small_images(
     samples, channels, side, measured_mib
 ):
     shape = (samples, channels, side, side)
-    found = conv(shape, (channels, channels, 3, 3), shape, precision="fp32")
-    assert found == pytest.approx(measured_mib, rel=0.01)
+    result = conv(shape, (channels, channels, 3, 3), shape, precision="fp32")
+    assert result == pytest.approx(measured_mib, rel=0.01)
 
 
 def test_attention_backward_by_backend():
     q = T((64, 12, 256, 64))
     name = "_scaled_dot_product_flash_attention_backward"
     # 64 * 12 * 256 * 64 in fp32, and a number a row
-    assert taken_mib(name, (q, q, q, q)) == pytest.approx(48.75)
+    assert workspace_mib(name, (q, q, q, q)) == pytest.approx(48.75)
     # 8 key heads for 24: 48.375, and both gradients for 24 heads in bf16
     q, k = T((2, 24, 2048, 128)), T((2, 8, 2048, 128))
-    assert taken_mib(name, (q, q, k, k)) == pytest.approx(96.375)
+    assert workspace_mib(name, (q, q, k, k)) == pytest.approx(96.375)
     # flash rounds rows up to 128
     q = T((1, 1, 100, 64))
     flash = Traits(
@@ -131,8 +131,8 @@ def test_attention_backward_by_backend():
         cublas_bytes=0,
         sums_bytes=0,
     )
-    assert taken_mib(name, (q, q, q, q), traits=flash) == 4 * 128 * 65 / MIB
-    assert taken_mib(name, (q, q, q, q), traits=PLAIN) == 0
+    assert workspace_mib(name, (q, q, q, q), traits=flash) == 4 * 128 * 65 / MIB
+    assert workspace_mib(name, (q, q, q, q), traits=PLAIN) == 0
 
 
 @pytest.mark.parametrize(
@@ -140,27 +140,27 @@ def test_attention_backward_by_backend():
     [((1024, 768), 6.0), ((4096, 3072), 96.0), ((25088, 768), 132.0), ((100352, 384), 132.0)],
 )
 def test_partial_sums_of_a_bias_gradient(shape, measured_mib):
-    assert taken_mib("sum", (T(shape), [0], True)) == pytest.approx(measured_mib)
+    assert workspace_mib("sum", (T(shape), [0], True)) == pytest.approx(measured_mib)
 
 
 def test_partial_sums_are_fewer_on_a_smaller_gpu_and_none_along_rows():
-    assert taken_mib("sum", (T((25088, 768)), [0], True), traits=PLAIN) == 40
-    assert taken_mib("sum", (T((25088, 768)), [1], True)) == 0
+    assert workspace_mib("sum", (T((25088, 768)), [0], True), traits=PLAIN) == 40
+    assert workspace_mib("sum", (T((25088, 768)), [1], True)) == 0
     # 8 values are summed at once
-    assert taken_mib("sum", (T((4, 8, 4096)), [1], True)) == 0
+    assert workspace_mib("sum", (T((4, 8, 4096)), [1], True)) == 0
 
 
 def test_softmax_backward_multiplies_first():
     # measured: 2048 MiB
-    assert taken_mib("_softmax_backward_data", (T((2, 16, 4096, 4096), 4),)) == 2048
+    assert workspace_mib("_softmax_backward_data", (T((2, 16, 4096, 4096), 4),)) == 2048
 
 
 def test_conditions():
-    assert REFERENCE.taken_bytes(CUBLAS, 1, 8) == 32 * MIB
-    assert PLAIN.taken_bytes(CUBLAS, 1, 8) == 8 * MIB
-    assert PLAIN.taken_bytes(SUMS, 100 * MIB, 8) == 40 * MIB
-    assert PLAIN.taken_bytes("math bf16", 5, 8) == 5
-    assert REFERENCE.taken_bytes("math bf16", 5, 8) == 0
+    assert REFERENCE.workspace_bytes(CUBLAS, 1, 8) == 32 * MIB
+    assert PLAIN.workspace_bytes(CUBLAS, 1, 8) == 8 * MIB
+    assert PLAIN.workspace_bytes(SUMS, 100 * MIB, 8) == 40 * MIB
+    assert PLAIN.workspace_bytes("math bf16", 5, 8) == 5
+    assert REFERENCE.workspace_bytes("math bf16", 5, 8) == 0
     assert Workspace(size_bytes=1).condition == ""
 
 
@@ -168,12 +168,12 @@ def test_a_condition_can_begin_at_a_batch_size():
     workspace = Workspace(size_bytes=5, condition="tensor fp16", from_rows=64)
     # traced at batch 8 with 4 rows a sample: from 16 samples on
     condition = workspace.condition_for(32, 8)
-    assert REFERENCE.taken_bytes(condition, 5, 15) == 0
-    assert REFERENCE.taken_bytes(condition, 5, 16) == 5
-    assert PLAIN.taken_bytes(condition, 5, 16) == 0
+    assert REFERENCE.workspace_bytes(condition, 5, 15) == 0
+    assert REFERENCE.workspace_bytes(condition, 5, 16) == 5
+    assert PLAIN.workspace_bytes(condition, 5, 16) == 0
     always = Workspace(size_bytes=5, from_rows=64).condition_for(64, 64)
-    assert REFERENCE.taken_bytes(always, 5, 63) == 0
-    assert REFERENCE.taken_bytes(always, 5, 64) == 5
+    assert REFERENCE.workspace_bytes(always, 5, 63) == 0
+    assert REFERENCE.workspace_bytes(always, 5, 64) == 5
 
 
 def strided(shape, strides):
@@ -197,7 +197,7 @@ def test_a_mixed_layout_is_copied():
     w = strided((16, 16, 3, 3), (144, 1, 48, 16))
     args = (x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     # the weight has channels last, so the input is brought into that layout: 8 * 16 * 1024 * 2
-    assert taken_mib("convolution", args, x) == 0.25
+    assert workspace_mib("convolution", args, x) == 0.25
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,13 @@ def test_a_mixed_layout_is_copied():
 )
 def test_recurrent_layers(hidden, layers, both, measured_mib):
     # an LSTM in fp32 over 64 times 256 samples of width 1024
-    ways = 2 if both else 1
-    widths = [hidden, *[ways * hidden] * (layers - 1)]
-    weights = [T((4 * hidden, width + hidden), 4) for width in widths for _ in range(ways)]
-    x, out = T((64, 256, hidden), 4), T((64, 256, ways * hidden), 4)
+    directions = 2 if both else 1
+    widths = [hidden, *[directions * hidden] * (layers - 1)]
+    weights = [T((4 * hidden, width + hidden), 4) for width in widths for _ in range(directions)]
+    x, out = T((64, 256, hidden), 4), T((64, 256, directions * hidden), 4)
     options = (layers, False, 0.0, True, both)
     args = (x, weights, 4, None, None, None, 2, hidden, 0, *options)
-    assert taken_mib("_cudnn_rnn", args, [out]) == pytest.approx(measured_mib, rel=0.03)
+    assert workspace_mib("_cudnn_rnn", args, [out]) == pytest.approx(measured_mib, rel=0.03)
     grads = (out, out, None, None)
     args = (x, weights, 4, None, None, None, *grads, 2, hidden, 0, *options)
-    assert taken_mib("_cudnn_rnn_backward", args) == pytest.approx(measured_mib, rel=0.03)
+    assert workspace_mib("_cudnn_rnn_backward", args) == pytest.approx(measured_mib, rel=0.03)

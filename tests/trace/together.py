@@ -1,6 +1,6 @@
 """Profiles of several steps of a file from one process: importing torch takes longer than a step.
 
-`python together.py WANTED.json REPLY.json` writes the answer to each request, as the tracing
+`python together.py REQUESTS.json REPLIES.json` writes the reply to each request, as the tracing
 process gives it.
 """
 
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from outlay.trace.process import error_from
+from outlay.trace.process import error_from_reply
 from outlay.trace.profile import Profile
 from outlay.trace.store import profile_from_json
 from outlay.trace.target import UNCHANGED, Changes
@@ -25,16 +25,16 @@ from outlay.trace.tracing import BATCH_SIZES, profile_request
 
 ROOT = Path(__file__).parents[2]
 
-Wanted = tuple[str, tuple[int, ...], Changes]
+Variant = tuple[str, tuple[int, ...], Changes]
 """A function of the file, the batch sizes it is traced at, and what is changed."""
 
 
 class Together:
-    """The profiles of a file's steps: the first that is asked for brings all of them."""
+    """The profiles of a file's steps: the first that is read brings all of them."""
 
-    def __init__(self, file: Path, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, file: Path, variants: Sequence[Variant]) -> None:
         self._file = file
-        self._wanted = list(wanted)
+        self._variants = list(variants)
 
     def profile(
         self,
@@ -43,18 +43,18 @@ class Together:
         changes: Changes = UNCHANGED,
     ) -> Profile:
         """The profile of one step, or the error it ended with, raised."""
-        place = self._wanted.index((function, batch_sizes, changes))
-        answer = _answers(self._file, tuple(self._wanted))[place]
-        if "error" in answer:
-            raise error_from(answer)
-        return profile_from_json(answer)
+        index = self._variants.index((function, batch_sizes, changes))
+        reply = _replies(self._file, tuple(self._variants))[index]
+        if "error" in reply:
+            raise error_from_reply(reply)
+        return profile_from_json(reply)
 
 
 @cache
-def _answers(file: Path, wanted: tuple[Wanted, ...]) -> list[dict[str, Any]]:
+def _replies(file: Path, variants: tuple[Variant, ...]) -> list[dict[str, Any]]:
     requests = [
         profile_request(f"{file}:{function}", sizes, changes=changes)
-        for function, sizes, changes in wanted
+        for function, sizes, changes in variants
     ]
     with tempfile.TemporaryDirectory() as folder:
         question, reply = Path(folder) / "wanted.json", Path(folder) / "reply.json"
@@ -67,8 +67,8 @@ def _answers(file: Path, wanted: tuple[Wanted, ...]) -> list[dict[str, Any]]:
             check=False,
         )
         assert reply.exists(), done.stderr[-3000:]
-        answers: list[dict[str, Any]] = json.loads(reply.read_text())
-    return answers
+        replies: list[dict[str, Any]] = json.loads(reply.read_text())
+    return replies
 
 
 def _main(question: str, reply: str) -> None:
@@ -80,8 +80,8 @@ def _main(question: str, reply: str) -> None:
     # An operator that a file registers cannot be registered twice.
     target.load_module = cache(target.load_module)
     with contextlib.redirect_stdout(sys.stderr):
-        answers = [child.answer(request) for request in json.loads(Path(question).read_text())]
-    Path(reply).write_text(json.dumps(answers))
+        replies = [child.reply_to(request) for request in json.loads(Path(question).read_text())]
+    Path(reply).write_text(json.dumps(replies))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import date
 
 import pytest
@@ -11,12 +12,14 @@ from tests.builders import span
 from outlay.errors import InputError, NotKnown, OutlayError
 from outlay.units import DAY_S, HOUR_S
 from outlay.workload.file import parse_workload, read_workload
-from outlay.workload.toml import line_of
+from outlay.workload.tables import WorkloadFile
+from outlay.workload.toml import keys_of, line_of, model_of_key
 from outlay.workload.workload import (
     Cadence,
     Checkpoint,
     Dataset,
     Evaluation,
+    Feed,
     Length,
     Limits,
     OwnTime,
@@ -684,3 +687,22 @@ def test_the_usual_desktop_is_a_preset():
         f'[step]\nprofile = "resnet50"\n[length]\nsamples = 1e7\n{machine}\npurchase = 1000'
     )
     assert workload.workstations[0].utilisation == 0.075
+
+
+# --- tables and the dataclasses they become ---
+
+TABLES = dict.fromkeys(
+    filter(None, (model_of_key(WorkloadFile, key) for key in keys_of(WorkloadFile)))
+)
+FOLDED = {
+    "DataTable": {"sample_size", "prepared", *(field.name for field in fields(Feed))},
+    "PreferTable": {"access", "quota", "persistent_disk", "driver_image"},
+    "WorkloadFile": {"currency_day"},
+}
+"""Keys that go into a field of another name."""
+
+
+@pytest.mark.parametrize("table", [WorkloadFile, *TABLES], ids=lambda table: table.__name__)
+def test_every_field_of_a_table_is_one_of_its_dataclass(table):
+    others = set(table.model_fields) - {field.name for field in fields(table.dataclass())}
+    assert others == FOLDED.get(table.__name__, set())

@@ -20,7 +20,7 @@ from tests.workstation.made import (
     an_ssd,
 )
 
-from outlay.workstation.assembly import Choice, Order, assemble, mend, mended
+from outlay.workstation.assembly import Choice, Order, assemble, cheapest_fix, with_fixes
 from outlay.workstation.build import build_report
 from outlay.workstation.machine import Build
 from outlay.workstation.rules import broken, judge
@@ -133,7 +133,7 @@ def test_without_parts_to_choose_from_they_are_missing():
 def test_a_broken_rule_is_mended_by_the_cheapest_part():
     build = a_build(2, psu=a_psu("old", power=650))
     verdict = next(one for one in judge(build) if one.rule == "PSU watts")
-    assert mend(build, verdict, SHOP).part.name == "1100 W"
+    assert cheapest_fix(build, verdict, SHOP).part.name == "1100 W"
 
 
 def test_no_part_mends_what_it_would_break_elsewhere():
@@ -141,12 +141,12 @@ def test_no_part_mends_what_it_would_break_elsewhere():
     build = a_build(2, psu=a_psu("old", power=650))
     verdict = next(one for one in judge(build) if one.rule == "PSU watts")
     without = a_catalogue(a_psu("no plugs", power=2000, pcie_8pin=0, usd=10))
-    assert mend(build, verdict, without) is None
+    assert cheapest_fix(build, verdict, without) is None
 
 
 def test_fixes_stand_with_the_broken_rules_alone():
     build = a_build(2, psu=a_psu("old", power=650))
-    parts = {one.rule: one.part for one in mended(build, judge(build), SHOP)}
+    parts = {one.rule: one.part for one in with_fixes(build, judge(build), SHOP)}
     assert parts.pop("PSU watts").name == "1100 W"
     assert set(parts.values()) == {None}
 
@@ -254,6 +254,6 @@ def test_cards_too_wide_for_any_board_are_mended_by_narrower_ones():
     figures = {"gpu": "RTX 3090", "power_connectors": "2x 8-pin"}
     wide = a_part("card", "Wide", usd=10, slot_width=2.5, **figures)
     narrow = a_part("card", "Narrow", usd=900, slot_width=2, **figures)
-    found = mend(build, verdict, a_catalogue(wide, narrow))
+    found = cheapest_fix(build, verdict, a_catalogue(wide, narrow))
     assert (found.part.name, found.pieces, found.usd) == ("Narrow", 2, 1800)
-    assert mend(build, verdict, a_catalogue(wide)) is None
+    assert cheapest_fix(build, verdict, a_catalogue(wide)) is None

@@ -1,4 +1,4 @@
-"""The ways to get the work of a month done, the best of each kind, within the purse or not.
+"""Alternatives: what gets the work of a month done, the best of each kind, within the purse or not.
 
 keep        the machine one has, for its electricity
 buy used    a second-hand card in a desktop; purchase less resale over the months
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from outlay.advise.cards import CardForSale, taken_number
-from outlay.advise.machines import bought_machines, gpus_worth_a_look, kept_machines
+from outlay.advise.cards import CardForSale, assumption_number
+from outlay.advise.machines import bought_machines, gpus_worth_renting, owned_machines
 from outlay.advise.request import AdviceRequest, workload_for
-from outlay.cost.ownership import BOUGHT
+from outlay.cost.ownership import PURCHASE_LINES
 from outlay.offers.terms import terms_of
 from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
@@ -38,7 +38,7 @@ DRAWS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One way to get the work of a month done."""
+    """A machine bought, kept or rented that does the work of a month."""
 
     kind: Kind
     option: Option
@@ -60,32 +60,34 @@ class Alternative:
         return self.kind in BUYING
 
 
-def planned(asked: AdviceRequest, cards: Sequence[CardForSale], samples_per_month: float) -> Plan:
+def monthly_plan(
+    request: AdviceRequest, cards: Sequence[CardForSale], samples_per_month: float
+) -> Plan:
     """The plan of a month of work: everything rented, machines to buy, and the one there is."""
-    workload = workload_for(asked, samples_per_month)
-    machines = bought_machines(asked, cards, samples_per_month)
+    workload = workload_for(request, samples_per_month)
+    machines = bought_machines(request, cards, samples_per_month)
     if not workload.consider.gpus:
-        looked_at = replace(workload.consider, gpus=gpus_worth_a_look(asked))
+        looked_at = replace(workload.consider, gpus=gpus_worth_renting(request))
         workload = replace(workload, consider=looked_at)
     workload = replace(
         workload,
-        workstations=(*machines, *kept_machines(asked)),
+        workstations=(*machines, *owned_machines(request)),
     )
-    plan = plan_workload(workload, asked.profile, today=asked.today)
+    plan = plan_workload(workload, request.profile, today=request.today)
     free = replace(
         workload,
         consider=Selection(providers=("kaggle",)),
         workstations=(),
         quotes=(),
     )
-    more = plan_workload(free, asked.profile, today=asked.today).options
-    known = {option.offer.identity for option in plan.options}
-    added = [option for option in more if option.offer.identity not in known]
+    free_options = plan_workload(free, request.profile, today=request.today).options
+    identities = {option.offer.identity for option in plan.options}
+    added = [option for option in free_options if option.offer.identity not in identities]
     return replace(plan, options=rank_options([*plan.options, *added]))
 
 
 def alternatives_of(
-    plan: Plan, asked: AdviceRequest, cards: Sequence[CardForSale]
+    plan: Plan, request: AdviceRequest, cards: Sequence[CardForSale]
 ) -> tuple[Alternative, ...]:
     """The best of each kind, and why it is not taken; cheapest first, what cannot be last."""
     by_name = {card.name: card for card in cards}
@@ -94,17 +96,25 @@ def alternatives_of(
         kind = kind_of(option)
         if option.run is None or option.cost is None or (kind in RENTED and not option.sound):
             continue
-        why_not = objection(option, asked)
+        why_not = objection(option, request)
         order = (why_not is not None, option.usd)
         if kind not in best or order < best[kind][0]:
             best[kind] = (order, option, why_not)
-    found = [
-        alternative_of(option, asked, by_name.get(option.offer.instance), why_not)
+    alternatives = [
+        alternative_of(option, request, by_name.get(option.offer.instance), why_not)
         for kind in get_args(Kind)
         if kind in best
         for _, option, why_not in [best[kind]]
     ]
-    return tuple(sorted(found, key=lambda way: (way.why_not is not None, way.usd_per_month.likely)))
+    return tuple(
+        sorted(
+            alternatives,
+            key=lambda alternative: (
+                alternative.why_not is not None,
+                alternative.usd_per_month.likely,
+            ),
+        )
+    )
 
 
 def kind_of(option: Option) -> Kind:
@@ -120,31 +130,31 @@ def kind_of(option: Option) -> Kind:
 
 
 def alternative_of(
-    option: Option, asked: AdviceRequest, card: CardForSale | None, why_not: str | None
+    option: Option, request: AdviceRequest, card: CardForSale | None, why_not: str | None
 ) -> Alternative:
-    """An option as a way, with its cost of a month and what it asks for at once."""
-    drawn = monthly_usd(option, asked.months, draws_of(DRAWS))
+    """An option with its cost of a month and what it asks for at once."""
+    drawn = monthly_usd(option, request.months, draws_of(DRAWS))
     return Alternative(
         kind=kind_of(option),
         option=option,
-        usd_per_month=range_of(float(monthly_usd(option, asked.months, LIKELY)), drawn),
+        usd_per_month=range_of(float(monthly_usd(option, request.months, LIKELY)), drawn),
         upfront_usd=upfront_usd(option),
         card=card,
         why_not=why_not,
     )
 
 
-def monthly_usd(option: Option, months: float, luck: Sampler) -> Number:
+def monthly_usd(option: Option, months: float, sampler: Sampler) -> Number:
     """What a month costs: of a purchase just its share of the months.
 
     A slow machine works longer for the same samples, but it is bought once all the same.
     """
-    run, cost = option.drawn(luck)
+    run, cost = option.drawn(sampler)
     assert cost is not None
     owned = option.offer.owned
     if owned is None or owned.purchase_usd is None or not owned.lifetime_use_s:
         return cost.usd
-    bought = cost.breakdown.line_usd(*BOUGHT)
+    bought = cost.breakdown.line_usd(*PURCHASE_LINES)
     share = run.busy_s / owned.lifetime_use_s
     return cost.usd - bought + bought / (share * months)
 
@@ -157,29 +167,29 @@ def upfront_usd(option: Option) -> float:
     return float(LIKELY.of("", owned.purchase_usd))
 
 
-def objection(option: Option, asked: AdviceRequest) -> str | None:
+def objection(option: Option, request: AdviceRequest) -> str | None:
     """The first thing that speaks against an option."""
-    return next(objections(option, asked), None)
+    return next(objections(option, request), None)
 
 
-def objections(option: Option, asked: AdviceRequest) -> Iterator[str]:
+def objections(option: Option, request: AdviceRequest) -> Iterator[str]:
     """Why not to take an option: its speed, what the plan says, the purse, notebooks' limits."""
     if option.run is not None and option.fits and not option.meets_deadline:
         hours = option.busy_s / HOUR_S / float(option.run.sessions)
-        said = asked.use.hours_per_month / asked.use.sessions_per_month
-        yield f"{TOO_SLOW}: a session takes {hours:,.1f} h instead of {said:,.1f}"
+        hours_asked = request.use.hours_per_month / request.use.sessions_per_month
+        yield f"{TOO_SLOW}: a session takes {hours:,.1f} h instead of {hours_asked:,.1f}"
     elif not option.sound and option.why_not is not None:
         yield option.why_not
-    budget_usd, monthly = asked.budget_usd, asked.monthly_usd
+    budget_usd, monthly = request.budget_usd, request.monthly_usd
     paid = upfront_usd(option)
     if budget_usd is not None and paid > budget_usd:
         yield f"${paid:,.0f} at once is over the budget of ${budget_usd:,.0f}"
     if monthly is not None and not paid and option.usd > monthly:
         yield f"${option.usd:,.2f} is over the ${monthly:,.2f} a month of the budget"
-    yield from _limits_of_notebooks(option, asked)
+    yield from _limits_of_notebooks(option, request)
 
 
-def _limits_of_notebooks(option: Option, asked: AdviceRequest) -> Iterator[str]:
+def _limits_of_notebooks(option: Option, request: AdviceRequest) -> Iterator[str]:
     """What a notebook does not allow: hours a week, the length of a session, the purpose."""
     terms, run = terms_of(option.offer.provider), option.run
     assert run is not None
@@ -194,10 +204,10 @@ def _limits_of_notebooks(option: Option, asked: AdviceRequest) -> Iterator[str]:
             f"ends sessions after {terms.longest_session_s / HOUR_S:.0f} h; one takes "
             f"{session_s / HOUR_S:,.1f}"
         )
-    if "notebook" in kind_of(option) and not asked.notebook_will_do:
+    if "notebook" in kind_of(option) and not request.notebook_will_do:
         yield "a notebook in the browser only"
 
 
-def many_gpus(asked: AdviceRequest) -> bool:
+def many_gpus(request: AdviceRequest) -> bool:
     """Whether more GPUs are asked for than an office machine takes."""
-    return asked.gpus > taken_number("workstation_gpus_most")
+    return request.gpus > assumption_number("workstation_gpus_most")

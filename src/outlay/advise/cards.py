@@ -3,7 +3,9 @@
     purchase    the price, with a range that widens with its age
     resale      a used card keeps a share of its price each year; a new one is used at once
 
-`data/card_prices.csv` has one price per row with its source and day.
+`data/card_prices.csv` has one price per row with its source and day. Besides: what advice assumes
+(`data/advise_assumptions.csv`), how fast cards are on bundled profiles, and cards to avoid, which
+another one beats in everything.
 """
 
 from __future__ import annotations
@@ -21,16 +23,15 @@ from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import memory_need
-from outlay.predict.network import Wiring, Within
-from outlay.predict.parallel import Question, best_step
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.network import GpuLink, Wiring
+from outlay.predict.parallel import StepRequest, best_step
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import Placement, StepPrediction
 from outlay.trace.profile import Profile
 from outlay.trace.store import bundled_profiles, find_profile
 from outlay.uncertainty import Estimate, Uncertain
 
-# What advice rests on where nobody said otherwise: rows of `data/advise_assumptions.csv`.
-
+# --- what advice assumes ---
 
 _ELECTRICITY = {
     "us": "electricity_usd_per_kwh",
@@ -43,24 +44,24 @@ _ELECTRICITY = {
 
 
 @cache
-def taken() -> dict[str, dict[str, str]]:
-    """The rows by name."""
+def advise_assumptions() -> dict[str, dict[str, str]]:
+    """The rows of `data/advise_assumptions.csv` by name."""
     return {row["name"]: row for row in rows_of("advise_assumptions.csv")}
 
 
-def taken_fact(name: str) -> Fact:
+def assumption_fact(name: str) -> Fact:
     """One row as a fact, with its source."""
-    return fact_of(taken()[name])
+    return fact_of(advise_assumptions()[name])
 
 
-def taken_number(name: str) -> float:
+def assumption_number(name: str) -> float:
     """The number of a row."""
-    return float(taken()[name]["value"])
+    return float(advise_assumptions()[name]["value"])
 
 
-def taken_range(name: str) -> Estimate:
+def assumption_range(name: str) -> Estimate:
     """The number of a row with its range; without one, exactly."""
-    row = taken()[name]
+    row = advise_assumptions()[name]
     if not row["low"]:
         return Estimate.exactly(float(row["value"]))
     return Estimate(low=float(row["low"]), likely=float(row["value"]), high=float(row["high"]))
@@ -81,6 +82,8 @@ def electricity_usd_per_kwh(country: str) -> tuple[Uncertain, Fact]:
     return (fact.number or 0.0) * rate, fact
 
 
+# --- cards and their prices ---
+
 Condition = Literal["new", "used"]
 LEFTOVER = "leftover stock"
 _DAYS_IN_MONTH = 365 / 12
@@ -92,7 +95,7 @@ class CardForSale:
 
     gpu: Gpu
     condition: Condition
-    seen_usd: float
+    listed_usd: float
     as_of: str
     source: str
     note: str
@@ -111,16 +114,16 @@ class CardForSale:
     @property
     def is_old(self) -> bool:
         """Whether its price is too old to go by."""
-        return self.age_months > taken_number("price_old_months")
+        return self.age_months > assumption_number("price_old_months")
 
     @property
     def price_usd(self) -> Estimate:
-        """What it may cost today: as seen, further apart the longer ago that is."""
-        drift, years = taken_range("card_price_drift_per_year"), self.age_months / 12
+        """What it may cost today: as listed, further apart the longer ago that is."""
+        drift, years = assumption_range("card_price_drift_per_year"), self.age_months / 12
         return Estimate(
-            low=self.seen_usd * drift.low**years,
-            likely=self.seen_usd,
-            high=self.seen_usd * drift.high**years,
+            low=self.listed_usd * drift.low**years,
+            likely=self.listed_usd,
+            high=self.listed_usd * drift.high**years,
         )
 
     @property
@@ -139,23 +142,23 @@ class CardForSale:
 @cache
 def cards(today: str) -> tuple[CardForSale, ...]:
     """The newest price of each card in each condition; leftover stock only where none else is."""
-    found: dict[tuple[str, str], CardForSale] = {}
-    for card in sorted(_listed(today), key=lambda one: (not one.is_leftover, one.as_of)):
-        found[card.gpu.name, card.condition] = card
-    return tuple(found.values())
+    newest: dict[tuple[str, str], CardForSale] = {}
+    for card in sorted(_listed(today), key=lambda listed: (not listed.is_leftover, listed.as_of)):
+        newest[card.gpu.name, card.condition] = card
+    return tuple(newest.values())
 
 
 def _listed(today: str) -> Iterable[CardForSale]:
-    known, now = gpus(), date.fromisoformat(today)
+    by_name, now = gpus(), date.fromisoformat(today)
     for row in rows_of("card_prices.csv"):
         condition, name = row["condition"], row["gpu"]
-        if condition not in ("new", "used") or name not in known or row["as_of"] > today:
+        if condition not in ("new", "used") or name not in by_name or row["as_of"] > today:
             continue
         days = (now - date.fromisoformat(row["as_of"])).days
         yield CardForSale(
-            gpu=known[name],
+            gpu=by_name[name],
             condition=condition,  # type: ignore[arg-type]  # one of the two
-            seen_usd=float(row["value"]),
+            listed_usd=float(row["value"]),
             as_of=row["as_of"],
             source=row["source"],
             note=row["note"],
@@ -192,7 +195,7 @@ def is_sensible(card: CardForSale, *, amd: bool = False) -> bool:
 
 def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
     """What a card is sold for after some years, fees taken off."""
-    keep, left = taken_range("used_card_keep_per_year"), 1 - taken_number("selling_cost")
+    keep, left = assumption_range("used_card_keep_per_year"), 1 - assumption_number("selling_cost")
     now = used_usd(card, today)
     return Estimate(
         low=now.low * keep.low**years * left,
@@ -204,26 +207,25 @@ def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
 def used_usd(card: CardForSale, today: str) -> Estimate:
     """What somebody pays for it second-hand on the day it is bought."""
     if card.condition == "used":
-        return Estimate.exactly(card.seen_usd)
-    seconds = [
-        one
-        for one in cards(today)
-        if one.gpu is card.gpu and one.condition == "used" and not one.is_old
+        return Estimate.exactly(card.listed_usd)
+    second_hand = [
+        other
+        for other in cards(today)
+        if other.gpu is card.gpu and other.condition == "used" and not other.is_old
     ]
-    if seconds:
-        return Estimate.exactly(min(seconds[0].seen_usd, card.seen_usd))
-    return taken_range("used_by_new").scaled(card.seen_usd)
+    if second_hand:
+        return Estimate.exactly(min(second_hand[0].listed_usd, card.listed_usd))
+    return assumption_range("used_by_new").scaled(card.listed_usd)
 
 
-# How fast a GPU is on bundled profiles, alone or in a pair: what comparisons of cards rest on.
-
+# --- how fast they are on bundled profiles ---
 
 _BATCH = 8
 """Cards are compared at a batch that keeps any of them busy, whether it fits there or not."""
 
 
 @cache
-def bundled(name: str) -> Profile:
+def bundled_profile(name: str) -> Profile:
     """A bundled profile, read once."""
     return find_profile(name)
 
@@ -234,12 +236,12 @@ def step_on(
     batch_size: int | None = None,
     *,
     count: int = 1,
-    within: Within | None = None,
+    gpu_link: GpuLink | None = None,
 ) -> StepPrediction:
     """One step on so many GPUs of one kind; without a batch size, at the largest that fits."""
-    placement = Placement(gpu=gpu, gpus=count, wiring=Wiring(within=within))
-    question = Question(profile=profile, placement=placement, batch_size=batch_size)
-    return best_step(question, calibration(), thorough=False)
+    placement = Placement(gpu=gpu, gpus=count, wiring=Wiring(gpu_link=gpu_link))
+    request = StepRequest(profile=profile, placement=placement, batch_size=batch_size)
+    return best_step(request, calibration(), thorough=False)
 
 
 @cache
@@ -249,22 +251,22 @@ def device_times_s(name: str) -> tuple[float, ...]:
 
 
 def _device_s(name: str, profile: str) -> float:
-    trace = trace_at(bundled(profile), _BATCH)
-    return device_time(trace, roofline_at(gpus()[name], calibration()), calibration()).total_s
+    trace = trace_at(bundled_profile(profile), _BATCH)
+    return device_time(trace, roofline_of(gpus()[name], calibration()), calibration()).total_s
 
 
-def least_ratio(one: Gpu, other: Gpu) -> float:
+def least_ratio(gpu: Gpu, other: Gpu) -> float:
     """How many times as fast one GPU is as another, on the profile where that is least."""
-    pairs = zip(device_times_s(other.name), device_times_s(one.name), strict=True)
+    pairs = zip(device_times_s(other.name), device_times_s(gpu.name), strict=True)
     return min(slow_s / fast_s for slow_s, fast_s in pairs)
 
 
 @cache
 def fitting_profiles(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The bundled profiles that fit a GPU with one sample, and those that do not."""
-    room = Placement(gpu=gpus()[name]).room
+    budget = Placement(gpu=gpus()[name]).memory_budget
     fits = {
-        profile: memory_need(bundled(profile), 1, room, calibration()).fits
+        profile: memory_need(bundled_profile(profile), 1, budget, calibration()).fits
         for profile in bundled_profiles()
     }
     return (
@@ -273,10 +275,9 @@ def fitting_profiles(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-# Cards to avoid: another one costs no more, has as much memory and is nowhere slower.
+# --- cards to avoid: another costs no more, has as much memory and is nowhere slower ---
 
-
-_SAME = 1.001
+_SAME_SPEED = 1.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,14 +285,14 @@ class DominatedCard:
     """A card that nobody should buy at its price, and the one to buy instead."""
 
     card: CardForSale
-    by: CardForSale
+    better: CardForSale
     times_as_fast: float
-    """The other one, on the profile where that is least."""
+    """The better one, on the profile where that is least."""
 
     @property
     def saved_usd(self) -> float:
         """How much less the other costs."""
-        return self.card.seen_usd - self.by.seen_usd
+        return self.card.listed_usd - self.better.listed_usd
 
 
 @cache
@@ -302,28 +303,28 @@ def dominated_cards(today: str) -> tuple[DominatedCard, ...]:
     """
     listed = [card for card in cards(today) if card.in_a_desktop is None]
     rivals = [card for card in listed if is_sensible(card)]
-    looked_at = [card for card in listed if not card.is_old or card.is_leftover]
-    found = [_beaten(card, rivals) for card in looked_at]
-    return tuple(sorted(filter(None, found), key=lambda one: -one.saved_usd))
+    compared = [card for card in listed if not card.is_old or card.is_leftover]
+    dominated = [_dominated(card, rivals) for card in compared]
+    return tuple(sorted(filter(None, dominated), key=lambda item: -item.saved_usd))
 
 
-def _beaten(card: CardForSale, rivals: list[CardForSale]) -> DominatedCard | None:
+def _dominated(card: CardForSale, rivals: list[CardForSale]) -> DominatedCard | None:
     """The best that can be had instead: the fastest of the cards that beat it."""
-    better = [one for one in rivals if one.gpu is not card.gpu and _beats(one, card)]
+    better = [rival for rival in rivals if rival.gpu is not card.gpu and _beats(rival, card)]
     if not better:
         return None
-    best = max(better, key=lambda one: (least_ratio(one.gpu, card.gpu), -one.seen_usd))
-    return DominatedCard(card=card, by=best, times_as_fast=least_ratio(best.gpu, card.gpu))
+    best = max(better, key=lambda rival: (least_ratio(rival.gpu, card.gpu), -rival.listed_usd))
+    return DominatedCard(card=card, better=best, times_as_fast=least_ratio(best.gpu, card.gpu))
 
 
-def _beats(one: CardForSale, other: CardForSale) -> bool:
+def _beats(card: CardForSale, other: CardForSale) -> bool:
     """At least as good in everything and better in something, the price counted in.
 
     A used card has no warranty, so it beats a new one only where that is leftover stock.
     """
-    if one.condition == "used" and other.condition == "new" and not other.is_leftover:
+    if card.condition == "used" and other.condition == "new" and not other.is_leftover:
         return False
-    if one.seen_usd > other.seen_usd or one.gpu.memory_bytes < other.gpu.memory_bytes:
+    if card.listed_usd > other.listed_usd or card.gpu.memory_bytes < other.gpu.memory_bytes:
         return False
-    ratio = least_ratio(one.gpu, other.gpu)
-    return ratio >= 1 / _SAME and (ratio > _SAME or one.seen_usd < other.seen_usd)
+    ratio = least_ratio(card.gpu, other.gpu)
+    return ratio >= 1 / _SAME_SPEED and (ratio > _SAME_SPEED or card.listed_usd < other.listed_usd)

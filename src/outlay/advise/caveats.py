@@ -1,4 +1,4 @@
-"""What really applies to the way one takes: memory, software, space, quotas, interruptions, age."""
+"""Caveats of an alternative: memory, software, space, quotas, interruptions, age of its price."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from outlay.advise.alternatives import Alternative, many_gpus
 from outlay.advise.cards import (
     CardForSale,
+    assumption_fact,
+    assumption_number,
     desktop_cards,
     fitting_profiles,
-    taken_fact,
-    taken_number,
 )
+from outlay.advise.questions import faq_section
 from outlay.advise.request import AdviceRequest
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import offer_gpus
@@ -25,36 +26,36 @@ _WITHOUT_TENSOR = ("GTX 16",)
 
 
 def caveats_of(
-    chosen: Alternative | None, buy: Alternative | None, asked: AdviceRequest
+    chosen: Alternative | None, buy: Alternative | None, request: AdviceRequest
 ) -> Iterator[str]:
     """What to know before taking the choice; of the best purchase where that is not it."""
     if chosen is not None:
-        yield from _of_way(chosen, asked)
+        yield from _caveats_of_one(chosen, request)
     if buy is not None and buy is not chosen:
-        for said in _of_way(buy, asked):
-            yield f"If bought: {said}"
-    yield from _of_purpose(asked)
+        for caveat in _caveats_of_one(buy, request):
+            yield f"If bought: {caveat}"
+    yield from _caveats_of_request(request)
 
 
-def _of_way(way: Alternative, asked: AdviceRequest) -> Iterator[str]:
-    gpu = offer_gpus(way.option.offer)[0]
-    yield from _memory(gpu, way, asked)
-    yield from _hardware(gpu, way)
-    if way.card is not None:
-        yield from _card(way.card, asked)
-    elif way.option.offer.owned is None:
-        yield from _rented(way)
+def _caveats_of_one(alternative: Alternative, request: AdviceRequest) -> Iterator[str]:
+    gpu = offer_gpus(alternative.option.offer)[0]
+    yield from _memory(gpu, alternative, request)
+    yield from _hardware(gpu, alternative)
+    if alternative.card is not None:
+        yield from _card(alternative.card, request)
+    elif alternative.option.offer.owned is None:
+        yield from _rented(alternative)
 
 
-def _memory(gpu: Gpu, way: Alternative, asked: AdviceRequest) -> Iterator[str]:
-    memory_bytes = way.option.offer.gpu_memory_bytes or gpu.memory_bytes
-    purpose = asked.purpose
+def _memory(gpu: Gpu, alternative: Alternative, request: AdviceRequest) -> Iterator[str]:
+    memory_bytes = alternative.option.offer.gpu_memory_bytes or gpu.memory_bytes
+    purpose = request.purpose
     if purpose is not None and memory_bytes < 0.97 * purpose.memory_better_bytes:
         yield (
             f"{gpu.name}: {memory_bytes / GIB:.0f} GB; for {purpose.name} "
             f"{purpose.memory_better_bytes / GIB:.0f} would be better ({purpose.as_of[:4]})."
         )
-    if way.option.offer.gpu_share == 1:
+    if alternative.option.offer.gpu_share == 1:
         fits, too_big = fitting_profiles(gpu.name)
         if too_big:
             yield (
@@ -63,11 +64,11 @@ def _memory(gpu: Gpu, way: Alternative, asked: AdviceRequest) -> Iterator[str]:
             )
 
 
-def _hardware(gpu: Gpu, way: Alternative) -> Iterator[str]:
+def _hardware(gpu: Gpu, alternative: Alternative) -> Iterator[str]:
     """What the GPU lacks, as software sees it."""
     if not has_tensor_cores(gpu):
         yield f"{gpu.name}: no tensor cores; 16-bit training is hardly faster than 32-bit."
-    yield from (f"{gpu.name}: {note}." for note in way.option.notes if "bf16" in note)
+    yield from (f"{gpu.name}: {note}." for note in alternative.option.notes if "bf16" in note)
     software = gpu.software
     if software.runs != "yes":
         yield f"{gpu.name}: PyTorch: {software.runs} ({software.note}; {software.as_of})."
@@ -84,11 +85,11 @@ def has_tensor_cores(gpu: Gpu) -> bool:
     return float(gpu.compute_capability) >= _TENSOR_FROM
 
 
-def _card(card: CardForSale, asked: AdviceRequest) -> Iterator[str]:
+def _card(card: CardForSale, request: AdviceRequest) -> Iterator[str]:
     slots = card.gpu.facts["slot_width"].number
     if slots is not None and slots >= 3:
         yield f"{card.gpu.name}: takes {slots:.0f} slots; partners' cards may differ."
-    if asked.gpus > 1:
+    if request.gpus > 1:
         yield "Cards next to each other: blower coolers or a free slot between them."
     if card.condition == "used":
         yield f"{card.gpu.name}: used, usually without warranty; {card.note}."
@@ -96,42 +97,42 @@ def _card(card: CardForSale, asked: AdviceRequest) -> Iterator[str]:
         yield f"{card.gpu.name}: price of few listings ({card.note})."
     if card.age_months >= 1.5:
         yield (
-            f"{card.gpu.name}: its price is {card.age_months:.0f} months old (${card.seen_usd:,.0f}"
-            f" on {card.as_of}); the range allows for that."
+            f"{card.gpu.name}: its price is {card.age_months:.0f} months old "
+            f"(${card.listed_usd:,.0f} on {card.as_of}); the range allows for that."
         )
-    if asked.own_gpu is not None:
+    if request.own_gpu is not None:
         yield (
             f"{card.gpu.name}: check the power supply of the machine you have: the card takes "
             f"{card.gpu.board_tdp_w:.0f} W."
         )
 
 
-def _rented(way: Alternative) -> Iterator[str]:
-    offer = way.option.offer
+def _rented(alternative: Alternative) -> Iterator[str]:
+    offer = alternative.option.offer
     terms = terms_of(offer.provider)
     for remark in remarks(terms):
         yield f"{terms.name}: {remark}."
-    if way.kind == "spot" and way.option.run is not None:
-        count = float(way.option.run.interruptions)
-        assumed = any("interruption rate assumed" in note for note in way.option.notes)
+    if alternative.kind == "spot" and alternative.option.run is not None:
+        count = float(alternative.option.run.interruptions)
+        assumed = any("interruption rate assumed" in note for note in alternative.option.notes)
         yield (
             f"Spot: it may be taken away; {_few(count)} a month to expect"
             f"{' (assumed)' if assumed else ''}. Save checkpoints."
         )
-    if way.option.cost is not None and way.option.cost.unknown:
-        yield f"Not counted, price unknown: {'; '.join(way.option.cost.unknown)}."
+    if alternative.option.cost is not None and alternative.option.cost.unknown:
+        yield f"Not counted, price unknown: {'; '.join(alternative.option.cost.unknown)}."
     yield f"{terms.name}: price of {offer.as_of}."
 
 
-def _left_out(asked: AdviceRequest) -> Iterator[str]:
+def _left_out(request: AdviceRequest) -> Iterator[str]:
     """Cards with a price that were not looked at, and why."""
-    listed = desktop_cards(asked.today)
+    listed = desktop_cards(request.today)
     old = sum(card.is_old for card in listed)
     amd = sum(card.gpu.vendor == "AMD" and not card.is_old for card in listed)
-    if old and not many_gpus(asked):
-        months = taken_number("price_old_months")
+    if old and not many_gpus(request):
+        months = assumption_number("price_old_months")
         yield f"{old} card prices are older than {months:.0f} months and were not looked at."
-    if amd and not asked.amd and not many_gpus(asked):
+    if amd and not request.amd and not many_gpus(request):
         yield "AMD cards were left out: their speed was never checked (--amd takes them in)."
 
 
@@ -139,23 +140,24 @@ def _few(count: float) -> str:
     return f"{count:.1f} interruptions" if count >= 0.1 else "less than 0.1 interruptions"
 
 
-def _of_purpose(asked: AdviceRequest) -> Iterator[str]:
-    if asked.workload is None:
+def _caveats_of_request(request: AdviceRequest) -> Iterator[str]:
+    if request.workload is None:
         yield (
             "Keeping and moving data is not counted; a workload file with its size is "
             "(--workload outlay.toml)."
         )
-    if asked.use.assumed:
-        fact = taken_fact("hours_not_said")
+    if request.use.assumed:
+        fact = assumption_fact("hours_not_said")
         yield f"No --usage was given: {float(fact.text or 0):.0%} of all hours taken ({fact.note})."
-    yield from _left_out(asked)
-    if many_gpus(asked):
-        most = taken_number("workstation_gpus_most")
+    yield from _left_out(request)
+    if many_gpus(request):
+        most = assumption_number("workstation_gpus_most")
         yield (
             f"Buying is not compared: more than {most:.0f} GPUs need a server, and no price of "
-            "one is known here. GeForce cards may not be used in data centres (--ask geforce)."
+            "one is known here. GeForce cards may not be used in data centres "
+            f"({faq_section('geforce')})."
         )
-        network = taken_number("network_across_machines")
+        network = assumption_number("network_across_machines")
         yield (
             f"Training across machines wants {network:.0f} Gbit/s and more between them; "
             "usage.machines in a workload file counts what they lose to communication."

@@ -1,4 +1,8 @@
-"""Machines to buy as the planner knows them, the one that is there, and the work of a month."""
+"""Machines to buy and the one that is there as the planner knows them, and the work of a month.
+
+`reference_of` says on which GPU hours of use are counted and what it trains in them; below, which
+GPUs are worth a look when renting.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from outlay.advise.cards import (
     CardForSale,
+    assumption_number,
+    assumption_range,
     electricity_usd_per_kwh,
     resale_usd,
-    taken_number,
-    taken_range,
     worth_buying,
 )
 from outlay.advise.request import AdviceRequest, workload_for
@@ -21,13 +25,13 @@ from outlay.plan.option import Option
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, total
 from outlay.units import HOUR_S
 from outlay.workload.workload import Selection, Workstation
 
-KEPT = "the machine you have"
+OWNED = "the machine you have"
 _TRIED_SAMPLES = 1e9
 """Many, so that the last step of a session, which is not full, does not count."""
 _FALLBACK = "A100 80GB"
@@ -43,140 +47,143 @@ class Reference:
     samples_per_month: float
 
 
-def for_sale(asked: AdviceRequest) -> tuple[CardForSale, ...]:
+def cards_for_sale(request: AdviceRequest) -> tuple[CardForSale, ...]:
     """The cards to look at: none where one machine cannot take that many."""
-    if asked.gpus > taken_number("workstation_gpus_most"):
+    if request.gpus > assumption_number("workstation_gpus_most"):
         return ()
-    return worth_buying(asked.today, used=asked.used, amd=asked.amd)
+    return worth_buying(request.today, used=request.used, amd=request.amd)
 
 
-def machine_of(card: CardForSale, asked: AdviceRequest, use_s: float) -> Workstation:
+def machine_of(card: CardForSale, request: AdviceRequest, use_s: float) -> Workstation:
     """A machine with that card, bought for as long as asked and used for `use_s` in all."""
-    price, rest = card.price_usd.scaled(asked.gpus), rest_usd(asked)
+    price, rest = card.price_usd.scaled(request.gpus), rest_usd(request)
     purchase = price.plus(rest)
-    sold = resale_usd(card, asked.years, asked.today).scaled(asked.gpus)
-    kept = taken_range("desktop_keep_per_year")
+    sold = resale_usd(card, request.years, request.today).scaled(request.gpus)
+    keep = assumption_range("desktop_keep_per_year")
     rest_sold = Estimate(
-        low=rest.likely * kept.low**asked.years,
-        likely=rest.likely * kept.likely**asked.years,
-        high=rest.likely * kept.high**asked.years,
+        low=rest.likely * keep.low**request.years,
+        likely=rest.likely * keep.likely**request.years,
+        high=rest.likely * keep.high**request.years,
     )
     return Workstation(
         name=card.name,
         gpu=card.gpu.name,
-        gpus=asked.gpus,
-        electricity_usd_per_kwh=electricity_usd_per_kwh(asked.country)[0],
+        gpus=request.gpus,
+        electricity_usd_per_kwh=electricity_usd_per_kwh(request.country)[0],
         purchase_usd=purchase,
         resale_fraction=sold.plus(rest_sold).scaled(1 / purchase.likely),
-        years=asked.years,
+        years=request.years,
         lifetime_use_s=use_s,
     )
 
 
-def rest_usd(asked: AdviceRequest) -> Estimate:
+def rest_usd(request: AdviceRequest) -> Estimate:
     """What a desktop costs besides its cards; nothing where one is there."""
-    if asked.own_gpu is not None:
+    if request.own_gpu is not None:
         return Estimate.exactly(0.0)
-    more = taken_range("desktop_more_per_gpu").scaled(asked.gpus - 1)
-    return total([taken_range("desktop_rest"), more])
+    more = assumption_range("desktop_more_per_gpu").scaled(request.gpus - 1)
+    return total([assumption_range("desktop_rest"), more])
 
 
-def kept_machine(asked: AdviceRequest) -> Workstation | None:
+def owned_machine(request: AdviceRequest) -> Workstation | None:
     """The machine that is there, charged for its electricity."""
-    if asked.own_gpu is None:
+    if request.own_gpu is None:
         return None
     return Workstation(
-        name=KEPT,
-        gpu=asked.own_gpu,
-        gpus=asked.gpus,
-        electricity_usd_per_kwh=electricity_usd_per_kwh(asked.country)[0],
+        name=OWNED,
+        gpu=request.own_gpu,
+        gpus=request.gpus,
+        electricity_usd_per_kwh=electricity_usd_per_kwh(request.country)[0],
     )
 
 
 def own_options(
-    asked: AdviceRequest, machines: Sequence[Workstation], samples: float
+    request: AdviceRequest, machines: Sequence[Workstation], samples: float
 ) -> dict[str, Option]:
     """The machines planned by themselves, without anything rented, by name."""
     if not machines:
         return {}
     workload = replace(
-        workload_for(asked, samples),
+        workload_for(request, samples),
         consider=Selection(bundled=False),
         quotes=(),
         workstations=tuple(machines),
     )
-    plan = plan_workload(workload, asked.profile, today=asked.today)
+    plan = plan_workload(workload, request.profile, today=request.today)
     return {option.offer.instance: option for option in plan.options}
 
 
 def bought_machines(
-    asked: AdviceRequest, cards: Iterable[CardForSale], samples: float
+    request: AdviceRequest, cards: Iterable[CardForSale], samples: float
 ) -> list[Workstation]:
     """Machines to buy, each used in its life for as long as the work of all months takes it."""
-    listed = [*(machine_of(card, asked, HOUR_S) for card in cards), *_written(asked, bought=True)]
-    tried = own_options(asked, listed, samples)
+    listed = [
+        *(machine_of(card, request, HOUR_S) for card in cards),
+        *_machines_of_file(request, bought=True),
+    ]
+    tried = own_options(request, listed, samples)
     return [
         replace(
-            machine, years=asked.years, lifetime_use_s=asked.months * tried[machine.name].busy_s
+            machine, years=request.years, lifetime_use_s=request.months * tried[machine.name].busy_s
         )
         for machine in listed
         if tried[machine.name].run is not None
     ]
 
 
-def kept_machines(asked: AdviceRequest) -> list[Workstation]:
+def owned_machines(request: AdviceRequest) -> list[Workstation]:
     """The machines that are there: named with --own, or in the workload file."""
-    kept = kept_machine(asked)
-    return [*([kept] if kept else []), *_written(asked, bought=False)]
+    present = owned_machine(request)
+    return [*([present] if present else []), *_machines_of_file(request, bought=False)]
 
 
-def _written(asked: AdviceRequest, *, bought: bool) -> list[Workstation]:
+def _machines_of_file(request: AdviceRequest, *, bought: bool) -> list[Workstation]:
     """Machines of the workload file, to be bought or there already."""
-    machines = asked.workload.workstations if asked.workload else ()
-    return [one for one in machines if (one.purchase_usd is not None) == bought]
+    machines = request.workload.workstations if request.workload else ()
+    return [machine for machine in machines if (machine.purchase_usd is not None) == bought]
 
 
-def reference_of(asked: AdviceRequest, cards: Sequence[CardForSale]) -> Reference:
-    """What hours of use are counted on: as said, what is there, or the card to buy.
+def reference_of(request: AdviceRequest, cards: Sequence[CardForSale]) -> Reference:
+    """What hours of use are counted on: as requested, what is there, or the card to buy.
 
     The card to buy is the one whose work costs least at that many hours, within the purse.
     """
-    if asked.hours_on is not None:
-        return _doing(asked, asked.hours_on, "as you say")
-    kept = kept_machine(asked)
-    if kept is not None:
-        option = own_options(asked, [kept], _TRIED_SAMPLES)[KEPT]
+    if request.hours_on is not None:
+        return _reference_on(request, request.hours_on, "as you say")
+    present = owned_machine(request)
+    if present is not None:
+        option = own_options(request, [present], _TRIED_SAMPLES)[OWNED]
         if option.fits:
-            return _doing(asked, kept.gpu, "which you have")
-    best = _best_buy(asked, cards)
+            return _reference_on(request, present.gpu, "which you have")
+    best = _best_buy(request, cards)
     if best is None:
-        return _doing(asked, _FALLBACK, "as no card can be bought for it")
-    return _doing(asked, best.gpu.name, "whose work costs least to buy at that use")
+        return _reference_on(request, _FALLBACK, "as no card can be bought for it")
+    return _reference_on(request, best.gpu.name, "whose work costs least to buy at that use")
 
 
-def _doing(asked: AdviceRequest, gpu: str, why: str) -> Reference:
+def _reference_on(request: AdviceRequest, gpu: str, why: str) -> Reference:
     """What so many hours a month on a GPU train."""
-    machine = Workstation(name=gpu, gpu=gpu, gpus=asked.gpus)
-    option = own_options(asked, [machine], _TRIED_SAMPLES)[gpu]
+    machine = Workstation(name=gpu, gpu=gpu, gpus=request.gpus)
+    option = own_options(request, [machine], _TRIED_SAMPLES)[gpu]
     if not option.fits:
         raise NoOption(
-            f"{asked.profile.name} does not fit the {gpu}, on which the hours are counted.",
+            f"{request.profile.name} does not fit the {gpu}, on which the hours are counted.",
             why=option.why_not or "",
             fix="Name another one with --hours-on, or a smaller step with --profile.",
         )
-    samples = asked.use.hours_per_month * HOUR_S / option.training_s_per_sample
+    samples = request.use.hours_per_month * HOUR_S / option.training_s_per_sample
     return Reference(gpu=option.offer.gpu, why=why, samples_per_month=samples)
 
 
-def _best_buy(asked: AdviceRequest, cards: Sequence[CardForSale]) -> CardForSale | None:
+def _best_buy(request: AdviceRequest, cards: Sequence[CardForSale]) -> CardForSale | None:
     """The card whose samples cost least when it is used as much as asked."""
-    machines = [machine_of(card, asked, HOUR_S) for card in cards]
-    tried = own_options(asked, machines, _TRIED_SAMPLES)
+    machines = [machine_of(card, request, HOUR_S) for card in cards]
+    tried = own_options(request, machines, _TRIED_SAMPLES)
     fitting = [card for card in cards if _fits(tried[card.name])]
-    within = [card for card in fitting if _affordable(card, asked)]
+    within = [card for card in fitting if _affordable(card, request)]
     return min(
         within or fitting,
-        key=lambda card: _usd_per_sample(card, tried[card.name], asked),
+        key=lambda card: _usd_per_sample(card, tried[card.name], request),
         default=None,
     )
 
@@ -185,49 +192,52 @@ def _fits(option: Option) -> bool:
     return option.fits and option.blocked is None
 
 
-def _affordable(card: CardForSale, asked: AdviceRequest) -> bool:
-    paid_usd = card.seen_usd * asked.gpus + rest_usd(asked).likely
-    return asked.budget_usd is None or paid_usd <= asked.budget_usd
+def _affordable(card: CardForSale, request: AdviceRequest) -> bool:
+    paid_usd = card.listed_usd * request.gpus + rest_usd(request).likely
+    return request.budget_usd is None or paid_usd <= request.budget_usd
 
 
-def _usd_per_sample(card: CardForSale, option: Option, asked: AdviceRequest) -> float:
-    machine = machine_of(card, asked, HOUR_S)
+def _usd_per_sample(card: CardForSale, option: Option, request: AdviceRequest) -> float:
+    machine = machine_of(card, request, HOUR_S)
     assert isinstance(machine.purchase_usd, Estimate)
     assert isinstance(machine.resale_fraction, Estimate)
     lost_usd = machine.purchase_usd.likely * (1 - machine.resale_fraction.likely)
     assert option.cost is not None
     running = float(option.cost.breakdown.line_usd("electricity")) / option.busy_s * HOUR_S
-    hours = asked.use.hours_per_month * asked.months
+    hours = request.use.hours_per_month * request.months
     return (lost_usd / hours + running) * option.training_s_per_sample
 
 
-# Which GPUs are worth a look when renting: those whose hour buys enough arithmetic.
-
+# --- GPUs worth renting: those whose hour buys enough arithmetic ---
 
 _BATCH = 8
-_WITHIN = 1.7
+_MOST_COST_RATIO = 1.7
 # Assumes: a GPU whose step costs 1.7 times the cheapest one's, by its device's time alone, does not
 # become the cheapest by a larger batch or a faster host.
 
 
-def gpus_worth_a_look(asked: AdviceRequest) -> tuple[str, ...]:
+def gpus_worth_renting(request: AdviceRequest) -> tuple[str, ...]:
     """The names of those GPUs, on demand or as spot, as a selection takes them."""
-    found: set[str] = set()
+    names: set[str] = set()
     for tenancy in ("on-demand", "spot"):
-        cheapest = dict(_cheapest(asked, tenancy))
-        costs = {gpu: usd * _step_s(asked.profile, offer) for gpu, (usd, offer) in cheapest.items()}
+        cheapest = dict(_cheapest(request, tenancy))
+        costs = {
+            gpu: usd * _step_s(request.profile, offer) for gpu, (usd, offer) in cheapest.items()
+        }
         least = min(costs.values(), default=0.0)
-        found |= {gpu for gpu, cost in costs.items() if cost <= _WITHIN * least}
-    return tuple(sorted(found))
+        names |= {gpu for gpu, cost in costs.items() if cost <= _MOST_COST_RATIO * least}
+    return tuple(sorted(names))
 
 
-def _cheapest(asked: AdviceRequest, tenancy: Tenancy) -> Iterator[tuple[str, tuple[float, Offer]]]:
+def _cheapest(
+    request: AdviceRequest, tenancy: Tenancy
+) -> Iterator[tuple[str, tuple[float, Offer]]]:
     """Each GPU's lowest price in a tenancy, per GPU and hour, of offers nobody doubts."""
     prices: dict[str, tuple[float, Offer]] = {}
-    for offer in bundled_offers(asked.today):
+    for offer in bundled_offers(request.today):
         usd = offer.hourly_usd(tenancy)
         spoiled = offer.cautions(tenancy) or offer.not_for_sale(tenancy)
-        if not usd or spoiled or offer.gpus > asked.gpus or not _is_usable(offer, asked):
+        if not usd or spoiled or offer.gpus > request.gpus or not _is_usable(offer, request):
             continue
         each = usd / offer.gpus / offer.gpu_share
         if offer.gpu not in prices or each < prices[offer.gpu][0]:
@@ -235,12 +245,12 @@ def _cheapest(asked: AdviceRequest, tenancy: Tenancy) -> Iterator[tuple[str, tup
     yield from prices.items()
 
 
-def _is_usable(offer: Offer, asked: AdviceRequest) -> bool:
+def _is_usable(offer: Offer, request: AdviceRequest) -> bool:
     """Whether its software does, and AMD is asked for where it is AMD."""
     gpu = offer_gpus(offer)[0]
-    return gpu.software.runs != "no" and (asked.amd or gpu.vendor == "NVIDIA")
+    return gpu.software.runs != "no" and (request.amd or gpu.vendor == "NVIDIA")
 
 
 def _step_s(profile: Profile, offer: Offer) -> float:
-    machine = roofline_at(offer_gpus(offer)[0], calibration())
+    machine = roofline_of(offer_gpus(offer)[0], calibration())
     return device_time(trace_at(profile, _BATCH), machine, calibration()).total_s

@@ -1,4 +1,8 @@
-"""What somebody asks advice on: purpose, purse, usage, and what they have."""
+"""A request for advice: for which purpose, within which purse, for how much use, with what at hand.
+
+`monthly_use` reads what people write of their use, `find_purpose` of their purpose; `workload_for`
+is a month of the request's work as a workload.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,14 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 
-from outlay.advise.cards import taken_number
+from outlay.advise.cards import assumption_number
 from outlay.errors import InputError, NotKnown
 from outlay.facts import rows_of
 from outlay.trace.profile import Profile
 from outlay.units import DAY_S, GIB, HOUR_S, MONTH_S, WEEK_S, YEAR_S
 from outlay.workload.workload import Length, Limits, Preferences, Selection, Step, Workload
 
-# How much a machine would be used: hours and sessions a month, from what people say.
-#
-# 24/7, 2h/day, 4h/day 5 days/week, 20h/week, 60h/month, 15%, 4 sessions/month of 6h
-
+# --- use: 24/7, 2h/day, 4h/day 5 days/week, 20h/week, 60h/month, 15%, 4 sessions/month of 6h ---
 
 HOURS_IN_MONTH = MONTH_S / HOUR_S
 _PER_MONTH = {
@@ -45,9 +46,10 @@ class MonthlyUse:
 
     hours_per_month: float
     sessions_per_month: float
-    said: str
+    text: str
+    """As it was written."""
     assumed: bool = False
-    """Whether nobody said it."""
+    """Whether it was not written, but is what is usual."""
 
     @property
     def busy_fraction(self) -> float:
@@ -57,7 +59,7 @@ class MonthlyUse:
     @property
     def is_always(self) -> bool:
         """Whether that counts as 24/7."""
-        return self.busy_fraction >= taken_number("always")
+        return self.busy_fraction >= assumption_number("always")
 
     @property
     def hours_per_day(self) -> float:
@@ -68,10 +70,10 @@ class MonthlyUse:
 def monthly_use(text: str | None) -> MonthlyUse:
     """The use a text describes; without one, what is usual on a desktop of one's own."""
     if text is None:
-        share = taken_number("hours_not_said")
+        share = assumption_number("hours_not_said")
         return _spread(share * HOURS_IN_MONTH, f"{share:.0%} of all hours", assumed=True)
-    said = " ".join(text.lower().split())
-    use = _use(said)
+    words = " ".join(text.lower().split())
+    use = _use(words)
     if use is None:
         raise InputError(
             f"--usage {text!r} is not a use of a machine.",
@@ -88,40 +90,40 @@ def monthly_use(text: str | None) -> MonthlyUse:
     return use
 
 
-def _use(said: str) -> MonthlyUse | None:
-    if said in _ALWAYS:
-        return MonthlyUse(hours_per_month=HOURS_IN_MONTH, sessions_per_month=1.0, said=said)
-    if match := _SESSIONS.fullmatch(said):
+def _use(text: str) -> MonthlyUse | None:
+    if text in _ALWAYS:
+        return MonthlyUse(hours_per_month=HOURS_IN_MONTH, sessions_per_month=1.0, text=text)
+    if match := _SESSIONS.fullmatch(text):
         times = float(match["times"]) * _PER_MONTH[match["each"]]
         hours = times * float(match["hours"])
-        return MonthlyUse(hours_per_month=hours, sessions_per_month=times, said=said)
-    if match := _SHARE.fullmatch(said):
-        return _spread(float(match["share"]) / 100 * HOURS_IN_MONTH, said)
-    if match := _OF_HOURS.fullmatch(said):
-        return _of_hours(match, said)
+        return MonthlyUse(hours_per_month=hours, sessions_per_month=times, text=text)
+    if match := _SHARE.fullmatch(text):
+        return _spread(float(match["share"]) / 100 * HOURS_IN_MONTH, text)
+    if match := _OF_HOURS.fullmatch(text):
+        return _of_hours(match, text)
     return None
 
 
-def _of_hours(match: re.Match[str], said: str) -> MonthlyUse | None:
+def _of_hours(match: re.Match[str], text: str) -> MonthlyUse | None:
     hours, each = float(match["hours"]), match["each"]
     if each != "day":
-        return None if match["days"] else _spread(hours * _PER_MONTH[each], said)
+        return None if match["days"] else _spread(hours * _PER_MONTH[each], text)
     days = _PER_MONTH["day"] * (float(match["days"]) / 7 if match["days"] else 1.0)
     if hours > 24 or days > _PER_MONTH["day"]:
-        return MonthlyUse(hours_per_month=float("inf"), sessions_per_month=days, said=said)
-    return MonthlyUse(hours_per_month=hours * days, sessions_per_month=days, said=said)
+        return MonthlyUse(hours_per_month=float("inf"), sessions_per_month=days, text=text)
+    return MonthlyUse(hours_per_month=hours * days, sessions_per_month=days, text=text)
 
 
-def _spread(hours: float, said: str, *, assumed: bool = False) -> MonthlyUse:
+def _spread(hours: float, text: str, *, assumed: bool = False) -> MonthlyUse:
     """Hours over as many sessions as are usual, none of them longer than a day."""
-    usual = taken_number("sessions_per_week") * _PER_MONTH["week"]
-    sessions = 1.0 if hours >= taken_number("always") * HOURS_IN_MONTH else usual
+    usual = assumption_number("sessions_per_week") * _PER_MONTH["week"]
+    sessions = 1.0 if hours >= assumption_number("always") * HOURS_IN_MONTH else usual
     return MonthlyUse(
-        hours_per_month=hours, sessions_per_month=sessions, said=said, assumed=assumed
+        hours_per_month=hours, sessions_per_month=sessions, text=text, assumed=assumed
     )
 
 
-# What people train for, and the bundled profile that stands for it: `data/purposes.csv`.
+# --- purposes, and the bundled profile that stands for each: `data/purposes.csv` ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +164,19 @@ def purposes() -> tuple[Purpose, ...]:
 
 def find_purpose(text: str) -> Purpose:
     """The purpose meant by a text in any case, or an error with the nearest ones."""
-    said = " ".join(text.lower().replace("-", " ").split())
-    by_name = {name.replace("-", " "): one for one in purposes() for name in (one.name, *one.also)}
-    if said not in by_name:
-        names = ", ".join(one.name for one in purposes())
+    wording = " ".join(text.lower().replace("-", " ").split())
+    by_name = {
+        name.replace("-", " "): purpose
+        for purpose in purposes()
+        for name in (purpose.name, *purpose.also)
+    }
+    if wording not in by_name:
+        names = ", ".join(purpose.name for purpose in purposes())
         raise NotKnown("purpose", text, by_name, fix=f"There are: {names}.")
-    return by_name[said]
+    return by_name[wording]
 
+
+# --- the request ---
 
 SLACK = 1.05
 # Assumes: a session may run a twentieth into the next one; 24/7 leaves no room for set-up else.
@@ -176,7 +184,7 @@ SLACK = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """One question for advice. Money in dollars; `currency` is how it is shown."""
+    """What advice is asked on. Money in dollars; `currency` is how it is shown."""
 
     profile: Profile
     use: MonthlyUse
@@ -215,15 +223,15 @@ class AdviceRequest:
         return self.purpose is not None and self.purpose.notebook_will_do
 
 
-def workload_for(asked: AdviceRequest, samples_per_month: float) -> Workload:
+def workload_for(request: AdviceRequest, samples_per_month: float) -> Workload:
     """A month of the work: sessions that train on so many samples together.
 
     A slower machine may take longer for it than the hours said, but not too long, and a session
     has to end before the next one begins. The purse is judged later: a purchase is paid at once
     and rent by the month.
     """
-    use, own = asked.use, asked.workload
-    base = own or Workload(name=_name(asked), step=Step(), length=Length())
+    use, own = request.use, request.workload
+    base = own or Workload(name=_name(request), step=Step(), length=Length())
     return replace(
         base,
         length=Length(samples=samples_per_month / use.sessions_per_month),
@@ -232,41 +240,41 @@ def workload_for(asked: AdviceRequest, samples_per_month: float) -> Workload:
             sessions_per_month=use.sessions_per_month,
             hours_per_day=None,
             machines_tried=(),
-            horizon_s=asked.months * MONTH_S,
+            horizon_s=request.months * MONTH_S,
         ),
-        limits=Limits(deadline_s=_longest_s(use), gpu_memory_bytes=_memory_bytes(asked)),
+        limits=Limits(deadline_s=_longest_s(use), gpu_memory_bytes=_memory_bytes(request)),
         prefer=_preferences(base.prefer),
-        consider=_selection(asked, base.consider),
-        currency=asked.currency,
-        usd_per_unit=asked.usd_per_unit,
-        rate_as_of=asked.rate_as_of,
+        consider=_selection(request, base.consider),
+        currency=request.currency,
+        usd_per_unit=request.usd_per_unit,
+        rate_as_of=request.rate_as_of,
     )
 
 
-def _memory_bytes(asked: AdviceRequest) -> float | None:
+def _memory_bytes(request: AdviceRequest) -> float | None:
     """What a GPU has to have at least: as the file says, or as is advised for the purpose."""
-    if asked.workload is not None:
-        return asked.workload.limits.gpu_memory_bytes
-    return asked.purpose.memory_least_bytes if asked.purpose else None
+    if request.workload is not None:
+        return request.workload.limits.gpu_memory_bytes
+    return request.purpose.memory_least_bytes if request.purpose else None
 
 
-def _preferences(said: Preferences) -> Preferences:
+def _preferences(preferences: Preferences) -> Preferences:
     """What the file prefers; notebooks are looked at where it does not say what access."""
-    if any(name == "access" for name, _ in said.qualities):
-        return said
-    return replace(said, qualities=(*said.qualities, ("access", "notebook")))
+    if any(name == "access" for name, _ in preferences.qualities):
+        return preferences
+    return replace(preferences, qualities=(*preferences.qualities, ("access", "notebook")))
 
 
-def _selection(asked: AdviceRequest, said: Selection) -> Selection:
+def _selection(request: AdviceRequest, selection: Selection) -> Selection:
     """What the workload file considers, and no more GPUs than asked for."""
-    return replace(said, max_gpus=asked.gpus, regions=asked.regions or said.regions)
+    return replace(selection, max_gpus=request.gpus, regions=request.regions or selection.regions)
 
 
 def _longest_s(use: MonthlyUse) -> float:
     """What a session may take."""
-    said_s = use.hours_per_month / use.sessions_per_month * HOUR_S
-    return min(taken_number("patience") * said_s, SLACK * MONTH_S / use.sessions_per_month)
+    session_s = use.hours_per_month / use.sessions_per_month * HOUR_S
+    return min(assumption_number("patience") * session_s, SLACK * MONTH_S / use.sessions_per_month)
 
 
-def _name(asked: AdviceRequest) -> str:
-    return asked.purpose.name if asked.purpose else asked.profile.name
+def _name(request: AdviceRequest) -> str:
+    return request.purpose.name if request.purpose else request.profile.name

@@ -55,7 +55,7 @@ _LONGEST_MONTHS = 120
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @json_option
-def command(**said: Any) -> int:
+def command(**options: Any) -> int:
     """Advise on a card to buy or a place to rent, by purpose, purse and use.
 
     Every card with a dated price, in a desktop, and every rented offer do the same work of a
@@ -73,12 +73,12 @@ def command(**said: Any) -> int:
 
     Exits with 3 when nothing does the work within the purse.
     """
-    if said["ask"] is not None:
-        return _answer(said)
-    from outlay.advise.recommendation import advise
+    if options["ask"] is not None:
+        return _answer(options)
+    from outlay.advise.recommendation import recommend
 
-    advice = advise(_asked(said), tell)
-    if said["as_json"]:
+    advice = recommend(_request(options), tell)
+    if options["as_json"]:
         from outlay.report.documents import advice_document
 
         print_document(advice_document(advice))
@@ -90,54 +90,54 @@ def command(**said: Any) -> int:
     return 0 if advice.chosen is not None else 3
 
 
-def _asked(said: dict[str, Any]) -> AdviceRequest:
-    """The options as a question."""
+def _request(options: dict[str, Any]) -> AdviceRequest:
+    """The options as a request for advice."""
     from outlay.advise.request import AdviceRequest, monthly_use
     from outlay.currency import usd_per_unit
 
-    purpose, workload, profile = _trained(said)
-    rate, day = usd_per_unit(said["currency"])
+    purpose, workload, profile = _trained(options)
+    rate, day = usd_per_unit(options["currency"])
     return AdviceRequest(
         profile=profile,
-        use=monthly_use(said["usage"]),
-        months=float(said["months"]),
+        use=monthly_use(options["usage"]),
+        months=float(options["months"]),
         today=today(),
         purpose=purpose,
         workload=workload,
-        budget_usd=None if said["budget"] is None else said["budget"] * rate,
-        own_gpu=_gpu(said["own"]),
-        hours_on=_gpu(said["hours_on"]),
-        country=said["country"],
-        gpus=said["gpus"] or (purpose.gpus if purpose else 1),
-        used=said["used"],
-        amd=said["amd"],
-        regions=said["regions"],
-        currency=said["currency"].upper(),
+        budget_usd=None if options["budget"] is None else options["budget"] * rate,
+        own_gpu=_gpu(options["own"]),
+        hours_on=_gpu(options["hours_on"]),
+        country=options["country"],
+        gpus=options["gpus"] or (purpose.gpus if purpose else 1),
+        used=options["used"],
+        amd=options["amd"],
+        regions=options["regions"],
+        currency=options["currency"].upper(),
         usd_per_unit=rate,
         rate_as_of=day,
     )
 
 
-def _trained(said: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Profile]:
+def _trained(options: dict[str, Any]) -> tuple[Purpose | None, Workload | None, Profile]:
     """What is trained: by purpose, by profile, or by a workload file."""
     from outlay.advise.request import find_purpose
     from outlay.plan.from_measurement import profile_for
     from outlay.trace.store import find_profile
     from outlay.workload.file import read_workload
 
-    given = [name for name in ("purpose", "profile", "file") if said[name] is not None]
+    given = [name for name in ("purpose", "profile", "file") if options[name] is not None]
     if len(given) != 1:
         raise InputError(
             "Say what is trained, in one way." if given else "Nothing says what is trained.",
             why="It takes one of --purpose, --profile and --workload.",
             fix="Write for example --purpose kaggle; --ask purpose lists them.",
         )
-    if said["file"] is not None:
-        workload = read_workload(said["file"])
+    if options["file"] is not None:
+        workload = read_workload(options["file"])
         return None, workload, profile_for(workload.step)
-    if said["profile"] is not None:
-        return None, None, find_profile(said["profile"])
-    purpose = find_purpose(said["purpose"])
+    if options["profile"] is not None:
+        return None, None, find_profile(options["profile"])
+    purpose = find_purpose(options["purpose"])
     return purpose, None, find_profile(purpose.profile)
 
 
@@ -148,24 +148,24 @@ def _gpu(name: str | None) -> str | None:
     return None if name is None else find_gpu(name).meaning
 
 
-def _answer(said: dict[str, Any]) -> int:
-    from outlay.advise.answers import answer
-    from outlay.advise.questions import USUAL_PROFILE, QuestionContext
+def _answer(options: dict[str, Any]) -> int:
+    """Answer the question of --ask."""
+    from outlay.advise.questions import USUAL_PROFILE, QuestionContext, answer
     from outlay.units import size_bytes
 
-    about = QuestionContext(
+    context = QuestionContext(
         today=today(),
-        profile=said["profile"] or USUAL_PROFILE,
-        size_bytes=None if said["size"] is None else size_bytes(said["size"]),
+        profile=options["profile"] or USUAL_PROFILE,
+        size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
-    found = answer(said["ask"], about)
-    if said["as_json"]:
+    reply = answer(options["ask"], context)
+    if options["as_json"]:
         from outlay.report.documents import answer_document
 
-        print_document(answer_document(found))
+        print_document(answer_document(reply))
     else:
         from outlay.report.ask import print_answer
         from outlay.report.console import Page
 
-        print_answer(Page(), found)
+        print_answer(Page(), reply)
     return 0

@@ -126,7 +126,7 @@ def command(
     from outlay.currency import in_usd
     from outlay.report.build import Currency
     from outlay.workstation.assembly import build_request
-    from outlay.workstation.build import judge_machine, put_together, upgrade_machine
+    from outlay.workstation.build import build_workstation, judge_workstation, upgrade_workstation
     from outlay.workstation.parts import catalogue, read_prices
 
     known = catalogue(read_prices(price_list) if price_list else None, today(), used=used)
@@ -136,7 +136,7 @@ def command(
     described = _described(file, upgraded_file, known, asks=bool(gpu_name or any(named.values())))
     unit = currency or (described.currency if described else "USD")
     usd = in_usd(unit, described.currency_day if described else None)
-    asked = build_request(
+    request = build_request(
         known,
         _cards(gpu_name),
         {_KINDS[option]: name for option, name in named.items() if name},
@@ -145,12 +145,12 @@ def command(
         budget_usd=None if budget is None else budget * usd,
     )
     if described is None:
-        found = put_together(asked, training)
+        report = build_workstation(request, training)
     elif upgraded_file is None:
-        found = judge_machine(described, asked, training)
+        report = judge_workstation(described, request, training)
     else:
-        found = upgrade_machine(described, asked, training)
-    return _show(found, Currency(name=unit.upper(), usd_per_unit=usd), as_json, sources)
+        report = upgrade_workstation(described, request, training)
+    return _show(report, Currency(name=unit.upper(), usd_per_unit=usd), as_json, sources)
 
 
 _KINDS: dict[str, Kind] = {
@@ -233,12 +233,12 @@ def _list(parts: list[Part], as_json: bool) -> int:
     return 0
 
 
-def _show(found: BuildReport, shown: Currency, as_json: bool, sources: bool) -> int:
+def _show(report: BuildReport, shown: Currency, as_json: bool, sources: bool) -> int:
     from outlay.report.build import build_document, print_build
     from outlay.report.console import Page
 
     if as_json:
-        print_document(build_document(found, shown))
+        print_document(build_document(report, shown))
     else:
-        print_build(Page(), found, shown, sources=sources)
-    return 0 if found.works else 3
+        print_build(Page(), report, shown, sources=sources)
+    return 0 if report.works else 3

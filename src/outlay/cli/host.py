@@ -28,7 +28,7 @@ def command(seconds: float, as_json: bool) -> None:
       outlay predict resnet50 --gpu H100 --batch-size 8 --host-speed 1.4
     """
     from outlay.plan.placement import calibration
-    from outlay.predict.host import host_test_of
+    from outlay.predict.host_time import host_test_of
     from outlay.trace.capture.self_test import step_times_s
 
     tell(f"Issuing a tiny step over and over, for {seconds:g} seconds ...")

@@ -9,35 +9,29 @@ from typing import NoReturn
 
 import click
 
+from outlay import __version__
 from outlay.errors import OutlayError
 
 COMMANDS = {
-    "plan": (
-        "plan",
-        "Rank every offer for a workload: time, cost line by line, and why others lost.",
-    ),
-    "diff": (
-        "diff",
-        "Compare two plans: which inputs differ, what is chosen, every line that changed.",
-    ),
-    "advise": ("advise", "Advise on a card to buy or a place to rent, by purpose, purse and use."),
-    "init": ("init", "Write a commented workload file to start from."),
-    "offers": ("offers", "List offers: filter by GPU, provider, region, price."),
-    "gpus": ("gpus", "List GPUs and what is known about them, with sources."),
-    "predict": ("predict", "Predict step time and memory of a training step on GPUs."),
+    "plan": "Rank every offer for a workload: time, cost line by line, and why others lost.",
+    "diff": "Compare two plans: which inputs differ, what is chosen, every line that changed.",
+    "advise": "Advise on a card to buy or a place to rent, by purpose, purse and use.",
+    "init": "Write a commented workload file to start from.",
+    "offers": "List offers: filter by GPU, provider, region, price.",
+    "gpus": "List GPUs and what is known about them, with sources.",
+    "predict": "Predict step time and memory of a training step on GPUs.",
     "calibrate": (
-        "calibrate",
-        "Learn from your own measurements how your GPUs and hosts differ from predictions.",
+        "Learn from your own measurements how your GPUs and hosts differ from predictions."
     ),
-    "fit": ("fit", "Find what to change so that a step fits a GPU, or takes a larger batch."),
-    "build": ("build", "Put a workstation together, judge one, or upgrade one."),
-    "trace": ("trace", "Trace a training step without a GPU: FLOPs, lines, memory and its peak."),
-    "probe": ("probe", "Really train for a while: step time, memory, power, what holds it back."),
-    "host": ("host", "Measure how fast this machine issues operations to a GPU."),
-    "profiles": ("profiles", "List the bundled profiles of training steps."),
-    "schema": ("schema", "Print the JSON schema of the workload file or of a command's output."),
+    "fit": "Find what to change so that a step fits a GPU, or takes a larger batch.",
+    "build": "Put a workstation together, judge one, or upgrade one.",
+    "trace": "Trace a training step without a GPU: FLOPs, lines, memory and its peak.",
+    "probe": "Really train for a while: step time, memory, power, what holds it back.",
+    "host": "Measure how fast this machine issues operations to a GPU.",
+    "profiles": "List the bundled profiles of training steps.",
+    "schema": "Print the JSON schema of the workload file or of a command's output.",
 }
-"""Subcommands: their module, and their help in one line (so that --help imports none of them)."""
+"""Subcommands, each a module of its name, and their help in one line: --help imports none."""
 
 EXIT_CODES = """\b
 Exit codes: 0 done; 2 bad input or usage; 3 no option satisfies the limits;
@@ -54,7 +48,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"outlay.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"outlay.cli.{cmd_name}")
         command: click.Command = module.command
         return command
 
@@ -71,7 +65,7 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(
@@ -79,7 +73,7 @@ class _Commands(click.Group):
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="outlay", message="outlay %(version)s")
+@click.version_option(__version__, message="outlay %(version)s")
 def cli() -> None:
     """What will this training run cost, and where should it run?
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.predict.evidence import LearnedCalibration
     from outlay.probe.stages import LiveState
-    from outlay.report.documents import Document
     from outlay.workload.workload import Length
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -127,7 +126,7 @@ def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:
     return [single_gpu(name) for texts in names for name in texts.split(",")]
 
 
-def print_document(document: Document) -> None:
+def print_document(document: object) -> None:
     """Print a JSON document."""
     from outlay.report.documents import dumps
 

@@ -161,7 +161,7 @@ def command(
         nodes=nodes,
         strategy=strategy,
         wiring=Wiring(
-            within=link,  # type: ignore[arg-type]
+            gpu_link=link,  # type: ignore[arg-type]
             network_bytes_per_s=None if network is None else network * 1e9 / 8,
             network_kind="TCP" if tcp else "",
         ),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +9,15 @@ import click
 from click.core import ParameterSource
 
 from outlay.cli.options import length_option, live, memory_cap_option, parse_length, tell, warn
-from outlay.errors import InputError, NotKnown, OutlayError
-from outlay.files import free_path, write_whole
+from outlay.errors import InputError, OutlayError
 from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
 
 if TYPE_CHECKING:
     from outlay.measurement.measurement import Measurement
-    from outlay.probe.find_batch import SearchStart
+    from outlay.probe.find_batch import BatchSearch
     from outlay.probe.runner import ProbeRequest
-    from outlay.probe.trial import BatchSearch
 
-
-# Options of `outlay probe` that would do nothing beside others: refused, with what to do.
-
+# Options that would do nothing beside others: refused, with what to do.
 
 _WITH_SHOW = {"show", "plot_path", "command"}
 _FOR_A_SEARCH = {"target", "largest"}
@@ -58,142 +52,6 @@ def _given(context: click.Context) -> dict[str, str]:
         if parameter.name is not None
         and context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
     }
-
-
-# `outlay probe --find-batch`: the largest batch for real.
-
-
-def find(
-    asking: ProbeRequest,
-    argument: str,
-    target: str | None,
-    largest: int | None,
-    json_path: str | None,
-) -> int:
-    """Search, show and write what was found; the status to exit with."""
-    from outlay.probe.find_batch import find_batch
-    from outlay.report.batches import batches_document, print_batches
-    from outlay.report.console import Page
-
-    known = _known(target, largest, asking.memory_cap_mib)
-    search = find_batch(asking, argument, known=known, show=live, tell=tell)
-    trouble = None
-    if json_path is not None:
-        from outlay.report.documents import dumps
-
-        data = (dumps(batches_document(search)) + "\n").encode()
-        _, trouble = saved(data, Path(json_path), "search")
-    print_batches(Page(to_stderr=True), search)
-    if trouble is not None:
-        raise trouble
-    return _status_of(search)
-
-
-def _status_of(search: BatchSearch) -> int:
-    """0 with an answer, 3 where not one sample fits, 1 where the command fails by itself."""
-    if search.is_interrupted:
-        return 130
-    if search.largest is not None:
-        return 0
-    return 3 if all(trial.outcome == "out of memory" for trial in search.trials) else 1
-
-
-def _known(target: str | None, largest: int | None, cap_mib: int | None) -> SearchStart:
-    """What a trace says of the largest batch on the GPU at hand."""
-    from outlay.probe.find_batch import LARGEST, SearchStart
-    from outlay.probe.gpu_driver import NoDriver
-    from outlay.probe.gpu_watch import open_driver
-
-    known = SearchStart(largest=largest or LARGEST)
-    if target is None:
-        return known
-    from outlay.trace.target import parse_target
-
-    parse_target(target)  # a typo is told before anything runs
-    driver = open_driver()
-    if isinstance(driver, NoDriver):
-        tell(f"The trace is not used: {driver}")
-        return known
-    from dataclasses import replace
-
-    from outlay.hardware.gpu_names import find_gpu
-    from outlay.plan.placement import calibration
-    from outlay.predict.memory import largest_batch
-    from outlay.predict.step import Placement
-    from outlay.trace.tracing import profile_of
-    from outlay.units import MIB
-
-    tell(f"Tracing {target} ...")
-    try:
-        gpu = find_gpu(driver.devices[0].name).gpu
-    except NotKnown as error:
-        tell(f"The trace is not used: {error.what}")
-        return known
-    cap_bytes = None if cap_mib is None else float(cap_mib * MIB)
-    room = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).room
-    predicted = largest_batch(profile_of(target), room, calibration())
-    tell(f"By its trace the largest batch is {predicted}.")
-    return replace(known, predicted=predicted or None)
-
-
-# Where what was measured is written: to the file that is named, or beside, or elsewhere.
-#
-# A probe costs time and money: what it found must not be lost because a disk is full, nor take the
-# place of something better.
-
-
-Saved = tuple[str | None, OutlayError | None]
-"""Where it is, and what went wrong."""
-
-
-def save_measurement(found: Measurement, json_path: str, *, keep: bool) -> Saved:
-    """Write a measurement; `keep`: it may lie among the user's own data where need be."""
-    from outlay.ledger.kept_measurements import measurements_folder
-    from outlay.measurement.file import text_of
-
-    path = Path(json_path)
-    if found.step is None and _has_step(path):
-        path = free_path(path.with_suffix(""), path.suffix)
-        warn(f"{json_path} has a step time and is kept; this measurement, without one, is {path}.")
-    folders = [measurements_folder()] if keep else []
-    return saved(text_of(found).encode(), path, "measurement", folders)
-
-
-def saved(data: bytes, path: Path, what: str, folders: Sequence[Path] = ()) -> Saved:
-    """Write data to a file; where that fails, to one of these folders, or to the usual ones."""
-    try:
-        write_whole(path, data)
-    except OutlayError as error:
-        return _saved_elsewhere(data, what, folders, error)
-    return str(path), None
-
-
-def _saved_elsewhere(
-    data: bytes, what: str, folders: Sequence[Path], error: OutlayError
-) -> tuple[str | None, OutlayError]:
-    """Where it went instead, and the error that says so."""
-    import tempfile
-
-    for folder in (*folders, Path(tempfile.gettempdir()), Path.home()):
-        with contextlib.suppress(OutlayError, OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            path = free_path(folder / "outlay-probe", ".json")
-            write_whole(path, data)
-            return str(path), OutlayError(
-                error.what, why=f"The {what} was saved as {path} instead."
-            )
-    why = "It could not be saved elsewhere either."
-    return None, OutlayError(error.what, why=why, fix=error.fix)
-
-
-def _has_step(path: Path) -> bool:
-    """Whether a file is a measurement with a step time."""
-    from outlay.measurement.file import read_measurement
-
-    try:
-        return path.is_file() and read_measurement(path).step is not None
-    except OutlayError:
-        return False
 
 
 @click.command(
@@ -316,7 +174,7 @@ def command(
     for path in (json_path, plot_path):
         if path is not None:
             _check_path(Path(path), is_plot=path is plot_path)
-    asking = ProbeRequest(
+    request = ProbeRequest(
         command=command,
         limits=limits,
         batch_size=batch_size,
@@ -327,8 +185,8 @@ def command(
         epochs=whole.epochs if whole else None,
     )
     if find_batch is not None:
-        return find(asking, find_batch, target, largest, json_path)
-    return _probe(asking, json_path, plot_path, keep=not no_keep)
+        return _find_batch(request, find_batch, target, largest, json_path)
+    return _probe(request, json_path, plot_path, keep=not no_keep)
 
 
 def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
@@ -343,69 +201,97 @@ def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
             f"--show {path} runs no command, but {command[0]!r} is given.",
             fix="Leave one of the two out.",
         )
-    found = read_measurement(path)
+    measurement = read_measurement(path)
     if plot_path is not None:
         _check_path(Path(plot_path), is_plot=True)
-        write_probe_plot(Path(plot_path), found)
-    print_probe(Page(), found, saved_as=path)
+        write_probe_plot(Path(plot_path), measurement)
+    print_probe(Page(), measurement, saved_as=path)
     return 0
 
 
+def _find_batch(
+    request: ProbeRequest,
+    argument: str,
+    target: str | None,
+    largest: int | None,
+    json_path: str | None,
+) -> int:
+    """Search for the largest batch, show and write what came out; the status to exit with."""
+    from outlay.probe.find_batch import find_batch, traced_bounds
+    from outlay.probe.saving import save_data
+    from outlay.report.batches import batches_document, print_batches
+    from outlay.report.console import Page
+    from outlay.report.documents import dumps
+
+    cap_mib = request.memory_cap_mib
+    bounds = traced_bounds(target, largest=largest, memory_cap_mib=cap_mib, progress=tell)
+    search = find_batch(request, argument, bounds=bounds, show=live, progress=tell)
+    error = None
+    if json_path is not None:
+        data = (dumps(batches_document(search)) + "\n").encode()
+        error = save_data(data, Path(json_path), "search").error
+    print_batches(Page(to_stderr=True), search)
+    if error is not None:
+        raise error
+    return _status_of(search)
+
+
+def _status_of(search: BatchSearch) -> int:
+    """0 with an answer, 3 where not one sample fits, 1 where the command fails by itself."""
+    if search.is_interrupted:
+        return 130
+    if search.largest is not None:
+        return 0
+    return 3 if all(trial.outcome == "out of memory" for trial in search.trials) else 1
+
+
 def _probe(
-    asking: ProbeRequest, json_path: str | None, plot_path: str | None, *, keep: bool
+    request: ProbeRequest, json_path: str | None, plot_path: str | None, *, keep: bool
 ) -> int:
     from outlay.probe.runner import probe_command
+    from outlay.probe.saving import keep_copy
     from outlay.report.console import Page
     from outlay.report.probe import print_probe
 
     tell("Starting the command; the agent counts its optimizer steps ...")
-    found = probe_command(asking, live)
-    if asking.epochs is not None and found.steps_per_epoch is None:
+    measurement = probe_command(request, live)
+    if request.epochs is not None and measurement.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
-    if asking.memory_cap_mib is not None and found.device == "cpu":
+    if request.memory_cap_mib is not None and measurement.device == "cpu":
         warn("--memory-cap-mib did nothing: it caps a GPU's memory, and this trained on the CPU.")
-    saved_as, trouble = _written(found, json_path, plot_path, keep=keep)
+    saved_as, error = _save(measurement, json_path, plot_path, keep=keep)
     page = Page(to_stderr=True)
     if not page.is_terminal:
         page.print()  # the command's own last line there may have no end
-    print_probe(page, found, saved_as=saved_as)
-    if keep and found.step is not None:
-        _keep(found)
-    if trouble is not None:
-        raise trouble
-    return found.status
+    print_probe(page, measurement, saved_as=saved_as)
+    if keep and measurement.step is not None:
+        problem = keep_copy(measurement)
+        if problem is not None:
+            warn(f"No copy of the measurement was kept to learn from: {problem}")
+    if error is not None:
+        raise error
+    return measurement.status
 
 
-def _written(
-    found: Measurement, json_path: str | None, plot_path: str | None, *, keep: bool
+def _save(
+    measurement: Measurement, json_path: str | None, plot_path: str | None, *, keep: bool
 ) -> tuple[str | None, OutlayError | None]:
     """Where the measurement is, elsewhere if need be, and what went wrong when writing."""
+    from outlay.probe.saving import save_measurement
     from outlay.report.probe_plot import write_probe_plot
 
-    saved_as, trouble = None, None
+    saved_as, error = None, None
     if json_path is not None:
-        saved_as, trouble = save_measurement(found, json_path, keep=keep)
+        saved = save_measurement(measurement, Path(json_path), keep=keep)
+        saved_as, error = saved.path, saved.error
+        if saved.note is not None:
+            warn(saved.note)
     if plot_path is not None:
         try:
-            write_probe_plot(Path(plot_path), found)
-        except OutlayError as error:
-            trouble = trouble or error
-    return saved_as, trouble
-
-
-def _keep(found: Measurement) -> None:
-    """Keep a copy to learn from; that it cannot be kept is no reason to fail."""
-    from outlay.ledger.kept_measurements import keep_measurement
-
-    gpu = found.machine.gpus[0].name if found.machine.gpus else "cpu"
-    name = "".join(c if c.isalnum() else "-" for c in f"{found.measured_on} {gpu}")
-    try:
-        keep_measurement(found, name)
-    except OutlayError as error:
-        warn(f"No copy of the measurement was kept to learn from: {error.what}")
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        warn(f"No copy of the measurement was kept to learn from: {error.strerror}{where}.")
+            write_probe_plot(Path(plot_path), measurement)
+        except OutlayError as plot_error:
+            error = error or plot_error
+    return saved_as, error
 
 
 def _check_path(path: Path, *, is_plot: bool) -> None:

@@ -1,0 +1,1 @@
+"""What a run costs, as a sum of named lines."""

@@ -13,11 +13,11 @@ import numpy as np
 
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.cost.ownership import owned_lines
-from outlay.cost.storage import kept_lines
+from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
-from outlay.predict.run_time import PARTS, Run
-from outlay.uncertainty import LIKELY, Number, Sampler, is_some
+from outlay.predict.run_time import TIME_PARTS, Run
+from outlay.uncertainty import LIKELY, Number, Sampler, is_nonzero
 from outlay.units import HOUR_S, MONTH_S
 from outlay.workload.workload import Workload
 
@@ -34,7 +34,7 @@ class Bill:
     terms: Callable[[str], Terms]
     gpu_w: float = 0.0
     """Power of all GPUs of the machine under load, for one's own machine."""
-    luck: Sampler = LIKELY
+    sampler: Sampler = LIKELY
     source: str = field(init=False)
     """Where the price comes from, with its date."""
 
@@ -44,17 +44,17 @@ class Bill:
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
     """The cost of a run: on a rented machine, or on one's own."""
-    kept, unpriced = kept_lines(workload, bill.offer, bill.run, bill.terms)
+    data_lines, unpriced = storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
     if bill.offer.owned is None:
-        lines = [*_time_lines(workload, bill), *kept]
+        lines = [*_time_lines(workload, bill), *data_lines]
     else:
-        owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.luck)
-        lines = [*owned, *kept]
-    if _is_settled(workload, bill, lines):
-        lines += _settled(workload, bill, lines)
-    lines += _own_time(workload, bill)
-    worth = tuple(line for line in lines if is_some(line.usd))
-    return Cost(breakdown=Breakdown(lines=worth), unpriced=unpriced)
+        owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.sampler)
+        lines = [*owned, *data_lines]
+    if _has_settlement(workload, bill, lines):
+        lines += _settlement_lines(workload, bill, lines)
+    lines += _own_time_lines(workload, bill)
+    charged = tuple(line for line in lines if is_nonzero(line.usd))
+    return Cost(breakdown=Breakdown(lines=charged), unpriced=unpriced)
 
 
 def billed_s(used_s: Number, terms: Terms) -> Number:
@@ -70,10 +70,10 @@ def billed_s(used_s: Number, terms: Terms) -> Number:
 
 def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
     machines = workload.usage.machines
-    for name, time_s in bill.run.held_s:
+    for name, time_s in bill.run.time_parts_s:
         yield _time_line(name, time_s, bill, machines)
     rounded_s = _rounding_s(bill)
-    if is_some(rounded_s):
+    if is_nonzero(rounded_s):
         yield _rounding_line(rounded_s, bill, machines)
     if bill.offer.commitment is not None:
         yield _unused_line(workload, rounded_s, bill)
@@ -113,7 +113,7 @@ def committed_s(workload: Workload, run: Run, term_s: float) -> Number:
 
     As many terms as the use goes on are bought; a month bears its share of them.
     """
-    horizon_s = (workload.usage.horizon_s if run.recurring else None) or run.period_s
+    horizon_s = (workload.usage.horizon_s if run.recurring else None) or run.calendar_s
     terms_s = np.ceil(horizon_s / term_s - 1e-9) * term_s
     share = np.minimum(MONTH_S / horizon_s, 1.0) if run.recurring else 1.0
     paid: Number = terms_s * share
@@ -135,12 +135,12 @@ def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
     )
 
 
-# What is settled at the end
+# The settlement: what comes off or on top of bills at the end
 
-_HELD = (*PARTS, "billing step")
+_MACHINE_TIME = (*TIME_PARTS, "billing step")
 
 
-def _is_settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:
+def _has_settlement(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:
     """Whether anything comes off or on top."""
     payees = {bill.offer.provider, *(line.payee for line in lines if line.payee)}
     return bool(workload.tax_fraction) or any(
@@ -149,7 +149,7 @@ def _is_settled(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:
     )
 
 
-def _settled(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[Line]:
+def _settlement_lines(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[Line]:
     """What comes off or on top of bills: blocks, discount, credit, tax."""
     provider = bill.offer.provider
     terms = bill.terms(provider)
@@ -158,8 +158,8 @@ def _settled(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[
         payee = line.payee or provider
         due_usd[payee] = due_usd.get(payee, 0.0) + line.usd
     if bill.offer.owned is None:
-        held_usd = sum((one.usd for one in lines if one.name in _HELD), 0.0)
-        extras = (_block(terms, held_usd), _discount(terms, held_usd), _fee(terms, bill.run))
+        time_usd = sum((line.usd for line in lines if line.name in _MACHINE_TIME), 0.0)
+        extras = (_block(terms, time_usd), _discount(terms, time_usd), _fee(terms, bill.run))
         for extra in extras:
             if extra is not None:
                 due_usd[provider] = due_usd[provider] + extra.usd
@@ -168,7 +168,7 @@ def _settled(workload: Workload, bill: Bill, lines: Sequence[Line]) -> Iterator[
         due_usd.pop(provider, None)  # what one's own machine costs is no bill
     for payee in due_usd:
         credit_usd = np.minimum(bill.terms(payee).credit_usd, due_usd[payee])
-        if is_some(credit_usd):
+        if is_nonzero(credit_usd):
             due_usd[payee] = due_usd[payee] - credit_usd
             yield _credit(bill.terms(payee), credit_usd)
     taxed = [payee for payee in due_usd if bill.terms(payee).tax_included is not True]
@@ -189,25 +189,25 @@ def _tax(fraction: float, due_usd: Number, payees: Sequence[str]) -> Line:
     )
 
 
-def _block(terms: Terms, held_usd: Number) -> Line | None:
+def _block(terms: Terms, time_usd: Number) -> Line | None:
     """What is bought in blocks (units of a subscription) and not used up."""
     if terms.block_usd is None:
         return None
-    blocks = np.ceil(held_usd / terms.block_usd - 1e-9)
+    blocks = np.ceil(time_usd / terms.block_usd - 1e-9)
     return Line(
         name="unused units",
-        usd=np.maximum(blocks, 1.0) * terms.block_usd - held_usd,
+        usd=np.maximum(blocks, 1.0) * terms.block_usd - time_usd,
         how=lambda: f"units are sold for ${terms.block_usd:,.2f} at a time: {blocks:,.0f} times",
         source=terms.source_of("block"),
     )
 
 
-def _discount(terms: Terms, held_usd: Number) -> Line | None:
+def _discount(terms: Terms, time_usd: Number) -> Line | None:
     if not terms.discount_fraction:
         return None
     return Line(
         name="discount",
-        usd=-held_usd * terms.discount_fraction,
+        usd=-time_usd * terms.discount_fraction,
         how=f"{terms.discount_fraction:.4g} off machine time at {terms.name}",
         source=terms.source_of("discount"),
     )
@@ -217,7 +217,7 @@ def _fee(terms: Terms, run: Run) -> Line | None:
     """What is paid by the month besides, for every month that is begun."""
     if not terms.fee_usd_per_month:
         return None
-    months = np.maximum(np.ceil(run.period_s / MONTH_S - 1e-9), 1.0)
+    months = np.maximum(np.ceil(run.calendar_s / MONTH_S - 1e-9), 1.0)
     return Line(
         name="monthly fee",
         usd=months * terms.fee_usd_per_month,
@@ -226,13 +226,13 @@ def _fee(terms: Terms, run: Run) -> Line | None:
     )
 
 
-def _own_time(workload: Workload, bill: Bill) -> Iterator[Line]:
+def _own_time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
     """The user's own hours, where they count."""
     own = workload.own_time
     if own is None:
         return
-    session_s = bill.luck.of("own time", own.session_s)
-    hours = (session_s * bill.run.sessions + bill.luck.of("own time, once", own.once_s)) / HOUR_S
+    session_s = bill.sampler.of("own time", own.session_s)
+    hours = (session_s * bill.run.sessions + bill.sampler.of("own time, once", own.once_s)) / HOUR_S
     yield Line(
         name="your own hours",
         usd=hours * own.usd_per_hour,

@@ -67,12 +67,12 @@ class Cost:
     @property
     def unknown(self) -> tuple[str, ...]:
         """What could not be priced, in words."""
-        return tuple(one.what for one in self.unpriced)
+        return tuple(item.what for item in self.unpriced)
 
     @property
     def usual_usd(self) -> float:
         """What all that would usually cost: in no total, but no advantage either."""
-        return sum(float(np.mean(one.usual_usd)) for one in self.unpriced if one.usual_usd)
+        return sum(float(np.mean(item.usual_usd)) for item in self.unpriced if item.usual_usd)
 
     @property
     def usd(self) -> Number:

@@ -13,22 +13,22 @@ import numpy as np
 from outlay.cost.lines import Line
 from outlay.offers.offer import Offer, OwnedMachine
 from outlay.predict.run_time import Run
-from outlay.uncertainty import Number, Sampler, is_some
+from outlay.uncertainty import Number, Sampler, is_nonzero
 from outlay.units import DAY_S, HOUR_S, YEAR_S
 
 PURCHASE = "purchase less resale"
-BOUGHT = (PURCHASE, "interest", "maintenance", "idle electricity")
+PURCHASE_LINES = (PURCHASE, "interest", "maintenance", "idle electricity")
 """The lines that buying brings, whatever runs on the machine."""
 
 
 def owned_lines(
-    offer: Offer, run: Run, machines: int, gpu_w: float, luck: Sampler
+    offer: Offer, run: Run, machines: int, gpu_w: float, sampler: Sampler
 ) -> Iterator[Line]:
     """The lines of a run on one's own machine."""
     owned = offer.owned
     assert owned is not None
     busy_s = run.busy_s * machines
-    kwh_usd = luck.of("electricity price", owned.electricity_usd_per_kwh)
+    kwh_usd = sampler.of("electricity price", owned.electricity_usd_per_kwh)
     watts = load_w(owned, gpu_w)
     yield Line(
         name="electricity",
@@ -45,7 +45,7 @@ def owned_lines(
         )
     if owned.purchase_usd is not None:
         share = life_share(owned, run, machines)
-        yield from _bought(owned, share, run, kwh_usd, offer.source, luck)
+        yield from _bought(owned, share, run, kwh_usd, offer.source, sampler)
 
 
 def life_share(owned: OwnedMachine, run: Run, machines: int = 1) -> Number:
@@ -55,15 +55,15 @@ def life_share(owned: OwnedMachine, run: Run, machines: int = 1) -> Number:
     """
     if owned.lifetime_use_s is not None:
         return run.busy_s * machines / owned.lifetime_use_s
-    return run.period_s * machines / (owned.life_s or run.period_s)
+    return run.calendar_s * machines / (owned.life_s or run.calendar_s)
 
 
 def _bought(
-    owned: OwnedMachine, share: Number, run: Run, kwh_usd: Number, source: str, luck: Sampler
+    owned: OwnedMachine, share: Number, run: Run, kwh_usd: Number, source: str, sampler: Sampler
 ) -> Iterator[Line]:
     """A run's share of what buying and keeping a machine costs over its life."""
-    purchase_usd = luck.of("purchase price", owned.purchase_usd or 0.0)
-    resale_usd = resale_usd_of(owned, purchase_usd, luck)
+    purchase_usd = sampler.of("purchase price", owned.purchase_usd or 0.0)
+    resale_usd = resale_usd_of(owned, purchase_usd, sampler)
     use_s = owned.lifetime_use_s
 
     def of_life(name: str, usd: Number, what: Callable[[], str]) -> Line:
@@ -101,7 +101,7 @@ def _bought(
         )
     idle_s = np.maximum((owned.life_s or used_s) - used_s, 0.0)
     idle_w = (owned.idle_w or 0.0) * owned.pue
-    if idle_w and is_some(idle_s):
+    if idle_w and is_nonzero(idle_s):
         yield of_life(
             "idle electricity",
             idle_s / HOUR_S * idle_w / 1000 * kwh_usd,
@@ -109,11 +109,11 @@ def _bought(
         )
 
 
-def resale_usd_of(owned: OwnedMachine, purchase_usd: Number, luck: Sampler) -> Number:
+def resale_usd_of(owned: OwnedMachine, purchase_usd: Number, sampler: Sampler) -> Number:
     """What it is sold for in the end: as stated, or a share of the purchase."""
     if owned.resale_fraction is not None:
-        return purchase_usd * luck.of("resale value", owned.resale_fraction)
-    return luck.of("resale value", owned.resale_usd)
+        return purchase_usd * sampler.of("resale value", owned.resale_fraction)
+    return sampler.of("resale value", owned.resale_usd)
 
 
 def load_w(owned: OwnedMachine, gpu_w: float) -> float:

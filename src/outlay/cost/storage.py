@@ -18,7 +18,7 @@ from outlay.offers.terms import (
     usual_usd_per_byte_month,
 )
 from outlay.predict.run_time import Run
-from outlay.uncertainty import Number, is_some
+from outlay.uncertainty import Number, is_nonzero
 from outlay.units import DAY_S, GB, MONTH_S
 from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, StoredData, Workload
 
@@ -42,27 +42,23 @@ class _Place:
         )
 
 
-def kept_lines(
+def storage_and_transfer_lines(
     workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
     place = _Place(offer=offer, run=run, terms=terms)
-    found = [*_storage(workload, place), *_transfer(workload, place)]
-    lines = [one for one in found if isinstance(one, Line)]
-    return lines, tuple(one for one in found if isinstance(one, UnpricedItem))
-
-
-def _kept(workload: Workload) -> tuple[StoredData, ...]:
-    """Everything that lies somewhere and is paid for by the month."""
-    return _kept_of(ById(workload))
+    items = [*_storage_lines(workload, place), *_transfer_lines(workload, place)]
+    lines = [item for item in items if isinstance(item, Line)]
+    return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
 
 
 @lru_cache(maxsize=64)
-def _kept_of(workload: ById[Workload]) -> tuple[StoredData, ...]:
-    return tuple(_items(workload.value))
+def _stored_items(workload: ById[Workload]) -> tuple[StoredData, ...]:
+    """Everything that lies somewhere and is paid for by the month."""
+    return tuple(_each_stored(workload.value))
 
 
-def _items(workload: Workload) -> Iterator[StoredData]:
+def _each_stored(workload: Workload) -> Iterator[StoredData]:
     yield from workload.stored
     data, checkpoint = workload.data, workload.checkpoint
     if data.size_bytes is not None and data.storage != "none":
@@ -73,8 +69,8 @@ def _items(workload: Workload) -> Iterator[StoredData]:
         yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
-def _storage(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
-    for item in _kept(workload):
+def _storage_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+    for item in _stored_items(ById(workload)):
         at = place.named(item.at)
         if place.is_free(at):
             continue
@@ -86,28 +82,30 @@ def _storage(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]
         rate = terms.storage_usd_per_byte_month.get(kind)
         if rate is None:
             what = f"{kind} storage of the {item.name} at {terms.name}"
-            yield _unpriced(what, usual_usd_per_byte_month(kind), item.size_bytes, place.run.kept_s)
+            yield _unpriced(
+                what, usual_usd_per_byte_month(kind), item.size_bytes, place.run.storage_s
+            )
         else:
             source = terms.source_of(f"{kind}_storage")
-            yield _storage_line(item, terms, rate, place.run.kept_s, source)
+            yield _storage_line(item, terms, rate, place.run.storage_s, source)
 
 
-def _unpriced(what: str, usual: float | None, size_bytes: float, kept_s: Number) -> UnpricedItem:
+def _unpriced(what: str, usual: float | None, size_bytes: float, storage_s: Number) -> UnpricedItem:
     return UnpricedItem(
         what=f"{what}: no price known",
-        usual_usd=None if usual is None else kept_s * (size_bytes * usual / MONTH_S),
+        usual_usd=None if usual is None else storage_s * (size_bytes * usual / MONTH_S),
     )
 
 
 def _storage_line(
-    item: StoredData, terms: Terms, rate: float, kept_s: Number, source: str, when: str = ""
+    item: StoredData, terms: Terms, rate: float, storage_s: Number, source: str, when: str = ""
 ) -> Line:
     return Line(
         name="storage",
-        usd=kept_s * (item.size_bytes * rate / MONTH_S),
+        usd=storage_s * (item.size_bytes * rate / MONTH_S),
         how=lambda: (
             f"{item.name}: {item.size_bytes / GB:,.4g} GB x ${rate * GB:.4g}/GB-month x "
-            f"{kept_s / DAY_S:,.1f} days at {terms.name}{when}"
+            f"{storage_s / DAY_S:,.1f} days at {terms.name}{when}"
         ),
         source=source,
         payee=terms.provider,
@@ -116,13 +114,13 @@ def _storage_line(
 
 def _disk(item: StoredData, terms: Terms, run: Run) -> Iterator[Line | UnpricedItem]:
     """The machine's own disk: one price while it runs, another while it is stopped."""
-    stopped_s = np.maximum(run.kept_s - run.busy_s, 0.0)
+    stopped_s = np.maximum(run.storage_s - run.busy_s, 0.0)
     spans = (
         ("volume", terms.storage_usd_per_byte_month.get("volume"), run.busy_s, " while running"),
         ("stopped_disk", terms.stopped_disk_usd_per_byte_month, stopped_s, " while stopped"),
     )
     for kind, rate, time_s, when in spans:
-        if not is_some(time_s):
+        if not is_nonzero(time_s):
             continue
         if rate is None:
             what = f"disk of the {item.name} at {terms.name}{when}"
@@ -162,9 +160,9 @@ def _pulls(workload: Workload, place: _Place) -> Iterator[_Pull]:
         yield _Pull(place=data.kept_at, name="dataset", moved_bytes=data.size_bytes * every)
 
 
-def _transfer(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+def _transfer_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
     """What leaving each place costs; all that leaves a provider shares its free allowance."""
-    months = np.maximum(place.run.period_s / MONTH_S, 1.0)
+    months = np.maximum(place.run.calendar_s / MONTH_S, 1.0)
     free_left: dict[str, Number] = {}
     for pull in _pulls(workload, place):
         home = pull.place == "results"  # what is fetched home leaves the machine's own provider

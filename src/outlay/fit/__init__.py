@@ -1,0 +1,1 @@
+"""What a step needs on a GPU, and what to change so that it fits."""

@@ -17,7 +17,8 @@ from outlay.predict.memory import MemoryNeed, memory_need, search_note
 from outlay.predict.step import Placement
 from outlay.trace.profile import Profile
 from outlay.trace.step_report import StepReport
-from outlay.trace.tracing import SELECTED, histories_of, profile_of, trace_step
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import histories_of, profile_of, trace_step
 from outlay.units import MIB
 
 REFERENCE_GPU = "H200"
@@ -139,7 +140,7 @@ def memory_on_gpus(
     needs = []
     for placement, (gpu, spelling, note) in zip(placements, wanted, strict=True):
         size = largest[placement] if batch_size is None else batch_size
-        need = memory_need(profile, max(size, 1), placement.room, calibration())
+        need = memory_need(profile, max(size, 1), placement.memory_budget, calibration())
         needs.append(
             GpuMemory(
                 gpu=gpu,

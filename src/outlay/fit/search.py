@@ -40,8 +40,8 @@ from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step
 from outlay.trace.process import end_running
 from outlay.trace.profile import Profile
-from outlay.trace.target import UNCHANGED, Changes
-from outlay.trace.tracing import SELECTED, profile_of
+from outlay.trace.target import SELECTED, UNCHANGED, Changes
+from outlay.trace.tracing import profile_of
 from outlay.units import MIB
 from outlay.workload.workload import Step
 
@@ -59,7 +59,7 @@ class Fit:
     batch_size: int | None
     """Samples of one update that were asked for; None: each way at its largest batch."""
     unchanged: Variant
-    ways: tuple[Variant, ...]
+    variants: tuple[Variant, ...]
     """Those that fit, cheapest first; then those that do not, by memory."""
     left_out: Mapping[str, str]
     """Changes that do not apply, and why."""
@@ -149,7 +149,9 @@ class FittedStep:
     @property
     def fits(self) -> bool:
         """Whether the step fits, as it is or with some change."""
-        return self.fit.unchanged.step.fits or any(variant.step.fits for variant in self.fit.ways)
+        return self.fit.unchanged.step.fits or any(
+            variant.step.fits for variant in self.fit.variants
+        )
 
 
 def fit_on_gpu(
@@ -238,7 +240,7 @@ def fit_step(
         gpu=request.gpu,
         batch_size=request.batch_size,
         unchanged=unchanged,
-        ways=tuple(sorted(compared, key=_order)),
+        variants=tuple(sorted(compared, key=_order)),
         left_out=left_out,
         bigger=_bigger(profile, request, calibration),
     )
@@ -305,7 +307,7 @@ def _against(
     if not step.batch_size:
         return variant
     size = step.global_batch_size
-    need = memory_need(profile, size, alone.placement.room, calibration)
+    need = memory_need(profile, size, alone.placement.memory_budget, calibration)
     saved = need.reserved_bytes.likely - step.memory.reserved_bytes.likely
     ratio = None
     if alone.max_batch_size:
@@ -340,7 +342,7 @@ def _bigger(profile: Profile, request: FitRequest, calibration: Calibration) -> 
             continue
         placement = request.placement(gpu)
         size = request.batch_size or 1
-        if not memory_need(profile, size, placement.room, calibration).fits:
+        if not memory_need(profile, size, placement.memory_budget, calibration).fits:
             continue
         step = predict_step(
             profile, placement, request.batch_size, calibration, conditions=request.conditions

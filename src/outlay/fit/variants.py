@@ -14,11 +14,17 @@ from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer
 from outlay.predict.calibration import Calibration
 from outlay.predict.memory import MemoryBudget, MemoryNeed, largest_batch, memory_need
-from outlay.predict.parallel import Question, best_step, spread_step
-from outlay.predict.parallel_memory import kept_between_passes_bytes
+from outlay.predict.parallel import StepRequest, best_step, parallel_step
+from outlay.predict.parallel_memory import accumulated_gradients_bytes
 from outlay.predict.parallel_time import communication_load
-from outlay.predict.step import ORDINARY, Conditions, Placement, StepPrediction, predict_step
-from outlay.predict.strategy import ALONE, StrategyRequest
+from outlay.predict.step import (
+    DEFAULT_CONDITIONS,
+    Conditions,
+    Placement,
+    StepPrediction,
+    predict_step,
+)
+from outlay.predict.strategy import ONE_GPU, StrategyRequest
 from outlay.trace.profile import Profile
 from outlay.trace.target import LORA_RANK, UNCHANGED, Changes
 from outlay.uncertainty import Estimate
@@ -71,7 +77,7 @@ class FitRequest:
     expandable_segments: bool = False
     moments: float = 2.0
     """Optimizer state for each parameter: Adam keeps two numbers, SGD with momentum one."""
-    conditions: Conditions = ORDINARY
+    conditions: Conditions = DEFAULT_CONDITIONS
 
     def placement(self, gpu: Gpu | None = None, gpus: int = 1) -> Placement:
         """So many GPUs of one kind in a machine."""
@@ -124,7 +130,7 @@ def variant_of(
     if passes > 1 and request.batch_size is not None:
         step = _in_passes(profile, request.batch_size // passes, passes, request, calibration)
     else:
-        largest = largest_batch(profile, placement.room, calibration)
+        largest = largest_batch(profile, placement.memory_budget, calibration)
         step = predict_step(
             profile,
             placement,
@@ -171,10 +177,10 @@ def _in_passes(
     """The step with its samples in several passes, gradients kept between them."""
     placement = request.placement()
     room = _beside_gradients(profile, size, placement)
-    step = spread_step(
+    step = parallel_step(
         profile,
         placement,
-        ALONE,
+        ONE_GPU,
         size,
         calibration,
         micro_batches=passes,
@@ -182,13 +188,15 @@ def _in_passes(
         conditions=request.conditions,
     )
     need = memory_need(profile, size, room, calibration)
-    return replace(step, memory=_more(need, kept_between_passes_bytes(profile, size), placement))
+    return replace(step, memory=_more(need, accumulated_gradients_bytes(profile, size), placement))
 
 
 def _beside_gradients(profile: Profile, size: int, placement: Placement) -> MemoryBudget:
     """The room that is left where gradients stay between passes."""
-    kept = kept_between_passes_bytes(profile, size)
-    return replace(placement.room, available_bytes=placement.room.available_bytes - kept)
+    kept = accumulated_gradients_bytes(profile, size)
+    return replace(
+        placement.memory_budget, available_bytes=placement.memory_budget.available_bytes - kept
+    )
 
 
 def _updated_elsewhere(
@@ -230,7 +238,7 @@ def _more(need: MemoryNeed, extra_bytes: float, placement: Placement) -> MemoryN
         need,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
-        available_bytes=placement.room.available_bytes,
+        available_bytes=placement.memory_budget.available_bytes,
     )
 
 
@@ -245,7 +253,7 @@ def smaller_passes(
         return
     placement = request.placement()
     for _, changes, profile in traced:
-        if memory_need(profile, request.batch_size, placement.room, calibration).fits:
+        if memory_need(profile, request.batch_size, placement.memory_budget, calibration).fits:
             continue
         room = _beside_gradients(profile, max(request.batch_size // 2, 1), placement)
         most = largest_batch(profile, room, calibration)
@@ -263,9 +271,14 @@ def paged(
     for name, (changes, profile) in profiles.items():
         if changes.update != "8-bit":
             continue
-        size = request.batch_size or largest_batch(profile, placement.room, calibration) or 1
+        size = (
+            request.batch_size or largest_batch(profile, placement.memory_budget, calibration) or 1
+        )
         state_bytes = profile.memory_at(size).optimizer_state
-        room = replace(placement.room, available_bytes=placement.room.available_bytes + state_bytes)
+        room = replace(
+            placement.memory_budget,
+            available_bytes=placement.memory_budget.available_bytes + state_bytes,
+        )
         step = predict_step(profile, placement, size, calibration, conditions=request.conditions)
         need = memory_need(profile, size, room, calibration)
         if step.fits or not need.fits:
@@ -306,7 +319,9 @@ def more_gpus(
 ) -> Iterator[Variant]:
     """Where one GPU is too small: the fewest of them that take it, by each way to spread it."""
     name, changes, profile = traced[0]
-    alone = memory_need(profile, request.batch_size or 1, request.placement().room, calibration)
+    alone = memory_need(
+        profile, request.batch_size or 1, request.placement().memory_budget, calibration
+    )
     if request.memory_cap_bytes is not None or alone.fits:
         return
     for kind, wanted in SPREAD.items():
@@ -317,11 +332,11 @@ def more_gpus(
                 pipeline=gpus if kind == "pipeline parallel" else wanted.pipeline,
             )
             step = best_step(
-                Question(
+                StepRequest(
                     profile=profile,
                     placement=request.placement(gpus=gpus),
                     global_batch_size=request.batch_size,
-                    wanted=exact,
+                    strategy=exact,
                     conditions=request.conditions,
                 ),
                 calibration,

@@ -1,0 +1,1 @@
+"""GPUs: what each holds, computes and draws, found under any usual spelling."""

@@ -67,6 +67,8 @@ class GpuMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spelling:
+    """A spelling taken apart."""
+
     words: tuple[str, ...]
     memory_gib: int | None
     form: str | None
@@ -108,28 +110,31 @@ def _readings(spelling: str, provider: str | None) -> Iterator[tuple[str, ...]]:
 
 def _all_of(meanings: tuple[str, ...]) -> tuple[Gpu, ...]:
     """Every GPU that any of the names means, slowest first."""
-    found = {gpu.name: gpu for name in meanings if name for gpu in _candidates(name)}
-    return tuple(sorted(found.values(), key=_speed))
+    by_name = {gpu.name: gpu for name in meanings if name for gpu in _candidates(name)}
+    return tuple(sorted(by_name.values(), key=_speed))
 
 
 def _candidates(meaning: str) -> tuple[Gpu, ...]:
-    exact = _index().get(_parse(meaning))
+    """Every GPU that a name means, slowest first."""
+    spelling = _parse(meaning)
+    exact = _index().get(spelling)
     if exact is not None:
         return (exact,)
-    wanted = _parse(meaning)
-    found = [gpu for parsed, gpu in _index().items() if _is_one_of(parsed, gpu, wanted)]
-    return tuple(sorted(found, key=_speed))
+    matches = [gpu for full, gpu in _index().items() if _may_mean(spelling, gpu, full)]
+    return tuple(sorted(matches, key=_speed))
 
 
-def _is_one_of(parsed: _Spelling, gpu: Gpu, wanted: _Spelling) -> bool:
-    """Whether a GPU is one the spelling may mean: same words, nothing contradicted."""
-    if parsed.words != wanted.words:
+def _may_mean(spelling: _Spelling, gpu: Gpu, full: _Spelling) -> bool:
+    """Whether a GPU, by its `full` name, is one a spelling may mean: same words, nothing
+    contradicted.
+    """
+    if full.words != spelling.words:
         return False
-    if wanted.form is not None and wanted.form not in (parsed.form, _form_of(gpu)):
+    if spelling.form is not None and spelling.form not in (full.form, _form_of(gpu)):
         return False
-    if wanted.memory_gib is None:
+    if spelling.memory_gib is None:
         return True
-    return abs(gpu.memory_bytes / GIB - wanted.memory_gib) <= 0.03 * wanted.memory_gib
+    return abs(gpu.memory_bytes / GIB - spelling.memory_gib) <= 0.03 * spelling.memory_gib
 
 
 def _form_of(gpu: Gpu) -> str | None:

@@ -198,17 +198,17 @@ def _software(name: str, vendor: str, capability: str) -> Software:
 
 @cache
 def _libraries(vendor: str, capability: str) -> Libraries:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for row in rows_of("libraries.csv"):
         everywhere = not (row["target"] or row["from"])
         if row["vendor"] == vendor and (everywhere or _covers(row, capability)):
-            found.setdefault(row["parameter"], row["value"])
+            values.setdefault(row["parameter"], row["value"])
     return Libraries(
-        context_bytes=round(float(found["context"]) * MIB),
-        cublas_bytes=round(float(found["cublas_workspace"]) * MIB),
-        attention_fp16=found["attention_fp16"],
-        attention_bf16=found["attention_bf16"],
-        threads_per_sm=int(found["threads_per_sm"]),
+        context_bytes=round(float(values["context"]) * MIB),
+        cublas_bytes=round(float(values["cublas_workspace"]) * MIB),
+        attention_fp16=values["attention_fp16"],
+        attention_bf16=values["attention_bf16"],
+        threads_per_sm=int(values["threads_per_sm"]),
     )
 
 

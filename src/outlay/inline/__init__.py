@@ -2,6 +2,7 @@
 
 block         `with outlay.probing(steps=200) as probe:`
 notebook      `%load_ext outlay`, then `%%probe`
+callback      what callbacks share
 lightning     a callback for Lightning's Trainer
 transformers  a callback for the Trainer of transformers
 """

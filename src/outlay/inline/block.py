@@ -24,8 +24,8 @@ from outlay.probe.stages import ProbeLimits
 from outlay.report.console import Page
 from outlay.report.probe import print_probe
 
-_ASKED_AT_MOST = 5
-"""How often a block that catches everything is asked to stop."""
+_MOST_STOPS = 5
+"""How often a block that catches everything is stopped."""
 _INTERRUPTED = 130
 # Source: 128 + SIGINT, as shells have it
 _MOST = {
@@ -38,7 +38,7 @@ _MOST = {
 
 
 class BlockProbe:
-    """One probed block; what was seen is there when the block has been left."""
+    """One probed block; its measurement is there when the block has been left."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class BlockProbe:
             on_enough=self._leave,
         )
         self._thread = 0
-        self._asked = 0
+        self._stops = 0
         self._saved_as: str | None = None
         self._saved_by = saved_by
 
     def __enter__(self) -> Self:
-        self._thread, self._asked, self._saved_as = threading.get_ident(), 0, None
+        self._thread, self._stops, self._saved_as = threading.get_ident(), 0, None
         self._session.start()
         return self
 
@@ -80,7 +80,7 @@ class BlockProbe:
 
     @property
     def measurement(self) -> Measurement:
-        """What was seen."""
+        """The measurement of the block."""
         return self._session.measurement
 
     def report(self) -> None:
@@ -103,13 +103,13 @@ class BlockProbe:
 
     def _leave(self) -> None:
         """Leave the block from within the optimizer's step; only its own thread can."""
-        self._asked += 1
-        if self._asked <= _ASKED_AT_MOST and threading.get_ident() == self._thread:
+        self._stops += 1
+        if self._stops <= _MOST_STOPS and threading.get_ident() == self._thread:
             raise _Enough(self)
 
 
 class _Enough(BaseException):
-    """Enough was seen: no error, and nothing that code in the block should catch."""
+    """Enough is known: no error, and nothing that code in the block should catch."""
 
     def __init__(self, block: BlockProbe) -> None:
         self.block = block
@@ -174,9 +174,9 @@ def probe_limits(
     )
 
 
-def check_above_zero(**given: object) -> None:
-    """Raise where a value that was given is no amount."""
-    for name, value in given.items():
+def check_above_zero(**values: object) -> None:
+    """Raise where a value is no amount; None is none given."""
+    for name, value in values.items():
         if value is None:
             continue
         amount = _number(value)

@@ -1,4 +1,4 @@
-"""What callbacks share: a session that lasts as long as a fit, and what becomes of it."""
+"""What callbacks share: a session that lasts as long as a fit, and what is done with its result."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class FitProbe:
         if json is not None:
             check_folder(Path(json))
         self._json = json
-        self._reports = report
+        self._prints = report
         self._session: Session | None = None
 
     @property
     def measurement(self) -> Measurement:
-        """What was seen of the last fit, once it has ended."""
+        """The measurement of the last fit, once it has ended."""
         return (self._session or Session(self._limits)).measurement
 
     @property
@@ -59,7 +59,7 @@ class FitProbe:
         return self._session is not None and self._session.is_running
 
     def close(self) -> None:
-        """Stop watching, where a fit was left by an error that callbacks are not told of."""
+        """Stop watching, where a fit was left by an error that callbacks do not get."""
         if self._session is not None:
             self._session.end("failed", 1)
 
@@ -72,7 +72,7 @@ class FitProbe:
         )
         self._session.start()
 
-    def _know_length(self, steps: float) -> None:
+    def _set_total_steps(self, steps: float) -> None:
         if self._session is not None and 0 < steps < float("inf"):
             self._session.total_steps = round(steps)
 
@@ -82,20 +82,24 @@ class FitProbe:
         return session is not None and session.is_done and not self._limits.to_end
 
     def _end(
-        self, *, speaks: bool, ending: Ending | None = None, status: int = 0
+        self, *, reports: bool, ending: Ending | None = None, status: int = 0
     ) -> dict[str, float]:
-        """End the session; the numbers for loggers, none where nothing was measured."""
+        """End the session; gives the numbers for loggers, none where nothing was measured.
+
+        With `reports`, the measurement is written and printed, as the user has it.
+        """
         session = self._session
         if session is None or not session.is_running:  # or `outlay probe` watches the process
             return {}
         session.end(ending or ("stopped" if self._wants_stop else "finished"), status)
-        if speaks:
-            self._speak(session)
-        return {name: x for name, x in session.figures.items() if not isinstance(x, str)}
+        if reports:
+            self._save_and_print(session)
+        figures = session.figures.items()
+        return {name: value for name, value in figures if not isinstance(value, str)}
 
-    def _speak(self, session: Session) -> None:
+    def _save_and_print(self, session: Session) -> None:
         if self._json is not None:
             write_measurement(session.measurement, self._json)
-        if self._reports:
+        if self._prints:
             saved_as = None if self._json is None else str(self._json)
             print_probe(Page(), session.measurement, saved_as=saved_as, saved_by='json="OUT.json"')

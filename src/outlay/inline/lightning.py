@@ -31,7 +31,7 @@ _Callback: Any = type("_Callback", _bases(), {})
 
 
 class LightningProbe(FitProbe, _Callback):  # type: ignore[misc]
-    """Measures `trainer.fit`, and with `stop=True` stops it when enough was seen.
+    """Measures `trainer.fit`, and with `stop=True` stops it when enough is known.
 
     trainer = Trainer(callbacks=[outlay.LightningProbe(steps=200, json="probe.json")])
 
@@ -44,24 +44,24 @@ class LightningProbe(FitProbe, _Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Learn how long the run is."""
-        self._know_length(trainer.estimated_stepping_batches)
+        self._set_total_steps(trainer.estimated_stepping_batches)
 
     def on_train_batch_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Ask the trainer to stop once enough was seen."""
+        """Ask the trainer to stop once enough is known."""
         if self._wants_stop:
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Put everything together."""
-        numbers = self._end(speaks=trainer.is_global_zero)
+        numbers = self._end(reports=trainer.is_global_zero)
         for logger in trainer.loggers if numbers else ():
             logger.log_metrics(numbers, step=trainer.global_step)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """Keep what was seen until then."""
+        """Keep what was measured until then."""
         interrupted = isinstance(exception, KeyboardInterrupt)
         self._end(
-            speaks=trainer.is_global_zero,
+            reports=trainer.is_global_zero,
             ending="interrupted" if interrupted else "failed",
             status=130 if interrupted else 1,
         )

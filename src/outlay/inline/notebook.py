@@ -41,8 +41,8 @@ def _usage_error() -> type[Exception]:
         from IPython.core.error import UsageError
     except ImportError as error:
         raise ExtraMissing("The magics need IPython: pip install ipython.") from error
-    found: type[Exception] = UsageError
-    return found
+    error_class: type[Exception] = UsageError
+    return error_class
 
 
 def unload_ipython_extension(shell: Any) -> None:
@@ -52,9 +52,9 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _probe(shell: Any, line: str, cell: str | None) -> Any:
-    options, statement = _parsed(line)
+    options, statement = _split_options(line)
     if cell is not None and statement:
-        raise InputError(f"{statement!r} is no option of %%probe.", fix=_known())
+        raise InputError(f"{statement!r} is no option of %%probe.", fix=_option_list())
     if not (cell or statement).strip():
         raise InputError("There is nothing to probe.", fix="Write %probe train() or a cell.")
     if "json" in options:
@@ -69,19 +69,19 @@ def _probe(shell: Any, line: str, cell: str | None) -> Any:
     return code.value
 
 
-def _parsed(line: str) -> tuple[dict[str, str], str]:
+def _split_options(line: str) -> tuple[dict[str, str], str]:
     """Options at the beginning of a line, and what follows them."""
     options = {}
     while match := _OPTION.match(line):
         name, value = match[1], match[2].strip("\"'")
         if name not in _OPTIONS or not value:
-            raise InputError(f"--{name} {value}".rstrip() + " is no option.", fix=_known())
+            raise InputError(f"--{name} {value}".rstrip() + " is no option.", fix=_option_list())
         options[name] = value
         line = line[match.end() :]
     return options, line.strip()
 
 
-def _known() -> str:
+def _option_list() -> str:
     return "Options, each with a value: " + ", ".join(f"--{name}" for name in _OPTIONS) + "."
 
 

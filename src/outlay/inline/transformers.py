@@ -14,22 +14,22 @@ except ImportError as error:
 
 
 class TrainerProbe(FitProbe, TrainerCallback):  # type: ignore[misc]
-    """Measures `trainer.train()`, and with `stop=True` stops it when enough was seen.
+    """Measures `trainer.train()`, and with `stop=True` stops it when enough is known.
 
     trainer = Trainer(..., callbacks=[outlay.TrainerProbe(steps=200, json="probe.json")])
 
     The figures are appended to the trainer's log history and logged to an active run of Weights &
-    Biases or MLflow. After an error in training, which callbacks are not told of, `close` stops
+    Biases or MLflow. After an error in training, which callbacks do not get, `close` stops
     watching.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin to watch."""
         self._start(state.train_batch_size or args.train_batch_size)
-        self._know_length(state.max_steps)
+        self._set_total_steps(state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Ask the trainer to stop once enough was seen.
+        """Ask the trainer to stop once enough is known.
 
         At the last step everything is put together: at the end of training, trackers may have
         closed their run already.
@@ -44,6 +44,6 @@ class TrainerProbe(FitProbe, TrainerCallback):  # type: ignore[misc]
         self._finish(state)
 
     def _finish(self, state: Any) -> None:
-        numbers = self._end(speaks=state.is_world_process_zero)
+        numbers = self._end(reports=state.is_world_process_zero)
         if numbers:
             state.log_history.append({**numbers, "step": state.global_step})

@@ -27,7 +27,7 @@ from outlay.measurement.file import measurement_from_json, read_measurement, wri
 from outlay.measurement.measurement import Measurement
 from outlay.plan.placement import calibration
 from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration
-from outlay.predict.learn import CalibrationReport, learned_from
+from outlay.predict.learn import CalibrationReport, calibration_report
 
 SCHEMA = 2
 """2: distinct steps have a vote each; what 1 said of a GPU could be far off."""
@@ -212,7 +212,7 @@ def learn_from_measurements(
     for path, measurement in given:
         keep_measurement(measurement, path.stem)
     kept = own_measurements(warn)
-    report = learned_from(kept, calibration())
+    report = calibration_report(kept, calibration())
     if kept:
         write_calibration(report.calibration)
     else:

@@ -5,25 +5,25 @@
      "machine": {...}, "memory": {...}, "shares": {...}, "finding": {...}, "checks": [...],
      "samples": [...], "profile": null or an outlay profile, ...}
 
-Every field of `Measurement` is a key; `batch_size`, `samples_per_s`, `usd` and `step.precision` are
-worked out from others and are not read back. Unknown is null.
+Every field of `Measurement` is a key (`MeasurementDocument`); `batch_size`, `samples_per_s`, `usd`
+and `step.precision` are worked out from others and are not read back. Unknown is null.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Final, Literal, TypeGuard
 
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError
-from outlay.files import parsed_json, read_data, write_whole
+from outlay.files import FLATTEN, parsed_json, read_data, to_json, write_whole
 from outlay.measurement.measurement import Measurement, StepTime
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
@@ -90,11 +90,16 @@ _RANGES = {
 }
 
 
+def range_of(key: str) -> Range:
+    """What a figure may be, by its key without places: `machine.gpus.memory_bytes`."""
+    return _RANGES.get(key, _AMOUNT)
+
+
 def what_is_odd(measurement: Measurement) -> str | None:
     """The first figure that cannot be, by its key and with its value; None where all can be."""
     plain = asdict(replace(measurement, profile=None))
     for key, value in _numbers(plain):
-        allowed = _RANGES.get(_without_places(key), _AMOUNT)
+        allowed = range_of(_without_places(key))
         if not allowed.holds(value):
             return f"{key} is {value:g}, and should be {allowed.words}."
     return None if measurement.step is None else _disorder(measurement.step)
@@ -126,13 +131,25 @@ def _without_places(key: str) -> str:
     return ".".join(name for name in key.split(".") if not name.isdecimal())
 
 
-SCHEMA = 1
-MARK = "outlay measurement"
-_WORKED_OUT = ("batch_size", "samples_per_s", "usd")
+SCHEMA: Final = 1
+MARK: Final = "outlay measurement"
 _OF_A_SEARCH = {"trials", "largest", "recommended", "fails_at"}
 """Keys by which a file of `--find-batch` is known."""
 _EXACT = 2.0**53
 _SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementDocument:
+    """A measurement as it is written: what the file is, and every field of the measurement."""
+
+    schema: Literal[1] = SCHEMA
+    """Which set of keys this is."""
+    kind: Literal["outlay measurement"] = MARK
+    """What the file is."""
+    outlay: str
+    """The version of outlay that wrote it."""
+    measurement: Measurement = field(metadata=FLATTEN)
 
 
 def write_measurement(measurement: Measurement, path: Path | str) -> None:
@@ -147,19 +164,21 @@ def text_of(measurement: Measurement) -> str:
 
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
     """The measurement as plain JSON values."""
-    plain = asdict(replace(measurement, profile=None))
-    if measurement.step is not None:
-        plain["step"]["precision"] = measurement.step.precision
-    worked_out = {name: getattr(measurement, name) for name in _WORKED_OUT}
     profile = measurement.profile
+    document = MeasurementDocument(
+        outlay=_version(),
+        measurement=replace(measurement, profile=None),
+    )
     return {
-        "schema": SCHEMA,
-        "kind": MARK,
-        "outlay": importlib.metadata.version("outlay"),
-        **plain,
-        **worked_out,
+        **to_json(document),
         "profile": None if profile is None else profile_to_json(profile),
     }
+
+
+def _version() -> str:
+    # By name: to import the package's root here would be to import all that it names.
+    version: str = sys.modules["outlay"].__version__
+    return version
 
 
 def is_measurement(content: object) -> bool:

@@ -2,7 +2,8 @@
 
 A `Measurement` is written by `outlay probe` and by the blocks and callbacks of `outlay.inline`; it
 is kept as JSON (`measurement_file`) and carried to other GPUs by `predict` and `plan`. What was not
-seen is None, never 0.
+seen is None, never 0. What is said of a field here is its description in the JSON schema, too;
+`JSON_PROPERTIES` are worked out from the fields, written and not read back.
 """
 
 from __future__ import annotations
@@ -34,10 +35,15 @@ class MeasuredGpu:
     """A GPU that the command ran on, as its driver names it."""
 
     name: str
+    """As the driver has it."""
     memory_bytes: float | None = None
+    """Its memory, in bytes."""
     driver: str | None = None
+    """Version of the driver."""
     power_limit_w: float | None = None
+    """What it may draw, in watts."""
     uuid: str | None = None
+    """The driver's own identifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +51,13 @@ class MeasuredMachine:
     """The machine it ran on."""
 
     system: str
+    """The operating system."""
     cpu: str | None = None
+    """Name of the CPU."""
     cpu_threads: int | None = None
+    """Threads of all CPUs."""
     ram_bytes: float | None = None
+    """Memory of the machine, in bytes."""
     gpus: tuple[MeasuredGpu, ...] = ()
     """Those that were used, one for each rank on this machine; empty for a run on the CPU."""
 
@@ -56,23 +66,29 @@ class MeasuredMachine:
 class StepTime:
     """Steps in the steady state, on the slowest rank. A step may have several optimizer steps."""
 
+    JSON_PROPERTIES = ("precision",)
     mean_s: float
+    """Mean, in seconds."""
     low_s: float
+    """Lower end of the mean's 95 % confidence interval, in seconds."""
     high_s: float
-    """The 95 % confidence interval of the mean is low_s to high_s."""
+    """Upper end of it, in seconds."""
     median_s: float
+    """Half the steps were faster, in seconds."""
     p10_s: float
+    """A tenth was faster, in seconds."""
     p90_s: float
+    """A tenth was slower, in seconds."""
     steps: int
-    """Counted for the mean."""
+    """Steps counted for the mean."""
     warm_up_steps: int
-    """Left out at the beginning."""
+    """Steps left out at the beginning."""
     is_steady: bool
     """Whether a steady state was seen: without it, the mean is of what there is."""
 
     @property
     def precision(self) -> float:
-        """Half the confidence interval over the mean."""
+        """Half the confidence interval over the mean, as a fraction."""
         return (self.high_s - self.low_s) / 2 / self.mean_s
 
 
@@ -81,8 +97,11 @@ class MeasuredPause:
     """Time between steps that is no step: evaluations, checkpoints, new epochs."""
 
     kind: PauseKind
+    """What it was."""
     times: int
+    """How often."""
     total_s: float
+    """All of them together, in seconds."""
     spans: tuple[tuple[float, float], ...] = ()
     """When, for pictures: seconds after the start at which one began, and its seconds; some of
     them where there are many."""
@@ -96,7 +115,9 @@ class MeasuredOptimizer:
     """An optimizer of the script."""
 
     name: str
+    """Its class."""
     parameters: int
+    """Parameters it updates."""
     per_step: float
     """How often it steps in one training step (a GAN's discriminator may several times)."""
     skipped: int = 0
@@ -108,21 +129,26 @@ class MeasuredMemory:
     """Memory of the fullest GPU: torch's own figures, and the driver's."""
 
     allocated_bytes: float | None = None
-    """The most at once, as `torch.cuda.max_memory_allocated`."""
+    """The most that tensors took at once, in bytes, as `torch.cuda.max_memory_allocated`."""
     reserved_bytes: float | None = None
+    """The most that torch's allocator reserved, in bytes."""
     used_bytes: float | None = None
-    """As the driver has it, with the context and others' use."""
+    """The most in use as the driver has it, with the context and others' use, in bytes."""
     limit_bytes: float | None = None
-    """What the allocator may take, where the script or `--memory-cap-mib` limits it."""
+    """What the allocator may take, in bytes, where the script or `--memory-cap-mib` limits it."""
     available_bytes: float | None = None
-    """What the allocator could have taken in all: its own and what was free."""
+    """What the allocator could have taken in all, its own and what was free, in bytes."""
     parameters_bytes: float | None = None
+    """Parameters, in bytes."""
     gradients_bytes: float | None = None
+    """Gradients, in bytes."""
     optimizer_bytes: float | None = None
+    """State of the optimizers, in bytes."""
     frozen_bytes: float | None = None
-    """Parameters and buffers of modules that no optimizer updates: a base model, a teacher."""
+    """Parameters and buffers of modules that no optimizer updates (a base model, a teacher), in
+    bytes."""
     host_bytes: float | None = None
-    """Resident memory of the command and all it started, at its highest."""
+    """Resident memory of the command and all it started, at its highest, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +156,11 @@ class MeasuredPower:
     """Power and energy of the GPUs together, in the steady state."""
 
     mean_w: float
+    """Mean, in watts."""
     max_w: float
+    """Highest, in watts."""
     energy_per_step_j: float
+    """Energy of a step, in joules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +182,11 @@ class Finding:
     """What holds a run back, why we think so, and what usually helps."""
 
     holder: Holder
+    """What a step waits for most."""
     evidence: tuple[str, ...]
+    """Why we think so."""
     cures: tuple[str, ...]
+    """What usually helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +194,11 @@ class Check:
     """One line of the list "is it training properly?"."""
 
     name: str
+    """What is asked."""
     verdict: Verdict
+    """The answer."""
     why: str
+    """By what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,94 +206,117 @@ class Sample:
     """What was read at one moment, seconds after the command was started."""
 
     time_s: float
+    """Seconds after the start."""
     gpu_fraction: float | None = None
-    """Of the last moment in which some kernel ran; a mean over the GPUs used."""
+    """Share of the last moment in which some kernel ran, 0 to 1; a mean over the GPUs used."""
     gpu_memory_bytes: float | None = None
-    """In use on the fullest of them."""
+    """In use on the fullest of them, in bytes."""
     power_w: float | None = None
-    """Of all of them together."""
+    """Of all of them together, in watts."""
     clock_fraction: float | None = None
     """The clock over its maximum, of the slowest."""
     temperature_c: float | None = None
+    """Of the hottest, in degrees Celsius."""
     slowed_by: tuple[str, ...] = ()
     """Why the driver holds a clock down: `power`, `heat`, `hardware`."""
     cpu_fraction: float | None = None
-    """Of all CPU threads of the machine."""
+    """Busy CPU threads of the machine, 0 to 1."""
     process_cpus: float | None = None
     """CPU threads that the command and all it started kept busy."""
     process_bytes: float | None = None
+    """Resident memory of those, in bytes."""
     swapped_bytes_per_s: float | None = None
-    """Swapped in and out."""
+    """Swapped in and out, in bytes a second."""
     disk_fraction: float | None = None
-    """Time in which the busiest disk had work."""
+    """Time in which the busiest disk had work, 0 to 1."""
     read_bytes_per_s: float | None = None
-    """Read from disks by the machine."""
+    """Read from disks by the machine, in bytes a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """One probe of one command."""
 
+    JSON_PROPERTIES = ("batch_size", "samples_per_s", "usd")
     command: tuple[str, ...]
+    """What was run, word by word."""
     measured_on: str
-    """YYYY-MM-DD."""
+    """The day, YYYY-MM-DD."""
     ending: Ending
+    """How the command ended; `stopped` is by outlay."""
     status: int
+    """The command's exit status; a signal is negative."""
     machine: MeasuredMachine
+    """The machine it ran on."""
     device: Literal["cuda", "rocm", "mps", "cpu"] | None
     """What the steps computed on; None where no step was seen."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """python, torch, cuda, and the libraries the script had imported."""
+    """Versions of python, torch, cuda, and the libraries the script had imported, by name."""
     stopped_for: StoppedFor | None = None
-    """The limit at which outlay stopped it; None where it ended otherwise, or was not told."""
+    """The limit at which outlay stopped it; None where it ended otherwise, or where older versions
+    did not write it."""
     is_compiled: bool | None = None
-    """Whether torch compiled any of its functions; None where that was not told."""
+    """Whether torch.compile compiled any of its functions; None where that is not known, as of
+    measurements by older versions."""
     ranks: int = 0
     """Processes that trained on this machine."""
     world_size: int = 0
     """Processes that trained on all machines."""
     step: StepTime | None = None
-    """None where no steps, or too few, were seen."""
+    """Step time in the steady state, on the slowest rank; None where no steps, or too few, were
+    seen."""
     steps_seen: int = 0
     """Training steps in all, warm-up included."""
     ran_out_of_memory: bool = False
     """Whether torch could not get GPU memory once or more, whatever the script made of it."""
     samples_per_step: float | None = None
-    """Of the usual step of one rank; None where nothing told."""
+    """Samples of one rank in the usual step; None where nothing told."""
     mean_samples_per_step: float | None = None
-    """Of all steps that count, the last of an epoch included that may have fewer; None where only
-    the usual one is known."""
+    """The mean of all steps that count, the last of an epoch included that may have fewer; None
+    where only the usual one is known."""
     passes_per_step: float | None = None
     """Batches that one optimizer step is made of (gradient accumulation)."""
     optimizers: tuple[MeasuredOptimizer, ...] = ()
+    """The script's optimizers, as first seen."""
     start_up_s: float | None = None
-    """From the start of the command to the end of its first step."""
+    """From the start of the command to the end of its first step, in seconds."""
     warm_up_s: float | None = None
-    """From there to the steady state."""
+    """From there to the steady state, in seconds."""
     elapsed_s: float = 0.0
+    """How long the command ran, in seconds."""
     step_times: tuple[tuple[float, float], ...] = ()
     """For pictures: when a step ended, in seconds after the start of the command, and how long it
     took; at most some 2000, thinned where there were more."""
     pauses: tuple[MeasuredPause, ...] = ()
+    """Time between steps that is no step, by kind."""
     steps_per_epoch: float | None = None
+    """Training steps between two starts of the DataLoader."""
     total_steps: int | None = None
-    """What the script is about to do, where it says so."""
+    """Training steps of the whole run, where the script says so."""
     memory: MeasuredMemory = MeasuredMemory()
+    """Memory of the fullest GPU, and of the host."""
     power: MeasuredPower | None = None
+    """The GPUs together, in the steady state."""
     gpu_fraction: float | None = None
-    """Time in the steady state in which some kernel ran, by the driver's samples."""
+    """Time in the steady state in which some kernel ran, by the driver's samples, 0 to 1."""
     busy_s: float | None = None
-    """Time of one step in which kernels other than exchanges ran, by a profile of a few steps."""
+    """Time of one step in which kernels other than exchanges ran, by a profile of a few steps, in
+    seconds."""
     shares: TimeShares = TimeShares()
+    """Where the time of a step goes, as fractions that sum to 1."""
     finding: Finding | None = None
+    """What holds it back."""
     checks: tuple[Check, ...] = ()
+    """Is it training properly? One line a question."""
     samples: tuple[Sample, ...] = ()
+    """What was read while it ran."""
     losses: tuple[tuple[int, float | None], ...] = ()
     """Some of the losses: optimizer step, value; None where that was no finite number.
 
     Of one backward pass, before a gradient scaler; where a step has several passes, scripts may
     divide each by their number, or not."""
     price_usd_per_hour: float | None = None
+    """The price given for the machine, in US dollars an hour."""
     profile: Profile | None = None
     """The operations of one step on one rank; None where they were not recorded."""
     notes: tuple[str, ...] = ()
@@ -266,14 +324,14 @@ class Measurement:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of one pass on a GPU."""
+        """Samples of one pass on a GPU; worked out."""
         if self.samples_per_step is None:
             return None
         return round(self.samples_per_step / (self.passes_per_step or 1))
 
     @property
     def samples_per_s(self) -> float | None:
-        """Of all ranks together, pauses apart."""
+        """Of all ranks together, pauses apart; worked out."""
         samples = self.mean_samples_per_step or self.samples_per_step
         if self.step is None or samples is None:
             return None
@@ -290,16 +348,16 @@ class Measurement:
             every = self.steps_per_epoch
         if every:
             return Estimate.exactly(1 / every)
-        seen = max(self.steps_seen, 1)
+        steps = max(self.steps_seen, 1)
         return Estimate(
-            low=max(pause.times - 1, 0) / seen,
-            likely=pause.times / seen,
-            high=(pause.times + 1) / seen if pause.times else 0.0,
+            low=max(pause.times - 1, 0) / steps,
+            likely=pause.times / steps,
+            high=(pause.times + 1) / steps if pause.times else 0.0,
         )
 
     @property
     def usd(self) -> float | None:
-        """What the probe itself cost."""
+        """What the probe itself cost, in US dollars; worked out."""
         if self.price_usd_per_hour is None:
             return None
         return self.price_usd_per_hour * self.elapsed_s / 3600

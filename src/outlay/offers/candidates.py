@@ -1,4 +1,9 @@
-"""The offers a plan looks at: bundled, quoted, and machines of one's own; less what is left out."""
+"""The offers a plan looks at: bundled, quoted, and machines of one's own; less what is left out.
+
+`candidates` puts them together; below it how a workload's selection picks among bundled offers, and
+what besides those there is: the user's quotes, machines of one's own or to be bought, and notebooks
+that cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +16,92 @@ from outlay.errors import InputError
 from outlay.facts import Fact, assumed, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import OfferFilter, bundled_offers, gpu_filter, known_regions, search
-from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_twins
+from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_duplicates
 from outlay.offers.terms import as_known_provider, known_provider
 from outlay.units import DAY_S, GIB, YEAR_S
 from outlay.workload.workload import Quote, Selection, Workload, Workstation
 
-# The offers a user wrote into the workload file, checked and in the shape of all others.
-
-
 SOURCE = "the workload file"
+PROVIDER = "own"
+"""What machines of one's own have for a provider."""
+
+
+def candidates(workload: Workload, today: str = "") -> list[Offer]:
+    """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
+    own = [
+        replace(offer, as_of=offer.as_of or today)
+        for offer in (
+            *quoted_offers(workload.quotes),
+            *workstation_offers(workload.workstations),
+        )
+    ]
+    consider, leave_out = workload.consider, workload.leave_out
+    notebooks = ("access", "notebook") in workload.prefer.qualities
+    everything = (*bundled_offers(today), *(free_offers() if notebooks else ()))
+    selected = _selected(everything, consider)  # also checks the names
+    bundled = selected if consider.bundled else []
+    left_out = _named(bundled, leave_out) if _restricts(leave_out) else []
+    left_out_ids = {id(offer) for offer in left_out}
+    return own + [
+        offer
+        for offer in bundled
+        if id(offer) not in left_out_ids
+        and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
+    ]
+
+
+# --- what a selection picks ---
+
+
+def _selected(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
+    """The offers that satisfy every restriction of a selection."""
+    matches = search(
+        offers,
+        OfferFilter(
+            gpus=tuple(gpu_filter(text) for text in selection.gpus),
+            providers=selection.providers,
+            regions=selection.regions,
+        ),
+    )
+    return [offer for offer in matches if _instance_matches(offer, selection)]
+
+
+def _named(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
+    """The offers that any restriction of a selection names."""
+    filters = [gpu_filter(text) for text in selection.gpus]
+    providers = {known_provider(name) for name in selection.providers}
+    regions = known_regions(selection.regions, bundled_offers())
+    return [
+        offer
+        for offer in offers
+        if any(gpus.accepts(offer) for gpus in filters)
+        or offer.provider in providers
+        or offer.region in regions
+        or (selection.instances and _instance_matches(offer, selection))
+    ]
+
+
+def _restricts(selection: Selection) -> bool:
+    """Whether a selection names anything."""
+    return bool(selection.gpus or selection.providers or selection.regions or selection.instances)
+
+
+def _instance_matches(offer: Offer, selection: Selection) -> bool:
+    patterns = selection.instances
+    return not patterns or any(fnmatchcase(offer.instance, pattern) for pattern in patterns)
+
+
+# --- quotes of the workload file ---
 
 
 def quoted_offers(quotes: Iterable[Quote]) -> tuple[Offer, ...]:
     """The quotes as offers. Two with the same provider, instance and region are an error."""
-    offers = tuple(_offer(quote) for quote in quotes)
-    refuse_twins(offers, "[[offer]]", "Give each its own `instance`, or remove one.")
+    offers = tuple(map(_quoted_offer, quotes))
+    refuse_duplicates(offers, "[[offer]]", "Give each its own `instance`, or remove one.")
     return offers
 
 
-def _offer(quote: Quote) -> Offer:
+def _quoted_offer(quote: Quote) -> Offer:
     provider = as_known_provider(quote.provider)
     return Offer(
         provider=provider,
@@ -71,16 +143,13 @@ def _commitment(quote: Quote) -> Commitment | None:
     )
 
 
-# A machine of one's own, or one to be bought, as an offer.
-
-
-PROVIDER = "own"
+# --- machines of one's own, or to be bought ---
 
 
 def workstation_offers(machines: Iterable[Workstation]) -> tuple[Offer, ...]:
     """The machines as offers. Two of one name are an error."""
     offers = tuple(map(workstation_offer, machines))
-    refuse_twins(offers, "[[machine]]", "Give each its own `name`, or remove one.")
+    refuse_duplicates(offers, "[[machine]]", "Give each its own `name`, or remove one.")
     return offers
 
 
@@ -97,7 +166,7 @@ def workstation_offer(machine: Workstation) -> Offer:
         vcpus=machine.vcpus,
         ram_bytes=machine.ram_bytes,
         as_of="",
-        source="the workload file",
+        source=SOURCE,
         quoted=True,
         other_gpus=tuple(find_gpu(name).meaning for name in machine.other_gpus),
         power_limit_w=machine.power_limit_w,
@@ -131,7 +200,7 @@ def _lifetime_use_s(machine: Workstation) -> float | None:
     return None if own_s is None else own_s + machine.others_use_s
 
 
-# Free notebooks as offers: `data/subscriptions.csv`.
+# --- notebooks that cost nothing: `data/subscriptions.csv` ---
 
 
 @cache
@@ -160,66 +229,3 @@ def _kaggle(facts: dict[tuple[str, str], Fact]) -> Offer:
         as_of=hours.as_of,
         source=hours.source,
     )
-
-
-def candidates(workload: Workload, today: str = "") -> list[Offer]:
-    """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
-    own = [
-        replace(offer, as_of=offer.as_of or today)
-        for offer in (
-            *quoted_offers(workload.quotes),
-            *workstation_offers(workload.workstations),
-        )
-    ]
-    consider, leave_out = workload.consider, workload.leave_out
-    notebooks = ("access", "notebook") in workload.prefer.qualities
-    everything = (*bundled_offers(today), *(free_offers() if notebooks else ()))
-    selected = _selected(everything, consider)  # also checks the names
-    bundled = selected if consider.bundled else []
-    left_out = {id(offer) for offer in _named(bundled, leave_out)} if _any(leave_out) else set()
-    kept = [
-        offer
-        for offer in bundled
-        if id(offer) not in left_out
-        and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
-    ]
-    return own + kept
-
-
-def _selected(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
-    """The offers that satisfy every restriction of a selection."""
-    everything = list(offers)
-    found = search(
-        everything,
-        OfferFilter(
-            gpus=tuple(gpu_filter(text) for text in selection.gpus),
-            providers=selection.providers,
-            regions=selection.regions,
-        ),
-    )
-    return [offer for offer in found if _instance_matches(offer, selection)]
-
-
-def _named(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
-    """The offers that any restriction of a selection names."""
-    everything = list(offers)
-    filters = [gpu_filter(text) for text in selection.gpus]
-    providers = {known_provider(name) for name in selection.providers}
-    regions = known_regions(selection.regions, bundled_offers())
-    return [
-        offer
-        for offer in everything
-        if any(one.accepts(offer) for one in filters)
-        or offer.provider in providers
-        or offer.region in regions
-        or (selection.instances and _instance_matches(offer, selection))
-    ]
-
-
-def _any(selection: Selection) -> bool:
-    return bool(selection.gpus or selection.providers or selection.regions or selection.instances)
-
-
-def _instance_matches(offer: Offer, selection: Selection) -> bool:
-    patterns = selection.instances
-    return not patterns or any(fnmatchcase(offer.instance, pattern) for pattern in patterns)

@@ -1,4 +1,8 @@
-"""The bundled offers and the filters people know: by GPU, memory, provider, region, price."""
+"""The bundled offers: the price snapshot, searched by GPU, memory, provider, region and price.
+
+`bundled_offers` reads them, `gpu_filter` what people write of GPUs (`A100-80GB:8`, `24GB..80GB`),
+`search` picks, and `reserved_offers` gives an offer once more for each term it can be taken for.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,14 @@ from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.units import GB, GIB, duration_s, size_bytes
 
+_SAME_PRICE = 0.02
+"""Two prices closer than this are one price, rounded twice."""
+_SAME_MEMORY = 0.05
+"""Nominal sizes closer than this are one size, counted differently."""
 _SIZE = r"\d[\d.]*? *[GgMmTt]i?[Bb]"
 _MEMORY_RANGE = re.compile(
     rf"(?P<low>{_SIZE})(?P<plus>\+)?|(?P<from>{_SIZE})\.\.(?P<to>{_SIZE})?|\.\.(?P<most>{_SIZE})"
 )
-_SAME_MEMORY = 0.05
-"""Nominal sizes closer than this are one size, counted differently."""
-_SAME_PRICE = 0.02
-"""Two prices closer than this are one price, rounded twice."""
 _COUNT = re.compile(r"(?P<low>\d+)(?:\.\.(?P<high>\d+)?)?")
 
 
@@ -36,8 +40,8 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     """
     listed = rows_of(newest("list_prices"))
     snapshot = (_offer(row) for row in rows_of(newest("offers")))
-    current = (_as_of_today(offer, today) for offer in snapshot)
-    return (*(_against_list(offer, listed) for offer in current), *map(_offer, listed))
+    current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
+    return (*(_doubted_by_list_price(offer, listed) for offer in current), *map(_offer, listed))
 
 
 def snapshot_date() -> str:
@@ -63,12 +67,12 @@ def _offer(row: Mapping[str, str]) -> Offer:
         spot_high_usd_per_hour=_number(row.get("spot_usd_hour_max")),
         as_of=row["as_of"],
         source=row["source"],
-        doubts=tuple(doubts()[word] for word in row["doubts"].split(";") if word),
+        doubts=tuple(doubt_kinds()[word] for word in row["doubts"].split(";") if word),
     )
 
 
 @cache
-def doubts() -> Mapping[str, Doubt]:
+def doubt_kinds() -> Mapping[str, Doubt]:
     """Every word that may be said against an offer."""
     return {
         row["doubt"]: Doubt(word=row["doubt"], kind=row["kind"], about=row["about"])  # type: ignore[arg-type]
@@ -76,37 +80,38 @@ def doubts() -> Mapping[str, Doubt]:
     }
 
 
-def _as_of_today(offer: Offer, today: str) -> Offer:
-    announced = doubts()["withdrawal announced"]
+def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
+    """An offer whose announced end has come is withdrawn."""
+    announced = doubt_kinds()["withdrawal announced"]
     if announced not in offer.doubts or not today:
         return offer
-    ended = any(
+    has_ended = any(
         row["provider"] == offer.provider
         and fnmatchcase(offer.instance, row["instance_pattern"])
         and row["withdrawn"] <= today
         for row in rows_of("instance_ends.csv")
     )
-    if not ended:
+    if not has_ended:
         return offer
     rest = tuple(doubt for doubt in offer.doubts if doubt != announced)
-    return replace(offer, doubts=(*rest, doubts()["withdrawn"]))
+    return replace(offer, doubts=(*rest, doubt_kinds()["withdrawn"]))
 
 
-def _against_list(offer: Offer, listed: Iterable[Mapping[str, str]]) -> Offer:
+def _doubted_by_list_price(offer: Offer, listed: Iterable[Mapping[str, str]]) -> Offer:
     """An offer that a newer list price confirms is not stale; one that differs is doubted."""
     for row in listed:
-        if not _supersedes(row, offer) or offer.price_usd_per_hour is None:
+        if not _is_newer_list_price(row, offer) or offer.price_usd_per_hour is None:
             continue
         new_usd = float(row["price_usd_hour"]) / int(row["gpus"])
         old_usd = offer.price_usd_per_hour / offer.gpus
         if abs(new_usd / old_usd - 1) > _SAME_PRICE:
-            return replace(offer, doubts=(*offer.doubts, doubts()["superseded"]))
+            return replace(offer, doubts=(*offer.doubts, doubt_kinds()["superseded"]))
         fresh = tuple(doubt for doubt in offer.doubts if doubt.word != "stale")
         return replace(offer, doubts=fresh, as_of=row["as_of"], source=row["source"])
     return offer
 
 
-def _supersedes(row: Mapping[str, str], offer: Offer) -> bool:
+def _is_newer_list_price(row: Mapping[str, str], offer: Offer) -> bool:
     return (
         bool(row["supersedes"])
         and row["provider"] == offer.provider
@@ -117,6 +122,9 @@ def _supersedes(row: Mapping[str, str], offer: Offer) -> bool:
 
 def _number(text: str | None, unit: float = 1.0) -> float | None:
     return float(text) * unit if text else None
+
+
+# --- which GPUs: names, numbers, memory ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +212,9 @@ def offer_gpus(offer: Offer) -> tuple[Gpu, ...]:
     return tuple(fitting) or named
 
 
+# --- searching ---
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferFilter:
     """A search: empty fields do not filter."""
@@ -216,53 +227,54 @@ class OfferFilter:
     """True: only what is sold as spot, by spot price. False: only on demand."""
 
 
-def search(offers: Iterable[Offer], wanted: OfferFilter) -> list[Offer]:
+def search(offers: Iterable[Offer], query: OfferFilter) -> list[Offer]:
     """The offers that satisfy a search, in the order they came."""
     everything = list(offers)
-    known = tuple({offer.provider for offer in everything})
-    providers = {known_provider(name, known) for name in wanted.providers}
-    regions = known_regions(wanted.regions, everything)
+    sellers = tuple({offer.provider for offer in everything})
+    providers = {known_provider(name, sellers) for name in query.providers}
+    regions = known_regions(query.regions, everything)
     return [
         offer
         for offer in everything
-        if (not wanted.gpus or any(one.accepts(offer) for one in wanted.gpus))
+        if (not query.gpus or any(gpus.accepts(offer) for gpus in query.gpus))
         and (not providers or offer.provider in providers)
         and (not regions or offer.region == "any" or offer.region in regions)
-        and _affordable(offer, wanted)
+        and _is_affordable(offer, query)
     ]
 
 
 def known_regions(names: Iterable[str], offers: Iterable[Offer]) -> set[str]:
     """The regions meant by names or their beginnings (`us-east` is every US east region)."""
     known = {offer.region for offer in offers}
-    found: set[str] = set()
+    regions: set[str] = set()
     for name in names:
         if not name:
             raise InputError("An empty text is not a region.", fix="Leave it out, or name one.")
         matching = {region for region in known if region.lower().startswith(name.lower())}
         if not matching:
             raise NotKnown("region", name, sorted(known))
-        found |= matching
-    return found
+        regions |= matching
+    return regions
 
 
-def _affordable(offer: Offer, wanted: OfferFilter) -> bool:
-    if wanted.spot is True:
-        prices = [offer.spot_usd_per_hour]
-    elif wanted.spot is False:
-        prices = [offer.price_usd_per_hour]
+def _is_affordable(offer: Offer, query: OfferFilter) -> bool:
+    """Whether it is sold as asked for, at no more than the price asked for."""
+    if query.spot is True:
+        listed = [offer.spot_usd_per_hour]
+    elif query.spot is False:
+        listed = [offer.price_usd_per_hour]
     else:
-        prices = [offer.price_usd_per_hour, offer.spot_usd_per_hour]
-    known = [price for price in prices if price is not None]
-    if wanted.max_usd_per_hour is None:
-        return bool(known) or wanted.spot is None
-    return any(price <= wanted.max_usd_per_hour for price in known)
+        listed = [offer.price_usd_per_hour, offer.spot_usd_per_hour]
+    prices = [price for price in listed if price is not None]
+    if query.max_usd_per_hour is None:
+        return bool(prices) or query.spot is None
+    return any(price <= query.max_usd_per_hour for price in prices)
 
 
-# Machines taken for a term at a discount: what is known of reserved and committed use.
+# --- machines taken for a term at a discount ---
 
 
-def committed(offer: Offer) -> Iterator[Offer]:
+def reserved_offers(offer: Offer) -> Iterator[Offer]:
     """An offer once more for each term it can be taken for, at its price then."""
     price_usd = offer.price_usd_per_hour
     if price_usd is None or offer.commitment is not None or offer.owned is not None:

@@ -1,4 +1,8 @@
-"""What joins the GPUs of an offer, and its machines: rows of `data/instance_links.csv`."""
+"""What an offer's machine has: what joins its GPUs and its machines, and how fast its disk reads.
+
+Links are rows of `data/instance_links.csv`, disks of `data/disk_rates.csv`; what the user says of
+either goes first, and what disks of a kind usually read (`data/feed_rates.csv`) last.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from outlay.workload.workload import Dataset
 
 GBIT_BYTES_PER_S = 1e9 / 8
 
+# --- links ---
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLinks:
@@ -28,23 +34,23 @@ class KnownLinks:
 
 def links_of(offer: Offer) -> KnownLinks:
     """What is known of an offer's links: the user's word, then the first row that fits."""
-    known = _links(offer.provider, offer.instance)
+    links = _links(offer.provider, offer.instance)
     if offer.network_bytes_per_s is None:
-        return known
-    return replace(known, network_bytes_per_s=offer.network_bytes_per_s)
+        return links
+    return replace(links, network_bytes_per_s=offer.network_bytes_per_s)
 
 
 @cache
 def _links(provider: str, instance: str) -> KnownLinks:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for row in _link_rows():
         if row["provider"] == provider and fnmatchcase(instance, row["instance_pattern"]):
-            found.setdefault(row["parameter"], row["value"])
-    network = found.get("network")
+            values.setdefault(row["parameter"], row["value"])
+    network = values.get("network")
     return KnownLinks(
-        gpu_link=found.get("gpu_link", ""),
+        gpu_link=values.get("gpu_link", ""),
         network_bytes_per_s=None if network is None else float(network) * GBIT_BYTES_PER_S,
-        network_kind=found.get("network_kind", ""),
+        network_kind=values.get("network_kind", ""),
     )
 
 
@@ -53,7 +59,7 @@ def _link_rows() -> list[dict[str, str]]:
     return rows_of("instance_links.csv")
 
 
-# How fast an offer's disk reads: as the user said, as its provider says, or as such disks do.
+# --- disks ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +77,13 @@ def disk_of(offer: Offer, data: Dataset) -> Disk:
         return Disk(name=offer.disk or "its disk", bytes_per_s=offer.disk_bytes_per_s)
     if feed is not None and feed.disk_bytes_per_s is not None:
         return Disk(name=feed.disk or "the disk", bytes_per_s=feed.disk_bytes_per_s)
-    kind = offer.disk or (feed.disk if feed is not None else None) or _usual(offer, data)
+    kind = offer.disk or (feed.disk if feed is not None else None) or _usual_disk(offer, data)
     if kind == "volume":
         return Disk(name="a network volume", bytes_per_s=_volume_bytes_per_s(offer))
     return Disk(name=kind, bytes_per_s=feed_rates()[f"disk_{kind}"])
 
 
-def _usual(offer: Offer, data: Dataset) -> str:
+def _usual_disk(offer: Offer, data: Dataset) -> str:
     """What data is read from where nobody said: a volume unless it lies in the machine."""
     if offer.owned is not None:
         return "nvme"

@@ -87,7 +87,7 @@ class Offer:
     ram_bytes: float | None = None
     local_disk_bytes: float | None = None
     network_bytes_per_s: float | None = None
-    """Between machines, as the user stated it; of bundled offers see `offers.links`."""
+    """Between machines, as the user stated it; of bundled offers see `offers.instances`."""
     disk: str | None = None
     """What the user said of its disk: `nvme`, `sata`, `hdd`, `volume` or `network`."""
     disk_bytes_per_s: Uncertain | None = None
@@ -129,17 +129,17 @@ class Offer:
 
     @property
     def tenancies(self) -> tuple[Tenancy, ...]:
-        """The ways it can be had; one without a price is still listed on demand."""
+        """How it can be had; an offer without a price is still listed on demand."""
         if self.owned is not None:
             return ("owned",)
         if self.commitment is not None:
             return ("reserved",)
-        ways: list[Tenancy] = []
+        tenancies: list[Tenancy] = []
         if self.price_usd_per_hour is not None or self.spot_usd_per_hour is None:
-            ways.append("on-demand")
+            tenancies.append("on-demand")
         if self.spot_usd_per_hour is not None:
-            ways.append("spot")
-        return tuple(ways)
+            tenancies.append("spot")
+        return tuple(tenancies)
 
     def hourly_usd(self, tenancy: Tenancy) -> float | None:
         """The whole machine's price an hour in one tenancy, None where it is not known."""
@@ -148,14 +148,14 @@ class Offer:
         return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour
 
 
-def refuse_twins(offers: Iterable[Offer], table: str, fix: str) -> None:
+def refuse_duplicates(offers: Iterable[Offer], table: str, fix: str) -> None:
     """Raise where two offers a user wrote are one and the same."""
-    seen: set[tuple[str, str, str]] = set()
+    identities: set[tuple[str, str, str]] = set()
     for offer in offers:
-        if offer.identity in seen:
+        if offer.identity in identities:
             raise InputError(
                 f"Two {table} tables are {' / '.join(offer.identity)}.",
                 why="Provider, instance and region together name an offer.",
                 fix=fix,
             )
-        seen.add(offer.identity)
+        identities.add(offer.identity)

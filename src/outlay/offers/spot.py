@@ -22,7 +22,7 @@ class SpotRisk:
 
 
 @cache
-def _interruptions() -> Mapping[tuple[str, str, str], dict[str, str]]:
+def _interruption_rows() -> Mapping[tuple[str, str, str], dict[str, str]]:
     rows = rows_of(newest("spot_interruptions"))
     return {(row["provider"], row["instance"], row["region"]): row for row in rows}
 
@@ -40,7 +40,7 @@ def spot_risk(offer: Offer) -> SpotRisk:
 
 @lru_cache(maxsize=4096)
 def _known_risk(identity: tuple[str, str, str]) -> SpotRisk:
-    row = _interruptions().get(identity)
+    row = _interruption_rows().get(identity)
     if row is not None:
         low = float(row["low_fraction_per_month"])
         high = float(row["high_fraction_per_month"] or assumed("spot_open_bucket_end"))

@@ -1,4 +1,9 @@
-"""What a provider charges besides the hour, and in what steps; from `data/providers.csv`."""
+"""A provider's terms: what it charges besides the hour, in what steps, and what it is like.
+
+`terms_of` has them from `data/providers.csv` and `data/provider_qualities.csv`, `terms_for` with
+what the workload file says that the user pays instead; `missing_quality` and `remarks` put into
+words what a provider is like besides its prices.
+"""
 
 from __future__ import annotations
 
@@ -62,24 +67,25 @@ def all_terms() -> Mapping[str, Terms]:
     facts: dict[str, dict[str, Fact]] = {}
     for row in (*rows_of("providers.csv"), *rows_of("provider_qualities.csv")):
         facts.setdefault(row["provider"], {})[row["parameter"]] = fact_of(row)
-    return {provider: _terms(provider, of_one) for provider, of_one in facts.items()}
+    return {provider: _terms(provider, by_name) for provider, by_name in facts.items()}
 
 
 @cache
 def usual_usd_per_byte_month(kind: StorageKind) -> float | None:
     """What storage of a kind usually costs: the middle of the providers that say."""
-    return _middle([terms.storage_usd_per_byte_month.get(kind) for terms in all_terms().values()])
+    return _median([terms.storage_usd_per_byte_month.get(kind) for terms in all_terms().values()])
 
 
 @cache
 def usual_egress_usd_per_byte() -> float | None:
     """What transfer out of a provider usually costs: the middle of those that say."""
-    return _middle([terms.egress_usd_per_byte for terms in all_terms().values()])
+    return _median([terms.egress_usd_per_byte for terms in all_terms().values()])
 
 
-def _middle(known: Iterable[float | None]) -> float | None:
-    values = [value for value in known if value is not None]
-    return median(values) if values else None
+def _median(prices: Iterable[float | None]) -> float | None:
+    """Of the prices that are known; None where none is."""
+    known = [price for price in prices if price is not None]
+    return median(known) if known else None
 
 
 def terms_of(provider: str) -> Terms:
@@ -158,7 +164,7 @@ def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else value * unit
 
 
-# What one user pays each provider: the table's terms with the workload file's own on top.
+# --- what one user pays: the table's terms with the workload file's own on top ---
 
 
 def terms_for(workload: Workload) -> Callable[[str], Terms]:
@@ -188,18 +194,19 @@ def with_known_places(workload: Workload) -> Workload:
 
 
 def _overrides(workload: Workload) -> dict[str, TermsOverride]:
-    found: dict[str, TermsOverride] = {}
-    for one in workload.terms:
-        provider = known_provider(one.provider, _quoted(workload))
-        if provider in found:
+    overrides: dict[str, TermsOverride] = {}
+    for override in workload.terms:
+        provider = known_provider(override.provider, _quoted(workload))
+        if provider in overrides:
             raise InputError(
                 f"Two [[provider]] tables are of {provider!r}.", fix="Put their keys into one."
             )
-        found[provider] = one
-    return found
+        overrides[provider] = override
+    return overrides
 
 
 def _quoted(workload: Workload) -> tuple[str, ...]:
+    """The providers of the user's own quotes."""
     return tuple(quote.provider for quote in workload.quotes)
 
 
@@ -210,11 +217,11 @@ def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
     own: dict[str, float | None] = {
         "billing_step": override.billing_step_s,
         "billing_minimum": override.billing_minimum_s,
-        "volume_storage": _times(override.volume_usd_per_gb_month, 1 / GB),
-        "object_storage": _times(override.object_usd_per_gb_month, 1 / GB),
-        "registry_storage": _times(override.registry_usd_per_gb_month, 1 / GB),
-        "egress": _times(override.egress_usd_per_gb, 1 / GB),
-        "egress_free": _times(override.egress_free_gb_per_month, GB),
+        "volume_storage": _scaled(override.volume_usd_per_gb_month, 1 / GB),
+        "object_storage": _scaled(override.object_usd_per_gb_month, 1 / GB),
+        "registry_storage": _scaled(override.registry_usd_per_gb_month, 1 / GB),
+        "egress": _scaled(override.egress_usd_per_gb, 1 / GB),
+        "egress_free": _scaled(override.egress_free_gb_per_month, GB),
     }
     return replace(
         terms,
@@ -238,51 +245,43 @@ def _or(first: float | None, second: float | None) -> float | None:
     return second if first is None else first
 
 
-def _times(amount: float | None, unit: float) -> float | None:
-    return None if amount is None else amount * unit
-
-
-# What a provider is like besides its prices: facts that one may ask for, or be warned of.
+# --- what a provider is like besides its prices ---
 
 
 _ACCESS = ("notebook", "container", "full machine")
 """What one gets, least first."""
 
 
-def lacks(terms: Terms, wanted: Mapping[str, str]) -> str | None:
-    """What a provider is known not to have of what is wanted, in words.
+def missing_quality(terms: Terms, qualities: Mapping[str, str]) -> str | None:
+    """The first quality asked for that a provider is known not to have, in words.
 
     What is not known of a provider is no reason against it. Notebooks have to be asked for.
     """
     access = terms.quality("access")
-    least = wanted.get("access", "container")
+    least = qualities.get("access", "container")
     if access in _ACCESS and _ACCESS.index(access) < _ACCESS.index(least):
-        asked = "" if "access" in wanted else ' (prefer.access = "notebook" takes them in)'
-        return f"{terms.name} gives {_one(access)} only{asked}"
-    for name, value in wanted.items():
-        known = terms.quality(name)
-        if name != "access" and known is not None and known != value:
-            return f"{terms.name}: {name.replace('_', ' ')} is {known}, not {value}"
+        hint = "" if "access" in qualities else ' (prefer.access = "notebook" takes them in)'
+        return f"{terms.name} gives a {access} only{hint}"
+    for name, value in qualities.items():
+        actual = terms.quality(name)
+        if name != "access" and actual is not None and actual != value:
+            return f"{terms.name}: {name.replace('_', ' ')} is {actual}, not {value}"
     return None
-
-
-def _one(access: str) -> str:
-    return f"a {access}"
 
 
 def remarks(terms: Terms) -> list[str]:
     """What one should know of a provider before choosing it."""
-    said = []
+    notes = []
     if terms.quality("access") == "notebook":
-        said.append("a notebook in the browser, packages installed anew each time")
+        notes.append("a notebook in the browser, packages installed anew each time")
     if terms.quality("quota") == "apply":
-        said.append("GPU quota must be applied for before first use")
+        notes.append("GPU quota must be applied for before first use")
     if terms.quality("stops_itself") == "no":
-        said.append("runs and costs until it is stopped by hand")
+        notes.append("runs and costs until it is stopped by hand")
     if terms.quality("stop_keeps_disk") == "no":
-        said.append("cannot be paused: what is not on its filesystem is lost at the end")
+        notes.append("cannot be paused: what is not on its filesystem is lost at the end")
     if terms.quality("prepaid") == "yes":
-        said.append("is paid beforehand")
+        notes.append("is paid beforehand")
     if terms.quality("driver_image") == "no":
-        said.append("the driver is installed by hand")
-    return said
+        notes.append("the driver is installed by hand")
+    return notes

@@ -1,0 +1,1 @@
+"""Every offer predicted and priced, ranked, explained and varied."""

@@ -12,7 +12,7 @@ from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_risk
 from outlay.predict.evidence import PREDICTED, MeasuredStep
-from outlay.predict.parallel import unlike_note
+from outlay.predict.parallel import mixed_gpus_note
 from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
@@ -51,7 +51,7 @@ def _spread_notes(offer: Offer, step: StepPrediction) -> list[str]:
         notes.append(f"{step.micro_batches} passes of {step.batch_size} before each update")
     if offer.other_gpus:
         names = (offer.gpu, *offer.other_gpus)
-        notes.append(unlike_note(names, step.placement.gpu.name))
+        notes.append(mixed_gpus_note(names, step.placement.gpu.name))
     return [*notes, *step.notes]
 
 
@@ -66,7 +66,7 @@ def plan_assumptions(
     habits: SessionOverheads,
     offers: Sequence[Offer],
     today: str,
-    seen: Sequence[MeasuredStep] = (),
+    measured: Sequence[MeasuredStep] = (),
 ) -> tuple[str, ...]:
     """What was taken where the workload file says nothing, in plain words."""
     usage, data = workload.usage, workload.data
@@ -74,8 +74,8 @@ def plan_assumptions(
     bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     notes = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
-        f"Step times: {_step_times_from(seen)}, carried to other GPUs: trust the range first.",
-        *_unsaid(workload, seen),
+        f"Step times: {_step_times_from(measured)}, carried to other GPUs: trust the range first.",
+        *_not_counted(workload, measured),
     ]
     if workload.step.precision is not None:
         notes.append(
@@ -108,9 +108,9 @@ def plan_assumptions(
     return (*notes, *_of_money(workload), *profile.notes)
 
 
-def plan_cautions(seen: Sequence[MeasuredStep]) -> tuple[str, ...]:
+def plan_cautions(measured: Sequence[MeasuredStep]) -> tuple[str, ...]:
     """What to cure before the answer is acted on."""
-    if not any(step.holder == "input" for step in seen):
+    if not any(step.holder == "input" for step in measured):
         return ()
     caution = (
         "First cure the input, and probe again: it held the measured step back, and a faster one "
@@ -134,18 +134,18 @@ def _of_money(workload: Workload) -> list[str]:
     return notes
 
 
-def _step_times_from(seen: Sequence[MeasuredStep]) -> str:
+def _step_times_from(measured: Sequence[MeasuredStep]) -> str:
     """`measured on H200 at batch 32`, or what they are predicted from."""
-    if not seen:
+    if not measured:
         return "kernels as an H200 runs them"
-    places = dict.fromkeys(f"{step.gpu.name} at batch {step.batch_size:,}" for step in seen)
+    places = dict.fromkeys(f"{step.gpu.name} at batch {step.batch_size:,}" for step in measured)
     return f"measured on {', '.join(places)}"
 
 
-def _unsaid(workload: Workload, seen: Sequence[MeasuredStep]) -> list[str]:
+def _not_counted(workload: Workload, measured: Sequence[MeasuredStep]) -> list[str]:
     """What is not counted because the file says nothing of it."""
     notes = []
-    rates = [step.batch_size / step.step_s for step in seen if step.holder == "input"]
+    rates = [step.batch_size / step.step_s for step in measured if step.holder == "input"]
     if rates:
         notes.append(
             f"Its input held the measured step back, at {max(rates):,.0f} samples/s to a GPU: no "

@@ -36,14 +36,15 @@ from outlay.predict.evidence import (
     LearnedCalibration,
     MeasuredStep,
 )
-from outlay.predict.from_probe import evidence_of, measured_step_in, step_size
+from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.predict.kernel_time import device_time
-from outlay.predict.roofline import roofline_at, trace_at
+from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
 from outlay.trace.store import content_of, find_profile
-from outlay.trace.tracing import SELECTED, profile_of
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import profile_of
 from outlay.uncertainty import Estimate, Uncertain
 from outlay.workload.file import read_workload
 from outlay.workload.workload import (
@@ -133,7 +134,9 @@ def at_measured_batch(step: Step) -> Step:
     if step.batch_size is not None or not step.batch_as_measured or step.profile is None:
         return step
     measurement = measurement_at(step.profile)
-    return step if measurement is None else replace(step, batch_size=step_size(measurement))
+    return (
+        step if measurement is None else replace(step, batch_size=measured_batch_size(measurement))
+    )
 
 
 def evidence_for(
@@ -346,12 +349,12 @@ def samples_in(measurement: Measurement, time_s: float) -> int | None:
 
 def _forward_share(measurement: Measurement) -> float:
     """Of a step's time, as the plan has it on the measured GPU."""
-    step, _ = measured_step_in(measurement)
+    step, _ = measured_step_of(measurement)
     if step is None or measurement.profile is None:
         return FORWARD_FRACTION
     numbers = calibration()
     trace = trace_at(measurement.profile, step.batch_size)
-    return forward_fraction(device_time(trace, roofline_at(step.gpu, numbers), numbers))
+    return forward_fraction(device_time(trace, roofline_of(step.gpu, numbers), numbers))
 
 
 def _note(measurement: Measurement, rate: PauseRate) -> str:
@@ -372,7 +375,7 @@ def _often(measurement: Measurement, rate: PauseRate) -> str:
 def _where(measurement: Measurement, rate: PauseRate) -> str:
     """On which machines they take as long, as the end of a sentence."""
     kind = rate.pause.kind
-    step, _ = measured_step_in(measurement)
+    step, _ = measured_step_of(measurement)
     place = "where it was measured" if step is None else f"on the measured {step.gpu.name}"
     if kind == "checkpoint":
         return (

@@ -127,7 +127,7 @@ class Option:
         if self.run is None:
             return False
         deadline_s = self.limits.deadline_s
-        return deadline_s is None or bool(self.run.due_s <= deadline_s)
+        return deadline_s is None or bool(self.run.completion_s <= deadline_s)
 
     @property
     def runs(self) -> bool:
@@ -161,7 +161,7 @@ class Option:
         """What it would be ranked by if its bill came to that."""
         if self.run is None or self.cost is None:
             return float("inf")
-        waiting_usd = self.prefer.waiting_usd_per_hour * float(self.run.period_s) / HOUR_S
+        waiting_usd = self.prefer.waiting_usd_per_hour * float(self.run.calendar_s) / HOUR_S
         preferred = self.offer.provider in self.prefer.providers
         billed_usd = (usd + self.cost.usual_usd) / (1 + self.prefer.premium_fraction * preferred)
         return billed_usd + waiting_usd
@@ -220,10 +220,10 @@ class Option:
         """Time from start to end, nights and pauses included, with its range."""
         return None if self.ranges is None else self.ranges.calendar_s
 
-    def drawn(self, luck: Sampler) -> Outcome:
+    def drawn(self, sampler: Sampler) -> Outcome:
         """The run and its bill under other luck; as they are where nothing is uncertain."""
         assert self.run is not None
-        return (self.run, self.cost) if self.outcome is None else self.outcome(luck)
+        return (self.run, self.cost) if self.outcome is None else self.outcome(sampler)
 
     def _simulated(self, size: int) -> Ranges:
         run, cost = self.drawn(draws_of(size))
@@ -231,10 +231,10 @@ class Option:
         in_full = size == DRAWS and self.cost is not None and cost is not None
         return Ranges(
             run_time_s=_ranged(self.run.busy_s, run.busy_s),
-            calendar_s=_ranged(self.run.period_s, run.period_s),
+            calendar_s=_ranged(self.run.calendar_s, run.calendar_s),
             cost_usd=None if cost is None else _ranged(self.usd, cost.usd),
             within_budget=_chance(self.limits.budget_usd, None if cost is None else cost.usd),
-            meets_deadline=_chance(self.limits.deadline_s, run.due_s),
+            meets_deadline=_chance(self.limits.deadline_s, run.completion_s),
             lines=_line_ranges(self.cost, cost) if in_full else (),  # type: ignore[arg-type]
         )
 

@@ -29,11 +29,11 @@ from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
-from outlay.offers.catalog import committed, offer_gpus
+from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, lacks, terms_for, with_known_places
+from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
 from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
 from outlay.plan.from_measurement import (
     at_measured_batch,
@@ -45,63 +45,207 @@ from outlay.plan.option import TRAINING_LINES, Option, Outcome
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
 from outlay.predict.evidence import NO_EVIDENCE, NOTHING_LEARNED, Evidence, LearnedCalibration
-from outlay.predict.run_time import NeverEnds, Run, SessionOverheads, pace_of, run_of, steps
+from outlay.predict.run_time import (
+    NeverEnds,
+    Run,
+    SessionOverheads,
+    optimizer_steps,
+    pace_of,
+    run_of,
+)
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
 from outlay.units import GIB
 from outlay.workload.workload import WITH_THE_RUN, Workload
 
-# What a session is like on an offer: what its provider states, and assumptions for the rest.
+
+def plan_workload(
+    workload: Workload,
+    profile: Profile | None = None,
+    *,
+    measured: Sequence[str] = (),
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    evidence: Evidence | None = None,
+    today: str = "",
+) -> Plan:
+    """The plan of a workload: every candidate predicted, priced, ranked and explained.
+
+    profile: the step's operations; without it, what the workload names is read or traced.
+    measured: files of `outlay probe`, beside those that the workload names.
+    learned: what earlier measurements of any training taught (`learned_calibration`).
+    evidence: all that was measured, where it is at hand already.
+    today: YYYY-MM-DD, leaves out what providers have stopped selling by then.
+    """
+    inputs = _inputs(workload, profile, measured=measured, learned=learned, evidence=evidence)
+    with _without_collecting():
+        return _plan_all(inputs, today)
 
 
-def session_overheads(terms: Callable[[str], Terms]) -> Callable[[Offer], SessionOverheads]:
-    """What sessions are like on an offer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """What a plan is made from: the workload with what measurements and places say of it."""
 
-    @cache
-    def of_provider(provider: str) -> SessionOverheads:
-        return overheads_at(terms(provider))
-
-    def of_offer(offer: Offer) -> SessionOverheads:
-        return _overheads_at_home() if offer.owned is not None else of_provider(offer.provider)
-
-    return of_offer
+    workload: Workload
+    profile: Profile
+    evidence: Evidence
+    notes: tuple[str, ...]
+    """What was taken over from measurements beside the step's time."""
 
 
-def assumed_overheads() -> SessionOverheads:
-    """Session overheads of the assumptions table."""
-    return SessionOverheads(
-        provisioning_s=assumed_range("provisioning_time_s"),
-        environment_s=assumed_range("environment_setup_time_s"),
-        warmup_s=assumed_range("warmup_time_s"),
-        download_bytes_per_s=assumed_range("data_download_bytes_per_s"),
-        upload_bytes_per_s=assumed_range("home_upload_bytes_per_s"),
-        checkpoint_bytes_per_s=assumed_range("checkpoint_write_bytes_per_s"),
-        checkpoint_interval_s=assumed("checkpoint_interval_s"),
-        requeue_s=assumed_range("spot_requeue_s"),
-        notice_s=assumed("spot_notice_s"),
+def _inputs(
+    workload: Workload,
+    profile: Profile | None,
+    *,
+    measured: Sequence[str] = (),
+    learned: LearnedCalibration = NOTHING_LEARNED,
+    evidence: Evidence | None = None,
+) -> _Inputs:
+    profile = profile or profile_for(workload.step)
+    evidence = evidence or evidence_for(workload.step, profile, learned, measured)
+    workload, notes = with_measured_pauses(workload, measured)
+    workload = with_known_places(replace(workload, step=at_measured_batch(workload.step)))
+    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Without the garbage collector: what a plan is made of lives to its end, and looking for
+    garbage among it takes as long as making it. It has no cycles, so that it needs no collector
+    to be freed, and is left out of later rounds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.freeze()
+            gc.enable()
+
+
+def _plan_all(inputs: _Inputs, today: str) -> Plan:
+    """The plan of every candidate, in all numbers of machines and places of data to compare."""
+    workload = inputs.workload
+    offers = _with_terms(candidates(workload, today), workload)
+    options = [
+        option
+        for number, machines in enumerate(_machines_tried(workload))
+        for variant in _storage_variants(_with_machines(workload, machines))
+        for option in _options(
+            replace(inputs, workload=variant),
+            [offer for offer in offers if offer.owned is None or number == 0],
+        )
+    ]
+    if not options:
+        raise InputError(
+            "No candidate is left to plan with.",
+            why="What [consider] and [leave_out] ask for matches no offer.",
+            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
+        )
+    return _plan(inputs, options, offers, today)
+
+
+def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
+    ranked, evidence = rank_options(options), inputs.evidence
+    assumptions = plan_assumptions(
+        inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
+    )
+    return Plan(
+        options=ranked,
+        chosen=choose(ranked),
+        break_even=break_evens(ranked),
+        assumptions=(*assumptions, *evidence.notes, *inputs.notes),
+        cautions=plan_cautions(evidence.measured),
+        profile=inputs.profile,
     )
 
 
-def overheads_at(terms: Terms) -> SessionOverheads:
-    """Session overheads at a provider: what it states, and assumptions for the rest."""
-    usual = assumed_overheads()
-    return replace(
-        usual,
-        provisioning_s=terms.provisioning_s or usual.provisioning_s,
-        notice_s=usual.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
-        longest_session_s=terms.longest_session_s,
-        weekly_s=terms.weekly_s,
-    )
+def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
+    """The offers, and those that can be taken for a term where the use goes on for long."""
+    usage = workload.usage
+    if usage.horizon_s is None and "reserved" not in workload.consider.tenancies:
+        return list(offers)
+    return [*offers, *(reserved for offer in offers for reserved in reserved_offers(offer))]
 
 
-@cache
-def _overheads_at_home() -> SessionOverheads:
-    """One's own machine is there, with its environment."""
-    return replace(assumed_overheads(), provisioning_s=0.0, environment_s=0.0)
+def rank_offers(
+    workload: Workload,
+    offers: Sequence[Offer],
+    profile: Profile | None = None,
+    *,
+    today: str = "",
+) -> Plan:
+    """The plan of these offers alone, every one of them an option with its bill."""
+    inputs = _inputs(workload, profile)
+    with _without_collecting():
+        return _plan(inputs, _options(inputs, offers), offers, today)
 
 
-# One offer after the other, predicted and priced: what every option of a plan shares.
+def best_offers(
+    workload: Workload,
+    offers: Iterable[Offer],
+    profile: Profile | None = None,
+    *,
+    keep: int = 1000,
+    today: str = "",
+) -> Plan:
+    """The plan of any number of offers, in memory for the best `keep` of them and the frontier.
+
+    All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
+    together; what is kept is ranked as every plan is.
+    """
+    inputs = _inputs(workload, profile)
+    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence)
+    best: list[Total] = []
+    with _without_collecting():
+        for chunk in _chunks(offers):
+            best = shortlist([*best, *planner.totals(chunk)], keep)
+        options = [planner.option(total.offer, total.tenancy) for total in best]
+    return _plan(inputs, options, [total.offer for total in best], today)
+
+
+_CHUNK = 50_000
+
+
+def _chunks(offers: Iterable[Offer]) -> Iterator[list[Offer]]:
+    source = iter(offers)
+    while chunk := list(islice(source, _CHUNK)):
+        yield chunk
+
+
+def _machines_tried(workload: Workload) -> list[int]:
+    """Numbers of machines to compare, fewest first: of one's own machines there are no more."""
+    return sorted(workload.usage.machines_tried) or [workload.usage.machines]
+
+
+def _with_machines(workload: Workload, machines: int) -> Workload:
+    return replace(workload, usage=replace(workload.usage, machines=machines))
+
+
+def _storage_variants(workload: Workload) -> Iterator[Workload]:
+    """The workload with what is stored at each of the places to compare."""
+    places = [(item.at, *item.also_at) for item in workload.stored]
+    for chosen in product(*places):
+        stored = tuple(
+            replace(item, at=at, also_at=(item.at, *item.also_at) if item.also_at else ())
+            for item, at in zip(workload.stored, chosen, strict=True)
+        )
+        yield replace(workload, stored=stored)
+
+
+def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
+    """Every offer in every tenancy that the workload allows."""
+    workload = inputs.workload
+    planner = planner_of(workload, inputs.profile, inputs.evidence)
+    return [
+        planner.option(offer, tenancy)
+        for offer in offers
+        if storage_note(workload, offer) is not None
+        for tenancy in planner.tenancies(offer)
+    ]
+
+
+# One offer after the other, predicted and priced
 #
 # An offer alone becomes an `Option` with its bill. Offers that differ in the price alone can be
 # billed together: the lines of a bill are worked out on all their prices at once.
@@ -154,7 +298,7 @@ class Planner:
         expected = 0.0 if run is None else float(run.interruptions)
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
-        return lacks(terms, dict(self.workload.prefer.qualities))
+        return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
         self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler
@@ -261,7 +405,7 @@ class Planner:
             price_usd_per_hour=price_usd_per_hour,
             terms=self.terms,
             gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
-            luck=sampler,
+            sampler=sampler,
         )
         return cost_of(self.workload, bill)
 
@@ -310,189 +454,53 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
     sessions = workload.usage.sessions_per_month or 1.0
     if given is not None:
         return given * sessions
-    return steps(workload, step) * step.global_batch_size * sessions
+    return optimizer_steps(workload, step) * step.global_batch_size * sessions
 
 
-def plan_workload(
-    workload: Workload,
-    profile: Profile | None = None,
-    *,
-    measured: Sequence[str] = (),
-    learned: LearnedCalibration = NOTHING_LEARNED,
-    evidence: Evidence | None = None,
-    today: str = "",
-) -> Plan:
-    """The plan of a workload: every candidate predicted, priced, ranked and explained.
-
-    profile: the step's operations; without it, what the workload names is read or traced.
-    measured: files of `outlay probe`, beside those that the workload names.
-    learned: what earlier measurements of any training taught (`learned_calibration`).
-    evidence: all that was measured, where it is at hand already.
-    today: YYYY-MM-DD, leaves out what providers have stopped selling by then.
-    """
-    inputs = _inputs(workload, profile, measured=measured, learned=learned, evidence=evidence)
-    with _without_collecting():
-        return _plan_all(inputs, today)
+# Session overheads: what the provider states, and assumptions for the rest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inputs:
-    """What a plan is made from: the workload with what measurements and places say of it."""
+def session_overheads(terms: Callable[[str], Terms]) -> Callable[[Offer], SessionOverheads]:
+    """What sessions are like on an offer."""
 
-    workload: Workload
-    profile: Profile
-    evidence: Evidence
-    notes: tuple[str, ...]
-    """What was taken over from measurements beside the step's time."""
+    @cache
+    def of_provider(provider: str) -> SessionOverheads:
+        return overheads_at(terms(provider))
 
+    def of_offer(offer: Offer) -> SessionOverheads:
+        return _overheads_at_home() if offer.owned is not None else of_provider(offer.provider)
 
-def _inputs(
-    workload: Workload,
-    profile: Profile | None,
-    *,
-    measured: Sequence[str] = (),
-    learned: LearnedCalibration = NOTHING_LEARNED,
-    evidence: Evidence | None = None,
-) -> _Inputs:
-    profile = profile or profile_for(workload.step)
-    evidence = evidence or evidence_for(workload.step, profile, learned, measured)
-    workload, notes = with_measured_pauses(workload, measured)
-    workload = with_known_places(replace(workload, step=at_measured_batch(workload.step)))
-    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes)
+    return of_offer
 
 
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Without the garbage collector: what a plan is made of lives to its end, and looking for
-    garbage among it takes as long as making it. It has no cycles, so that it needs no collector
-    to be freed, and is left out of later rounds."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.freeze()
-            gc.enable()
-
-
-def _plan_all(inputs: _Inputs, today: str) -> Plan:
-    """The plan of every candidate, in all numbers of machines and places of data to compare."""
-    workload = inputs.workload
-    offers = _with_terms(candidates(workload, today), workload)
-    options = [
-        option
-        for number, machines in enumerate(_machines_tried(workload))
-        for variant in _storage_variants(_with_machines(workload, machines))
-        for option in _options(
-            replace(inputs, workload=variant),
-            [offer for offer in offers if offer.owned is None or number == 0],
-        )
-    ]
-    if not options:
-        raise InputError(
-            "No candidate is left to plan with.",
-            why="What [consider] and [leave_out] ask for matches no offer.",
-            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
-        )
-    return _plan(inputs, options, offers, today)
-
-
-def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
-    ranked, evidence = rank_options(options), inputs.evidence
-    assumptions = plan_assumptions(
-        inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.seen
-    )
-    return Plan(
-        options=ranked,
-        chosen=choose(ranked),
-        break_even=break_evens(ranked),
-        assumptions=(*assumptions, *evidence.notes, *inputs.notes),
-        cautions=plan_cautions(evidence.seen),
-        profile=inputs.profile,
+def assumed_overheads() -> SessionOverheads:
+    """Session overheads of the assumptions table."""
+    return SessionOverheads(
+        provisioning_s=assumed_range("provisioning_time_s"),
+        environment_s=assumed_range("environment_setup_time_s"),
+        warmup_s=assumed_range("warmup_time_s"),
+        download_bytes_per_s=assumed_range("data_download_bytes_per_s"),
+        upload_bytes_per_s=assumed_range("home_upload_bytes_per_s"),
+        checkpoint_bytes_per_s=assumed_range("checkpoint_write_bytes_per_s"),
+        checkpoint_interval_s=assumed("checkpoint_interval_s"),
+        requeue_s=assumed_range("spot_requeue_s"),
+        notice_s=assumed("spot_notice_s"),
     )
 
 
-def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
-    """The offers, and those that can be taken for a term where the use goes on for long."""
-    usage = workload.usage
-    if usage.horizon_s is None and "reserved" not in workload.consider.tenancies:
-        return list(offers)
-    return [*offers, *(reserved for offer in offers for reserved in committed(offer))]
+def overheads_at(terms: Terms) -> SessionOverheads:
+    """Session overheads at a provider: what it states, and assumptions for the rest."""
+    usual = assumed_overheads()
+    return replace(
+        usual,
+        provisioning_s=terms.provisioning_s or usual.provisioning_s,
+        notice_s=usual.notice_s if terms.spot_notice_s is None else terms.spot_notice_s,
+        longest_session_s=terms.longest_session_s,
+        weekly_s=terms.weekly_s,
+    )
 
 
-def rank_offers(
-    workload: Workload,
-    offers: Sequence[Offer],
-    profile: Profile | None = None,
-    *,
-    today: str = "",
-) -> Plan:
-    """The plan of these offers alone, every one of them an option with its bill."""
-    inputs = _inputs(workload, profile)
-    with _without_collecting():
-        return _plan(inputs, _options(inputs, offers), offers, today)
-
-
-def best_offers(
-    workload: Workload,
-    offers: Iterable[Offer],
-    profile: Profile | None = None,
-    *,
-    keep: int = 1000,
-    today: str = "",
-) -> Plan:
-    """The plan of any number of offers, in memory for the best `keep` of them and the frontier.
-
-    All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
-    together; what is kept is ranked as every plan is.
-    """
-    inputs = _inputs(workload, profile)
-    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence)
-    best: list[Total] = []
-    with _without_collecting():
-        for chunk in _chunks(offers):
-            best = shortlist([*best, *planner.totals(chunk)], keep)
-        options = [planner.option(total.offer, total.tenancy) for total in best]
-    return _plan(inputs, options, [total.offer for total in best], today)
-
-
-_CHUNK = 50_000
-
-
-def _chunks(offers: Iterable[Offer]) -> Iterator[list[Offer]]:
-    source = iter(offers)
-    while chunk := list(islice(source, _CHUNK)):
-        yield chunk
-
-
-def _machines_tried(workload: Workload) -> list[int]:
-    """Numbers of machines to compare, fewest first: of one's own machines there are no more."""
-    return sorted(workload.usage.machines_tried) or [workload.usage.machines]
-
-
-def _with_machines(workload: Workload, machines: int) -> Workload:
-    return replace(workload, usage=replace(workload.usage, machines=machines))
-
-
-def _storage_variants(workload: Workload) -> Iterator[Workload]:
-    """The workload with what is stored at each of the places to compare."""
-    places = [(item.at, *item.also_at) for item in workload.stored]
-    for chosen in product(*places):
-        stored = tuple(
-            replace(item, at=at, also_at=(item.at, *item.also_at) if item.also_at else ())
-            for item, at in zip(workload.stored, chosen, strict=True)
-        )
-        yield replace(workload, stored=stored)
-
-
-def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
-    """Every offer in every tenancy that the workload allows."""
-    workload = inputs.workload
-    planner = planner_of(workload, inputs.profile, inputs.evidence)
-    return [
-        planner.option(offer, tenancy)
-        for offer in offers
-        if storage_note(workload, offer) is not None
-        for tenancy in planner.tenancies(offer)
-    ]
+@cache
+def _overheads_at_home() -> SessionOverheads:
+    """One's own machine is there, with its environment."""
+    return replace(assumed_overheads(), provisioning_s=0.0, environment_s=0.0)

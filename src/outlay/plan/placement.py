@@ -19,11 +19,11 @@ from outlay.offers.offer import Offer
 from outlay.predict import input_pipeline
 from outlay.predict.calibration import Calibration, calibration_of
 from outlay.predict.evidence import NO_EVIDENCE, Evidence
-from outlay.predict.network import Wiring, Within
-from outlay.predict.parallel import Question, best_step, on_unlike
-from outlay.predict.roofline import checked_limit_w
-from outlay.predict.run_time import steps
-from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
+from outlay.predict.network import GpuLink, Wiring
+from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_step
+from outlay.predict.roofline import checked_power_limit_w
+from outlay.predict.run_time import optimizer_steps
+from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import StrategyRequest, parse_strategy
 from outlay.trace.profile import Precision, Profile
 from outlay.workload.workload import Workload
@@ -38,7 +38,7 @@ def calibration() -> Calibration:
 
 
 def steps_on(
-    workload: Workload, profile: Profile, experience: Evidence = NO_EVIDENCE
+    workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE
 ) -> Callable[[Offer], StepPrediction]:
     """The step of a workload on any offer."""
     precision: Precision | None = workload.step.precision  # type: ignore[assignment]
@@ -54,24 +54,26 @@ def steps_on(
             global_batch_size,
             precision,
             wanted,
-            ById(experience),
+            ById(evidence),
             workload.data.feed is not None,
         )
 
     def predict(offer: Offer) -> StepPrediction:
         step = alone(offer)
-        return _fed(step, offer, workload) if step.fits else step
+        return _held_to_input(step, offer, workload) if step.fits else step
 
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
-            return on_unlike(partial(unlike, offer), workload.step.batch_size)
-        return spanning([predict_form(placement) for placement in placements_of(offer, workload)])
+            return mixed_gpus_step(partial(unlike, offer), workload.step.batch_size)
+        return range_over_forms(
+            [predict_form(placement) for placement in placements_of(offer, workload)]
+        )
 
     def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
         names = (offer.gpu, *offer.other_gpus)
         parts = [replace(offer, gpu=name, other_gpus=()) for name in names]
         return [
-            spanning(
+            range_over_forms(
                 [predict_form(placement, batch_size) for placement in placements_of(part, workload)]
             )
             for part in parts
@@ -88,28 +90,28 @@ def _best_step(
     global_batch_size: int | None,
     precision: Precision | None,
     wanted: StrategyRequest,
-    experience: ById[Evidence],
+    evidence: ById[Evidence],
     is_fed: bool,
 ) -> StepPrediction:
     """The best way to run a step on a placement; asked again by another plan, the same.
 
     Where the input is looked at by itself (`is_fed`), a measured machine's loader is no limit.
     """
-    question = Question(
+    question = StepRequest(
         profile=profile.value,
         placement=placement,
         batch_size=batch_size,
         global_batch_size=global_batch_size,
         precision=precision,
-        wanted=wanted,
+        strategy=wanted,
         conditions=Conditions(
-            experience=experience.value, input_samples_per_s=math.inf if is_fed else None
+            evidence=evidence.value, input_samples_per_s=math.inf if is_fed else None
         ),
     )
     return best_step(question, calibration(), thorough=False)
 
 
-def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
+def _held_to_input(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
     """A step held to what its input pipeline delivers, where the workload says what that is."""
     data, feed = workload.data, workload.data.feed
     if feed is None:
@@ -122,7 +124,7 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
         disk_bytes_per_s=disk.bytes_per_s,
         disk=disk.name,
     )
-    samples = workload.samples() or steps(workload, step) * step.global_batch_size
+    samples = workload.samples() or optimizer_steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
     rate = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())
     if rate is None:
@@ -131,7 +133,7 @@ def _fed(step: StepPrediction, offer: Offer, workload: Workload) -> StepPredicti
     return input_pipeline.with_input_rate(step, rate)
 
 
-_WITHIN: dict[str, Within] = {
+_WITHIN: dict[str, GpuLink] = {
     "nvswitch": "nvlink",
     "nvlink mesh": "mesh",
     "nvlink bridge": "bridge",
@@ -148,10 +150,10 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
             gpus=offer.gpus,
             nodes=workload.usage.machines,
             gpu_share=offer.gpu_share,
-            power_limit_w=checked_limit_w(offer.power_limit_w, gpu),
+            power_limit_w=checked_power_limit_w(offer.power_limit_w, gpu),
             vcpus=offer.vcpus if offer.gpus > 1 else None,
             wiring=Wiring(
-                within=_within(gpu, links),
+                gpu_link=_gpu_link(gpu, links),
                 network_bytes_per_s=links.network_bytes_per_s,
                 network_kind=links.network_kind,
             ),
@@ -160,7 +162,7 @@ def placements_of(offer: Offer, workload: Workload) -> list[Placement]:
     ]
 
 
-def _within(gpu: Gpu, links: KnownLinks) -> Within | None:
+def _gpu_link(gpu: Gpu, links: KnownLinks) -> GpuLink | None:
     """What joins an offer's GPUs: as its provider says, or as cards without peers must."""
     link = _WITHIN.get(links.gpu_link)
     if link == "pcie" and gpu.peer_to_peer is False:

@@ -20,16 +20,17 @@ from outlay.predict.evidence import (
     LearnedCalibration,
     MeasuredStep,
 )
-from outlay.predict.host import Host
+from outlay.predict.host_time import Host
 from outlay.predict.largest_batch import verified_batches
 from outlay.predict.memory import largest_batch, search_note
 from outlay.predict.network import Wiring
-from outlay.predict.parallel import Question, best_step, on_unlike, unlike_note
-from outlay.predict.roofline import checked_limit_w
-from outlay.predict.step import Conditions, Placement, StepPrediction, spanning
+from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_note, mixed_gpus_step
+from outlay.predict.roofline import checked_power_limit_w
+from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import parse_strategy
 from outlay.trace.profile import Profile
-from outlay.trace.tracing import SELECTED, histories_of
+from outlay.trace.target import SELECTED
+from outlay.trace.tracing import histories_of
 from outlay.workload.workload import Step
 
 USUAL_WIRING = Wiring()
@@ -81,7 +82,7 @@ class PredictionRequest:
             gpus=gpus,
             nodes=self.nodes,
             wiring=self.wiring,
-            power_limit_w=checked_limit_w(self.power_limit_w, gpu),
+            power_limit_w=checked_power_limit_w(self.power_limit_w, gpu),
             memory_cap_bytes=self.memory_cap_bytes,
             expandable_segments=self.expandable_segments,
         )
@@ -149,7 +150,7 @@ def _conditions(request: PredictionRequest, evidence: Evidence) -> Conditions:
         host=Host() if speed is None else Host(speed=speed, measured=True),
         input_samples_per_s=request.input_samples_per_s,
         node_samples_per_s=request.node_samples_per_s,
-        experience=evidence,
+        evidence=evidence,
     )
 
 
@@ -173,7 +174,10 @@ def _largest(
         progress("Verifying the largest batch ...")
         tracer = partial(histories_of, target, selected=request.selected)
         return verified_batches(profile, alone, calibration(), tracer)
-    return {placement: largest_batch(profile, placement.room, calibration()) for placement in alone}
+    return {
+        placement: largest_batch(profile, placement.memory_budget, calibration())
+        for placement in alone
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +192,7 @@ class _Predictor:
 
     def on_forms(self, forms: Sequence[Placement], batch_size: int | None) -> StepPrediction:
         """On a GPU whose name leaves its form open: the slower one, with a range over all."""
-        return spanning(
+        return range_over_forms(
             [
                 best_step(
                     self._question(placement, batch_size),
@@ -199,13 +203,13 @@ class _Predictor:
             ]
         )
 
-    def _question(self, placement: Placement, batch_size: int | None) -> Question:
-        return Question(
+    def _question(self, placement: Placement, batch_size: int | None) -> StepRequest:
+        return StepRequest(
             profile=self.profile,
             placement=placement,
             batch_size=batch_size,
             global_batch_size=self.request.global_batch_size,
-            wanted=parse_strategy(self.request.strategy),
+            strategy=parse_strategy(self.request.strategy),
             conditions=self.conditions,
         )
 
@@ -213,7 +217,7 @@ class _Predictor:
         """On a machine whose GPUs may differ: each waits for the slowest."""
         if len(parts) == 1:
             return self.on_forms(parts[0], self.batch_size)
-        return on_unlike(
+        return mixed_gpus_step(
             lambda batch_size: [self.on_forms(forms, batch_size) for forms in parts],
             self.batch_size,
         )
@@ -222,7 +226,7 @@ class _Predictor:
 def _prediction(predictor: _Predictor, machine: MachineGpus, parts: Parts) -> GpuPrediction:
     step = predictor.on_machine(parts)
     names = [match.gpu.name for match in machine.matches]
-    unlike = (unlike_note(names, step.placement.gpu.name),) if len(parts) > 1 else ()
+    unlike = (mixed_gpus_note(names, step.placement.gpu.name),) if len(parts) > 1 else ()
     notes = (
         *(match.note for match in machine.matches if match.note),
         *_batch_note(step, predictor.request.global_batch_size),
@@ -230,7 +234,7 @@ def _prediction(predictor: _Predictor, machine: MachineGpus, parts: Parts) -> Gp
         *search_note(step.max_batch_size),
         *step.notes,
         *unlike,
-        *predictor.conditions.experience.notes,
+        *predictor.conditions.evidence.notes,
         *predictor.profile.notes,
     )
     return GpuPrediction(machine.spelling, step, notes)

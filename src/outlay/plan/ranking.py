@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
+from typing import Literal
 
-from outlay.cost.ownership import BOUGHT, break_even_s, life_share, resale_usd_of
+from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
 from outlay.trace.profile import Profile
@@ -59,7 +60,7 @@ class Plan:
         return time_s, usd
 
     @property
-    def ranked_by(self) -> str:
+    def ranked_by(self) -> Literal["cost", "training cost per million samples"]:
         """What the order follows: the whole cost, or that of training a million samples."""
         return "cost" if equal_work(self.options) else "training cost per million samples"
 
@@ -87,7 +88,9 @@ def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
             option,
             rank=rank,
             on_frontier=id(option) in frontier,
-            reason=partial(_why_not, option, chosen, scale, on_frontier=id(option) in frontier),
+            reason=partial(
+                _why_not_chosen, option, chosen, scale, on_frontier=id(option) in frontier
+            ),
         )
         for rank, option in enumerate(ordered, 1)
     )
@@ -141,14 +144,14 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     assert owned is not None
     assert cost is not None
     hours = option.busy_s / HOUR_S
-    running = option.usd - float(cost.breakdown.line_usd(*BOUGHT))
+    running = option.usd - float(cost.breakdown.line_usd(*PURCHASE_LINES))
     work_ratio = (option.work or 1.0) / (rented.work or 1.0)
     purchase_usd = float(LIKELY.of("", owned.purchase_usd or 0.0))
     resale_usd = float(resale_usd_of(owned, purchase_usd, LIKELY))
     assert option.run is not None
     # All that buying brings, over the whole life: purchase less resale, interest, upkeep.
     share = float(life_share(owned, option.run, option.step.placement.nodes))
-    spread_usd = float(cost.breakdown.line_usd(*BOUGHT)) / share
+    spread_usd = float(cost.breakdown.line_usd(*PURCHASE_LINES)) / share
     life_use_s = option.busy_s / share
     rented_usd_per_hour = rented.usd * work_ratio / hours
     use_s = break_even_s(
@@ -221,7 +224,7 @@ def _frontier(options: Sequence[Option], scale: Scale) -> set[int]:
     return best
 
 
-def _why_not(
+def _why_not_chosen(
     option: Option, chosen: Option | None, scale: Scale, *, on_frontier: bool
 ) -> str | None:
     """Why an option is not the one to take, in words; None for the choice itself."""
@@ -240,7 +243,7 @@ def _why_not(
         over_usd = option.usd - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.2f}"
     if not option.meets_deadline:
-        late_s = float(option.run.due_s) - (option.limits.deadline_s or 0.0)
+        late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:

@@ -110,9 +110,9 @@ def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option])
     )
 
 
-def _usd(option: Option, luck: OneAtLevel) -> float:
+def _usd(option: Option, sampler: OneAtLevel) -> float:
     try:
-        _, cost = option.drawn(luck)
+        _, cost = option.drawn(sampler)
     except NeverEnds:
         return float("inf")
     return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
@@ -155,8 +155,8 @@ def trial_value(plan: Plan) -> TrialValue | None:
 
 
 def _trial(first: Option, second: Option) -> TrialValue:
-    luck = _Speeds(draws_of(10_000))
-    first_usd, second_usd = (_drawn_usd(option, luck) for option in (first, second))
+    sampler = _Speeds(draws_of(10_000))
+    first_usd, second_usd = (_drawn_usd(option, sampler) for option in (first, second))
     known_usd = float(np.minimum(first_usd, second_usd).mean())
     return TrialValue(
         first=first,
@@ -167,10 +167,10 @@ def _trial(first: Option, second: Option) -> TrialValue:
     )
 
 
-def _drawn_usd(option: Option, luck: _Speeds) -> Array:
-    _, cost = option.drawn(luck)
+def _drawn_usd(option: Option, sampler: _Speeds) -> Array:
+    _, cost = option.drawn(sampler)
     assert cost is not None
-    return np.broadcast_to(np.asarray(cost.usd, float), (luck.draws.size,))
+    return np.broadcast_to(np.asarray(cost.usd, float), (sampler.draws.size,))
 
 
 def _trial_usd(option: Option) -> float:

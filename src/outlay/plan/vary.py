@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from outlay.plan.from_measurement import (
     evidence_for,
@@ -26,7 +26,9 @@ from outlay.workload.variation import Variation, variation_of, with_value
 from outlay.workload.workload import Length, Step
 
 CURVES = 8
-WHOLE, PER_MILLION = "dollars", "dollars for training a million samples"
+CostUnit = Literal["dollars", "dollars for training a million samples"]
+WHOLE: CostUnit = "dollars"
+PER_MILLION: CostUnit = "dollars for training a million samples"
 HALVINGS = 6
 """How often the interval in which a choice turns is halved before a straight line is drawn."""
 
@@ -66,7 +68,7 @@ class Curves:
     """Costs over the values of one input."""
 
     path: str
-    unit: str
+    unit: CostUnit
     """What costs are of."""
     points: tuple[Point, ...]
     turns: tuple[Turn, ...]
@@ -142,7 +144,7 @@ def curves_of(
         path=variation.path,
         unit=WHOLE if units == {WHOLE} else PER_MILLION,
         points=tuple(points),
-        turns=tuple(_turns(points, variation, plan_at)),
+        turns=tuple(_find_turns(points, variation, plan_at)),
         named=_worth_a_curve(points),
     )
 
@@ -181,18 +183,18 @@ def kind_of(option: Option) -> str:
     return f"{text} at {offer.provider}{tenancy}{kept}"
 
 
-def _turns(points: Sequence[Point], variation: Variation, plan_at: PlanAt) -> Iterator[Turn]:
+def _find_turns(points: Sequence[Point], variation: Variation, plan_at: PlanAt) -> Iterator[Turn]:
     for left, right in pairwise(points):
         before, after = left.chosen, right.chosen
         if before is None or after is None or before == after:
             continue
-        at = _crossing(left, right)
+        at = _cost_crossing(left, right)
         if at is not None and not variation.is_whole:
-            at = _crossing(*_narrowed(left, right, variation, plan_at))
+            at = _cost_crossing(*_bisected(left, right, variation, plan_at))
         yield Turn(before=before, after=after, at=at, unit=variation.unit)
 
 
-def _narrowed(
+def _bisected(
     left: Point, right: Point, variation: Variation, plan_at: PlanAt
 ) -> tuple[Point, Point]:
     """The same two choices on both sides of a narrower interval."""
@@ -211,7 +213,7 @@ def _narrowed(
     return left, right
 
 
-def _crossing(left: Point, right: Point) -> float | None:
+def _cost_crossing(left: Point, right: Point) -> float | None:
     """Where the costs of two choices meet, on a straight line; None where they do not."""
     before, after = left.chosen or "", right.chosen or ""
     if left.number is None or right.number is None:

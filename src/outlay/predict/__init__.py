@@ -1,0 +1,1 @@
+"""Step time, memory and run time on any GPU. Arithmetic only: values in, values out."""

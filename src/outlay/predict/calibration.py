@@ -16,24 +16,32 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassNumbers:
-    """What a pass over memory takes: see `predict.passing`."""
+    """What a pass over memory takes: a row of `data/kernel_passes.csv`."""
 
     start_s: float
     share: float
+    """Of the bandwidth."""
     cycles: float
+    """Of an element."""
     unit_cycles: float
+    """Of a block of threads."""
     serial_cycles: float
+    """Of an element among those of its block, one after another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductNumbers:
-    """What a matrix product takes: see `predict.product`."""
+    """What a matrix product takes: a row of `data/kernel_products.csv`."""
 
     start_s: float
     share: float
+    """Of the peak."""
     narrow: float
+    """What narrow tiles cost, which fetch more operands for a multiply-add."""
     lead: float
+    """Elements of the summed dimension that filling and draining a tile costs."""
     memory_share: float
+    """Of the bandwidth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +52,7 @@ class Calibration:
     sources: Mapping[str, str]
     passes: Mapping[str, PassNumbers] = field(default_factory=dict)
     products: Mapping[str, ProductNumbers] = field(default_factory=dict)
-    doubts: Mapping[str, float] = field(default_factory=dict)
+    kernel_errors: Mapping[str, float] = field(default_factory=dict)
     """By family of kernels: the mean error it was fitted with."""
 
     def number(self, name: str) -> float:
@@ -66,12 +74,12 @@ class Calibration:
         """The numbers of a family of passes; of one nobody measured, the general ones."""
         return self.passes.get(family) or self.passes["other"]
 
-    def of_product(self, *recipes: str) -> ProductNumbers:
-        """The numbers of the first of these recipes that was fitted."""
-        for recipe in recipes:
-            if recipe in self.products:
-                return self.products[recipe]
-        raise LookupError(f"no products are called {' or '.join(recipes)}")
+    def of_product(self, *families: str) -> ProductNumbers:
+        """The numbers of the first of these families that was fitted, most special first."""
+        for family in families:
+            if family in self.products:
+                return self.products[family]
+        raise LookupError(f"no products are called {' or '.join(families)}")
 
 
 def calibration_of(
@@ -80,7 +88,7 @@ def calibration_of(
     """The calibration in the rows of the three tables."""
     values: dict[str, Estimate] = {}
     sources: dict[str, str] = {}
-    doubts: dict[str, float] = {}
+    kernel_errors: dict[str, float] = {}
     for row in rows:
         values[row["name"]] = Estimate(
             low=float(row["low"]), likely=float(row["likely"]), high=float(row["high"])
@@ -90,15 +98,19 @@ def calibration_of(
     of_products: dict[str, ProductNumbers] = {}
     for row in passes:
         of_passes[row["family"]] = PassNumbers(**_numbers(row, PassNumbers))
-        doubts[row["family"]] = float(row["mean_error"])
+        kernel_errors[row["family"]] = float(row["mean_error"])
     for row in products:
         of_products[row["family"]] = ProductNumbers(**_numbers(row, ProductNumbers))
-        doubts[row["family"]] = float(row["mean_error"])
+        kernel_errors[row["family"]] = float(row["mean_error"])
     return Calibration(
-        values=values, sources=sources, passes=of_passes, products=of_products, doubts=doubts
+        values=values,
+        sources=sources,
+        passes=of_passes,
+        products=of_products,
+        kernel_errors=kernel_errors,
     )
 
 
 def _numbers(row: Row, kind: type[PassNumbers | ProductNumbers]) -> dict[str, float]:
     """The columns that a kind of kernel has numbers in."""
-    return {one.name: float(row[one.name]) for one in fields(kind)}
+    return {column.name: float(row[column.name]) for column in fields(kind)}

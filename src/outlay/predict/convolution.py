@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from outlay.predict.kernels import Kernel, Pass, Product, Shape, alignment, bytes_of
 from outlay.trace.profile import Op
 
-NARROW = 4
+_NARROW = 4
 """Channels, up to which an image is padded before tensor cores take it: those of colours."""
-GROUPED_TOGETHER = 32
+_GROUPED_TOGETHER = 32
 """Channels of a group, up to which one kernel takes all groups; wider ones go one by one."""
-REGULAR = 32
+_REGULAR = 32
 """Channels must be multiples of this for the newest kernels."""
-OUTPUT_TAPS = 12
+_OUTPUT_TAPS = 12
 """Taps that an output costs beside those of its kernel, in a depthwise convolution."""
-GROWTH = 1.8
+_GROWTH = 1.8
 """Positions out over positions in, above which a convolution is a transposed one, not padded."""
-MANY = 32
+_MANY = 32
 """Samples and channels from which torch leaves a depthwise convolution to cuDNN."""
-LARGE_TAPS = 25
+_LARGE_TAPS = 25
 """Taps (5x5), up to which cuDNN has a depthwise kernel of its own."""
-TRANSFORMED_TAPS = 9
+_TRANSFORMED_TAPS = 9
 """Taps (3x3) of the kernels that Winograd or Fourier transforms are used for."""
 
 
@@ -62,7 +62,7 @@ class Geometry:
 
 def geometry(x: Shape, weight: Shape, y: Shape) -> Geometry:
     """From the shapes of input, weight and output."""
-    grows = math.prod(y[2:]) > GROWTH * math.prod(x[2:])
+    grows = math.prod(y[2:]) > _GROWTH * math.prod(x[2:])
     fits_plain = y[1] == weight[0] and x[1] % max(weight[1], 1) == 0
     transposed = x[1] == weight[0] and (grows or not fits_plain)
     big, little = (y, x) if transposed else (x, y)
@@ -82,14 +82,14 @@ def geometry(x: Shape, weight: Shape, y: Shape) -> Geometry:
     )
 
 
-def convolution_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
+def convolution_kernels(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     """The kernels of a convolution, forward or backward, on a GPU with or without tensor cores."""
     if "backward" in op.name:
         return _backward(op, tensor_cores=tensor_cores)
     x, weight, y = op.shapes[0], op.shapes[1], op.shapes[-1]
     shape = geometry(x, weight, y)
     direction = "input" if shape.transposed else "forward"
-    kernels = _one(op, shape, direction, tensor_cores=tensor_cores)
+    kernels = _one_direction(op, shape, direction, tensor_cores=tensor_cores)
     if len(op.shapes) > 3:
         kernels.append(_bias(op, shape, "unlike"))
     return tuple(kernels)
@@ -101,10 +101,10 @@ def _backward(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     kernels: list[Kernel] = []
     if x in results:
         direction = "forward" if shape.transposed else "input"
-        kernels += _one(op, shape, direction, tensor_cores=tensor_cores)
+        kernels += _one_direction(op, shape, direction, tensor_cores=tensor_cores)
         results.remove(x)
     if weight in results:
-        kernels += _one(op, shape, "weight", tensor_cores=tensor_cores)
+        kernels += _one_direction(op, shape, "weight", tensor_cores=tensor_cores)
         results.remove(weight)
     if results:
         kernels.append(_bias(op, shape, "reduce_rows"))
@@ -119,10 +119,13 @@ def _bias(op: Op, shape: Geometry, family: str) -> Pass:
     size = bytes_of(op.precision)
     if family == "unlike":  # added: read and written
         return Pass(family=family, moved_bytes=2 * elements * size, elements=elements)
-    return Pass(family=family, moved_bytes=elements * size, elements=elements, units=channels)
+    return Pass(
+        family=family, moved_bytes=elements * size, elements=elements, thread_blocks=channels
+    )
 
 
-def _one(op: Op, shape: Geometry, direction: str, *, tensor_cores: bool) -> list[Kernel]:
+def _one_direction(op: Op, shape: Geometry, direction: str, *, tensor_cores: bool) -> list[Kernel]:
+    """The kernels of one direction: `forward`, or the gradient of the `input` or the `weight`."""
     if shape.depthwise:
         return [_depthwise(op, shape, direction)]
     if not tensor_cores:
@@ -142,8 +145,8 @@ def _is_matrix(op: Op, shape: Geometry) -> bool:
     """Whether images can be multiplied as they lie: a 1x1 kernel on rows that can be loaded."""
     if shape.taps > 1 or shape.large != shape.small or shape.groups > 1:
         return False
-    wanted = 16 // bytes_of(op.precision)
-    return op.layout != "plain" or shape.large == 1 or shape.large % wanted == 0
+    lanes = 16 // bytes_of(op.precision)
+    return op.layout != "plain" or shape.large == 1 or shape.large % lanes == 0
 
 
 def _sides(op: Op, shape: Geometry) -> tuple[float, float, float]:
@@ -203,11 +206,11 @@ def _product_sizes(
     shape: Geometry, direction: str, wide: float, narrow: float
 ) -> tuple[float, float, float]:
     """m, n and k of one group's product, with so many channels on its two sides."""
-    taken = shape.samples * shape.small
+    positions = shape.samples * shape.small
     if direction == "forward":
-        return taken, narrow, wide * shape.taps
+        return positions, narrow, wide * shape.taps
     if direction == "weight":
-        return narrow, wide * shape.taps, taken
+        return narrow, wide * shape.taps, positions
     return shape.samples * shape.large, wide, narrow * shape.taps * shape.small / shape.large
 
 
@@ -215,9 +218,9 @@ def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
     """The product of a convolution whose rows are gathered as they are needed."""
     wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
     lanes = 16 // bytes_of(op.precision)
-    colours = min(wide, narrow) <= NARROW
+    colours = min(wide, narrow) <= _NARROW
     padded_wide, padded_narrow = (math.ceil(size / lanes) * lanes for size in (wide, narrow))
-    together = shape.groups > 1 and max(wide, narrow) <= GROUPED_TOGETHER
+    together = shape.groups > 1 and max(wide, narrow) <= _GROUPED_TOGETHER
     repeats = 1 if together else shape.groups
     batch = shape.groups if together else 1
     m, n, k = _product_sizes(shape, direction, padded_wide, padded_narrow)
@@ -228,7 +231,7 @@ def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
         family = f"{direction}_grouped"
     elif shape.line:
         family = f"{direction}_line"
-    elif alignment(wide, narrow) < REGULAR:
+    elif alignment(wide, narrow) < _REGULAR:
         family = f"{direction}_irregular"
     return Product(
         family=family,
@@ -246,7 +249,7 @@ def _direct(op: Op, shape: Geometry, direction: str) -> Product:
     """Without tensor cores: the images as they are; backward of 3x3 by a transform that saves."""
     wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
     m, n, k = _product_sizes(shape, direction, wide, narrow)
-    transformed = shape.taps == TRANSFORMED_TAPS and not shape.strided and min(wide, narrow) >= 32
+    transformed = shape.taps == _TRANSFORMED_TAPS and not shape.strided and min(wide, narrow) >= 32
     backward = "backward" in op.name
     family = "direct_backward" if backward else "direct"
     return Product(
@@ -271,7 +274,7 @@ def _depthwise(op: Op, shape: Geometry, direction: str) -> Pass:
     return Pass(
         family=f"depthwise_{direction}_{by}",
         moved_bytes=reads + writes,
-        elements=shape.samples * shape.narrow * positions * (shape.taps + OUTPUT_TAPS),
+        elements=shape.samples * shape.narrow * positions * (shape.taps + _OUTPUT_TAPS),
     )
 
 
@@ -279,7 +282,7 @@ def _depthwise_by(op: Op, shape: Geometry) -> str:
     if not shape.flat:
         return "other"
     if op.layout == "plain":
-        many = shape.samples >= MANY and shape.wide >= MANY and shape.taps <= LARGE_TAPS
+        many = shape.samples >= _MANY and shape.wide >= _MANY and shape.taps <= _LARGE_TAPS
         return "library" if op.precision == "fp16" and many else "torch"
-    large = "_large" if shape.taps > LARGE_TAPS else ""
+    large = "_large" if shape.taps > _LARGE_TAPS else ""
     return f"last{'_32' if bytes_of(op.precision) == 4 else ''}{large}"

@@ -1,8 +1,10 @@
 """What the input pipeline delivers: a step cannot be faster than its data.
 
-Samples a second of a machine are the least of what its CPU threads decode and augment and of what
-its disk reads; data that fits into RAM is read from the disk once. The rule "slowest stage" was
-within 4 % of measured speeds (Mohan et al., PVLDB 14(5), 2021, doi 10.14778/3446095.3446100).
+In: a `Dataset` and its `Feed`, and what a machine brings (`InputHost`). Out: an `InputRate`, and
+the step held to it (`with_input_rate`). Samples a second of a machine are the least of what its CPU
+threads decode and augment and of what its disk reads; data that fits into RAM is read from the disk
+once. The rule "slowest stage" was within 4 % of measured speeds (Mohan et al., PVLDB 14(5), 2021,
+doi 10.14778/3446095.3446100). Rates and their sources: docs/models/feed.md.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ _KIND = re.compile(
     r"(?P<format>jpe?g|png|raw) (?P<width>[1-9]\d*)(?:x(?P<height>[1-9]\d*))?"
     r"(?: to (?P<crop>[1-9]\d*))?"
 )
+_MOSTLY_LATER = 1.5
+"""Epochs from which the later ones say more of a run than the first."""
 NOT_DECODED = ("tokens", "ready")
 """Kinds that cost the CPU nothing worth counting: token ids, tensors as they are."""
 
@@ -49,15 +53,65 @@ class InputRate:
     later: Estimate
     """In the others, which may come from RAM."""
     epochs: float
-    by: str
+    limited_by: str
     """`decoding` or `reading`, with the figures, in words."""
+
+
+Stage = tuple[Estimate, str]
+"""Samples a second of one stage, and the stage in words."""
+
+
+def input_rate(
+    data: Dataset, feed: Feed, host: InputHost, epochs: float, rates: Rates
+) -> InputRate | None:
+    """What reaches the GPUs of a machine: the slowest stage, in the first epoch and later.
+
+    None where nothing is known that could limit it.
+    """
+    decoding = _decoding(feed, host, rates)
+    first, later = _reading(data, feed, host, rates)
+    first_stages = [stage for stage in (decoding, first) if stage is not None]
+    later_stages = [stage for stage in (decoding, later) if stage is not None]
+    if not first_stages:
+        return None
+    _, limited_by = min(
+        later_stages if epochs > _MOSTLY_LATER else first_stages, key=lambda stage: stage[0].likely
+    )
+    return InputRate(
+        first=_slowest(first_stages),
+        later=_slowest(later_stages),
+        epochs=max(epochs, 1.0),
+        limited_by=limited_by,
+    )
+
+
+def _slowest(stages: Sequence[Stage]) -> Estimate:
+    """The slowest of several stages, at each end of their ranges."""
+    rates = [rate for rate, _ in stages]
+    return Estimate(
+        low=min(rate.low for rate in rates),
+        likely=min(rate.likely for rate in rates),
+        high=min(rate.high for rate in rates),
+    )
+
+
+def _decoding(feed: Feed, host: InputHost, rates: Rates) -> Stage | None:
+    """All threads that are not busy with a GPU, decoding; unknown without their number."""
+    each = thread_samples_per_s(feed, rates)
+    if each is None or host.vcpus is None:
+        return None
+    threads = max(host.vcpus - host.gpus, 1.0)
+    return (
+        each.scaled(threads),
+        f"decoding, {threads:g} CPU threads x {each.likely:,.0f} samples/s",
+    )
 
 
 def thread_samples_per_s(feed: Feed, rates: Rates) -> Estimate | None:
     """What one CPU thread decodes and augments; None where that is nothing worth counting."""
-    given = feed.samples_per_s_per_vcpu
-    if given is not None:
-        return given if isinstance(given, Estimate) else Estimate.exactly(given)
+    stated = feed.samples_per_s_per_vcpu
+    if stated is not None:
+        return stated if isinstance(stated, Estimate) else Estimate.exactly(stated)
     kind = (feed.kind or "ready").strip().lower()
     if kind in NOT_DECODED:
         return None
@@ -75,63 +129,18 @@ def _image_samples_per_s(match: re.Match[str], rates: Rates) -> Estimate:
     """Decoding all pixels, augmenting those that are left, in a thread among busy ones."""
     width = int(match["width"])
     pixels = width * int(match["height"] or width)
-    kept = min(int(match["crop"]) ** 2 if match["crop"] else pixels, pixels)
+    cropped = min(int(match["crop"]) ** 2 if match["crop"] else pixels, pixels)
     decode = {"png": "png_decode", "raw": None}.get(match["format"], "jpeg_decode")
     share = rates["vcpu_share"]
 
     def at(end: str) -> float:
         decode_s = pixels / getattr(rates[decode], end) if decode else 0.0
-        return float(getattr(share, end) / (decode_s + kept / getattr(rates["augment"], end)))
+        return float(getattr(share, end) / (decode_s + cropped / getattr(rates["augment"], end)))
 
     return Estimate(low=at("low"), likely=at("likely"), high=at("high"))
 
 
-def input_rate(
-    data: Dataset, feed: Feed, host: InputHost, epochs: float, rates: Rates
-) -> InputRate | None:
-    """What reaches the GPUs of a machine: the slowest stage, in the first epoch and later.
-
-    None where nothing is known that could limit it.
-    """
-    decoded = _decoded(feed, host, rates)
-    first, later = _read(data, feed, host, rates)
-    at_first = [stage for stage in (decoded, first) if stage is not None]
-    at_last = [stage for stage in (decoded, later) if stage is not None]
-    if not at_first:
-        return None
-    slowest = min(at_last if epochs > 1.5 else at_first, key=lambda stage: stage[0].likely)
-    return InputRate(
-        first=_slowest(at_first), later=_slowest(at_last), epochs=max(epochs, 1.0), by=slowest[1]
-    )
-
-
-def _slowest(stages: Sequence[Stage]) -> Estimate:
-    """The slowest of several stages, at each end of their ranges."""
-    rates = [rate for rate, _ in stages]
-    return Estimate(
-        low=min(rate.low for rate in rates),
-        likely=min(rate.likely for rate in rates),
-        high=min(rate.high for rate in rates),
-    )
-
-
-Stage = tuple[Estimate, str]
-"""Samples a second of one stage, and the stage in words."""
-
-
-def _decoded(feed: Feed, host: InputHost, rates: Rates) -> Stage | None:
-    """All threads that are not busy with a GPU, decoding; unknown without their number."""
-    each = thread_samples_per_s(feed, rates)
-    if each is None or host.vcpus is None:
-        return None
-    threads = max(host.vcpus - host.gpus, 1.0)
-    return (
-        each.scaled(threads),
-        f"decoding, {threads:g} CPU threads x {each.likely:,.0f} samples/s",
-    )
-
-
-def _read(
+def _reading(
     data: Dataset, feed: Feed, host: InputHost, rates: Rates
 ) -> tuple[Stage | None, Stage | None]:
     """What the disk delivers in the first epoch, and in later ones beside what RAM holds."""
@@ -140,19 +149,19 @@ def _read(
         sample_bytes = data.size_bytes / data.samples
     if sample_bytes is None:
         return None, None
-    rate = host.disk_bytes_per_s
-    spread = rate if isinstance(rate, Estimate) else Estimate.exactly(rate)
-    said = (
-        f"reading, {host.disk} at {spread.likely / 1e6:,.0f} MB/s, "
+    disk = host.disk_bytes_per_s
+    bytes_per_s = disk if isinstance(disk, Estimate) else Estimate.exactly(disk)
+    text = (
+        f"reading, {host.disk} at {bytes_per_s.likely / 1e6:,.0f} MB/s, "
         f"{sample_bytes / 1e3:,.0f} KB a sample"
     )
-    share = _read_share(data, feed, host, rates)
+    share = _reread_share(data, feed, host, rates)
     cached = "" if share == 1 else f", {share:.0%} of it from there and the rest from RAM"
-    first = (spread.scaled(1 / sample_bytes), said)
-    return first, (spread.scaled(1 / (sample_bytes * max(share, 1e-6))), said + cached)
+    first = (bytes_per_s.scaled(1 / sample_bytes), text)
+    return first, (bytes_per_s.scaled(1 / (sample_bytes * max(share, 1e-6))), text + cached)
 
 
-def _read_share(data: Dataset, feed: Feed, host: InputHost, rates: Rates) -> float:
+def _reread_share(data: Dataset, feed: Feed, host: InputHost, rates: Rates) -> float:
     """The share of the data that comes from the disk again in each later epoch."""
     if feed.cached is not None:
         return 0.0 if feed.cached else 1.0
@@ -171,31 +180,31 @@ def _read_share(data: Dataset, feed: Feed, host: InputHost, rates: Rates) -> flo
     return 0.0
 
 
-def with_input_rate(step: StepPrediction, given: InputRate) -> StepPrediction:
+def with_input_rate(step: StepPrediction, rate: InputRate) -> StepPrediction:
     """A step that waits for its input where that takes longer than the step itself.
 
     Its time is the mean over all epochs: the first one, and those that RAM helps.
     """
     samples = step.global_batch_size / max(step.placement.nodes, 1)
-    share = 1 / given.epochs
+    share = 1 / rate.epochs
 
     def at(time_s: float, first: float, later: float) -> float:
         return share * max(time_s, samples / first) + (1 - share) * max(time_s, samples / later)
 
     time_s = Estimate(
-        low=at(step.step_time_s.low, given.first.high, given.later.high),
-        likely=at(step.step_time_s.likely, given.first.likely, given.later.likely),
-        high=at(step.step_time_s.high, given.first.low, given.later.low),
+        low=at(step.step_time_s.low, rate.first.high, rate.later.high),
+        likely=at(step.step_time_s.likely, rate.first.likely, rate.later.likely),
+        high=at(step.step_time_s.high, rate.first.low, rate.later.low),
     )
-    slowest = given.later if given.epochs > 1.5 else given.first
-    input_s = samples / slowest.likely
+    usual = rate.later if rate.epochs > _MOSTLY_LATER else rate.first
+    input_s = samples / usual.likely
     waits = input_s > step.step_time_s.likely
-    taken = samples / step.step_time_s.likely
-    said = f"{given.by}: {slowest.likely:,.0f} samples/s, the GPUs take {taken:,.0f}"
+    needed = samples / step.step_time_s.likely
+    text = f"{rate.limited_by}: {usual.likely:,.0f} samples/s, the GPUs take {needed:,.0f}"
     return replace(
         step,
         input_s=input_s,
         step_time_s=time_s,
         bound="input" if waits else step.bound,
-        notes=(*step.notes, f"{'waits for its input' if waits else 'input keeps up'}: {said}"),
+        notes=(*step.notes, f"{'waits for its input' if waits else 'input keeps up'}: {text}"),
     )

@@ -2,7 +2,7 @@
 
 torch's list of operators is not what runs: cuDNN turns images around before it multiplies, a bias
 is added by a kernel of its own, batch norm gives every channel to one block of threads. Here an
-`Op` becomes the kernels a GPU runs for it; `predict.product` and `predict.passing` time them.
+`Op` becomes the kernels a GPU runs for it; `predict.kernel_time` times them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Pass:
     moved_bytes: float
     elements: float
     """Elements it handles: each costs instructions, whatever its bytes."""
-    units: float = math.inf
+    thread_blocks: float = math.inf
     """Blocks of threads that share the elements, where the operator fixes them: channels, rows."""
     launches: float = 1
 
@@ -78,7 +78,7 @@ def largest(shapes: tuple[Shape, ...]) -> int:
 # Matrix products
 
 
-def products_of(op: Op) -> tuple[Kernel, ...]:
+def matmul_kernels(op: Op) -> tuple[Kernel, ...]:
     """mm, addmm, bmm and the like: one product, wherever the shapes say which."""
     matrices = [shape for shape in op.shapes if len(shape) >= 2]
     if len(matrices) < 2 or op.flops <= 0:
@@ -111,7 +111,7 @@ def _rows_aligned(layout: str, m: float, n: float, k: float) -> int:
     return alignment(first, second, n)
 
 
-def attention_of(op: Op) -> tuple[Kernel, ...]:
+def attention_kernels(op: Op) -> tuple[Kernel, ...]:
     """Fused attention: its products, never written to memory; backward first sums per row."""
     backward = "backward" in op.name
     query = op.shapes[1] if backward else op.shapes[0]
@@ -139,7 +139,7 @@ def attention_of(op: Op) -> tuple[Kernel, ...]:
     return tuple(kernels)
 
 
-def recurrent_of(op: Op) -> tuple[Product, Product]:
+def recurrent_kernels(op: Op) -> tuple[Product, Product]:
     """cuDNN's recurrent layers: inputs in one product, states in one for each position in turn.
 
     The shapes are those of the input, then of the states: (layers and directions, batch, hidden).
@@ -171,10 +171,10 @@ def recurrent_of(op: Op) -> tuple[Product, Product]:
     return (inputs, states)
 
 
-def shapeless_of(op: Op) -> tuple[Kernel, ...]:
+def shapeless_kernels(op: Op) -> tuple[Kernel, ...]:
     """Operations known only by their amounts: a product of ordinary depth, or a pass."""
     if op.flops <= 0:
-        return pass_of(op)
+        return pass_kernels(op)
     side = math.sqrt(op.flops / (2 * _ORDINARY_DEPTH))
     families = {"conv": "forward", "attention": "attention", "rnn": "recurrent"}
     return (
@@ -233,7 +233,7 @@ _SHORT_ROW = 2048
 """Elements of a row, up to which softmax keeps it in registers and reads it once."""
 
 
-def pass_of(op: Op) -> tuple[Kernel, ...]:
+def pass_kernels(op: Op) -> tuple[Kernel, ...]:
     """Whatever is bound by moving data, by its family."""
     name = op.name.rpartition(".")[2]
     plain = name.removesuffix("_") if not name.startswith("_") else name
@@ -243,24 +243,24 @@ def pass_of(op: Op) -> tuple[Kernel, ...]:
     elif family.startswith("max_pool") and op.layout == "channels_last":
         family = f"{family}_last"
     elements: float = largest(op.shapes) or op.moved_bytes / (2 * bytes_of(op.precision))
-    units = math.inf
+    thread_blocks = math.inf
     if op.kind == "embedding" or family == "scatter":
         elements = op.moved_bytes / (2 * bytes_of(op.precision))
-        units = _rows_picked(op)
+        thread_blocks = _rows_picked(op)
     elif family.startswith(("reduce", "softmax")):
-        units = _rows(op)
+        thread_blocks = _rows(op)
     elif family == "upsample_linear":
-        units = _positions(op)
+        thread_blocks = _positions(op)
     elif family == "upsample_linear_backward" and elements > _CROWDED * _smallest(op):
         family = "upsample_linear_backward_crowded"
-    passed = Pass(
+    kernel = Pass(
         family=family,
         moved_bytes=op.moved_bytes,
         elements=elements,
-        units=units,
+        thread_blocks=thread_blocks,
         launches=max(op.launches, 1),
     )
-    return (passed,)
+    return (kernel,)
 
 
 def _family_by_name(op: Op, plain: str) -> str:
@@ -283,8 +283,8 @@ def _reduction(op: Op) -> str:
     """Over rows, or over columns: the last dimension is kept."""
     if len(op.shapes) < 2 or not op.shapes[-1] or not op.shapes[0]:
         return "reduce_rows"
-    kept = op.shapes[-1][-1] == op.shapes[0][-1] > 1
-    return "reduce_columns" if kept else "reduce_rows"
+    keeps_last = op.shapes[-1][-1] == op.shapes[0][-1] > 1
+    return "reduce_columns" if keeps_last else "reduce_rows"
 
 
 def _rows(op: Op) -> float:
@@ -322,7 +322,7 @@ _ROW_COST = 12
 _WIDEST_BLOCK = 512
 
 
-def norms_of(op: Op) -> tuple[Kernel, ...]:
+def norm_kernels(op: Op) -> tuple[Kernel, ...]:
     """Batch norm gives each channel to one block, group norm each group, layer norm each row."""
     name = op.name.rpartition(".")[2]
     backward = "backward" in name
@@ -334,14 +334,14 @@ def norms_of(op: Op) -> tuple[Kernel, ...]:
         last = op.layout == "channels_last" or len(x) == 2
         own = "_torch" if op.precision == "bf16" else ""  # cuDNN's is not used in bf16
         family = f"batch_norm_{'last' if last else 'first'}{own}{suffix}"
-        units: float = x[1] if len(x) > 1 else math.inf
+        thread_blocks: float = x[1] if len(x) > 1 else math.inf
         if not last:
-            elements = x[0] * units * (_whole_blocks(math.prod(x[2:])) + _ROW_COST)
+            elements = x[0] * thread_blocks * (_whole_blocks(math.prod(x[2:])) + _ROW_COST)
     elif "group_norm" in name:
-        family, units = f"group_norm{suffix}", _groups(op, x)
+        family, thread_blocks = f"group_norm{suffix}", _groups(op, x)
     else:
         family = f"{'rms' if 'rms' in name else 'layer'}_norm{suffix}"
-        units = max(elements / max(x[-1], 1), 1)
+        thread_blocks = max(elements / max(x[-1], 1), 1)
         if op.layout in ("unlike", "crossed"):  # first put in order
             moved = 2 * elements * bytes_of(op.precision)
             kernels.append(Pass(family=op.layout, moved_bytes=moved, elements=elements))
@@ -350,7 +350,7 @@ def norms_of(op: Op) -> tuple[Kernel, ...]:
             family=family,
             moved_bytes=op.moved_bytes,
             elements=elements,
-            units=units,
+            thread_blocks=thread_blocks,
             launches=max(op.launches, 1),
         )
     )

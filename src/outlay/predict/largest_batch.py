@@ -1,8 +1,10 @@
 """The largest batch of a user's own step on a GPU, verified by tracing it at that size.
 
-A profile says at which batch size memory is full, as long as the step does the same at every size.
-Here the answer is checked: the step is traced at it, and what that trace allocates is played
-through the allocator. Where the check fails, the next size is read off the sizes traced so far.
+In: a `Profile`, the `MemoryBudget` of each GPU, and a function that traces the step. Out: the
+`LargestBatch` in each. A profile says at which batch size memory is full, as long as the step does
+the same at every size. Here the answer is checked: the step is traced at it, and what that trace
+allocates is played through the allocator. Where the check fails, the next size is read off the
+sizes traced so far.
 """
 
 from __future__ import annotations
@@ -11,11 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outlay.predict.calibration import Calibration
-from outlay.predict.memory import (
-    LARGEST_BATCH,
-    MemoryBudget,
-    largest_batch,
-)
+from outlay.predict.memory import LARGEST_BATCH, MemoryBudget, largest_batch, safe_bytes
 from outlay.predict.step import Placement
 from outlay.trace import allocator
 from outlay.trace.profile import History, Profile
@@ -29,7 +27,7 @@ _FINENESS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestBatch:
-    """The largest batch that fits in a room."""
+    """The largest batch that fits into a memory budget."""
 
     batch_size: int
     """0 where not even one sample fits."""
@@ -40,16 +38,16 @@ class LargestBatch:
 
 
 def verified_largest(
-    profile: Profile, rooms: Sequence[MemoryBudget], calibration: Calibration, trace: Tracer
+    profile: Profile, budgets: Sequence[MemoryBudget], calibration: Calibration, trace: Tracer
 ) -> list[LargestBatch]:
-    """The largest batch in each room; the traces of a round are asked for together."""
-    searches = [_Search(profile, room, calibration) for room in rooms]
+    """The largest batch in each budget; the sizes of a round are traced together."""
+    searches = [_Search(profile, budget, calibration) for budget in budgets]
     histories: dict[int, History] = {}
     for _ in range(_MOST_ROUNDS):
-        wanted = {search.guess for search in searches if not search.is_done}
-        if not wanted:
+        guesses = {search.guess for search in searches if not search.is_done}
+        if not guesses:
             break
-        missing = sorted(wanted - set(histories))
+        missing = sorted(guesses - set(histories))
         if missing:
             histories.update(trace(missing))
         for search in searches:
@@ -59,22 +57,21 @@ def verified_largest(
 
 
 class _Search:
-    """The state of one room's search: what was traced, and which size to trace next."""
+    """The search in one budget: what was traced, and which size to trace next."""
 
-    def __init__(self, profile: Profile, room: MemoryBudget, calibration: Calibration) -> None:
-        self._room = room
-        margin = calibration.number("memory_margin_fraction")
-        self._limit_bytes = room.available_bytes * (1 - margin)
+    def __init__(self, profile: Profile, budget: MemoryBudget, calibration: Calibration) -> None:
+        self._budget = budget
+        self._limit_bytes = safe_bytes(budget, calibration)
         self._needed: dict[int, float] = {}
         self._fits_up_to, self._fails_at = 0, LARGEST_BATCH + 1
         self._trusts_profile = profile.history is not None
-        self.guess = largest_batch(profile, room, calibration)
+        self.guess = largest_batch(profile, budget, calibration)
         self.is_done = self.guess == 0
 
     def learn(self, history: History) -> None:
         """Take in the trace at the guess, and make the next one."""
-        traits, size = self._room.traits, self.guess
-        expandable = self._room.expandable_segments
+        traits, size = self._budget.traits, self.guess
+        expandable = self._budget.expandable_segments
         fits = allocator.fits(
             history, size, self._limit_bytes, traits, expandable_segments=expandable
         )
@@ -94,10 +91,10 @@ class _Search:
         low, high = sizes[0], sizes[-1]
         rise = self._needed[high] - self._needed[low]
         if low == high or rise <= 0:
-            found = high * self._limit_bytes / self._needed[high]
+            size = high * self._limit_bytes / self._needed[high]
         else:
-            found = low + (self._limit_bytes - self._needed[low]) * (high - low) / rise
-        return max(min(int(found), self._fails_at - 1), self._fits_up_to + 1, 1)
+            size = low + (self._limit_bytes - self._needed[low]) * (high - low) / rise
+        return max(min(int(size), self._fails_at - 1), self._fits_up_to + 1, 1)
 
     def answer(self) -> LargestBatch:
         """The largest size that was traced and fits."""
@@ -108,13 +105,12 @@ class _Search:
         )
 
 
-# On GPUs
-
-
 def verified_batches(
     profile: Profile, placements: Sequence[Placement], calibration: Calibration, trace: Tracer
 ) -> dict[Placement, int]:
     """The largest batch of a user's step on each placement, verified by a trace at that size."""
-    rooms = [placement.room for placement in placements]
-    found = verified_largest(profile, rooms, calibration, trace)
-    return {one: batch.batch_size for one, batch in zip(placements, found, strict=True)}
+    budgets = [placement.memory_budget for placement in placements]
+    batches = verified_largest(profile, budgets, calibration, trace)
+    return {
+        placement: batch.batch_size for placement, batch in zip(placements, batches, strict=True)
+    }

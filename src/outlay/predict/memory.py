@@ -1,7 +1,9 @@
-"""Memory: what a step allocates and reserves, whether it fits, and the largest batch that does.
+"""Memory of a step on one GPU: what it allocates and reserves, and the largest batch that fits.
 
-A profile with a history is asked by simulating torch's caching allocator, which may give free
-segments back when it reaches its limit; one without is estimated from what was allocated.
+In: a `Profile`, a batch size, and the `MemoryBudget` that a GPU leaves to torch's allocator. Out:
+a `MemoryNeed`. A profile with a history is asked by simulating torch's caching allocator
+(`trace.allocator`), which may give free segments back when it reaches its limit; one without is
+estimated from what was allocated. docs/models/memory.md.
 """
 
 from __future__ import annotations
@@ -113,20 +115,20 @@ def _rounded_up(resident: int) -> int:
 
 
 def memory_need(
-    profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration
+    profile: Profile, batch_size: int, budget: MemoryBudget, calibration: Calibration
 ) -> MemoryNeed:
     """Peak memory of a step at a batch size."""
-    allocated, reserved = _taken(profile, batch_size, room, calibration)
-    reserved = _at_least(reserved, allocated.low)
-    fits = _has_plenty(profile, batch_size, room, calibration) or _fits(
-        profile, batch_size, room, calibration
+    allocated, reserved = _unlimited_need(profile, batch_size, budget, calibration)
+    reserved = reserved.at_least(allocated.low)
+    fits = _has_plenty(profile, batch_size, budget, calibration) or _fits(
+        profile, batch_size, budget, calibration
     )
-    available = room.available_bytes
+    available = budget.available_bytes
     return MemoryNeed(
-        allocated_bytes=_at_most(allocated, available) if fits else allocated,
-        reserved_bytes=_at_most(reserved, available) if fits else reserved,
+        allocated_bytes=allocated.at_most(available) if fits else allocated,
+        reserved_bytes=reserved.at_most(available) if fits else reserved,
         available_bytes=available,
-        context_bytes=room.context_bytes,
+        context_bytes=budget.context_bytes,
         fits=fits,
     )
 
@@ -143,109 +145,102 @@ class TableNeed:
 
 def table_need(profile: Profile, batch_size: int, calibration: Calibration) -> TableNeed:
     """Peak memory at a batch size on the reference GPU, read off the profile's table."""
-    held = profile.held_at(batch_size)
+    use = profile.allocator_use_at(batch_size)
     over_traced = calibration.estimate("allocated_over_traced")
-    if held is None or held.needed_bytes is None:
+    if use is None or use.needed_bytes is None:
         allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes)
         reserved = calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
-        reserved = _at_least(reserved, allocated.low)
+        reserved = reserved.at_least(allocated.low)
         return TableNeed(
             allocated_bytes=allocated, reserved_bytes=reserved, needed_bytes=reserved.high
         )
-    allocated = over_traced.scaled(held.allocated_bytes)
-    reserved = calibration.estimate("reserved_over_simulated").scaled(held.reserved_bytes)
+    allocated = over_traced.scaled(use.allocated_bytes)
+    reserved = calibration.estimate("reserved_over_simulated").scaled(use.reserved_bytes)
     return TableNeed(
         allocated_bytes=allocated,
-        reserved_bytes=_at_least(reserved, allocated.low),
-        needed_bytes=held.needed_bytes,
+        reserved_bytes=reserved.at_least(allocated.low),
+        needed_bytes=use.needed_bytes,
     )
 
 
-def _taken(
-    profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration
+def _unlimited_need(
+    profile: Profile, batch_size: int, budget: MemoryBudget, calibration: Calibration
 ) -> tuple[Estimate, Estimate]:
     """Bytes allocated and reserved where memory has no end."""
     over_traced = calibration.estimate("allocated_over_traced")
     over_simulated = calibration.estimate("reserved_over_simulated")
-    held = _held(profile, batch_size, room)
-    if held is not None:
-        return over_traced.scaled(held.allocated_bytes), over_simulated.scaled(held.reserved_bytes)
+    use = _allocator_use(profile, batch_size, budget)
+    if use is not None:
+        return over_traced.scaled(use.allocated_bytes), over_simulated.scaled(use.reserved_bytes)
     allocated = over_traced.scaled(profile.memory_at(batch_size).peak_bytes)
     return allocated, calibration.estimate("reserved_over_allocated").scaled(allocated.likely)
 
 
-def _held(profile: Profile, batch_size: int, room: MemoryBudget) -> AllocatorUse | None:
+def _allocator_use(profile: Profile, batch_size: int, budget: MemoryBudget) -> AllocatorUse | None:
     """What the allocator holds: from the profile's table, or simulated where that has a gap."""
-    if profile.history is None or _is_in_table(profile, batch_size, room):
-        return profile.held_at(batch_size)
-    if room.expandable_segments:
-        return allocator.held_expandable(profile.history, batch_size, room.traits)
-    return allocator.held(profile.history, batch_size, room.traits)
+    if profile.history is None or _is_in_table(profile, batch_size, budget):
+        return profile.allocator_use_at(batch_size)
+    return allocator.peak_use(
+        profile.history, batch_size, budget.traits, expandable_segments=budget.expandable_segments
+    )
 
 
-def _is_in_table(profile: Profile, batch_size: int, room: MemoryBudget) -> bool:
+def _is_in_table(profile: Profile, batch_size: int, budget: MemoryBudget) -> bool:
     """Whether the profile's table answers for a batch size, by itself or between two points.
 
     It is of the reference GPU; a long history is read off it for every GPU.
     """
     if profile.history is None or len(profile.history.events) <= _LONG_HISTORY:
-        return batch_size in profile.held and room == _reference(room)
-    return bool(profile.held) and min(profile.held) <= batch_size <= max(profile.held)
-
-
-def _reference(room: MemoryBudget) -> MemoryBudget:
-    """The same room on the reference GPU, with the usual segments."""
-    return MemoryBudget(available_bytes=room.available_bytes, context_bytes=room.context_bytes)
-
-
-def _at_least(estimate: Estimate, least: float) -> Estimate:
-    return Estimate(
-        low=max(estimate.low, least),
-        likely=max(estimate.likely, least),
-        high=max(estimate.high, least),
+        return batch_size in profile.allocator_use and budget == _reference(budget)
+    return bool(profile.allocator_use) and min(profile.allocator_use) <= batch_size <= max(
+        profile.allocator_use
     )
 
 
-def _at_most(estimate: Estimate, most: float) -> Estimate:
-    return Estimate(
-        low=min(estimate.low, most),
-        likely=min(estimate.likely, most),
-        high=min(estimate.high, most),
-    )
+def _reference(budget: MemoryBudget) -> MemoryBudget:
+    """The same budget on the reference GPU, with the usual segments."""
+    return MemoryBudget(available_bytes=budget.available_bytes, context_bytes=budget.context_bytes)
 
 
 def _has_plenty(
-    profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration
+    profile: Profile, batch_size: int, budget: MemoryBudget, calibration: Calibration
 ) -> bool:
     """Whether the allocator stays below the limit even where it need not."""
-    limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
-    held = _held(profile, batch_size, room)
-    return profile.history is not None and held is not None and held.reserved_bytes <= limit
+    limit = safe_bytes(budget, calibration)
+    use = _allocator_use(profile, batch_size, budget)
+    return profile.history is not None and use is not None and use.reserved_bytes <= limit
 
 
-def _fits(profile: Profile, batch_size: int, room: MemoryBudget, calibration: Calibration) -> bool:
+def _fits(
+    profile: Profile, batch_size: int, budget: MemoryBudget, calibration: Calibration
+) -> bool:
     """Whether a step fits, leaving a margin for what the simulation gets wrong.
 
     Without a simulation, whether even the high estimate of what is reserved fits.
     """
-    limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
-    if profile.history is not None and not _is_in_table(profile, batch_size, room):
+    limit = safe_bytes(budget, calibration)
+    if profile.history is not None and not _is_in_table(profile, batch_size, budget):
         return allocator.fits(
             profile.history,
             batch_size,
             limit,
-            room.traits,
-            expandable_segments=room.expandable_segments,
+            budget.traits,
+            expandable_segments=budget.expandable_segments,
         )
-    held = profile.held_at(batch_size)
-    if held is not None and held.needed_bytes is not None:
-        return held.needed_bytes <= limit
-    allocated, reserved = _taken(profile, batch_size, room, calibration)
-    return _at_least(reserved, allocated.low).high <= room.available_bytes
+    use = profile.allocator_use_at(batch_size)
+    if use is not None and use.needed_bytes is not None:
+        return use.needed_bytes <= limit
+    allocated, reserved = _unlimited_need(profile, batch_size, budget, calibration)
+    return reserved.at_least(allocated.low).high <= budget.available_bytes
+
+
+def safe_bytes(budget: MemoryBudget, calibration: Calibration) -> float:
+    """What is available, less a margin for what the simulation gets wrong."""
+    return budget.available_bytes * (1 - calibration.number("memory_margin_fraction"))
 
 
 def largest_batch(
-    profile: Profile, room: MemoryBudget, calibration: Calibration, fineness: int = FINE
+    profile: Profile, budget: MemoryBudget, calibration: Calibration, fineness: int = FINE
 ) -> int:
     """The largest batch per GPU that fits, 0 where not even one sample does.
 
@@ -254,31 +249,33 @@ def largest_batch(
     """
 
     def fits(batch_size: int) -> bool:
-        return _fits(profile, batch_size, room, calibration)
+        return _fits(profile, batch_size, budget, calibration)
 
-    low, high = _bracket(profile, room, calibration)
+    low, high = _bracket(profile, budget, calibration)
     while low and not fits(low):
         low, high = low - max(low // 16, 1), low
     if not low and not fits(1):
         return 0
-    return _boundary(fits, low, high, fineness if profile.history is not None else None)
+    return largest_that_fits(fits, low, high, fineness if profile.history is not None else None)
 
 
-def _bracket(profile: Profile, room: MemoryBudget, calibration: Calibration) -> tuple[int, int]:
+def _bracket(profile: Profile, budget: MemoryBudget, calibration: Calibration) -> tuple[int, int]:
     """Two sizes between which the largest batch is to be looked for first."""
-    limit = room.available_bytes * (1 - calibration.number("memory_margin_fraction"))
+    limit = safe_bytes(budget, calibration)
     low, high = 0, 1
-    for batch_size, held in sorted(profile.held.items()):
-        if held.needed_bytes is None or held.needed_bytes > limit:
+    for batch_size, use in sorted(profile.allocator_use.items()):
+        if use.needed_bytes is None or use.needed_bytes > limit:
             high = max(batch_size, 1)
             break
         low, high = batch_size, min(2 * batch_size, LARGEST_BATCH)
-    if room == _reference(room):
+    if budget == _reference(budget):
         return low, high
     return low, min(low + max(low // 16, 1), LARGEST_BATCH)
 
 
-def _boundary(fits: Callable[[int], bool], low: int, high: int, fineness: int | None) -> int:
+def largest_that_fits(
+    fits: Callable[[int], bool], low: int, high: int, fineness: int | None
+) -> int:
     """The largest size that fits, from one that does and one that may not."""
     while fits(high):
         if high == LARGEST_BATCH:

@@ -1,11 +1,14 @@
 """What one GPU of several holds of a step, by strategy.
 
-It is that of one GPU alone less what need not be held, at the highest of several moments, with the
-buffers that exchanging takes. docs/models/scaling.md has it against PyTorch's own FSDP and DDP.
+In: a `Profile`, a batch size, a `Strategy`, a `Site`. Out: the bytes it saves compared with one GPU
+that does it all. It holds most at one of several moments: the traced peak, the loss, and backward
+of each block, where buffers for the exchange come on top. docs/models/scaling.md has it against
+PyTorch's own FSDP and DDP.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,7 +17,7 @@ from outlay.predict.parallel_time import (
     Site,
     communication_load,
     computes_in_16_bits,
-    shards,
+    shard_count,
 )
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import Memory, Profile
@@ -22,9 +25,13 @@ from outlay.trace.profile import Memory, Profile
 _SHARED_ACTIVATIONS = 24 / 34
 # Source: Korthikanti et al. 2022 (arXiv 2205.05198), equation 2: of 34 bytes a position and
 # width, 24 are cut by tensor parallelism; attention that keeps no scores.
+_NEARLY_ALL = 0.9
+"""A moment with more of the gradients than this is that of the update."""
+_ZERO_BUCKET_BYTES = 5e8
+# Source: DeepSpeed, configuration of ZeRO: reduce_bucket_size.
 
 
-def relief_bytes(
+def bytes_spared_per_gpu(
     profile: Profile, batch_size: int, strategy: Strategy, site: Site, *, passes: int = 1
 ) -> float:
     """What one GPU need not hold compared with one that does it all, less what exchanging takes.
@@ -34,21 +41,25 @@ def relief_bytes(
     """
     alone = profile.memory_at(batch_size)
     load = communication_load(profile, batch_size)
-    held = max(
-        _held_bytes(moment, load, strategy, site)
+    highest = max(
+        _bytes_at(moment, load, strategy, site)
         for moment in _moments(profile, alone, batch_size, strategy)
     )
-    return alone.peak_bytes - held - (passes > 1) * _kept_bytes(profile, batch_size, strategy, site)
+    accumulated = 0.0
+    if passes > 1:
+        is_sharded = strategy.sharding in ("zero2", "zero3")
+        accumulated = (
+            accumulated_gradients_bytes(profile, batch_size)
+            / (strategy.tensor * strategy.pipeline)
+            / (shard_count(strategy, site) if is_sharded else 1)
+        )
+    return alone.peak_bytes - highest - accumulated
 
 
-def _kept_bytes(profile: Profile, batch_size: int, strategy: Strategy, site: Site) -> float:
-    """What gradients that stay between passes take of one GPU."""
-    parts = strategy.tensor * strategy.pipeline
-    ways = shards(strategy, site) if strategy.sharding in ("zero2", "zero3") else 1
-    return kept_between_passes_bytes(profile, batch_size) / parts / ways
+# Gradients that stay between passes
 
 
-def kept_between_passes_bytes(profile: Profile, batch_size: int) -> float:
+def accumulated_gradients_bytes(profile: Profile, batch_size: int) -> float:
     """What gradients that stay while the next pass runs add to the peak.
 
     The highest of several moments counts: the peak as it was, and those that are the peak at
@@ -72,57 +83,93 @@ def _is_one_moment(first: Memory, second: Memory) -> bool:
     return same_gradients and (first.temporaries > 0) == (second.temporaries > 0)
 
 
+# Moments of a step
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """What one GPU alone has at one moment of the step, and the buffers it takes when spread."""
+    """What one GPU alone holds at one moment of the step, and the buffers it takes when spread."""
 
     memory: Memory
     buffers_bytes: float
 
 
-def _moments(profile: Profile, alone: Memory, batch_size: int, strategy: Strategy) -> list[_Moment]:
+def _bytes_at(moment: _Moment, load: CommunicationLoad, strategy: Strategy, site: Site) -> float:
+    """What one GPU holds at one moment, with the buffers that exchanging takes.
+
+    Ignores that stages of a pipeline differ: embeddings are taken to be spread like the rest.
+    A stage has 1/p of the blocks, and the first of p holds p micro-batches at once.
+    """
+    alone = moment.memory
+    parts, shards = strategy.tensor * strategy.pipeline, shard_count(strategy, site)
+    parameter_shards = shards if strategy.sharding == "zero3" else 1
+    gradient_shards = shards if strategy.sharding in ("zero2", "zero3") else 1
+    temporaries = alone.temporaries / (
+        parts * shards if _is_update(alone, load) else strategy.tensor
+    )
+    activation_share = 1 - _SHARED_ACTIVATIONS + _SHARED_ACTIVATIONS / strategy.tensor
+    return (
+        alone.parameters / parts / parameter_shards
+        + alone.gradients / parts / gradient_shards
+        + alone.optimizer_state / parts / shards
+        + alone.inputs
+        + alone.activations * activation_share
+        + temporaries
+        + alone.workspace
+        + moment.buffers_bytes
+    )
+
+
+def _moments(
+    profile: Profile, peak: Memory, batch_size: int, strategy: Strategy
+) -> Iterator[_Moment]:
     """The traced peak and the loss; of a fully sharded step also backward at each block."""
     load = communication_load(profile, batch_size)
-    loss = _at_the_loss(profile, alone, batch_size)
-    if strategy.sharding != "zero3" or strategy.data == 1:
-        buffers = _buffers_bytes(load, strategy)
-        return [_Moment(memory=one, buffers_bytes=buffers) for one in (alone, loss)]
-    casts = _casts_bytes(profile)
-    alone, loss = (
-        replace(one, activations=max(one.activations - casts, 0.0)) for one in (alone, loss)
-    )
-    moments = [(alone, _gathered_bytes(load, alone)), (loss, load.rest_bytes)]
-    moments += [
-        (_in_backward(loss, load, done), _in_backward_bytes(load, done))
-        for done in range(load.blocks)
-    ]
-    moments.append((_in_backward(loss, load, load.blocks), _at_the_end_bytes(load)))
+    loss = _at_the_loss(profile, peak, batch_size)
     parts = strategy.tensor * strategy.pipeline
-    return [_Moment(memory=one, buffers_bytes=size / parts) for one, size in moments]
+    if strategy.sharding != "zero3" or strategy.data == 1:
+        buffers_bytes = _bucket_bytes(load, strategy)
+        yield _Moment(memory=peak, buffers_bytes=buffers_bytes)
+        yield _Moment(memory=loss, buffers_bytes=buffers_bytes)
+        return
+    copies = _autocast_copies_bytes(profile)
+    peak, loss = (
+        replace(memory, activations=max(memory.activations - copies, 0.0))
+        for memory in (peak, loss)
+    )
+    yield _Moment(memory=peak, buffers_bytes=_peak_buffers_bytes(load, peak) / parts)
+    yield _Moment(memory=loss, buffers_bytes=load.rest_bytes / parts)
+    for done in range(load.blocks):
+        buffers_bytes = _block_buffers_bytes(load, done)
+        yield _Moment(memory=_in_backward(loss, load, done), buffers_bytes=buffers_bytes / parts)
+    memory = _in_backward(loss, load, load.blocks)
+    yield _Moment(memory=memory, buffers_bytes=_end_buffers_bytes(load) / parts)
 
 
-def _at_the_loss(profile: Profile, alone: Memory, batch_size: int) -> Memory:
+def _at_the_loss(profile: Profile, peak: Memory, batch_size: int) -> Memory:
     """Memory when backward starts: activations as they grow with the batch, no gradients.
 
     # Assumes: at the largest batch sizes of the profile, this is where the peak is.
     """
     return Memory(
-        parameters=alone.parameters,
+        parameters=peak.parameters,
         gradients=0.0,
-        optimizer_state=alone.optimizer_state,
-        inputs=alone.inputs,
-        activations=_on_last_line(profile, "activations", batch_size),
-        temporaries=_on_last_line(profile, "temporaries", batch_size),
-        workspace=alone.workspace,
+        optimizer_state=peak.optimizer_state,
+        inputs=peak.inputs,
+        activations=_extrapolated(profile, "activations", batch_size),
+        temporaries=_extrapolated(profile, "temporaries", batch_size),
+        workspace=peak.workspace,
     )
 
 
-def _on_last_line(profile: Profile, name: str, batch_size: int) -> float:
-    """A part of memory at a batch size, on the line of the largest: one moment, no other's bend."""
+def _extrapolated(profile: Profile, category: str, batch_size: int) -> float:
+    """A category of memory at a batch size, on the line through the two largest ones traced: one
+    moment, no other's bend.
+    """
     high = max(profile.memory)
     low = max((size for size in profile.memory if size < high), default=0)
-    most = float(getattr(profile.memory[high], name))
-    least = float(getattr(profile.memory[low], name)) if low else 0.0
+    most = float(getattr(profile.memory[high], category))
+    least = float(getattr(profile.memory[low], category)) if low else 0.0
     return max(least + (most - least) * (batch_size - low) / (high - low), 0.0)
 
 
@@ -133,7 +180,7 @@ def _in_backward(loss: Memory, load: CommunicationLoad, done: int) -> Memory:
     more than what the loss had kept, which is gone by then.
     """
     share = done / load.blocks if load.blocks else 1.0
-    inside = load.gradient_bytes * (1 - load.rest_bytes / load.sent_bytes)
+    inside = load.gradient_bytes * (1 - load.rest_bytes / load.gathered_bytes)
     return replace(
         loss,
         gradients=inside * share,
@@ -142,42 +189,26 @@ def _in_backward(loss: Memory, load: CommunicationLoad, done: int) -> Memory:
     )
 
 
-def _held_bytes(moment: _Moment, load: CommunicationLoad, strategy: Strategy, site: Site) -> float:
-    """What one GPU holds at one moment, with the buffers that exchanging takes.
-
-    Ignores that stages of a pipeline differ: embeddings are taken to be spread like the rest.
-    A stage has 1/p of the blocks, and the first of p holds p micro-batches at once.
-    """
-    one = moment.memory
-    parts, ways = strategy.tensor * strategy.pipeline, shards(strategy, site)
-    of_parameters = ways if strategy.sharding == "zero3" else 1
-    of_gradients = ways if strategy.sharding in ("zero2", "zero3") else 1
-    temporaries = one.temporaries / (parts * ways if _updates(one, load) else strategy.tensor)
-    shared = 1 - _SHARED_ACTIVATIONS + _SHARED_ACTIVATIONS / strategy.tensor
-    return (
-        one.parameters / parts / of_parameters
-        + one.gradients / parts / of_gradients
-        + one.optimizer_state / parts / ways
-        + one.inputs
-        + one.activations * shared
-        + temporaries
-        + one.workspace
-        + moment.buffers_bytes
-    )
-
-
-def _updates(one: Memory, load: CommunicationLoad) -> bool:
+def _is_update(memory: Memory, load: CommunicationLoad) -> bool:
     """Whether a moment is that of the update: nearly all gradients are there."""
-    return one.gradients > _MOST * load.gradient_bytes > 0
+    return memory.gradients > _NEARLY_ALL * load.gradient_bytes > 0
 
 
-_MOST = 0.9
-"""A moment with more of the gradients than this is that of the update."""
-_ZERO_BUCKET_BYTES = 5e8
-# Source: DeepSpeed, configuration of ZeRO: reduce_bucket_size.
+def _autocast_copies_bytes(profile: Profile) -> float:
+    """Copies of the weights that autocast keeps and a sharded model's own casting does not.
+
+    They are what of activations does not grow with the batch; embeddings and norms have none.
+    """
+    bytes_per_parameter = profile.memory_at(1).parameters / max(profile.parameters, 1)
+    if bytes_per_parameter < 3 or not computes_in_16_bits(profile):
+        return 0.0
+    return min(_extrapolated(profile, "activations", 0), 2.0 * profile.parameters)
 
 
-def _buffers_bytes(load: CommunicationLoad, strategy: Strategy) -> float:
+# Buffers of the exchange
+
+
+def _bucket_bytes(load: CommunicationLoad, strategy: Strategy) -> float:
     """What exchanging takes beside the model where parameters are whole: buckets of gradients."""
     if strategy.data == 1:
         return 0.0
@@ -187,16 +218,16 @@ def _buffers_bytes(load: CommunicationLoad, strategy: Strategy) -> float:
     return min(load.gradient_bytes, 2 * _ZERO_BUCKET_BYTES) / parts
 
 
-def _gathered_bytes(load: CommunicationLoad, traced: Memory) -> float:
+def _peak_buffers_bytes(load: CommunicationLoad, peak: Memory) -> float:
     """Buffers of fully sharded training at the traced peak."""
-    if _updates(traced, load):
+    if _is_update(peak, load):
         return 0.0  # everything is sharded again
-    if not traced.gradients:
+    if not peak.gradients:
         return load.rest_bytes  # the loss: blocks are let go of after their forward
-    return _in_backward_bytes(load, min(1, load.blocks - 1))
+    return _block_buffers_bytes(load, min(1, load.blocks - 1))
 
 
-def _in_backward_bytes(load: CommunicationLoad, done: int) -> float:
+def _block_buffers_bytes(load: CommunicationLoad, done: int) -> float:
     """Buffers of fully sharded training in backward of a block, when `done` have had theirs.
 
     The block's parameters and gradients, the parameters of the next, and the gradients of the
@@ -207,31 +238,26 @@ def _in_backward_bytes(load: CommunicationLoad, done: int) -> float:
     # Assumes: all outside of blocks may have gradients by then, as tied embeddings do.
     """
     if not load.blocks:
-        return 2 * load.sent_bytes
-    summed = load.gradient_bytes / max(load.sent_bytes, 1.0)
-    made = min(summed, 1.0)  # gradients as backward makes them, over parameters as gathered
+        return 2 * load.gathered_bytes
+    summed, made = _gradient_ratios(load)
     has_next, has_last = done < load.blocks - 1, done > 0
     of_block = load.block_bytes * (1 + made + has_next + has_last * summed)
     return of_block + load.rest_bytes * (1 + made)
 
 
-def _at_the_end_bytes(load: CommunicationLoad) -> float:
+def _end_buffers_bytes(load: CommunicationLoad) -> float:
     """Buffers at the end of backward: what lies outside of blocks whole, and its gradients.
 
     Then its parameters are let go of, and its gradients copied to be sent.
     """
-    summed = load.gradient_bytes / max(load.sent_bytes, 1.0)
-    made = min(summed, 1.0)
-    outside = load.rest_bytes if load.blocks else load.sent_bytes
+    summed, made = _gradient_ratios(load)
+    outside = load.rest_bytes if load.blocks else load.gathered_bytes
     return outside * made + max(outside + summed * load.block_bytes, outside * summed)
 
 
-def _casts_bytes(profile: Profile) -> float:
-    """Copies of the weights that autocast keeps and a sharded model's own casting does not.
-
-    They are what of activations does not grow with the batch; embeddings and norms have none.
+def _gradient_ratios(load: CommunicationLoad) -> tuple[float, float]:
+    """Bytes of gradients over those of parameters as gathered: as summed, and as backward makes
+    them.
     """
-    held = profile.memory_at(1).parameters / max(profile.parameters, 1)
-    if held < 3 or not computes_in_16_bits(profile):
-        return 0.0
-    return min(_on_last_line(profile, "activations", 0), 2.0 * profile.parameters)
+    summed = load.gradient_bytes / max(load.gathered_bytes, 1.0)
+    return summed, min(summed, 1.0)

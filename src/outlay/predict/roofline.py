@@ -1,4 +1,10 @@
-"""What a kernel's time depends on in a GPU: units, clock, rates, power, bandwidth, cache."""
+"""The two sides of the roofline model: what a GPU can do in a second, and what a step asks of it.
+
+In: a `Gpu` of the facts table; a `Profile` of a step. Out: a `RooflineGpu`, with the rates that
+kernels really reach under its clock, power limit and memory; the step's `Trace` at a batch size.
+`predict.kernel_time` makes times of both. Williams, Waterman, Patterson 2009, doi
+10.1145/1498765.1498785; what power sustains is fitted (docs/models/time.md).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,11 @@ _WITH_TENSOR_CORES = frozenset(
 )
 _GEFORCE = re.compile(r"(GTX|RTX [2-5]0[5-9]0|TITAN)")
 _BEFORE_VOLTA = frozenset({"Kepler", "Maxwell", "Pascal"})
-_PLAIN_BATCHES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
+_FEW_BATCHED_TILES = frozenset({"Pascal", "Volta", "Turing", "Ampere"})
+_LEAST_POWER = 0.3
+# Assumes: drivers take no limit below about a third of the one a board was shipped with (a guess).
+
+# The GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,82 +42,81 @@ class RooflineGpu:
     """A GPU as the model of time sees it."""
 
     name: str
-    units: int
-    """Multiprocessors (compute units of AMD)."""
+    multiprocessors: int
+    """Compute units of AMD."""
     clock_hz: float
     bytes_per_s: float
     """What a plain copy reaches, over what it reaches on the reference GPU's kind of memory."""
     cache_bytes: float
-    rates: Mapping[str, float]
-    """FLOP/s of all units at boost clock, by arithmetic."""
-    sustained: Mapping[str, float]
-    """FLOP/s that the power limit sustains."""
-    weight: Mapping[str, float]
-    """FLOPs of one unit in a cycle, over the reference GPU's: light units are easily kept busy."""
-    older: bool = False
+    peak_flops_per_s: Mapping[str, float]
+    """Of all multiprocessors at boost clock, by arithmetic."""
+    sustained_flops_per_s: Mapping[str, float]
+    """What the power limit sustains, by arithmetic."""
+    flops_per_cycle_ratio: Mapping[str, float]
+    """FLOPs of one multiprocessor in a cycle, over the reference GPU's: where they are few, it is
+    easily kept busy."""
+    is_before_volta: bool = False
     """Whether it is of the years before Volta, whose libraries split no products."""
-    plain_batches: bool = False
+    has_few_batched_tiles: bool = False
     """Whether batches of fp32 products come in two tiles only."""
 
     @property
     def tensor_types(self) -> frozenset[str]:
         """The types that its tensor cores take."""
-        return frozenset(kind for kind in _TENSOR if kind in self.rates)
+        return frozenset(kind for kind in _TENSOR if kind in self.peak_flops_per_s)
 
     @property
     def cycles_per_s(self) -> float:
-        """Cycles of all units in a second."""
-        return self.units * self.clock_hz
+        """Cycles of all multiprocessors in a second."""
+        return self.multiprocessors * self.clock_hz
 
     def arithmetic(self, precision: Precision) -> str:
         """What it computes with: `tensor` types where it has them, otherwise fp32."""
-        return _arithmetic(precision, self.rates)
-
-
-def _arithmetic(precision: Precision, kinds: Container[str]) -> str:
-    return precision if precision not in ("int", "fp32") and precision in kinds else "fp32"
-
-
-def ideal_time_s(trace: Trace, gpu: Gpu) -> float:
-    """The time of a step's FLOPs at the dense peaks of the arithmetic it runs in."""
-    kinds = dict(_peaks(gpu))
-    flops: dict[str, float] = {}
-    for op in trace.ops:
-        if op.flops:
-            kind = _arithmetic(op.precision, kinds)
-            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
-    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
+        return _arithmetic(precision, self.peak_flops_per_s)
 
 
 def roofline_of(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
-    """A GPU's figures, held to what its power limit sustains."""
-    faster = _clock_over_boost(gpu, calibration)
-    peaks = {kind: peak * faster for kind, peak in _peaks(gpu)}
+    """A GPU's figures, held to what its power limit sustains; worked out once."""
+    return _roofline_of(ById(gpu), ById(calibration))
+
+
+@lru_cache(maxsize=512)
+def _roofline_of(of_gpu: ById[Gpu], of_calibration: ById[Calibration]) -> RooflineGpu:
+    gpu, calibration = of_gpu.value, of_calibration.value
+    peaks = _peaks(gpu)
+    clock_ratio = _clock_over_boost(gpu, calibration)
     return RooflineGpu(
         name=gpu.name,
-        units=gpu.sm_count,
-        clock_hz=gpu.boost_hz * _clock_over_boost(gpu, calibration),
+        multiprocessors=gpu.sm_count,
+        clock_hz=gpu.boost_hz * clock_ratio,
         bytes_per_s=gpu.memory_bytes_per_s * _memory_share(gpu, calibration),
         cache_bytes=gpu.l2_bytes or REFERENCE_CACHE_BYTES,
-        rates=peaks,
-        sustained={kind: _power_limit(gpu, kind, peak, calibration) for kind, peak in _peaks(gpu)},
-        weight={
-            kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
-            for kind, peak in _peaks(gpu)
+        peak_flops_per_s={kind: peak * clock_ratio for kind, peak in peaks.items()},
+        sustained_flops_per_s={
+            kind: _sustained_flops_per_s(gpu, kind, peak, calibration)
+            for kind, peak in peaks.items()
         },
-        older=gpu.architecture in _BEFORE_VOLTA,
-        plain_batches=gpu.architecture in _PLAIN_BATCHES,
+        flops_per_cycle_ratio={
+            kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
+            for kind, peak in peaks.items()
+        },
+        is_before_volta=gpu.architecture in _BEFORE_VOLTA,
+        has_few_batched_tiles=gpu.architecture in _FEW_BATCHED_TILES,
     )
 
 
-def _peaks(gpu: Gpu) -> list[tuple[str, float]]:
+def _peaks(gpu: Gpu) -> dict[str, float]:
     """Dense peaks of the arithmetic that training uses; no tensor types without tensor cores.
 
     The GTX boards of Turing have none.
     """
     tensor = gpu.architecture in _WITH_TENSOR_CORES and not gpu.name.startswith("GTX")
     kinds = ("fp64", "fp32", *(_TENSOR if tensor else ()))
-    return [(kind, gpu.peak_flops_per_s[kind]) for kind in kinds if kind in gpu.peak_flops_per_s]
+    return {kind: gpu.peak_flops_per_s[kind] for kind in kinds if kind in gpu.peak_flops_per_s}
+
+
+def _arithmetic(precision: Precision, kinds: Container[str]) -> str:
+    return precision if precision not in ("int", "fp32") and precision in kinds else "fp32"
 
 
 def _clock_over_boost(gpu: Gpu, calibration: Calibration) -> float:
@@ -119,7 +128,7 @@ def _is_geforce(gpu: Gpu) -> bool:
     return bool(_GEFORCE.match(gpu.name)) and gpu.form != "laptop"
 
 
-def _power_limit(gpu: Gpu, kind: str, peak: float, calibration: Calibration) -> float:
+def _sustained_flops_per_s(gpu: Gpu, kind: str, peak: float, calibration: Calibration) -> float:
     """FLOP/s that the board's power sustains, beside what it draws at rest.
 
     Tensor cores: power goes with the square of the clock, so the rate with the root of the power.
@@ -153,24 +162,34 @@ def _is_stacked(gpu: Gpu) -> bool:
     return (gpu.facts["memory_type"].text or "").startswith("HBM")
 
 
-def speed_at(limit: float, calibration: Calibration) -> float:
-    """Training speed under a power limit, over that at the limit a GPU was shipped with.
+# Under a power limit
 
-    `limit` is the share of the shipped limit. One curve through published training under limits
-    on V100, Quadro RTX 6000, A40, A100 and RTX 3090: little is lost at first, then ever more.
+
+def power_limit_speed(gpu: Gpu, limit_w: float | None, calibration: Calibration) -> float:
+    """Training speed under a power limit, over that at the limit a GPU was shipped with."""
+    return 1.0 if limit_w is None else speed_at_power_share(limit_w / gpu.tdp_w, calibration)
+
+
+def power_limit_error(gpu: Gpu, limit_w: float | None, calibration: Calibration) -> float:
+    """The relative error of that speed: a part of what the limit takes."""
+    lost = 1 - power_limit_speed(gpu, limit_w, calibration)
+    return calibration.number("power_loss_error") * lost
+
+
+def speed_at_power_share(share: float, calibration: Calibration) -> float:
+    """Training speed at a share of the power limit a GPU was shipped with, over that at all of it.
+
+    One curve through published training under limits on V100, Quadro RTX 6000, A40, A100 and
+    RTX 3090: little is lost at first, then ever more.
     """
-    if limit >= 1:
+    if share >= 1:
         return 1.0
     bend = calibration.number("power_loss_bend")
-    lost: float = calibration.number("power_loss") * (1 - limit) ** bend
+    lost: float = calibration.number("power_loss") * (1 - share) ** bend
     return max(1 - lost, 0.1)
 
 
-_LEAST_POWER = 0.3
-# Assumes: drivers take no limit below about a third of the one a board was shipped with (a guess).
-
-
-def checked_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
+def checked_power_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
     """A power limit that a driver would take; None where it is none."""
     if limit_w is None or limit_w >= gpu.tdp_w:
         return None
@@ -184,11 +203,11 @@ def checked_limit_w(limit_w: float | None, gpu: Gpu) -> float | None:
     return limit_w
 
 
-# A step at a batch size and a GPU as the model of time sees it, each worked out once.
+# The step
 
 
 def trace_at(profile: Profile, batch_size: int, precision: Precision | None = None) -> Trace:
-    """The step at a batch size; asked again for another GPU, the same."""
+    """The step at a batch size; worked out once."""
     return _trace_at(ById(profile), batch_size, precision)
 
 
@@ -197,23 +216,24 @@ def _trace_at(profile: ById[Profile], batch_size: int, precision: Precision | No
     return with_precision(profile.value.at(batch_size), precision)
 
 
-def roofline_at(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
-    """A GPU as the model of time sees it; asked again, the same."""
-    return _machine_of(ById(gpu), ById(calibration))
-
-
-@lru_cache(maxsize=512)
-def _machine_of(gpu: ById[Gpu], calibration: ById[Calibration]) -> RooflineGpu:
-    return roofline_of(gpu.value, calibration.value)
-
-
 def with_precision(trace: Trace, precision: Precision | None) -> Trace:
     """The step with its matrix arithmetic in another precision; traffic stays as traced."""
     if precision is None:
         return trace
-    return replace(trace, ops=tuple(_op_in(op, precision) for op in trace.ops))
+    return replace(trace, ops=tuple(_with_precision(op, precision) for op in trace.ops))
 
 
-def _op_in(op: Op, precision: Precision) -> Op:
-    matrix = op.kind in ("gemm", "conv", "attention", "rnn")
-    return replace(op, precision=precision) if matrix else op
+def _with_precision(op: Op, precision: Precision) -> Op:
+    is_matrix = op.kind in ("gemm", "conv", "attention", "rnn")
+    return replace(op, precision=precision) if is_matrix else op
+
+
+def ideal_time_s(trace: Trace, gpu: Gpu) -> float:
+    """The time of a step's FLOPs at the dense peaks of the arithmetic it runs in."""
+    peaks = _peaks(gpu)
+    flops: dict[str, float] = {}
+    for op in trace.ops:
+        if op.flops:
+            kind = _arithmetic(op.precision, peaks)
+            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
+    return sum(amount / gpu.peak(kind) for kind, amount in flops.items())

@@ -1,8 +1,10 @@
-"""One training step on one GPU type: time with its range, memory, what bounds it, largest batch.
+"""One training step on one GPU: time with its range, memory, what bounds it, largest batch.
 
-The device's time comes from `predict.compute`, the host's from `predict.host`; a step takes the
-longer of the two, or what its input takes to arrive. What was measured corrects them
-(`predict.experience`) and narrows the range to what differs between GPUs.
+In: a `Profile`, a `Placement`, a batch size, the `Conditions` it runs under. Out: a
+`StepPrediction`. The device's time comes from `predict.kernel_time`, the host's from
+`predict.host_time`; a step takes the longer of the two, or what its input takes to arrive. What was
+measured corrects them (`predict.correct`) and narrows the range to what differs between GPUs.
+`predict.parallel` puts steps on several GPUs together from the same parts.
 """
 
 from __future__ import annotations
@@ -21,11 +23,10 @@ from outlay.predict.evidence import (
     PREDICTED,
     Correction,
     Evidence,
-    around,
     gpu_error,
     input_limit_s,
 )
-from outlay.predict.host import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.host_time import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.memory import (
     COARSE,
@@ -37,55 +38,16 @@ from outlay.predict.memory import (
 )
 from outlay.predict.network import UNKNOWN_WIRING, Wiring
 from outlay.predict.parallel_time import Site, communication_load
-from outlay.predict.roofline import ideal_time_s, roofline_at, speed_at, trace_at
-from outlay.predict.strategy import ALONE, Strategy
+from outlay.predict.roofline import (
+    ideal_time_s,
+    power_limit_error,
+    power_limit_speed,
+    roofline_of,
+    trace_at,
+)
+from outlay.predict.strategy import ONE_GPU, Strategy
 from outlay.trace.profile import Kind, Precision, Profile
 from outlay.uncertainty import Estimate
-
-# The time of a step that was measured, where something is said to be slower than it was there.
-
-
-def measured_time_s(
-    correction: Correction, arrival: Estimate, host: Estimate | None
-) -> Estimate | None:
-    """The step as it was measured, unless its input or a given host takes longer than it took."""
-    measured_s = correction.measured_s
-    if measured_s is None or _holder(measured_s, arrival, host) is None:
-        return measured_s
-    said = Estimate.exactly(arrival.low)
-    return said if host is None else slowest_of(measured_s, host, said)
-
-
-def time_from(correction: Correction, arrival: Estimate, host: Estimate | None) -> str:
-    """Where the time of a step is from."""
-    measured_s = correction.measured_s
-    holder = None if measured_s is None else _holder(measured_s, arrival, host)
-    return correction.time_from if holder is None else f"{MEASURED}, but for the {holder}"
-
-
-def _holder(
-    measured_s: Estimate, arrival: Estimate, host: Estimate | None
-) -> Literal["input", "host"] | None:
-    """What would have held a measured step back, had it been there."""
-    host_s = 0.0 if host is None else host.likely
-    if max(arrival.low, host_s) <= measured_s.likely:
-        return None
-    return "input" if arrival.low > host_s else "host"
-
-
-def given_host(host: Estimate, asked: Host, correction: Correction) -> Estimate | None:
-    """What a host takes whose speed is given; None where a measured step tells what it takes."""
-    return host if asked.measured and not correction.host_known else None
-
-
-def slowest_of(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
-    """The slowest of device, host and input."""
-    return Estimate(
-        low=max(device.low, host.low, arrival.low),
-        likely=max(device.likely, host.likely, arrival.likely),
-        high=max(device.high, host.high, arrival.high),
-    )
-
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
 FORWARD_FRACTION = 1 / 3
@@ -117,7 +79,7 @@ class Placement:
         return Site(gpus=self.gpus, nodes=self.nodes)
 
     @property
-    def room(self) -> MemoryBudget:
+    def memory_budget(self) -> MemoryBudget:
         """What the allocator finds on one of them."""
         return memory_budget(
             self.gpu,
@@ -136,11 +98,11 @@ class Conditions:
     """What the input pipeline delivers to each GPU, where somebody knows."""
     node_samples_per_s: float | None = None
     """What it delivers to all GPUs of a machine together."""
-    experience: Evidence = NO_EVIDENCE
+    evidence: Evidence = NO_EVIDENCE
     """What was measured, of this step or of others."""
 
 
-ORDINARY = Conditions()
+DEFAULT_CONDITIONS = Conditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +110,7 @@ class StepPrediction:
     """A step at a batch size: how long, how much memory, and the largest batch that fits."""
 
     placement: Placement
-    strategy: Strategy = ALONE
+    strategy: Strategy = ONE_GPU
     micro_batches: int = 1
     """Passes over `batch_size` samples before each update (gradient accumulation)."""
     batch_size: int
@@ -208,78 +170,76 @@ def predict_step(
     precision: Precision | None = None,
     *,
     largest: int | None = None,
-    conditions: Conditions = ORDINARY,
+    conditions: Conditions = DEFAULT_CONDITIONS,
 ) -> StepPrediction:
     """The step on one GPU of a placement at a batch size, or at the largest that fits (None).
 
     `largest` is that batch size where it is known already; otherwise it is found coarsely.
     """
     placement = replace(placement, gpus=1, nodes=1)
-    room = placement.room
+    budget = placement.memory_budget
     if largest is None:
-        largest = largest_batch(profile, room, calibration, COARSE)
-    ran = _largest_that_ran(placement, conditions, as_traced=precision is None)
-    largest = max(largest, ran)
+        largest = largest_batch(profile, budget, calibration, COARSE)
+    largest_measured = _largest_measured(placement, conditions, as_traced=precision is None)
+    largest = max(largest, largest_measured)
     batch = largest if batch_size is None else batch_size
-    shown = max(batch, 1)
-    trace = trace_at(profile, shown, precision)
-    machine = roofline_at(placement.gpu, calibration)
-    device = device_time(trace, machine, calibration)
+    samples = max(batch, 1)
+    trace = trace_at(profile, samples, precision)
+    device = device_time(trace, roofline_of(placement.gpu, calibration), calibration)
     correction = correction_at(
-        conditions.experience,
+        conditions.evidence,
         profile,
-        correction_request(placement, shown, conditions, as_traced=precision is None),
+        correction_request(placement, samples, conditions, as_traced=precision is None),
         device,
         calibration,
     )
-    scale, host_scale = scales(placement, correction, device, calibration)
-    device_s = device.total_s * scale
-    host_s = host_time_s(trace, calibration, conditions.host) * host_scale
-    arrival = arrival_s(shown, placement, conditions, correction, calibration)
-    input_s = arrival.likely
+    device_factor, host_factor = time_factors(placement, correction, device, calibration)
+    device_s = device.total_s * device_factor
+    host_s = host_time_s(trace, calibration, conditions.host) * host_factor
+    arrival = input_range(samples, placement, conditions, correction, calibration)
     host = host_range(host_s, conditions, correction, calibration)
-    given = given_host(host, conditions.host, correction)
-    memory = memory_need(profile, shown, room, calibration)
-    if shown <= ran:
+    stated_host = stated_host_range(host, conditions.host, correction)
+    memory = memory_need(profile, samples, budget, calibration)
+    if samples <= largest_measured:
         memory = replace(memory, fits=True)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
         max_batch_size=largest,
-        step_time_s=measured_time_s(correction, arrival, given)
-        or slowest_of(
+        step_time_s=measured_time_s(correction, arrival, stated_host)
+        or _slowest(
             device_range(device_s, device, placement, conditions, correction, calibration),
             host,
             arrival,
         ),
-        time_from=time_from(correction, arrival, given),
+        time_from=time_from(correction, arrival, stated_host),
         device_time_s=device_s,
         host_time_s=host_s,
-        by_kind_s={kind: time_s * scale for kind, time_s in device.by_kind_s.items()},
-        input_s=input_s,
+        by_kind_s={kind: time_s * device_factor for kind, time_s in device.by_kind_s.items()},
+        input_s=arrival.likely,
         exchange_s=Estimate.exactly(0.0),
-        bound=bound_of(device, device_s, host_s, input_s),
+        bound=predicted_bottleneck(device, device_s, host_s, arrival.likely),
         flops=trace.flops,
         ideal_s=ideal_time_s(trace, placement.gpu) / placement.gpu_share,
         parameters=profile.parameters,
-        gradient_bytes=communication_load(profile, shown).gradient_bytes,
+        gradient_bytes=communication_load(profile, samples).gradient_bytes,
         forward_fraction=forward_fraction(device),
         memory=memory,
         notes=correction.notes,
     )
 
 
-def _largest_that_ran(placement: Placement, conditions: Conditions, *, as_traced: bool) -> int:
-    """The largest batch that was measured as it is asked for, with all of the GPU's memory."""
+def _largest_measured(placement: Placement, conditions: Conditions, *, as_traced: bool) -> int:
+    """The largest batch that was measured to fit, as traced and with all of the GPU's memory."""
     if not as_traced or placement.gpu_share != 1 or placement.memory_cap_bytes is not None:
         return 0
-    return conditions.experience.largest_batch_on(placement.gpu)
+    return conditions.evidence.largest_batch_on(placement.gpu)
 
 
 def correction_request(
     placement: Placement, batch_size: int, conditions: Conditions, *, as_traced: bool
 ) -> CorrectionRequest:
-    """What experience is asked about a step on a placement."""
+    """The step on a placement, as the evidence is asked about it."""
     return CorrectionRequest(
         gpu=placement.gpu,
         batch_size=batch_size,
@@ -291,58 +251,9 @@ def correction_request(
     )
 
 
-def forward_fraction(device: DeviceTime) -> float:
-    """The share of a device's time that goes forward; a third where nobody told phases apart."""
-    forward_s = device.by_phase_s.get("forward", 0.0)
-    return forward_s / device.total_s if forward_s and device.total_s else FORWARD_FRACTION
-
-
-def scales(
-    placement: Placement, correction: Correction, device: DeviceTime, calibration: Calibration
-) -> tuple[float, float]:
-    """What the device's and the host's times are multiplied by: shares, limits, measurements."""
-    scale = correction.device / placement.gpu_share
-    if placement.power_limit_w is not None:
-        scale /= speed_at(placement.power_limit_w / placement.gpu.tdp_w, calibration)
-    idle = correction.idle_s / device.total_s if device.total_s else 0.0
-    return scale + idle, correction.host * _crowding(placement, calibration)
-
-
-def _crowding(placement: Placement, calibration: Calibration) -> float:
-    """How much longer the host takes where its GPUs' processes have too few CPU threads."""
-    if placement.vcpus is None:
-        return 1.0
-    return max(placement.gpus * calibration.number("host_threads") / placement.vcpus, 1.0)
-
-
-def input_time_s(samples: int, gpus: int, conditions: Conditions) -> float:
-    """How long the samples of one pass take to arrive at each of a machine's GPUs."""
-    each, all_of_them = conditions.input_samples_per_s, conditions.node_samples_per_s
-    return max(
-        0.0 if each is None else samples / each,
-        0.0 if all_of_them is None else samples * gpus / all_of_them,
-    )
-
-
-def arrival_s(
-    samples: int,
-    placement: Placement,
-    conditions: Conditions,
-    correction: Correction,
-    calibration: Calibration,
-    *,
-    gpus: int = 1,
-) -> Estimate:
-    """How long input takes to arrive at each of so many GPUs of a machine: as somebody says, or as
-    a measured machine's loader took.
-    """
-    stated = conditions.input_samples_per_s is not None or conditions.node_samples_per_s is not None
-    if correction.fed is None or stated:
-        return Estimate.exactly(input_time_s(samples, gpus, conditions))
-    return input_limit_s(samples, gpus, placement.vcpus, correction.fed, calibration)
-
-
-def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float) -> Bound:
+def predicted_bottleneck(
+    device: DeviceTime, device_s: float, host_s: float, input_s: float
+) -> Bound:
     """What a step waits for."""
     if input_s > max(device_s, host_s):
         return "input"
@@ -351,18 +262,41 @@ def bound_of(device: DeviceTime, device_s: float, host_s: float, input_s: float)
     return "arithmetic" if device.arithmetic_s > device.total_s / 2 else "memory"
 
 
-def spanning(steps: Sequence[StepPrediction]) -> StepPrediction:
+def forward_fraction(device: DeviceTime) -> float:
+    """The share of a device's time that goes forward; a third where phases are not known."""
+    forward_s = device.by_phase_s.get("forward", 0.0)
+    return forward_s / device.total_s if forward_s and device.total_s else FORWARD_FRACTION
+
+
+def range_over_forms(steps: Sequence[StepPrediction]) -> StepPrediction:
     """The step where the GPU's form is open: the slowest's (first) figures, a range over all."""
     first, *others = steps
     if not others:
         return first
     batch = max(first.batch_size, 1)
-    lows = [one.step_time_s.low / max(one.batch_size, 1) * batch for one in others]
+    lows = [step.step_time_s.low / max(step.batch_size, 1) * batch for step in others]
     low = min(first.step_time_s.low, *lows)
     return replace(first, step_time_s=replace(first.step_time_s, low=low))
 
 
-# Ranges
+# Times of device, host and input, with their ranges
+
+
+def time_factors(
+    placement: Placement, correction: Correction, device: DeviceTime, calibration: Calibration
+) -> tuple[float, float]:
+    """What the device's and the host's times are multiplied by: shares, limits, measurements."""
+    device_factor = correction.device_factor / placement.gpu_share
+    device_factor /= power_limit_speed(placement.gpu, placement.power_limit_w, calibration)
+    gap = correction.gap_s / device.total_s if device.total_s else 0.0
+    return device_factor + gap, correction.host_factor * _thread_contention(placement, calibration)
+
+
+def _thread_contention(placement: Placement, calibration: Calibration) -> float:
+    """How much longer the host takes where its GPUs' processes have too few CPU threads."""
+    if placement.vcpus is None:
+        return 1.0
+    return max(placement.gpus * calibration.number("host_threads") / placement.vcpus, 1.0)
 
 
 def device_range(
@@ -376,12 +310,10 @@ def device_range(
     """By the errors of the kernels it runs, how well this kind of GPU is known, and its limit."""
     gpu, error = placement.gpu, correction.error
     if error is None:
-        known = gpu_error(gpu, conditions.experience.own, calibration)
-        error = math.hypot(calibration.number("error_base"), device.doubt, known)
-    if placement.power_limit_w is not None:
-        lost = 1 - speed_at(placement.power_limit_w / gpu.tdp_w, calibration)
-        error = math.hypot(error, calibration.number("power_loss_error") * lost)
-    return around(device_s, error)
+        of_gpu = gpu_error(gpu, conditions.evidence.learned, calibration)
+        error = math.hypot(calibration.number("error_base"), device.kernel_error, of_gpu)
+    limit_error = power_limit_error(gpu, placement.power_limit_w, calibration)
+    return Estimate.log_normal(device_s, math.hypot(error, limit_error))
 
 
 def host_range(
@@ -391,3 +323,75 @@ def host_range(
     is_known = conditions.host.measured or correction.host_known
     name = "host_range_measured" if is_known else "host_range"
     return calibration.estimate(name).scaled(host_s)
+
+
+def stated_host_range(host: Estimate, stated: Host, correction: Correction) -> Estimate | None:
+    """What a host takes whose speed is given; None where a measured step tells what it takes."""
+    return host if stated.measured and not correction.host_known else None
+
+
+def input_range(
+    samples: int,
+    placement: Placement,
+    conditions: Conditions,
+    correction: Correction,
+    calibration: Calibration,
+    *,
+    gpus: int = 1,
+) -> Estimate:
+    """How long input takes to arrive at each of so many GPUs of a machine: as is stated, or as a
+    measured machine's loader took.
+    """
+    stated = conditions.input_samples_per_s is not None or conditions.node_samples_per_s is not None
+    if correction.input_limit is None or stated:
+        return Estimate.exactly(_stated_input_s(samples, gpus, conditions))
+    return input_limit_s(samples, gpus, placement.vcpus, correction.input_limit, calibration)
+
+
+def _stated_input_s(samples: int, gpus: int, conditions: Conditions) -> float:
+    """How long the samples of one pass take to arrive at each of a machine's GPUs."""
+    per_gpu, per_node = conditions.input_samples_per_s, conditions.node_samples_per_s
+    return max(
+        0.0 if per_gpu is None else samples / per_gpu,
+        0.0 if per_node is None else samples * gpus / per_node,
+    )
+
+
+def _slowest(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
+    """The slowest of device, host and input, at each end of their ranges."""
+    return Estimate(
+        low=max(device.low, host.low, arrival.low),
+        likely=max(device.likely, host.likely, arrival.likely),
+        high=max(device.high, host.high, arrival.high),
+    )
+
+
+# A step that was measured, where something is stated to be slower than it was there
+
+
+def measured_time_s(
+    correction: Correction, arrival: Estimate, stated_host: Estimate | None
+) -> Estimate | None:
+    """The step as it was measured, unless its input or a stated host takes longer than it took."""
+    measured_s = correction.measured_s
+    if measured_s is None or _slower_part(measured_s, arrival, stated_host) is None:
+        return measured_s
+    arrival = Estimate.exactly(arrival.low)
+    return arrival if stated_host is None else _slowest(measured_s, stated_host, arrival)
+
+
+def time_from(correction: Correction, arrival: Estimate, stated_host: Estimate | None) -> str:
+    """Where the time of a step is from."""
+    measured_s = correction.measured_s
+    slower = None if measured_s is None else _slower_part(measured_s, arrival, stated_host)
+    return correction.time_from if slower is None else f"{MEASURED}, but for the {slower}"
+
+
+def _slower_part(
+    measured_s: Estimate, arrival: Estimate, stated_host: Estimate | None
+) -> Literal["input", "host"] | None:
+    """What would have held a measured step back, had it been there."""
+    host_s = 0.0 if stated_host is None else stated_host.likely
+    if max(arrival.low, host_s) <= measured_s.likely:
+        return None
+    return "input" if arrival.low > host_s else "host"

@@ -10,7 +10,7 @@ pipeline  blocks are dealt out in stages; samples pass through in micro-batches
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from outlay.errors import InputError
@@ -30,7 +30,7 @@ _PART = re.compile(r"(?P<word>[a-z]+)\s*[=:]?\s*(?P<count>\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One way to spread a step over `gpus` GPUs."""
+    """How a step is spread over `gpus` GPUs."""
 
     data: int = 1
     """Groups that have samples of their own."""
@@ -59,7 +59,7 @@ class Strategy:
         return shape if self.tensor == self.pipeline == 1 else f"{shape} {self.data}"
 
 
-ALONE = Strategy()
+ONE_GPU = Strategy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +81,13 @@ class StrategyRequest:
         )
 
 
-ANY = StrategyRequest()
+ANY_STRATEGY = StrategyRequest()
 
 
 def parse_strategy(text: str) -> StrategyRequest:
     """The strategies a text asks for: `auto`, `ddp`, `fsdp`, `zero2`, `fsdp,tensor=8`, `hybrid`."""
     if text.strip().lower() in ("", "auto"):
-        return ANY
+        return ANY_STRATEGY
     sharding: Sharding | None = None
     within_node = False
     counts = {"tensor": 1, "pipeline": 1}
@@ -114,44 +114,35 @@ def _axis(word: str) -> str:
     )
 
 
-def strategies(
+def possible_strategies(
     gpus: int, nodes: int, *, blocks: int, heads: int | None, tensor: bool = True
 ) -> list[Strategy]:
-    """Every way to spread a step over `nodes` machines with `gpus` GPUs each.
+    """Every strategy for `nodes` machines with `gpus` GPUs each.
 
     Tensor parallel stays within a machine and divides the heads of attention; a pipeline has no
     more stages than there are blocks.
     """
     total = gpus * nodes
-    found = []
-    for cut in _divisors(gpus) if tensor and heads else [1]:
-        if heads is not None and heads % cut:
+    strategies = []
+    for parts in _divisors(gpus) if tensor and heads else [1]:
+        if heads is not None and heads % parts:
             continue
-        for stages in _divisors(total // cut):
+        for stages in _divisors(total // parts):
             if stages > max(blocks, 1):
                 continue
-            data = total // (cut * stages)
-            shapes = [Strategy(data=data, tensor=cut, pipeline=stages)]
-            if data > 1:
-                shapes += _sharded(data, cut, stages)
-                if nodes > 1 and cut * stages < gpus and gpus % (cut * stages) == 0:
-                    shapes.append(
-                        Strategy(
-                            data=data,
-                            sharding="zero3",
-                            within_node=True,
-                            tensor=cut,
-                            pipeline=stages,
-                        )
-                    )
-            found += shapes
-    return found
+            plain = Strategy(data=total // (parts * stages), tensor=parts, pipeline=stages)
+            strategies.append(plain)
+            if plain.data > 1:
+                strategies += _sharded(plain)
+                if nodes > 1 and parts * stages < gpus and gpus % (parts * stages) == 0:
+                    strategies.append(replace(plain, sharding="zero3", within_node=True))
+    return strategies
 
 
-def _sharded(data: int, tensor: int, pipeline: int) -> list[Strategy]:
-    """The sharded ways; with a pipeline only state, as parameters pass with every micro-batch."""
-    kinds: tuple[Sharding, ...] = ("zero1",) if pipeline > 1 else ("zero1", "zero2", "zero3")
-    return [Strategy(data=data, sharding=kind, tensor=tensor, pipeline=pipeline) for kind in kinds]
+def _sharded(plain: Strategy) -> list[Strategy]:
+    """The sharded ones; with a pipeline only state, as parameters pass with every micro-batch."""
+    kinds: tuple[Sharding, ...] = ("zero1",) if plain.pipeline > 1 else ("zero1", "zero2", "zero3")
+    return [replace(plain, sharding=kind) for kind in kinds]
 
 
 def _divisors(number: int) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outlay.probe.gpu_driver import GpuDevice, GpuReading, Missing, Part, Vendor, reading
+from outlay.probe.gpu_driver import GpuDevice, GpuReading, Missing, Part, Vendor, read_or_none
 
 # Source: amdsmi's CHANGELOG, "GPU metrics 1.6": each counts the time a limit was active.
 SLOWED_BY = {
@@ -53,15 +53,15 @@ class AmdDriver:
 
     def __init__(self, smi: Any) -> None:
         self._smi = smi
-        self._handles = tuple(reading(smi.amdsmi_get_processor_handles) or ())
+        self._handles = tuple(read_or_none(smi.amdsmi_get_processor_handles) or ())
         self.devices = tuple(_device(smi, *numbered) for numbered in enumerate(self._handles))
         self._limits: dict[int, dict[str, float]] = {}
 
     def read(self, device: GpuDevice) -> GpuReading:
         """All readings of a GPU, now."""
         smi, handle = self._smi, self._handles[device.index]
-        used_bytes = reading(lambda: smi.amdsmi_get_gpu_memory_usage(handle, _vram(smi)))
-        busy_percent = _number(_ask(smi, "amdsmi_get_gpu_activity", handle), "gfx_activity")
+        used_bytes = read_or_none(lambda: smi.amdsmi_get_gpu_memory_usage(handle, _vram(smi)))
+        busy_percent = _number(_call(smi, "amdsmi_get_gpu_activity", handle), "gfx_activity")
         return GpuReading(
             fraction=None if busy_percent is None else busy_percent / 100,
             used_bytes=_number({"used": used_bytes}, "used"),
@@ -74,25 +74,25 @@ class AmdDriver:
 
     def processes(self, device: GpuDevice) -> Mapping[int, float | None] | None:
         """Memory in bytes for each process that computes on it."""
-        found = reading(self._smi.amdsmi_get_gpu_process_list, self._handles[device.index])
-        if found is None:
+        listed = read_or_none(self._smi.amdsmi_get_gpu_process_list, self._handles[device.index])
+        if listed is None:
             return None
         return {
-            int(one["pid"]): _number(one.get("memory_usage", {}), "vram_mem")
-            for one in found
-            if isinstance(one, Mapping) and "pid" in one
+            int(process["pid"]): _number(process.get("memory_usage", {}), "vram_mem")
+            for process in listed
+            if isinstance(process, Mapping) and "pid" in process
         }
 
     def close(self) -> None:
         """Let AMD SMI go."""
-        reading(self._smi.amdsmi_shut_down)
+        read_or_none(self._smi.amdsmi_shut_down)
 
     def _slowed_by(self, device: GpuDevice) -> tuple[str, ...]:
         """Limits that were active since the last reading.
 
         `amdsmi_get_violation_status` tells the same, but waits a tenth of a second in each call.
         """
-        metrics = _ask(self._smi, "amdsmi_get_gpu_metrics_info", self._handles[device.index])
+        metrics = _call(self._smi, "amdsmi_get_gpu_metrics_info", self._handles[device.index])
         now = {name: value for name in SLOWED_BY if (value := _number(metrics, name)) is not None}
         before = self._limits.get(device.index, {})
         self._limits[device.index] = now
@@ -101,15 +101,15 @@ class AmdDriver:
 
 
 def _device(smi: Any, index: int, handle: Any) -> GpuDevice:
-    memory_bytes = reading(lambda: smi.amdsmi_get_gpu_memory_total(handle, _vram(smi)))
+    memory_bytes = read_or_none(lambda: smi.amdsmi_get_gpu_memory_total(handle, _vram(smi)))
     clock_mhz = _number(_gfx_clock(smi, handle), "max_clk")
     return GpuDevice(
         index=index,
-        name=_known(_ask(smi, "amdsmi_get_gpu_asic_info", handle), "market_name") or "AMD GPU",
-        uuid=reading(smi.amdsmi_get_gpu_device_uuid, handle),
-        bus_id=reading(smi.amdsmi_get_gpu_device_bdf, handle),
+        name=_text(_call(smi, "amdsmi_get_gpu_asic_info", handle), "market_name") or "AMD GPU",
+        uuid=read_or_none(smi.amdsmi_get_gpu_device_uuid, handle),
+        bus_id=read_or_none(smi.amdsmi_get_gpu_device_bdf, handle),
         memory_bytes=_number({"total": memory_bytes}, "total"),
-        driver=_known(_ask(smi, "amdsmi_get_gpu_driver_info", handle), "driver_version"),
+        driver=_text(_call(smi, "amdsmi_get_gpu_driver_info", handle), "driver_version"),
         power_limit_w=_power_limit_w(smi, handle),
         max_clock_hz=None if clock_mhz is None else clock_mhz * MHZ,
     )
@@ -117,7 +117,7 @@ def _device(smi: Any, index: int, handle: Any) -> GpuDevice:
 
 def _power_w(smi: Any, handle: Any) -> float | None:
     """Newer cards tell the power of the moment, older ones a short mean."""
-    power = _ask(smi, "amdsmi_get_power_info", handle)
+    power = _call(smi, "amdsmi_get_power_info", handle)
     for name in ("current_socket_power", "average_socket_power", "socket_power"):
         watts = _number(power, name)
         # 0 comes from the second half of a two-part card, whose first half tells for both
@@ -127,7 +127,7 @@ def _power_w(smi: Any, handle: Any) -> float | None:
 
 
 def _power_limit_w(smi: Any, handle: Any) -> float | None:
-    limit = _number(_ask(smi, "amdsmi_get_power_cap_info", handle), "power_cap")
+    limit = _number(_call(smi, "amdsmi_get_power_cap_info", handle), "power_cap")
     if not limit:
         return None
     return limit if limit <= MOST_W else limit * MICRO
@@ -144,7 +144,7 @@ def _clock_fraction(smi: Any, handle: Any, max_clock_hz: float | None) -> float 
 def _temperature_c(smi: Any, handle: Any) -> float | None:
     """The hottest spot, which is what slows a card down; its edge where only that is told."""
     for sensor in ("HOTSPOT", "EDGE"):
-        degrees = reading(
+        degrees = read_or_none(
             lambda sensor=sensor: smi.amdsmi_get_temp_metric(
                 handle,
                 getattr(smi.AmdSmiTemperatureType, sensor),
@@ -158,20 +158,20 @@ def _temperature_c(smi: Any, handle: Any) -> float | None:
 
 def _energy_j(smi: Any, handle: Any) -> float | None:
     """The accumulator times its resolution, which is in microjoules."""
-    counter = _ask(smi, "amdsmi_get_energy_count", handle)
+    counter = _call(smi, "amdsmi_get_energy_count", handle)
     # `power` is the accumulator's name before ROCm 6.2
     ticks = _number(counter, "energy_accumulator") or _number(counter, "power")
     resolution = _number(counter, "counter_resolution")
     return ticks * resolution * MICRO if ticks and resolution else None
 
 
-def _ask(smi: Any, name: str, handle: Any) -> Mapping[str, Any]:
-    """What that function tells; nothing where it is not supported."""
-    return reading(getattr(smi, name, lambda _: None), handle) or {}
+def _call(smi: Any, name: str, handle: Any) -> Mapping[str, Any]:
+    """What the function of that name gives; nothing where it is not supported."""
+    return read_or_none(getattr(smi, name, lambda _: None), handle) or {}
 
 
 def _gfx_clock(smi: Any, handle: Any) -> Mapping[str, Any]:
-    return reading(lambda: smi.amdsmi_get_clock_info(handle, smi.AmdSmiClkType.GFX)) or {}
+    return read_or_none(lambda: smi.amdsmi_get_clock_info(handle, smi.AmdSmiClkType.GFX)) or {}
 
 
 def _vram(smi: Any) -> Any:
@@ -184,7 +184,7 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _known(values: Mapping[str, Any], name: str) -> str | None:
+def _text(values: Mapping[str, Any], name: str) -> str | None:
     value = values.get(name)
     return value if isinstance(value, str) and value != "N/A" else None
 

@@ -1,4 +1,10 @@
-"""What holds a run back: where a step's time goes, who holds it, and why we think so."""
+"""What holds a run back: where a step's time goes, what takes most of it, and what to do.
+
+Observation  what is known of one step
+Cures        what usually helps, made concrete by the settings
+Bottleneck   the shares of a step's time, and the finding with its evidence
+Precision    how a recorded step computes: precision, layout, optimizer; what cures would change
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,7 @@ from typing import Literal
 from outlay.measurement.measurement import Finding, Holder, TimeShares
 from outlay.trace.profile import Profile
 
-# What is known of one step when it is asked what holds it back.
-
+# Observation
 
 DISK_BUSY = 0.7
 """Of the time: a disk with work for longer may hold the input back."""
@@ -18,7 +23,7 @@ DISK_BUSY = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """Settings of the DataLoader that gives the batches; None where they were not seen."""
+    """Settings of the DataLoader that gives the batches; None where they are not known."""
 
     num_workers: int | None = None
     pin_memory: bool | None = None
@@ -73,8 +78,7 @@ class StepObservation:
         return (self.disk_fraction or 0.0) > DISK_BUSY
 
 
-# What usually helps, made concrete by the settings that were seen.
-
+# Cures
 
 WORKERS = 8
 """DataLoader workers to try first, where there are as many threads."""
@@ -83,35 +87,35 @@ IDLE_CPUS = 0.7
 """Of a machine's threads with work: below, workers wait for something else than a thread."""
 
 
-def cures_for(holder: Holder, seen: StepObservation) -> tuple[str, ...]:
+def cures_for(holder: Holder, step: StepObservation) -> tuple[str, ...]:
     """What to try, most promising first."""
-    of: dict[Holder, Callable[[StepObservation], list[str]]] = {
-        "input": _input,
-        "host": _host,
-        "gpu": _gpu,
+    cures: dict[Holder, Callable[[StepObservation], list[str]]] = {
+        "input": _input_cures,
+        "host": _host_cures,
+        "gpu": _gpu_cures,
         "network": lambda _: list(_NETWORK),
         "cpu": lambda _: list(_CPU),
     }
-    return tuple(of[holder](seen))
+    return tuple(cures[holder](step))
 
 
-def _input(seen: StepObservation) -> list[str]:
-    lines = [_DISK] if seen.is_disk_busy else []
-    loader = seen.loader
-    if seen.wait_s is None:
+def _input_cures(step: StepObservation) -> list[str]:
+    lines = [_DISK] if step.is_disk_busy else []
+    loader = step.loader
+    if step.wait_s is None:
         return [*lines, _NO_LOADER, *_CHEAPER]
     if loader is None:
-        return [*lines, *_workers(LoaderSettings(), seen), *_CHEAPER]
-    lines += _workers(loader, seen)
-    if loader.pin_memory is False and seen.device in ("cuda", "rocm"):
+        return [*lines, *_workers(LoaderSettings(), step), *_CHEAPER]
+    lines += _workers(loader, step)
+    if loader.pin_memory is False and step.device in ("cuda", "rocm"):
         lines.append(_PIN)
     if loader.persistent_workers is False and loader.num_workers:
         lines.append("persistent_workers=True keeps the workers from one epoch to the next.")
     return [*lines, *_CHEAPER]
 
 
-def _workers(loader: LoaderSettings, seen: StepObservation) -> list[str]:
-    threads, used = seen.threads, seen.machine_cpu_fraction
+def _workers(loader: LoaderSettings, step: StepObservation) -> list[str]:
+    threads, used = step.threads, step.machine_cpu_fraction
     has = f"this machine has {threads} threads for it" if threads else "as many as it has threads"
     if loader.num_workers == 0:
         return [f"num_workers is 0: try {max(1, min(WORKERS, threads or 4))} ({has})."]
@@ -133,41 +137,41 @@ def _workers(loader: LoaderSettings, seen: StepObservation) -> list[str]:
     ]
 
 
-def _host(seen: StepObservation) -> list[str]:
-    if seen.device == "cpu":
+def _host_cures(step: StepObservation) -> list[str]:
+    if step.device == "cpu":
         return [_ASLEEP]
     lines = []
-    if seen.memory_fraction is None or seen.memory_fraction < HALF_EMPTY:
-        lines.append(f"A larger batch gives each launch more work{_room(seen)}.")
-    if seen.is_compiled is not True:
+    if step.memory_fraction is None or step.memory_fraction < HALF_EMPTY:
+        lines.append(f"A larger batch gives each launch more work{_room(step)}.")
+    if step.is_compiled is not True:
         lines.append(_GRAPHS)
-    return [*lines, _NO_READING_BACK, *_fused(seen)]
+    return [*lines, _NO_READING_BACK, *_fused(step)]
 
 
-def _gpu(seen: StepObservation) -> list[str]:
-    lines = [_HEAT] if "heat" in seen.slowed_by else []
-    if seen.is_full_precision is not False:
-        known = "It computes in fp32" if seen.is_full_precision else "If it computes in fp32"
-        lines.append(f"{known}: {_MIXED}")
-    if seen.is_compiled is not True:
+def _gpu_cures(step: StepObservation) -> list[str]:
+    lines = [_HEAT] if "heat" in step.slowed_by else []
+    if step.is_full_precision is not False:
+        subject = "It computes in fp32" if step.is_full_precision else "If it computes in fp32"
+        lines.append(f"{subject}: {_MIXED}")
+    if step.is_compiled is not True:
         lines.append("torch.compile fuses the small operations between the large ones.")
-    if seen.has_channels_first is not False:
-        known = "Its convolutions" if seen.has_channels_first else "Convolutions, if it has any,"
-        lines.append(f"{known} are usually faster in memory_format=torch.channels_last.")
-    if seen.memory_fraction is not None and seen.memory_fraction < HALF_EMPTY:
-        lines.append(f"A larger batch uses the GPU better{_room(seen)}.")
-    return [*lines, *_fused(seen), _FASTER]
+    if step.has_channels_first is not False:
+        subject = "Its convolutions" if step.has_channels_first else "Convolutions, if it has any,"
+        lines.append(f"{subject} are usually faster in memory_format=torch.channels_last.")
+    if step.memory_fraction is not None and step.memory_fraction < HALF_EMPTY:
+        lines.append(f"A larger batch uses the GPU better{_room(step)}.")
+    return [*lines, *_fused(step), _FASTER]
 
 
-def _fused(seen: StepObservation) -> tuple[str, ...]:
-    if seen.is_fused:
+def _fused(step: StepObservation) -> tuple[str, ...]:
+    if step.is_fused:
         return ()
-    unless = ", unless it is compiled" if seen.is_compiled else ""
+    unless = ", unless it is compiled" if step.is_compiled else ""
     return (f"A fused optimizer (fused=True) updates all parameters in few kernels{unless}.",)
 
 
-def _room(seen: StepObservation) -> str:
-    share = seen.memory_fraction
+def _room(step: StepObservation) -> str:
+    share = step.memory_fraction
     return "" if share is None else f" ({share:.0%} of its memory is in use)"
 
 
@@ -224,8 +228,10 @@ _CPU = (
 )
 
 
+# Bottleneck
+
 BUSY = 0.8
-"""A GPU that works for more of a step than this holds it, whatever else takes its part."""
+"""A GPU that works for more of a step than this is the bottleneck, whatever else takes its part."""
 ASLEEP = 0.5
 """CPU seconds for each second of waiting, below which the process slept for most of it."""
 CROWDED = 0.2
@@ -235,153 +241,155 @@ HEAVY_READING_BYTES_PER_S = 50e6
 # Assumes: what logging, checkpoints and other programs read stays below 50 MB/s.
 
 
-def shares_of(seen: StepObservation) -> TimeShares:
+def time_shares(step: StepObservation) -> TimeShares:
     """Where the time of a step goes.
 
-    What the GPU does not work is idle: waiting for a batch up to the time that the loader was
-    waited for, and the rest for the host. Where the process slept in that rest, it did not
+    Time in which the GPU does not work is idle: waiting for a batch up to the time that the loader
+    was waited for, and the rest for the host. Where the process slept in that rest, it did not
     launch anything either: it is input where it reads a disk or has no DataLoader.
     """
-    if seen.device == "cpu":
-        return _on_the_cpu(seen)
-    busy_s = _busy_s(seen)
+    if step.device == "cpu":
+        return _cpu_time_shares(step)
+    busy_s = _busy_s(step)
     if busy_s is None:
         return TimeShares()
-    exchange_s = min(seen.exchange_s or 0.0, seen.step_s - busy_s)
-    idle_s = seen.step_s - busy_s - exchange_s
-    input_s = min(seen.wait_s or 0.0, idle_s)
-    if _slept(seen, idle_s - input_s) and _reads_by_itself(seen):
+    exchange_s = min(step.exchange_s or 0.0, step.step_s - busy_s)
+    idle_s = step.step_s - busy_s - exchange_s
+    input_s = min(step.wait_s or 0.0, idle_s)
+    if _slept_through(step, idle_s - input_s) and _may_read_data(step):
         input_s = idle_s
-    is_network_known = seen.exchange_s is not None or seen.ranks == 1
+    is_network_known = step.exchange_s is not None or step.ranks == 1
     return TimeShares(
-        compute=busy_s / seen.step_s,
-        network=exchange_s / seen.step_s if is_network_known else None,
-        input=input_s / seen.step_s,
-        host=(idle_s - input_s) / seen.step_s,
+        compute=busy_s / step.step_s,
+        network=exchange_s / step.step_s if is_network_known else None,
+        input=input_s / step.step_s,
+        host=(idle_s - input_s) / step.step_s,
     )
 
 
-def _on_the_cpu(seen: StepObservation) -> TimeShares:
-    if seen.wait_s is not None:
-        waited = min(seen.wait_s / seen.step_s, 1.0)
-    elif _sleeps(seen):
-        waited = 1 - _awake(seen)  # a process cannot compute while it sleeps
+def _cpu_time_shares(step: StepObservation) -> TimeShares:
+    """The same of a step on the CPU."""
+    if step.wait_s is not None:
+        waited = min(step.wait_s / step.step_s, 1.0)
+    elif _is_mostly_asleep(step):
+        waited = 1 - _wanted_cpus(step)  # a process cannot compute while it sleeps
     else:
         waited = 0.0
-    asleep = max(1 - waited - _awake(seen), 0.0) if _sleeps(seen) else 0.0
-    if seen.ranks == 1:
+    asleep = max(1 - waited - _wanted_cpus(step), 0.0) if _is_mostly_asleep(step) else 0.0
+    if step.ranks == 1:
         return TimeShares(compute=1 - waited - asleep, input=waited, host=asleep or None)
     # Ranks that neither compute nor load sleep until the others have come as far.
     return TimeShares(compute=1 - waited - asleep, input=waited, network=asleep)
 
 
-def _busy_s(seen: StepObservation) -> float | None:
-    if seen.busy_s is not None:
-        return min(seen.busy_s, seen.step_s)
-    return None if seen.gpu_fraction is None else min(seen.gpu_fraction, 1.0) * seen.step_s
+def _busy_s(step: StepObservation) -> float | None:
+    if step.busy_s is not None:
+        return min(step.busy_s, step.step_s)
+    return None if step.gpu_fraction is None else min(step.gpu_fraction, 1.0) * step.step_s
 
 
-def _slept(seen: StepObservation, rest_s: float) -> bool:
+def _slept_through(step: StepObservation, rest_s: float) -> bool:
     """Whether even all CPU time of a step would fill less than half of what is left of it."""
-    return seen.cpus is not None and _awake(seen) * seen.step_s < ASLEEP * rest_s
+    return step.cpus is not None and _wanted_cpus(step) * step.step_s < ASLEEP * rest_s
 
 
-def _sleeps(seen: StepObservation) -> bool:
-    return seen.cpus is not None and _awake(seen) < ASLEEP
+def _is_mostly_asleep(step: StepObservation) -> bool:
+    return step.cpus is not None and _wanted_cpus(step) < ASLEEP
 
 
-def _awake(seen: StepObservation) -> float:
-    """Seconds in which the process computed, or would have if others had left it a CPU."""
-    return (seen.cpus or 0.0) + seen.queued_fraction
+def _wanted_cpus(step: StepObservation) -> float:
+    """CPU seconds a second that the process used, or would have if others had left it a CPU."""
+    return (step.cpus or 0.0) + step.queued_fraction
 
 
-def _reads_by_itself(seen: StepObservation) -> bool:
-    is_reading = (seen.read_bytes_per_s or 0.0) > HEAVY_READING_BYTES_PER_S
-    return seen.wait_s is None or is_reading or seen.is_disk_busy
+def _may_read_data(step: StepObservation) -> bool:
+    """Whether the process may be reading data other than through a DataLoader."""
+    is_reading = (step.read_bytes_per_s or 0.0) > HEAVY_READING_BYTES_PER_S
+    return step.wait_s is None or is_reading or step.is_disk_busy
 
 
-def bottleneck_of(seen: StepObservation) -> Finding | None:
-    """What holds the run back, with evidence and cures; None where nothing tells."""
-    shares = shares_of(seen)
-    holder = holder_of(seen, shares)
+def bottleneck_finding(step: StepObservation) -> Finding | None:
+    """What holds the run back, with evidence and cures; None where nothing is known of it."""
+    shares = time_shares(step)
+    holder = limiting_part(step, shares)
     if holder is None:
         return None
     return Finding(
         holder=holder,
-        evidence=(*_evidence(seen, shares), *_gain(holder, shares)),
-        cures=cures_for(holder, seen),
+        evidence=(*_evidence(step, shares), *_gain(holder, shares)),
+        cures=cures_for(holder, step),
     )
 
 
-def holder_of(seen: StepObservation, shares: TimeShares) -> Holder | None:
-    """The largest share; a GPU that works for most of a step always."""
-    compute: Holder = "cpu" if seen.device == "cpu" else "gpu"
+def limiting_part(step: StepObservation, shares: TimeShares) -> Holder | None:
+    """What has the largest share of a step; a GPU that works for most of it always."""
+    compute: Holder = "cpu" if step.device == "cpu" else "gpu"
     if shares.compute is None:
         return None
     if shares.compute > BUSY:
         return compute
-    of: dict[Holder, float | None] = {
+    share_of: dict[Holder, float | None] = {
         compute: shares.compute,
         "input": shares.input,
         "host": shares.host,
         "network": shares.network,
     }
-    return max(of, key=lambda name: of[name] or 0.0)
+    return max(share_of, key=lambda holder: share_of[holder] or 0.0)
 
 
-def _evidence(seen: StepObservation, shares: TimeShares) -> list[str]:
-    lines = [_work(seen, shares)]
+def _evidence(step: StepObservation, shares: TimeShares) -> list[str]:
+    lines = [_compute_line(step, shares)]
     if shares.network:
-        how = "asleep until the other ranks had come as far" if seen.device == "cpu" else _EXCHANGED
-        lines.append(f"{_part(shares.network, seen)} went by {how}.")
+        how = "asleep until the other ranks had come as far" if step.device == "cpu" else _EXCHANGED
+        lines.append(f"{_part(shares.network, step)} went by {how}.")
     if shares.input:
-        lines.append(f"{_part(shares.input, seen)} went by {_waiting(seen)}.")
+        lines.append(f"{_part(shares.input, step)} went by {_input_wait(step)}.")
     if shares.host:
-        how = "went by asleep" if seen.device == "cpu" else "the GPU waited for the host"
-        lines.append(f"{_part(shares.host, seen)} {how}.")
-    return [*lines, *_sleep(seen, shares), *_crowd(seen), *_slowed(seen)]
+        how = "went by asleep" if step.device == "cpu" else "the GPU waited for the host"
+        lines.append(f"{_part(shares.host, step)} {how}.")
+    return [*lines, *_sleep_lines(step, shares), *_queue_lines(step), *_clock_lines(step)]
 
 
-def _waiting(seen: StepObservation) -> str:
+def _input_wait(step: StepObservation) -> str:
     """What is known of a wait for input: without a DataLoader, only that the process slept."""
-    if seen.wait_s is None:
+    if step.wait_s is None:
         return "asleep, most likely waiting for data"
     return "waiting for the next batch"
 
 
-def _work(seen: StepObservation, shares: TimeShares) -> str:
-    what = "The CPU" if seen.device == "cpu" else "The GPU"
-    coarse = seen.busy_s is None and seen.device != "cpu"
-    by = ", by the driver's samples, which count any kernel however small" if coarse else ""
-    return f"{what} worked {_part(shares.compute or 0.0, seen)}{by}."
+def _compute_line(step: StepObservation, shares: TimeShares) -> str:
+    what = "The CPU" if step.device == "cpu" else "The GPU"
+    is_coarse = step.busy_s is None and step.device != "cpu"
+    by = ", by the driver's samples, which count any kernel however small" if is_coarse else ""
+    return f"{what} worked {_part(shares.compute or 0.0, step)}{by}."
 
 
-def _sleep(seen: StepObservation, shares: TimeShares) -> list[str]:
+def _sleep_lines(step: StepObservation, shares: TimeShares) -> list[str]:
     """A line where the process slept, as only that tells a slow host from a wait."""
     idle = (shares.input or 0.0) + (shares.host or 0.0)
-    waited = 0.0 if seen.wait_s is None else min(seen.wait_s / seen.step_s, idle)
-    if seen.cpus is None or not _slept(seen, (idle - waited) * seen.step_s):
+    waited = 0.0 if step.wait_s is None else min(step.wait_s / step.step_s, idle)
+    if step.cpus is None or not _slept_through(step, (idle - waited) * step.step_s):
         return []
-    said = f"The process slept: it used {seen.cpus:.2g} CPU threads"
-    if _reads_by_itself(seen):
-        reading = seen.read_bytes_per_s or 0.0
+    text = f"The process slept: it used {step.cpus:.2g} CPU threads"
+    if _may_read_data(step):
+        reading = step.read_bytes_per_s or 0.0
         read = f" while {reading / 1e6:.0f} MB/s were read from disk" if reading else ""
-        return [f"{said}{read}, and no DataLoader accounts for that time."]
+        return [f"{text}{read}, and no DataLoader accounts for that time."]
     return [
-        f"{said}. It waits for something that is neither input nor work: another process, a lock?"
+        f"{text}. It waits for something that is neither input nor work: another process, a lock?"
     ]
 
 
-def _crowd(seen: StepObservation) -> list[str]:
-    if seen.queued_fraction < CROWDED:
+def _queue_lines(step: StepObservation) -> list[str]:
+    if step.queued_fraction < CROWDED:
         return []
-    said = f"{seen.queued_fraction:.0%} of the time it waited for a CPU that other programs used"
-    return [f"{said}: it would be faster alone."]
+    text = f"{step.queued_fraction:.0%} of the time it waited for a CPU that other programs used"
+    return [f"{text}: it would be faster alone."]
 
 
-def _slowed(seen: StepObservation) -> list[str]:
+def _clock_lines(step: StepObservation) -> list[str]:
     named = {"heat": "heat", "hardware": "a fault or the power supply", "power": "its power limit"}
-    return [f"The GPU's clock is held down by {named.get(why, why)}." for why in seen.slowed_by]
+    return [f"The GPU's clock is held down by {named.get(why, why)}." for why in step.slowed_by]
 
 
 def _gain(holder: Holder, shares: TimeShares) -> list[str]:
@@ -392,16 +400,15 @@ def _gain(holder: Holder, shares: TimeShares) -> list[str]:
     return [f"Without that it would be at best {1 / (1 - share):.1f} times as fast."]
 
 
-def _part(share: float, seen: StepObservation) -> str:
-    return f"{share:.0%} of a step ({_time(share * seen.step_s)} of {_time(seen.step_s)})"
+def _part(share: float, step: StepObservation) -> str:
+    return f"{share:.0%} of a step ({_time(share * step.step_s)} of {_time(step.step_s)})"
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-# How a recorded step computes: what the usual cures would change, and what it does already.
-
+# Precision, layout and optimizer of a recorded step
 
 PRODUCTS = ("gemm", "conv", "attention", "rnn")
 SMALL = 0.1
@@ -417,8 +424,8 @@ def is_full_precision(profile: Profile | None) -> bool | None:
     flops = {"full": 0.0, "half": 0.0}
     for op in profile.at(min(profile.memory), shapes=False).ops:
         if op.kind in PRODUCTS:
-            full = op.precision in ("fp32", "tf32", "fp64")
-            flops["full" if full else "half"] += op.flops * op.count
+            is_full = op.precision in ("fp32", "tf32", "fp64")
+            flops["full" if is_full else "half"] += op.flops * op.count
     return flops["full"] > flops["half"]
 
 
@@ -431,10 +438,10 @@ def has_channels_first(profile: Profile | None) -> bool | None:
         if op.kind not in PRODUCTS:
             continue
         if op.kind == "conv" and op.shapes and len(op.shapes[0]) > ROW_RANK:
-            way = "last" if op.layout == "channels_last" else "first"
+            layout = "last" if op.layout == "channels_last" else "first"
         else:
-            way = "other"
-        flops[way] += op.flops * op.count
+            layout = "other"
+        flops[layout] += op.flops * op.count
     return flops["first"] > max(flops["last"], SMALL * sum(flops.values()))
 
 

@@ -1,4 +1,8 @@
-"""The user's command with the agent in it: started, asked, signalled, and cleared away."""
+"""The user's command with the agent in it, and where its output goes.
+
+Relay    passes the output on as it comes, with a line of our own kept below it
+Command  starts the command, sends requests and signals to its processes, ends what remains
+"""
 
 from __future__ import annotations
 
@@ -16,29 +20,26 @@ from pathlib import Path
 from typing import IO
 
 from outlay.errors import InputError
-from outlay.probe.agent.channel import ASKED, CONTROL, NOTHING, AgentRequest
+from outlay.probe.agent.protocol import CONTROL_FILE, FOLDER_VARIABLE, NO_REQUEST, AgentRequest
 from outlay.probe.processes import ProcessTree, read_bytes
 
-# The command's output, passed on as it comes, with a line of our own kept below it.
-#
-# A command whose output goes to a terminal gets a terminal of its own (so that progress bars and
-# colours stay), and what it writes there is passed on; a command whose output goes elsewhere writes
-# there directly.
-
+# Output: a command whose output goes to a terminal gets a terminal of its own (so that progress
+# bars and colours stay), and what it writes there is passed on; a command whose output goes
+# elsewhere writes there directly.
 
 _CLEAR = b"\r\x1b[K"
 _BELOW = b"\x1bD\x1b[A\x1b7\x1b[B" + _CLEAR + b"%s\x1b8"
 """On the row below, with the cursor back where it was: down first, so that there is such a row.
 # Source: ECMA-48, and IND, DECSC and DECRC of the VT100."""
-_MOVES = frozenset(b"\n\x1b")
+_ROW_CHANGES = frozenset(b"\n\x1b")
 """What may take the cursor to another row."""
-_WANDERS = re.compile(
+_OTHER_ROWS = re.compile(
     rb"\x1b\[\d*(?:;\d*)?[ABEFHLMSTdfrsu]|\x1b[78DEMc]|\x1b\[\?(?:47|1047|1048|1049)h"
 )
 """Output that goes to other rows than the next: several bars, tables drawn anew, full screens.
 # Source: ECMA-48 (CUU, CUD, CNL, CPL, CUP, IL, DL, SU, SD, VPA, HVP), the VT100's DECSC, DECRC,
 IND, NEL, RI, RIS and DECSTBM, and xterm's alternate screens."""
-_HALF = re.compile(rb"\x1b(?:\[[0-?]*)?$")
+_INCOMPLETE = re.compile(rb"\x1b(?:\[[0-?]*)?$")
 """A sequence whose end is still to come."""
 _READ_BYTES = 65_536
 _USUAL_WIDTH = 80
@@ -55,11 +56,12 @@ class Relay:
         self._line = b""
         self._shown = False
         self._at_line_start = True
-        self._half: dict[int, bytes] = {}
+        self._incomplete: dict[int, bytes] = {}
         """What each end has written of a sequence that is not complete."""
         self.stdout = self._end_for(1)
         # One terminal for both, as without us: what goes here and what goes there keeps its order.
-        self.stderr = self.stdout if self._masters and _is_same(1, 2) else self._end_for(2)
+        is_same = bool(self._masters) and _is_same_terminal(1, 2)
+        self.stderr = self.stdout if is_same else self._end_for(2)
         self._is_terminal = self._log is None and os.isatty(2)
         self.has_line = self._is_terminal
         """Whether there is room for a line of ours: under a command that goes back to rows above,
@@ -80,8 +82,8 @@ class Relay:
         self._slaves.append(slave)
         return slave
 
-    def started(self) -> None:
-        """Let go of the ends that are the command's own now."""
+    def release_ends(self) -> None:
+        """Let go of the ends that are the command's own, once it is started."""
         for slave in self._slaves:
             os.close(slave)
         self._slaves.clear()
@@ -93,9 +95,9 @@ class Relay:
             return
         ready, _, _ = select.select(list(self._masters), [], [], timeout_s)
         for master in ready:
-            self._pass_on_one(master)
+            self._pass_on_output(master)
 
-    def _pass_on_one(self, master: int) -> None:
+    def _pass_on_output(self, master: int) -> None:
         try:
             data = os.read(master, _READ_BYTES)
         except OSError:  # the other end is closed
@@ -104,10 +106,10 @@ class Relay:
             del self._masters[master]
             os.close(master)
             return
-        self._make_way(master, data)
+        self._yield_rows(master, data)
         # Ours is below a bar that is drawn anew in its row: that leaves it alone.
-        is_apart = self._shown and not self._at_line_start and not _MOVES.intersection(data)
-        if is_apart:
+        stays_in_row = not self._at_line_start and not _ROW_CHANGES.intersection(data)
+        if self._shown and stays_in_row:
             _write_all(self._target(master), data)
             return
         self._hide_line()
@@ -115,12 +117,12 @@ class Relay:
         self._at_line_start = data.endswith(b"\n")
         self._show_line()
 
-    def _make_way(self, master: int, data: bytes) -> None:
+    def _yield_rows(self, master: int, data: bytes) -> None:
         """Take our line away for good where the command uses the rows around it itself."""
-        whole = self._half.get(master, b"") + data
-        half = _HALF.search(whole)
-        self._half[master] = half.group() if half else b""
-        if self.has_line and _WANDERS.search(whole):
+        whole = self._incomplete.get(master, b"") + data
+        incomplete = _INCOMPLETE.search(whole)
+        self._incomplete[master] = incomplete.group() if incomplete else b""
+        if self.has_line and _OTHER_ROWS.search(whole):
             self._hide_line()
             self._line, self.has_line = b"", False
 
@@ -131,11 +133,11 @@ class Relay:
         """Pass on what is left once the command has ended."""
         for master in list(self._masters):
             while master in self._masters and select.select([master], [], [], 0)[0]:
-                self._pass_on_one(master)
+                self._pass_on_output(master)
 
     def show(self, text: str) -> None:
         """Replace our own line."""
-        if self.has_line and not any(self._half.values()):
+        if self.has_line and not any(self._incomplete.values()):
             self._hide_line()
             self._line = text.encode(errors="replace")
             self._show_line()
@@ -159,14 +161,14 @@ class Relay:
 
     def _show_line(self) -> None:
         """Where a line of the script's is half written (a progress bar), below it."""
-        if self._line and not any(self._half.values()):
+        if self._line and not any(self._incomplete.values()):
             _write_all(2, _CLEAR + self._line if self._at_line_start else _BELOW % self._line)
             self._shown = True
 
 
-def _is_same(one: int, other: int) -> bool:
+def _is_same_terminal(first: int, second: int) -> bool:
     """Whether two descriptors are of the same terminal."""
-    return os.isatty(other) and os.fstat(one).st_rdev == os.fstat(other).st_rdev
+    return os.isatty(second) and os.fstat(first).st_rdev == os.fstat(second).st_rdev
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -202,8 +204,9 @@ def width_of_terminal() -> int:
         return _USUAL_WIDTH
 
 
+# The command
+
 _INJECT = Path(__file__).parent / "inject"
-_FOLDER = "OUTLAY_PROBE_FOLDER"
 GRACE_S = 20.0
 """What a command gets to end by itself after it was asked to, and again after each signal."""
 _SUBREAPER = 36
@@ -221,8 +224,8 @@ class Command:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
-        self._control = folder / CONTROL
-        self._control.write_bytes(ASKED.pack(*NOTHING))
+        self._control = folder / CONTROL_FILE
+        self._control.write_bytes(NO_REQUEST.packed())
         self._lock = _locked(self._control)
         self.signalled = False
         """Whether outlay had to end it by a signal."""
@@ -238,7 +241,7 @@ class Command:
             )
         except OSError as error:
             raise _not_started(command, error) from error
-        relay.started()
+        relay.release_ends()
         self._tree = ProcessTree(self._process.pid)
 
     @property
@@ -246,10 +249,10 @@ class Command:
         """Of the command itself; what it starts has others."""
         return self._process.pid
 
-    def ask(self, asked: AgentRequest) -> None:
-        """Tell every process of the command what is wanted."""
+    def send_request(self, request: AgentRequest) -> None:
+        """Let every process of the command read a request."""
         with self._control.open("r+b") as file:
-            file.write(ASKED.pack(*asked))
+            file.write(request.packed())
 
     def status(self) -> int | None:
         """What it ended with, as a shell would say it; None while it runs."""
@@ -271,13 +274,14 @@ class Command:
                 os.kill(pid, number)
 
     def _pids(self) -> list[int]:
-        seen = self._tree.read()
-        known = {*(seen.pids if seen is not None else ()), *_marked(self._folder)}
+        reading = self._tree.read()
+        in_tree = reading.pids if reading is not None else ()
+        pids = {*in_tree, *_pids_with_folder(self._folder)}
         if self._process.poll() is None:
-            known.add(self._process.pid)
-        return sorted(known - {os.getpid()})
+            pids.add(self._process.pid)
+        return sorted(pids - {os.getpid()})
 
-    def clear_away(self) -> None:
+    def kill_remaining(self) -> None:
         """End whatever the command has left behind."""
         for pid in self._pids():
             with contextlib.suppress(OSError):
@@ -302,14 +306,14 @@ def _locked(path: Path) -> int | None:
     return descriptor
 
 
-def _marked(folder: Path) -> list[int]:
-    """Processes that were given this folder: those of the command, wherever they went (Linux)."""
-    mark = f"{_FOLDER}={folder}".encode()
-    listed = [int(name) for name in _names("/proc") if name.isdigit()]
-    return [pid for pid in listed if mark in read_bytes(f"/proc/{pid}/environ").split(b"\0")]
+def _pids_with_folder(folder: Path) -> list[int]:
+    """Processes that have this folder in their environment: the command's, wherever they went."""
+    variable = f"{FOLDER_VARIABLE}={folder}".encode()
+    pids = [int(name) for name in _names_in("/proc") if name.isdigit()]
+    return [pid for pid in pids if variable in read_bytes(f"/proc/{pid}/environ").split(b"\0")]
 
 
-def _names(folder: str) -> list[str]:
+def _names_in(folder: str) -> list[str]:
     try:
         return os.listdir(folder)  # noqa: PTH208
     except OSError:
@@ -320,7 +324,7 @@ def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     environment = dict(os.environ)
     path = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{_INJECT}{os.pathsep}{path}" if path else str(_INJECT)
-    environment[_FOLDER] = str(folder)
+    environment[FOLDER_VARIABLE] = str(folder)
     return {**environment, **more}
 
 
@@ -333,7 +337,7 @@ def _adopt_orphans() -> None:
 
 
 def _not_started(command: Sequence[str], error: OSError) -> InputError:
-    name, fix = command[0], f"Write {_meant(command)}"
+    name, fix = command[0], f"Write {_suggestion(command)}"
     if not name.strip():
         return InputError("The command to probe is empty.", fix=fix)
     if isinstance(error, FileNotFoundError) and shutil.which(name) is None:
@@ -341,7 +345,7 @@ def _not_started(command: Sequence[str], error: OSError) -> InputError:
     return InputError(f"{name!r} cannot be started: {error.strerror}.", fix=fix)
 
 
-def _meant(command: Sequence[str]) -> str:
+def _suggestion(command: Sequence[str]) -> str:
     """What was probably meant, as it is typed; an example where there is no telling."""
     name, *more = command
     words = _words(name)

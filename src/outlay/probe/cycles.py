@@ -1,4 +1,4 @@
-"""Training steps from optimizer steps.
+"""Training steps from optimizer steps: `cycles_of` the table of a process.
 
 A script with one optimizer makes a training step of each of its steps. With several (a GAN) a
 training step is a cycle: it ends when its leader steps again after another has stepped, so that
@@ -17,7 +17,7 @@ import numpy as np
 
 from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable
 
-SELDOM = 32
+RARE = 32
 """An optimizer that steps less often than one in so many defines no cycles."""
 LONGEST_PERIOD = 32
 """Cycles after which a pattern of optimizer steps and passes is looked for to repeat."""
@@ -25,12 +25,12 @@ MOST_UPDATES = 64
 """Of one optimizer in one step: groups of parameters, one for each layer with a rate of its own."""
 IN_A_ROW = 8
 """Steps of each optimizer, more than which in a row are no cycle with the others."""
-_ALIKE = 0.97
+_REPEATING = 0.97
 # Assumes: up to 3 % of cycles stray from a pattern (the end of an epoch, a skipped step).
 _TAIL = 64
-"""Records at the end that are looked at at least, to find out who leads."""
-_FEW = 16
-"""Cycles from which on an order that does not repeat is none."""
+"""Records at the end that are used at least, to find out which optimizer leads."""
+_LEAST_IRREGULAR = 16
+"""Cycles from which on an order that does not repeat is called irregular."""
 _RECENT = 4096
 """Cycles at the end in which a pattern is looked for."""
 
@@ -54,7 +54,7 @@ class Cycles:
     wait_s: Floats
     cpu_s: Floats
     evaluated: Flags
-    gradless: Flags
+    mostly_no_grad: Flags
     saves: Floats
     saved_s: Floats
     new_epoch: Flags
@@ -79,27 +79,27 @@ class Cycles:
 
 def cycles_of(table: OptimizerStepTable, optimizer_steps_per_step: int | None = None) -> Cycles:
     """The training steps in a process's records, as far as their times are known."""
-    known = _known(table)
-    optimizer = table.column("optimizer")[:known].astype(np.int64)
+    count = _timed_records(table)
+    optimizer = table.column("optimizer")[:count].astype(np.int64)
     if optimizer_steps_per_step is None:
         # Those of stages that are over step no more, but their steps were made.
-        leads = np.ones(known, bool) if _are_blocks(optimizer) else _defining(optimizer)
-        ends = _ends(table, optimizer, leads)
-        if _are_blocks(optimizer[leads]):
-            return _in_blocks(_summed(table, ends, leads), optimizer[ends])
+        is_defining = np.ones(count, bool) if _are_blocks(optimizer) else _is_defining(optimizer)
+        ends = _ends(table, optimizer, is_defining)
+        if _are_blocks(optimizer[is_defining]):
+            return _in_blocks(_summed(table, ends, is_defining), optimizer[ends])
     else:
-        leads = np.ones(known, bool)
-        ends = np.arange(optimizer_steps_per_step - 1, known, optimizer_steps_per_step)
-    return _summed(table, ends, leads)
+        is_defining = np.ones(count, bool)
+        ends = np.arange(optimizer_steps_per_step - 1, count, optimizer_steps_per_step)
+    return _summed(table, ends, is_defining)
 
 
-def shared(ranks: list[Cycles]) -> list[Cycles]:
-    """Ranks that know of each other's evaluations and checkpoints, for which all of them wait."""
+def share_pauses(ranks: list[Cycles]) -> list[Cycles]:
+    """All ranks with each other's evaluations and checkpoints, for which all of them wait."""
     count = min(map(len, ranks), default=0)
     if len(ranks) < 2 or not count:
         return ranks
     evaluated = np.any([rank.evaluated[:count] for rank in ranks], axis=0)
-    gradless = np.any([rank.gradless[:count] for rank in ranks], axis=0)
+    no_grad = np.any([rank.mostly_no_grad[:count] for rank in ranks], axis=0)
     new_epoch = np.any([rank.new_epoch[:count] for rank in ranks], axis=0)
     saves = np.max([rank.saves[:count] for rank in ranks], axis=0)
     saved_s = np.max([rank.saved_s[:count] for rank in ranks], axis=0)
@@ -107,7 +107,7 @@ def shared(ranks: list[Cycles]) -> list[Cycles]:
         replace(
             rank,
             evaluated=np.concatenate([evaluated, rank.evaluated[count:]]),
-            gradless=np.concatenate([gradless, rank.gradless[count:]]),
+            mostly_no_grad=np.concatenate([no_grad, rank.mostly_no_grad[count:]]),
             new_epoch=np.concatenate([new_epoch, rank.new_epoch[count:]]),
             saves=np.concatenate([saves, rank.saves[count:]]),
             saved_s=np.concatenate([saved_s, rank.saved_s[count:]]),
@@ -116,13 +116,13 @@ def shared(ranks: list[Cycles]) -> list[Cycles]:
     ]
 
 
-def _known(table: OptimizerStepTable) -> int:
+def _timed_records(table: OptimizerStepTable) -> int:
     """Leading records whose time is known: on a GPU it comes later than the record."""
     timed = np.flatnonzero(np.isfinite(table.column("device_s")))
     return int(timed[-1]) + 1 if len(timed) else len(table)
 
 
-def _defining(optimizer: Indices) -> Flags:
+def _is_defining(optimizer: Indices) -> Flags:
     """Which records are of an optimizer that steps often enough to define cycles.
 
     By the later half alone: in a first phase there may be one optimizer that trains by itself.
@@ -130,20 +130,20 @@ def _defining(optimizer: Indices) -> Flags:
     if not len(optimizer):
         return np.zeros(0, bool)
     times = np.bincount(_tail(optimizer), minlength=int(optimizer.max()) + 1)
-    often: Flags = times * SELDOM >= times.max()
-    return often[optimizer]
+    is_frequent: Flags = times * RARE >= times.max()
+    return is_frequent[optimizer]
 
 
 def _tail(values: Indices) -> Indices:
     return values[max(0, min(len(values) // 2, len(values) - _TAIL)) :]
 
 
-def _ends(table: OptimizerStepTable, optimizer: Indices, defining: Flags) -> Indices:
+def _ends(table: OptimizerStepTable, optimizer: Indices, is_defining: Flags) -> Indices:
     """The last record of every cycle that is over."""
-    place = np.flatnonzero(defining)
+    place = np.flatnonzero(is_defining)
     order = optimizer[place]
     if len(order) == 0 or (order == order[0]).all():
-        return _last_of_each(table, place)
+        return _last_updates(table, place)
     if _are_blocks(order):
         return place
     starts_run = _starts_run(order)
@@ -163,9 +163,9 @@ def _are_blocks(order: Indices) -> bool:
     A first phase of one alone (a critic that trains ahead) is one run among its later ones.
     """
     starts = np.flatnonzero(_starts_run(order))
-    lengths, whose = np.diff(starts), order[starts[:-1]]
+    lengths, owners = np.diff(starts), order[starts[:-1]]
     return len(lengths) > 0 and all(
-        np.median(lengths[whose == one]) > IN_A_ROW for one in np.unique(whose)
+        np.median(lengths[owners == owner]) > IN_A_ROW for owner in np.unique(owners)
     )
 
 
@@ -174,14 +174,14 @@ def _in_blocks(cycles: Cycles, order: Indices) -> Cycles:
     starts = np.flatnonzero(_starts_run(order))
     has_returned = len(np.unique(order)) < len(starts)
     stage_from = 0 if has_returned else int(starts[-1])
-    each = np.bincount(order[stage_from:], minlength=len(cycles.per_step))
-    per_step = tuple((each / each.sum()).tolist())
+    counts = np.bincount(order[stage_from:], minlength=len(cycles.per_step))
+    per_step = tuple((counts / counts.sum()).tolist())
     return replace(
         cycles, are_blocks=True, is_regular=True, stage_from=stage_from, per_step=per_step
     )
 
 
-def _last_of_each(table: OptimizerStepTable, place: Indices) -> Indices:
+def _last_updates(table: OptimizerStepTable, place: Indices) -> Indices:
     """The last update of every step of one optimizer, which may make several, always as many."""
     begins = np.flatnonzero(table.column("passes")[place] + table.column("skipped")[place])
     if len(begins) < 2:
@@ -190,23 +190,23 @@ def _last_of_each(table: OptimizerStepTable, place: Indices) -> Indices:
     usual = int(np.median(sizes))
     goes_on = len(place) - begins[-1] <= usual
     # Else gradients come by other ways than `backward`, now and then or always: each is a step.
-    if 1 < usual <= MOST_UPDATES and goes_on and (sizes == usual).mean() >= _ALIKE:
+    if 1 < usual <= MOST_UPDATES and goes_on and (sizes == usual).mean() >= _REPEATING:
         return place[begins[1:] - 1]
     return place
 
 
 def _leader(order: Indices, starts_run: Flags, batches: Floats) -> int:
-    """The optimizer that begins most cycles: after which others, or for which a batch is loaded."""
+    """The optimizer that begins most cycles: it has most runs, and most batches come before it."""
     later = slice(max(0, min(len(order) // 2, len(order) - _TAIL)), None)
     runs = np.bincount(order[later][starts_run[later]])
-    loaded = np.bincount(order[later], weights=batches[later] > 0, minlength=len(runs))
+    with_batch = np.bincount(order[later], weights=batches[later] > 0, minlength=len(runs))
     # One less for those whose turn had not come where the later half was cut.
-    first = np.flatnonzero(runs >= runs.max() - 1)
-    return int(first[np.argmax(loaded[first])])
+    candidates = np.flatnonzero(runs >= runs.max() - 1)
+    return int(candidates[np.argmax(with_batch[candidates])])
 
 
-def _summed(table: OptimizerStepTable, ends: Indices, defining: Flags) -> Cycles:
-    """Cycles with what happened in all the records of each."""
+def _summed(table: OptimizerStepTable, ends: Indices, is_defining: Flags) -> Cycles:
+    """Cycles with the sums of all the records of each."""
     count = len(ends)
     used = int(ends[-1]) + 1 if count else 0
     starts = np.concatenate([[0], ends[:-1] + 1]) if count else ends
@@ -215,9 +215,9 @@ def _summed(table: OptimizerStepTable, ends: Indices, defining: Flags) -> Cycles
         return values[:used] if used == count else np.add.reduceat(values[:used], starts)
 
     turns = _turns(table.column("optimizer")[:used], starts)
-    sizes = total(defining.astype(float))
+    sizes = total(is_defining.astype(float))
     skipped = total(table.column("skipped"))
-    steps = _steps(sizes, skipped)
+    steps = _training_steps(sizes, skipped)
     number = table.column("number")[ends]
     length_s = _lengths(_clock(table, ends)[ends], number, ends) / steps
     # What was skipped by some optimizers alone is no whole number of steps.
@@ -230,11 +230,11 @@ def _summed(table: OptimizerStepTable, ends: Indices, defining: Flags) -> Cycles
         steps=steps,
         passes=passes,
         batches=total(table.column("batches")),
-        samples=total(_where_loaded(table)),
+        samples=total(_samples(table)),
         wait_s=total(table.column("wait_s")),
         cpu_s=total(table.column("cpu_s")),
         evaluated=total(table.column("evaluated")) > 0,
-        gradless=total(table.column("gradless")) > 0,
+        mostly_no_grad=total(table.column("mostly_no_grad")) > 0,
         saves=total(table.column("saves")),
         saved_s=total(table.column("saved_s")),
         new_epoch=total(table.column("new_epoch")) > 0,
@@ -244,18 +244,18 @@ def _summed(table: OptimizerStepTable, ends: Indices, defining: Flags) -> Cycles
         period=(_period(np.column_stack([turns, passes / np.maximum(steps, 1)])) or 1)
         if count
         else 1,
-        is_regular=len(turns) < _FEW or _period(turns) is not None,
+        is_regular=len(turns) < _LEAST_IRREGULAR or _period(turns) is not None,
     )
 
 
-def _where_loaded(table: OptimizerStepTable) -> Floats:
+def _samples(table: OptimizerStepTable) -> Floats:
     """Samples of each record; none where no batch was loaded."""
     values = table.column("samples")
     return np.where((table.column("batches") == 0) & np.isnan(values), 0.0, values)
 
 
 def _clock(table: OptimizerStepTable, ends: Indices) -> Floats:
-    """The times to subtract: the GPU's own, which know no queue, where cycles have them."""
+    """The clock to measure by: the GPU's own, which no queue delays, where cycles have it."""
     device_s = table.column("device_s")
     timed = np.isfinite(device_s[ends])
     return device_s if len(ends) and timed.mean() > 0.5 else table.column("host_s")
@@ -273,11 +273,12 @@ def _turns(optimizer: Floats, starts: Indices) -> Floats:
     """How often each optimizer stepped in each cycle."""
     if not len(starts):
         return np.zeros((0, 0))
-    each = [np.add.reduceat(optimizer == one, starts) for one in range(int(optimizer.max()) + 1)]
-    return np.column_stack(each).astype(float)
+    numbers = range(int(optimizer.max()) + 1)
+    turns = [np.add.reduceat(optimizer == number, starts) for number in numbers]
+    return np.column_stack(turns).astype(float)
 
 
-def _steps(sizes: Floats, skipped: Floats) -> Indices:
+def _training_steps(sizes: Floats, skipped: Floats) -> Indices:
     """Training steps in each cycle: a step that was left out took its time all the same."""
     usual = max(float(np.median(sizes)), 1.0) if len(sizes) else 1.0
     return 1 + (skipped // usual).astype(np.int64)
@@ -301,7 +302,7 @@ def _period(patterns: Floats) -> int | None:
     """The least number of cycles after which nearly all patterns repeat; None where none do."""
     recent = patterns[len(patterns) // 2 :][-_RECENT:]
     for period in range(1, min(LONGEST_PERIOD, len(recent) // 2) + 1):
-        alike = (recent[period:] == recent[:-period]).all(axis=1)
-        if alike.mean() >= _ALIKE:
+        is_repeated = (recent[period:] == recent[:-period]).all(axis=1)
+        if is_repeated.mean() >= _REPEATING:
             return period
     return None

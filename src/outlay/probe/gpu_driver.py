@@ -1,6 +1,6 @@
-"""What a GPU driver tells, whoever made it: devices, readings, and what is missing where none is.
+"""GPU drivers of any vendor: devices, readings, and what is missing where there is none.
 
-`nvidia` and `amd` are the two drivers; `drivers.open_driver` takes the first that works.
+`nvidia` and `amd` are the two drivers; `gpu_watch.open_driver` takes the first that works.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GpuDevice:
         return gpu_key(name) in {gpu_key(own) for own in (self.uuid, self.bus_id) if own}
 
     @property
-    def seen(self) -> MeasuredGpu:
+    def measured(self) -> MeasuredGpu:
         """The same, as a measurement keeps it."""
         return MeasuredGpu(
             name=self.name,
@@ -49,7 +49,7 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What the driver says of one GPU at one moment; None where it does not tell."""
+    """The driver's figures of one GPU at one moment; None for those it does not have."""
 
     fraction: float | None = None
     """Time of the driver's last sample period in which some kernel ran."""
@@ -83,22 +83,22 @@ class NoDriver:
     missing: tuple[Missing, ...]
 
     @property
-    def worth_saying(self) -> tuple[Missing, ...]:
+    def likely(self) -> tuple[Missing, ...]:
         """Of the vendors whose GPUs seem to be here; of all, where none does."""
         return tuple(part for part in self.missing if part.is_likely) or self.missing
 
     @property
     def why(self) -> str:
         """What is missing, in sentences."""
-        return " ".join(part.why for part in self.worth_saying)
+        return " ".join(part.why for part in self.likely)
 
     @property
     def fix(self) -> str:
         """What to do about it."""
-        return " ".join(part.fix for part in self.worth_saying)
+        return " ".join(part.fix for part in self.likely)
 
     def __str__(self) -> str:
-        parts = (f"{part.why} {part.fix}" for part in self.worth_saying)
+        parts = (f"{part.why} {part.fix}" for part in self.likely)
         return " ".join(("No GPU is read.", *parts))
 
 
@@ -121,7 +121,7 @@ class Driver(Protocol):
         """Let the driver go; reading afterwards gives None."""
 
 
-def reading(call: Callable[..., Any], *arguments: Any) -> Any | None:
+def read_or_none(call: Callable[..., Any], *arguments: Any) -> Any | None:
     """What `call` gives; None where the driver refuses, has no such function, or lost the GPU."""
     try:
         return call(*arguments)
@@ -138,7 +138,7 @@ def gpu_key(name: str) -> str:
     NVML has 00000000:3B:00.0 and GPU-8c9c..., torch 0000:3b:00 and 8c9c....
     """
     plain = name.strip().lower()
-    if found := _PCI.fullmatch(plain):
-        domain, bus, device, function = found.groups()
+    if match := _PCI.fullmatch(plain):
+        domain, bus, device, function = match.groups()
         return f"{int(domain or '0', 16):x}:{bus}:{device}.{function or '0'}"
     return plain.removeprefix("gpu-").removeprefix("mig-")

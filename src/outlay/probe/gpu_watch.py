@@ -1,4 +1,4 @@
-"""Which GPUs a command uses, and what the driver says of them while it runs."""
+"""The GPU driver of this machine, which GPUs a command uses, and their readings while it runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from outlay.probe.nvidia import open_nvidia
 from outlay.units import MIB
 
 GROWN_BYTES = 128 * MIB
-"""A GPU whose memory grew by as much since we look is used; a CUDA context alone takes more."""
+"""A GPU whose memory grew by as much since the first reading is used; a context takes more."""
 READINGS_PER_SEARCH = 4
-"""How often processes are asked for, while it is not known which GPUs are used."""
+"""After so many readings processes are listed, while it is not known which GPUs are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class GpuSample:
 
 
 class GpuWatch:
-    """Readings of the GPUs a command uses; of all, as long as nobody has said which those are."""
+    """Readings of the GPUs a command uses; of all, as long as it is not known which those are."""
 
     def __init__(self, driver: Driver | NoDriver, indices: Iterable[int] | None = None) -> None:
         self._driver = None if isinstance(driver, NoDriver) else driver
@@ -50,14 +50,14 @@ class GpuWatch:
 
         Where none is found, everything stays as it is.
         """
-        found: dict[int, GpuDevice] = {}
+        named: dict[int, GpuDevice] = {}
         unknown = []
         for name in names:
             matches = [device for device in self._devices if device.answers_to(name)]
-            found.update({device.index: device for device in matches})
+            named.update({device.index: device for device in matches})
             unknown += [] if matches else [name]
-        if found:
-            self._named = tuple(found.values())
+        if named:
+            self._named = tuple(named.values())
         return tuple(unknown)
 
     def read(self, now_s: float, pids: frozenset[int]) -> Mapping[int, GpuSample]:
@@ -65,12 +65,12 @@ class GpuWatch:
         if self._driver is None:
             return {}
         if self._named is None and self._readings % READINGS_PER_SEARCH == 0:
-            self._look_for(pids)
+            self._find_processes(pids)
         self._readings += 1
         devices = self._devices if self._named is None else self._named
-        return {device.index: self._read_one(self._driver, device, now_s) for device in devices}
+        return {device.index: self._sample(self._driver, device, now_s) for device in devices}
 
-    def _read_one(self, driver: Driver, device: GpuDevice, now_s: float) -> GpuSample:
+    def _sample(self, driver: Driver, device: GpuDevice, now_s: float) -> GpuSample:
         reading = driver.read(device)
         if reading.used_bytes is not None:
             lowest = min(reading.used_bytes, self._lowest_bytes.get(device.index, float("inf")))
@@ -80,10 +80,11 @@ class GpuWatch:
         joules = self._energy[device.index].joules_at(now_s, reading)
         return GpuSample(reading=reading, joules=joules)
 
-    def _look_for(self, pids: frozenset[int]) -> None:
+    def _find_processes(self, pids: frozenset[int]) -> None:
+        """Note the GPUs on which one of these processes computes."""
         for device in self._devices:
-            found = self._driver.processes(device) if self._driver else None
-            if found and not pids.isdisjoint(found):
+            processes = self._driver.processes(device) if self._driver else None
+            if processes and not pids.isdisjoint(processes):
                 self._with_processes.add(device.index)
 
     def _at(self, indices: Iterable[int]) -> tuple[GpuDevice, ...]:
@@ -100,7 +101,7 @@ class _Energy:
         self._before: tuple[float, float] | None = None
 
     def joules_at(self, now_s: float, reading: GpuReading) -> float | None:
-        """By its counter, where it ever told one; else by its power; None where neither tells."""
+        """By its counter, where it ever had one; else by its power; None where neither is read."""
         if reading.energy_j is not None:
             before_j = reading.energy_j if self._counter_j is None else self._counter_j
             self._joules += max(reading.energy_j - before_j, 0.0)  # back to 0 with a new driver
@@ -115,15 +116,12 @@ class _Energy:
         return self._joules
 
 
-# The GPU driver of this machine.
-
-
 def open_driver() -> Driver | NoDriver:
     """The first driver that has GPUs, or why none has."""
     missing = []
     for open_vendor in (open_nvidia, open_amd):
-        found = open_vendor()
-        if not isinstance(found, Missing):
-            return found
-        missing.append(found)
+        driver = open_vendor()
+        if not isinstance(driver, Missing):
+            return driver
+        missing.append(driver)
     return NoDriver(missing=tuple(missing))

@@ -1,4 +1,8 @@
-"""A measurement with a verdict: where its time goes, what holds it back, whether it is healthy."""
+"""The diagnosis of a measurement: where its time goes, what holds it back, whether it is healthy.
+
+Checks     the list "is it training properly?": each line ok, look, bad or unknown, and why
+Diagnosis  the measurement with its time shares, its finding and the list
+"""
 
 from __future__ import annotations
 
@@ -15,39 +19,39 @@ from outlay.measurement.measurement import (
     TimeShares,
     Verdict,
 )
+from outlay.probe.agent.protocol import CpuQueueTime, KernelTimes, LoaderInfo
 from outlay.probe.bottleneck import (
     LoaderSettings,
     StepObservation,
-    bottleneck_of,
+    bottleneck_finding,
     has_channels_first,
     is_full_precision,
     is_fused,
-    shares_of,
+    time_shares,
 )
 from outlay.probe.messages import ProcessLog
 from outlay.probe.steps import StepStatistics
 from outlay.units import GB, MB
 
-# The list "is it training properly?": each line ok, look, bad or unknown, and why.
+# Checks: limits of what is ok, to look at, or bad
 
-
-GPU_BUSY = 0.7
-GPU_IDLE = 0.3
-STARVING = 0.3
-WAITING = 0.1
-BRIM = 0.95
-RAM_LOOK = 0.85
+GPU_BUSY_OK = 0.7
+GPU_BUSY_BAD = 0.3
+INPUT_WAIT_OK = 0.1
+INPUT_WAIT_BAD = 0.3
+GPU_MEMORY_OK = 0.95
+RAM_OK = 0.85
 RAM_BAD = 0.95
 SWAPPING_BYTES_PER_S = 1 * MB
 """Below, it is what a system tidies away by itself."""
-DISK_LOOK = 0.7
-DISK_BAD = 0.95
-OFTEN = 0.1
+DISK_BUSY_OK = 0.7
+DISK_BUSY_BAD = 0.95
+CLOCK_HELD_OK = 0.1
 """Of the samples: a clock that is held down more seldom does not show in a mean."""
-STRAGGLER = 0.05
-SPREAD = 0.5
+STRAGGLER_OK = 0.05
+SPREAD_OK = 0.5
 """Of the median, between the 10th and 90th percentile of steps."""
-STUCK = 10
+EQUAL_LOSSES = 10
 """Losses that are all exactly equal, from which it is no chance."""
 DIVERGED = 1000.0
 # Assumes: what learns does not end at a thousand times its first losses, and 1.
@@ -55,7 +59,7 @@ DIVERGED = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthInputs:
-    """What the list is made from; None and empty where nothing was seen."""
+    """What the checks are made from; None and empty where nothing is known."""
 
     device: str | None
     step: StepTime | None = None
@@ -74,9 +78,9 @@ class HealthInputs:
     """Whether waits were those of a DataLoader."""
 
 
-def checks_of(seen: HealthInputs) -> tuple[Check, ...]:
-    """The whole list; what makes no sense on the device or with one process is left out."""
-    on_gpu = seen.device not in (None, "cpu")
+def checks_of(inputs: HealthInputs) -> tuple[Check, ...]:
+    """All checks; what makes no sense on the device or with one process is left out."""
+    on_gpu = inputs.device not in (None, "cpu")
     checks: list[tuple[str, Callable[[HealthInputs], tuple[Verdict, str]], bool]] = [
         ("GPU busy", _gpu_busy, on_gpu),
         ("loss finite", _loss, True),
@@ -87,43 +91,42 @@ def checks_of(seen: HealthInputs) -> tuple[Check, ...]:
         ("host memory left", _host_memory, True),
         ("no swapping", _swap, True),
         ("disk keeps up", _disk, True),
-        ("ranks equally busy", _ranks, len(seen.rank_work) > 1),
+        ("ranks equally busy", _ranks, len(inputs.rank_work) > 1),
     ]
-    return tuple(_check(name, judge(seen)) for name, judge, applies in checks if applies)
+    return tuple(_check(name, *judge(inputs)) for name, judge, applies in checks if applies)
 
 
-def _check(name: str, judged: tuple[Verdict, str]) -> Check:
-    verdict, why = judged
+def _check(name: str, verdict: Verdict, why: str) -> Check:
     return Check(name=name, verdict=verdict, why=why)
 
 
-def _gpu_busy(seen: HealthInputs) -> tuple[Verdict, str]:
-    share = seen.shares.compute if seen.shares.compute is not None else seen.gpu_fraction
+def _gpu_busy(inputs: HealthInputs) -> tuple[Verdict, str]:
+    share = inputs.shares.compute if inputs.shares.compute is not None else inputs.gpu_fraction
     if share is None:
         return "unknown", "Neither a profile nor the driver tells how busy the GPU is."
-    said = f"The GPU works {share:.0%} of the time"
-    if share >= GPU_BUSY:
-        return "ok", f"{said}."
-    idle = f"{said}: you pay for {1 - share:.0%} of idling. See what holds it back."
-    return ("look" if share >= GPU_IDLE else "bad"), idle
+    text = f"The GPU works {share:.0%} of the time"
+    if share >= GPU_BUSY_OK:
+        return "ok", f"{text}."
+    idle = f"{text}: you pay for {1 - share:.0%} of idling. See what holds it back."
+    return ("look" if share >= GPU_BUSY_BAD else "bad"), idle
 
 
-def _loss(seen: HealthInputs) -> tuple[Verdict, str]:
-    if not seen.losses:
+def _loss(inputs: HealthInputs) -> tuple[Verdict, str]:
+    if not inputs.losses:
         return "unknown", "No loss was seen."
-    broken = [step for step, loss in seen.losses if loss is None or not math.isfinite(loss)]
-    if broken and seen.losses[-1][0] == broken[-1]:
+    broken = [step for step, loss in inputs.losses if loss is None or not math.isfinite(loss)]
+    if broken and inputs.losses[-1][0] == broken[-1]:
         return "bad", (
-            f"The loss is no finite number since step {_since(seen)}: lower the learning rate,"
+            f"The loss is no finite number since step {_since(inputs)}: lower the learning rate,"
             " clip gradients, or look for a division by zero or bad samples."
         )
     if broken:
         return "look", (
-            f"{len(broken)} of {len(seen.losses)} losses were no finite numbers, the last at step"
+            f"{len(broken)} of {len(inputs.losses)} losses were no finite numbers, the last at step"
             f" {broken[-1]}; a gradient scaler may have left those steps out."
         )
-    values = [loss for _, loss in seen.losses if loss is not None]
-    if len(values) >= STUCK and len(set(values)) == 1:
+    values = [loss for _, loss in inputs.losses if loss is not None]
+    if len(values) >= EQUAL_LOSSES and len(set(values)) == 1:
         return "bad", (
             f"The loss is exactly {values[0]:.6g} in all {len(values)} steps looked at: nothing is"
             " learned. Are the optimizer's parameters the model's, and do gradients reach them?"
@@ -142,61 +145,62 @@ def _loss(seen: HealthInputs) -> tuple[Verdict, str]:
     )
 
 
-def _since(seen: HealthInputs) -> int:
+def _since(inputs: HealthInputs) -> int:
     """The step of the first loss after which none was finite."""
-    since = seen.losses[-1][0]
-    for step, loss in reversed(seen.losses):
+    since = inputs.losses[-1][0]
+    for step, loss in reversed(inputs.losses):
         if loss is not None and math.isfinite(loss):
             break
         since = step
     return since
 
 
-def _steady(seen: HealthInputs) -> tuple[Verdict, str]:
-    step = seen.step
+def _steady(inputs: HealthInputs) -> tuple[Verdict, str]:
+    step = inputs.step
     if step is None:
         return "unknown", "Too few steps were seen."
     spread = (step.p90_s - step.p10_s) / step.median_s
-    said = f"8 of 10 steps take {_ms(step.p10_s)} to {_ms(step.p90_s)}"
+    text = f"8 of 10 steps take {_ms(step.p10_s)} to {_ms(step.p90_s)}"
     if not step.is_steady:
-        return "look", f"No steady state was seen in {step.steps} steps; {said}. Let it run longer."
-    if spread > SPREAD:
-        return "look", f"{said}: inputs of different sizes, or something that disturbs?"
-    return "ok", f"{said}."
+        return "look", f"No steady state was seen in {step.steps} steps; {text}. Let it run longer."
+    if spread > SPREAD_OK:
+        return "look", f"{text}: inputs of different sizes, or something that disturbs?"
+    return "ok", f"{text}."
 
 
-def _input(seen: HealthInputs) -> tuple[Verdict, str]:
-    share = seen.shares.input
+def _input(inputs: HealthInputs) -> tuple[Verdict, str]:
+    share = inputs.shares.input
     if share is None:
         return "unknown", "It is not known how long steps wait for their batches."
-    said = f"Steps wait for their batch {share:.0%} of the time"
-    if share <= WAITING:
-        return "ok", f"{said}."
-    if not seen.has_loader:
+    text = f"Steps wait for their batch {share:.0%} of the time"
+    if share <= INPUT_WAIT_OK:
+        return "ok", f"{text}."
+    if not inputs.has_loader:
         return "look", (
             f"The process is asleep {share:.0%} of the time, and has no DataLoader: most likely it"
             " waits for data, an environment or another process."
         )
-    return ("look" if share <= STARVING else "bad"), f"{said}: the data come too slowly."
+    return ("look" if share <= INPUT_WAIT_BAD else "bad"), f"{text}: the data come too slowly."
 
 
-def _clock(seen: HealthInputs) -> tuple[Verdict, str]:
-    told = [one for one in seen.samples if one.clock_fraction is not None or one.slowed_by]
-    if not told:
+def _clock(inputs: HealthInputs) -> tuple[Verdict, str]:
+    samples = [
+        sample for sample in inputs.samples if sample.clock_fraction is not None or sample.slowed_by
+    ]
+    if not samples:
         return "unknown", "The driver tells no clocks."
-    heat, fault, power = (_often(told, why) for why in ("heat", "hardware", "power"))
-    hottest = max(
-        (one.temperature_c for one in told if one.temperature_c is not None), default=None
-    )
+    heat, fault, power = (_slowed_fraction(samples, why) for why in ("heat", "hardware", "power"))
+    temperatures_c = [sample.temperature_c for sample in samples]
+    hottest = max((degrees for degrees in temperatures_c if degrees is not None), default=None)
     at = "" if hottest is None else f" (up to {hottest:.0f} °C)"
-    if heat > OFTEN:
+    if heat > CLOCK_HELD_OK:
         return "bad", f"Too hot for its clock {heat:.0%} of the time{at}: see to its cooling."
-    if fault > OFTEN:
+    if fault > CLOCK_HELD_OK:
         return "bad", (
             f"The hardware slows the clock {fault:.0%} of the time: look at the power supply and"
             " its cables."
         )
-    if power > OFTEN:
+    if power > CLOCK_HELD_OK:
         return "ok", (
             f"At its power limit {power:.0%} of the time{at}, as is normal for a GPU with enough"
             " to do."
@@ -204,95 +208,94 @@ def _clock(seen: HealthInputs) -> tuple[Verdict, str]:
     return "ok", f"Nothing holds it down{at}."
 
 
-def _often(samples: Sequence[Sample], why: str) -> float:
-    return sum(why in one.slowed_by for one in samples) / len(samples)
+def _slowed_fraction(samples: Sequence[Sample], why: str) -> float:
+    return sum(why in sample.slowed_by for sample in samples) / len(samples)
 
 
-def _gpu_memory(seen: HealthInputs) -> tuple[Verdict, str]:
-    limit = seen.memory.limit_bytes or seen.gpu_memory_bytes
-    held = seen.memory.reserved_bytes or seen.memory.used_bytes
-    if limit is None or held is None:
+def _gpu_memory(inputs: HealthInputs) -> tuple[Verdict, str]:
+    limit = inputs.memory.limit_bytes or inputs.gpu_memory_bytes
+    used = inputs.memory.reserved_bytes or inputs.memory.used_bytes
+    if limit is None or used is None:
         return "unknown", "How much memory the GPU has, or how much is in use, is not known."
-    said = f"{held / limit:.0%} of {limit / GB:.1f} GB are reserved"
-    if held <= BRIM * limit:
-        return "ok", f"{said}."
-    return "look", f"{said}: one larger input may end the run. Leave 5 %, or save often."
+    text = f"{used / limit:.0%} of {limit / GB:.1f} GB are reserved"
+    if used <= GPU_MEMORY_OK * limit:
+        return "ok", f"{text}."
+    return "look", f"{text}: one larger input may end the run. Leave 5 %, or save often."
 
 
-def _host_memory(seen: HealthInputs) -> tuple[Verdict, str]:
-    most = max((one.process_bytes for one in seen.samples if one.process_bytes), default=None)
-    held = seen.memory.host_bytes or most
-    if held is None or seen.ram_bytes is None:
+def _host_memory(inputs: HealthInputs) -> tuple[Verdict, str]:
+    sizes = [sample.process_bytes for sample in inputs.samples if sample.process_bytes]
+    used = inputs.memory.host_bytes or max(sizes, default=None)
+    if used is None or inputs.ram_bytes is None:
         return "unknown", "How much memory the machine has, or the command takes, is not known."
-    share = held / seen.ram_bytes
-    said = f"The command takes {held / GB:.1f} of {seen.ram_bytes / GB:.1f} GB"
-    if share <= RAM_LOOK:
-        return "ok", f"{said}."
-    return ("look" if share <= RAM_BAD else "bad"), f"{said}: fewer workers or a smaller cache."
+    share = used / inputs.ram_bytes
+    text = f"The command takes {used / GB:.1f} of {inputs.ram_bytes / GB:.1f} GB"
+    if share <= RAM_OK:
+        return "ok", f"{text}."
+    return ("look" if share <= RAM_BAD else "bad"), f"{text}: fewer workers or a smaller cache."
 
 
-def _swap(seen: HealthInputs) -> tuple[Verdict, str]:
-    rates = [one.swapped_bytes_per_s for one in seen.samples if one.swapped_bytes_per_s is not None]
-    if not rates:
+def _swap(inputs: HealthInputs) -> tuple[Verdict, str]:
+    mean = _mean([sample.swapped_bytes_per_s for sample in inputs.samples])
+    if mean is None:
         return "unknown", "Swapping could not be read."
-    mean = sum(rates) / len(rates)
     if mean < SWAPPING_BYTES_PER_S:
         return "ok", "The machine does not swap."
     return "bad", f"{mean / MB:.0f} MB/s are swapped: memory is short. Fewer workers, or more RAM."
 
 
-def _disk(seen: HealthInputs) -> tuple[Verdict, str]:
-    shares = [one.disk_fraction for one in seen.samples if one.disk_fraction is not None]
-    if not shares:
+def _disk(inputs: HealthInputs) -> tuple[Verdict, str]:
+    mean = _mean([sample.disk_fraction for sample in inputs.samples])
+    if mean is None:
         return "unknown", "How busy disks are could not be read."
-    mean = sum(shares) / len(shares)
-    said = f"The busiest disk has work {mean:.0%} of the time"
-    if mean < DISK_LOOK:
-        return "ok", f"{said}."
+    text = f"The busiest disk has work {mean:.0%} of the time"
+    if mean < DISK_BUSY_OK:
+        return "ok", f"{text}."
     # An NVMe drive serves many requests at once: always busy is not yet saturated.
-    if mean < DISK_BAD or (seen.shares.input or 0.0) <= WAITING:
-        return "look", f"{said}: it may soon hold the input back."
-    return "bad", f"{said}, and steps wait for their data: a faster disk, or data kept in RAM."
+    if mean < DISK_BUSY_BAD or (inputs.shares.input or 0.0) <= INPUT_WAIT_OK:
+        return "look", f"{text}: it may soon hold the input back."
+    return "bad", f"{text}, and steps wait for their data: a faster disk, or data kept in RAM."
 
 
-def _ranks(seen: HealthInputs) -> tuple[Verdict, str]:
-    known = [work for work in seen.rank_work if work is not None]
-    if len(known) < len(seen.rank_work) or not all(known):
+def _ranks(inputs: HealthInputs) -> tuple[Verdict, str]:
+    known = [work for work in inputs.rank_work if work is not None]
+    if len(known) < len(inputs.rank_work) or not all(known):
         return "unknown", (
             "Ranks wait for each other, so that their steps take the same time; what each of them"
             " computes was not measured."
         )
     most, least = max(known), min(known)
     behind = most / least - 1
-    rank = list(seen.rank_work).index(most)
-    said = f"Rank {rank} computes {behind:.0%} more of the time than the least busy"
-    if behind <= STRAGGLER:
+    rank = list(inputs.rank_work).index(most)
+    text = f"Rank {rank} computes {behind:.0%} more of the time than the least busy"
+    if behind <= STRAGGLER_OK:
         return "ok", f"All {len(known)} compute for about the same time."
-    return "look", f"{said}: the others wait for it. Look at its share of the data and its GPU."
+    return "look", f"{text}: the others wait for it. Look at its share of the data and its GPU."
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
+# Diagnosis
+
 _MOSTLY = 0.5
 
 
-def judged(
+def add_diagnosis(
     measurement: Measurement,
-    seen: StepStatistics,
-    told: Sequence[ProcessLog],
+    statistics: StepStatistics,
+    logs: Sequence[ProcessLog],
     samples: Sequence[Sample],
     exchange_s: float | None,
 ) -> Measurement:
     """The measurement with shares, finding and checks; `samples` are of the steady state."""
-    observed = _observed(measurement, seen, told, samples, exchange_s)
-    if observed is not None:
-        measurement = replace(
-            measurement, shares=shares_of(observed), finding=bottleneck_of(observed)
-        )
+    observation = _observation(measurement, statistics, logs, samples, exchange_s)
+    if observation is not None:
+        shares, finding = time_shares(observation), bottleneck_finding(observation)
+        measurement = replace(measurement, shares=shares, finding=finding)
     gpus = measurement.machine.gpus
-    watched = HealthInputs(
+    inputs = HealthInputs(
         device=measurement.device,
         step=measurement.step,
         gpu_fraction=measurement.gpu_fraction,
@@ -302,18 +305,18 @@ def judged(
         memory=measurement.memory,
         gpu_memory_bytes=max((gpu.memory_bytes or 0.0 for gpu in gpus), default=0.0) or None,
         ram_bytes=measurement.machine.ram_bytes,
-        rank_work=_rank_work(measurement, seen, told),
-        has_loader=seen.wait_s is not None,
+        rank_work=_rank_work(measurement, statistics, logs),
+        has_loader=statistics.wait_s is not None,
     )
     if not measurement.steps_seen:
         return measurement
-    return replace(measurement, checks=checks_of(watched))
+    return replace(measurement, checks=checks_of(inputs))
 
 
-def _observed(
+def _observation(
     measurement: Measurement,
-    seen: StepStatistics,
-    told: Sequence[ProcessLog],
+    statistics: StepStatistics,
+    logs: Sequence[ProcessLog],
     samples: Sequence[Sample],
     exchange_s: float | None,
 ) -> StepObservation | None:
@@ -326,12 +329,12 @@ def _observed(
         busy_s=measurement.busy_s,
         exchange_s=exchange_s,
         gpu_fraction=measurement.gpu_fraction,
-        wait_s=seen.wait_s,
-        cpus=seen.cpus,
-        queued_fraction=max((_queued(one) for one in told), default=0.0),
+        wait_s=statistics.wait_s,
+        cpus=statistics.cpus,
+        queued_fraction=max((_queued_fraction(log) for log in logs), default=0.0),
         ranks=max(measurement.ranks, 1),
         cpu_threads=measurement.machine.cpu_threads,
-        loader=_loader(told),
+        loader=_loader_settings(logs),
         read_bytes_per_s=_mean([sample.read_bytes_per_s for sample in samples]),
         disk_fraction=_mean([sample.disk_fraction for sample in samples]),
         machine_cpu_fraction=_mean([sample.cpu_fraction for sample in samples]),
@@ -344,33 +347,32 @@ def _observed(
     )
 
 
-def _queued(told: ProcessLog) -> float:
-    return float(told.facts.get("queue", {}).get("fraction", 0.0))
+def _queued_fraction(log: ProcessLog) -> float:
+    return (log.last(CpuQueueTime) or CpuQueueTime()).fraction
 
 
 def _rank_work(
-    measurement: Measurement, seen: StepStatistics, told: Sequence[ProcessLog]
+    measurement: Measurement, statistics: StepStatistics, logs: Sequence[ProcessLog]
 ) -> tuple[float | None, ...]:
     """What each rank computed: its kernels by the profile, on a CPU its CPU time."""
     if measurement.device == "cpu":
-        return seen.rank_cpus
-    kernels = [one.facts.get("kernels") for one in told]
+        return statistics.rank_cpus
+    profiles = [log.last(KernelTimes) for log in logs]
     return tuple(
-        one["busy_s"] / one["optimizer_steps"] if one and one["optimizer_steps"] else None
-        for one in kernels
+        kernels.busy_s / kernels.optimizer_steps if kernels and kernels.optimizer_steps else None
+        for kernels in profiles
     )
 
 
-def _loader(told: Sequence[ProcessLog]) -> LoaderSettings | None:
-    """The one that was met first: the training data's."""
-    met = [one for process in told for one in process.lists.get("loader", [])]
-    if not met:
+def _loader_settings(logs: Sequence[ProcessLog]) -> LoaderSettings | None:
+    """Those of the first loader: the training data's."""
+    loaders = [info for log in logs for info in log.all(LoaderInfo)]
+    if not loaders:
         return None
-    first = met[0]
     return LoaderSettings(
-        num_workers=first["workers"],
-        pin_memory=first["pin_memory"],
-        persistent_workers=first["persistent_workers"],
+        num_workers=loaders[0].workers,
+        pin_memory=loaders[0].pin_memory,
+        persistent_workers=loaders[0].persistent_workers,
     )
 
 

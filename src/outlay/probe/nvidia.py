@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlay.probe.gpu_driver import GpuDevice, GpuReading, Missing, Part, Vendor, reading
+from outlay.probe.gpu_driver import GpuDevice, GpuReading, Missing, Part, Vendor, read_or_none
 
 # Source: https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 SLOWED_BY = {
@@ -52,7 +52,7 @@ class NvidiaDriver:
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
-        version = reading(nvml.nvmlSystemGetDriverVersion)
+        version = read_or_none(nvml.nvmlSystemGetDriverVersion)
         self._handles = tuple(_handles(nvml))
         self.devices = tuple(
             _device(nvml, index, handle, _text(version))
@@ -63,10 +63,10 @@ class NvidiaDriver:
         """All readings of a GPU, now; a MIG slice has no power or utilisation of its own."""
         nvml, own = self._nvml, self._handles[device.index]
         # Ignores MemoryInfo_v2, which leaves out what the driver keeps: nobody can have that.
-        memory = reading(_call(nvml, "nvmlDeviceGetMemoryInfo"), own.handle)
-        rates = reading(_call(nvml, "nvmlDeviceGetUtilizationRates"), own.handle)
-        milliwatts = reading(_call(nvml, "nvmlDeviceGetPowerUsage"), own.handle)
-        millijoules = reading(_call(nvml, "nvmlDeviceGetTotalEnergyConsumption"), own.handle)
+        memory = read_or_none(_call(nvml, "nvmlDeviceGetMemoryInfo"), own.handle)
+        rates = read_or_none(_call(nvml, "nvmlDeviceGetUtilizationRates"), own.handle)
+        milliwatts = read_or_none(_call(nvml, "nvmlDeviceGetPowerUsage"), own.handle)
+        millijoules = read_or_none(_call(nvml, "nvmlDeviceGetTotalEnergyConsumption"), own.handle)
         return GpuReading(
             fraction=None if rates is None else rates.gpu / 100,
             used_bytes=None if memory is None else float(memory.used),
@@ -80,12 +80,12 @@ class NvidiaDriver:
     def processes(self, device: GpuDevice) -> Mapping[int, float | None] | None:
         """Memory in bytes for each process that computes on it."""
         handle = self._handles[device.index].handle
-        found = reading(_call(self._nvml, "nvmlDeviceGetComputeRunningProcesses"), handle)
-        return None if found is None else {one.pid: one.usedGpuMemory for one in found}
+        listed = read_or_none(_call(self._nvml, "nvmlDeviceGetComputeRunningProcesses"), handle)
+        return None if listed is None else {each.pid: each.usedGpuMemory for each in listed}
 
     def close(self) -> None:
         """Let NVML go."""
-        reading(self._nvml.nvmlShutdown)
+        read_or_none(self._nvml.nvmlShutdown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +97,8 @@ class _Handle:
 
 
 def _handles(nvml: Any) -> Iterator[_Handle]:
-    for index in range(reading(nvml.nvmlDeviceGetCount) or 0):
-        card = reading(nvml.nvmlDeviceGetHandleByIndex, index)
+    for index in range(read_or_none(nvml.nvmlDeviceGetCount) or 0):
+        card = read_or_none(nvml.nvmlDeviceGetHandleByIndex, index)
         if card is None:  # lost, or not allowed for this user: the others count all the same
             continue
         slices = list(_mig_slices(nvml, card))
@@ -107,24 +107,24 @@ def _handles(nvml: Any) -> Iterator[_Handle]:
 
 def _mig_slices(nvml: Any, card: Any) -> Iterator[_Handle]:
     """None where MIG is off, or not a feature of this card."""
-    modes = reading(_call(nvml, "nvmlDeviceGetMigMode"), card)
+    modes = read_or_none(_call(nvml, "nvmlDeviceGetMigMode"), card)
     if not modes or modes[0] != 1:  # NVML_DEVICE_MIG_ENABLE
         return
-    for index in range(reading(_call(nvml, "nvmlDeviceGetMaxMigDeviceCount"), card) or 0):
-        handle = reading(_call(nvml, "nvmlDeviceGetMigDeviceHandleByIndex"), card, index)
+    for index in range(read_or_none(_call(nvml, "nvmlDeviceGetMaxMigDeviceCount"), card) or 0):
+        handle = read_or_none(_call(nvml, "nvmlDeviceGetMigDeviceHandleByIndex"), card, index)
         if handle is not None:
             yield _Handle(handle=handle, card=card)
 
 
 def _device(nvml: Any, index: int, own: _Handle, version: str | None) -> GpuDevice:
-    memory = reading(_call(nvml, "nvmlDeviceGetMemoryInfo"), own.handle)
-    limit_mw = reading(_call(nvml, "nvmlDeviceGetEnforcedPowerLimit"), own.handle)
-    clock_mhz = reading(_call(nvml, "nvmlDeviceGetMaxClockInfo"), own.card, 1)  # NVML_CLOCK_SM
-    pci = reading(_call(nvml, "nvmlDeviceGetPciInfo"), own.card)
+    memory = read_or_none(_call(nvml, "nvmlDeviceGetMemoryInfo"), own.handle)
+    limit_mw = read_or_none(_call(nvml, "nvmlDeviceGetEnforcedPowerLimit"), own.handle)
+    clock_mhz = read_or_none(_call(nvml, "nvmlDeviceGetMaxClockInfo"), own.card, 1)  # NVML_CLOCK_SM
+    pci = read_or_none(_call(nvml, "nvmlDeviceGetPciInfo"), own.card)
     return GpuDevice(
         index=index,
-        name=_text(reading(_call(nvml, "nvmlDeviceGetName"), own.handle)) or "NVIDIA GPU",
-        uuid=_text(reading(_call(nvml, "nvmlDeviceGetUUID"), own.handle)),
+        name=_text(read_or_none(_call(nvml, "nvmlDeviceGetName"), own.handle)) or "NVIDIA GPU",
+        uuid=_text(read_or_none(_call(nvml, "nvmlDeviceGetUUID"), own.handle)),
         bus_id=None if pci is None else _text(pci.busId),
         memory_bytes=None if memory is None else float(memory.total),
         driver=version,
@@ -134,7 +134,7 @@ def _device(nvml: Any, index: int, own: _Handle, version: str | None) -> GpuDevi
 
 
 def _clock_fraction(nvml: Any, card: Any, max_clock_hz: float | None) -> float | None:
-    clock_mhz = reading(_call(nvml, "nvmlDeviceGetClockInfo"), card, 1)  # NVML_CLOCK_SM
+    clock_mhz = read_or_none(_call(nvml, "nvmlDeviceGetClockInfo"), card, 1)  # NVML_CLOCK_SM
     if clock_mhz is None or not max_clock_hz:
         return None
     return float(clock_mhz * MHZ / max_clock_hz)
@@ -143,7 +143,7 @@ def _clock_fraction(nvml: Any, card: Any, max_clock_hz: float | None) -> float |
 def _temperature_c(nvml: Any, card: Any) -> float | None:
     """The older function goes away with CUDA 14, the newer one needs a driver of 2025."""
     for name in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-        degrees = reading(_call(nvml, name), card, 0)  # NVML_TEMPERATURE_GPU
+        degrees = read_or_none(_call(nvml, name), card, 0)  # NVML_TEMPERATURE_GPU
         if degrees is not None:
             return float(degrees)
     return None
@@ -155,7 +155,7 @@ def _slowed_by(nvml: Any, card: Any) -> tuple[str, ...]:
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons",
     ):
-        bits = reading(_call(nvml, name), card)
+        bits = read_or_none(_call(nvml, name), card)
         if bits is not None:
             return tuple(sorted({why for bit, why in SLOWED_BY.items() if bits & bit}))
     return ()

@@ -46,8 +46,8 @@ class ProcessTree:
     """A process and its descendants, also those that were left behind by their parents.
 
     Once in the tree, always in it. A new process is in it by its parent, or by a session or group
-    that is the tree's own (the command should be started in a session of its own). What was seen
-    not to be in it is not looked at again, so that reading costs little on a busy machine.
+    that is the tree's own (the command should be started in a session of its own). One that was
+    found not to be in it is not read again, so that reading costs little on a busy machine.
     Ignores a process that leaves its session and loses its parent between two readings.
     """
 
@@ -56,73 +56,74 @@ class ProcessTree:
         self._proc = str(proc)
         self._members: dict[int, ProcessStat] = {}
         self._others: set[int] = set()
-        self._not_ours: frozenset[int] = frozenset()
+        self._foreign_groups: frozenset[int] = frozenset()
         self._shared = _SharedMemory(self._proc)
 
     def read(self) -> ProcessTreeReading | None:
         """What there is now; None where there is no /proc."""
-        listed = _process_ids(self._proc)
-        if listed is None:
+        pids = _process_ids(self._proc)
+        if pids is None:
             return None
-        before, self._members = self._members, self._now(listed)
+        before, self._members = self._members, self._current_members(pids)
         return ProcessTreeReading(
             pids=frozenset(self._members),
             cpu_s=_ticks_between(before, self._members) / _ticks_per_s(),
             resident_bytes=self._shared.resident_bytes(self._members),
         )
 
-    def _now(self, listed: set[int]) -> dict[int, ProcessStat]:
+    def _current_members(self, pids: set[int]) -> dict[int, ProcessStat]:
         members = {}
-        for pid, seen in self._members.items():
-            if (now := _process(self._proc, pid)) and now.started == seen.started:
+        for pid, before in self._members.items():
+            if (now := _process(self._proc, pid)) and now.started == before.started:
                 members[pid] = now
-        self._others &= listed  # those that ended: their numbers may come back as ours
-        self._take_new(members, sorted(listed - self._others - members.keys()))
+        self._others &= pids  # those that ended: their numbers may come back as ours
+        self._add_new(members, sorted(pids - self._others - members.keys()))
         return members
 
-    def _take_new(self, members: dict[int, ProcessStat], pids: Iterable[int]) -> None:
+    def _add_new(self, members: dict[int, ProcessStat], pids: Iterable[int]) -> None:
         """Sort new processes; a parent usually has the lower number, but numbers wrap around."""
-        found = {pid: now for pid in pids if (now := _process(self._proc, pid))}
-        if self._pid in found and not self._members:
-            members[self._pid] = command = found.pop(self._pid)
-            # Without a session of its own, the command shares outlay's: that tells nothing.
-            self._not_ours = frozenset({command.session, command.group} - {self._pid})
-        while taken := [now for now in found.values() if self._is_ours(now, members)]:
-            for now in taken:
-                members[now.pid] = found.pop(now.pid)
-        self._others |= found.keys()
+        new = {pid: process for pid in pids if (process := _process(self._proc, pid))}
+        if self._pid in new and not self._members:
+            members[self._pid] = command = new.pop(self._pid)
+            # Without a session of its own, the command shares outlay's: others have that, too.
+            self._foreign_groups = frozenset({command.session, command.group} - {self._pid})
+        while ours := [process for process in new.values() if self._is_ours(process, members)]:
+            for process in ours:
+                members[process.pid] = new.pop(process.pid)
+        self._others |= new.keys()
 
-    def _is_ours(self, now: ProcessStat, members: dict[int, ProcessStat]) -> bool:
-        groups = {one.session for one in members.values()} | {one.group for one in members.values()}
-        ours = (groups | {self._pid}) - self._not_ours
-        return now.parent in members or now.session in ours or now.group in ours
+    def _is_ours(self, process: ProcessStat, members: dict[int, ProcessStat]) -> bool:
+        sessions = {member.session for member in members.values()}
+        groups = {member.group for member in members.values()}
+        ours = (sessions | groups | {self._pid}) - self._foreign_groups
+        return process.parent in members or process.session in ours or process.group in ours
 
 
 class _SharedMemory:
     """How much resident memory is counted more than once, looked up now and then.
 
-    Forked workers have their parent's pages too. The kernel can divide them up (PSS), but has to
-    walk through all of them for it, so that is done seldom, and what was found kept in between.
+    Forked workers have their parent's pages too. The kernel can divide them up (proportional set
+    size, PSS), but has to walk through all of them for it, so that is done now and then.
     """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._twice_bytes = 0.0
+        self._shared_bytes = 0.0
         self._next_s = float("-inf")
 
     def resident_bytes(self, members: dict[int, ProcessStat]) -> float | None:
         if not members:
             return None
-        each = [one.resident_pages * _page_bytes() for one in members.values()]
-        if len(each) > 1 and time.monotonic() >= self._next_s:
-            self._look(members)
+        sizes = [member.resident_pages * _page_bytes() for member in members.values()]
+        if len(sizes) > 1 and time.monotonic() >= self._next_s:
+            self._measure(members)
         # Those that shared may have ended since: the largest alone is there in any case.
-        return max(sum(each) - self._twice_bytes, float(max(each)))
+        return max(sum(sizes) - self._shared_bytes, float(max(sizes)))
 
-    def _look(self, members: dict[int, ProcessStat]) -> None:
+    def _measure(self, members: dict[int, ProcessStat]) -> None:
         begun_s = time.monotonic()
-        found = (_pss_and_rss_bytes(self._proc, pid) for pid in members)
-        self._twice_bytes = sum(rss - pss for pss, rss in filter(None, found))
+        sizes = (_pss_and_rss_bytes(self._proc, pid) for pid in members)
+        self._shared_bytes = sum(rss - pss for pss, rss in filter(None, sizes))
         took_s = time.monotonic() - begun_s
         self._next_s = begun_s + max(PSS_PAUSE_S, took_s / PSS_SHARE)
 
@@ -133,16 +134,19 @@ def _ticks_between(before: dict[int, ProcessStat], now: dict[int, ProcessStat]) 
     What ended is in its parent's figure for dead children, with all that it took before.
     """
     living = sum(
-        one.cpu_ticks - (before[pid].cpu_ticks if pid in before else 0) for pid, one in now.items()
+        process.cpu_ticks - (before[pid].cpu_ticks if pid in before else 0)
+        for pid, process in now.items()
     )
     dead = sum(
-        one.dead_children_ticks - (before[pid].dead_children_ticks if pid in before else 0)
-        for pid, one in now.items()
+        process.dead_children_ticks - (before[pid].dead_children_ticks if pid in before else 0)
+        for pid, process in now.items()
     )
-    known = sum(
-        one.cpu_ticks + one.dead_children_ticks for pid, one in before.items() if pid not in now
+    counted = sum(
+        process.cpu_ticks + process.dead_children_ticks
+        for pid, process in before.items()
+        if pid not in now
     )
-    return max(living, 0) + max(dead - known, 0)
+    return max(living, 0) + max(dead - counted, 0)
 
 
 def _process_ids(proc: str) -> set[int] | None:

@@ -1,4 +1,4 @@
-"""A probe of a command: start it, watch it, stop it, and say what was seen.
+"""A probe of a command: start it, watch it, stop it, and give the measurement.
 
 The command runs as it would without us, but for the agent in its Python processes. Everything
 else (driver, system, arithmetic, output) happens in this process.
@@ -19,25 +19,36 @@ from types import FrameType
 from outlay.errors import OutlayError
 from outlay.files import write_whole
 from outlay.measurement.measurement import Ending, Measurement
-from outlay.probe.agent.channel import AgentRequest
-from outlay.probe.agent.shutdown import FIGURES, LAST_FIGURES
+from outlay.probe.agent.protocol import (
+    FIGURES_FILE,
+    FINAL_FIGURES_FILE,
+    MEMORY_CAP_VARIABLE,
+    NO_REQUEST,
+    AwaitingFigures,
+    KernelTimes,
+    Stopping,
+)
 from outlay.probe.command import GRACE_S, Command, Relay
 from outlay.probe.gpu_watch import open_driver
 from outlay.probe.messages import Listener, ProcessLog
-from outlay.probe.recorded_step import StepSizeOverride
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import UNLIMITED, LiveState, ProbeLimits, ProbeStages
-from outlay.probe.steps import StepStatistics, steps_of
-from outlay.probe.summary import ProbeContext, figures, measurement_of, steps_in, steps_per_epoch
+from outlay.probe.steps import StepSizeOverride, StepStatistics, steps_of
+from outlay.probe.summary import (
+    ProbeContext,
+    measurement_of,
+    steps_in,
+    steps_per_epoch,
+    tracker_figures,
+)
 
 _POLL_S = 0.1
-_LOOK_S = 0.5
+_UPDATE_S = 0.5
 STUCK_S = 60.0
 STUCK_STEPS = 10
 """Without a step for so long, a command that is to stop is ended; an evaluation may last."""
 _HIGHEST_SIGNAL = 64
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-MEMORY_CAP = "OUTLAY_PROBE_MEMORY_CAP_MIB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +58,7 @@ class ProbeRequest:
     command: tuple[str, ...]
     limits: ProbeLimits = UNLIMITED
     batch_size: int | None = None
-    """Samples of one pass on a GPU, where the user knows better than what is seen."""
+    """Samples of one pass on a GPU, where the user knows better than what is measured."""
     samples_per_step: int | None = None
     """Samples of a whole training step on a GPU, likewise."""
     optimizer_steps: int | None = None
@@ -61,39 +72,41 @@ class ProbeRequest:
     """Where the command's output goes; None: where ours goes."""
 
     @property
-    def given(self) -> StepSizeOverride:
+    def override(self) -> StepSizeOverride:
         """What the user says of a step's samples."""
         return StepSizeOverride(batch_size=self.batch_size, samples_per_step=self.samples_per_step)
 
     @property
-    def settings(self) -> dict[str, str]:
-        """The environment the command gets beside our own."""
-        cap = {} if self.memory_cap_mib is None else {MEMORY_CAP: str(self.memory_cap_mib)}
+    def variables(self) -> dict[str, str]:
+        """The environment variables that the command gets beside our own."""
+        cap_mib = self.memory_cap_mib
+        cap = {} if cap_mib is None else {MEMORY_CAP_VARIABLE: str(cap_mib)}
         return {**self.environment, **cap}
 
 
-Show = Callable[[LiveState], str]
+ShowLine = Callable[[LiveState], str]
+"""The text of the live line."""
 
 
-def probe_command(asking: ProbeRequest, show: Show | None = None) -> Measurement:
-    """Run a command for a while and return what was seen, whatever became of it.
+def probe_command(request: ProbeRequest, show: ShowLine | None = None) -> Measurement:
+    """Run a command for a while and return its measurement, whatever became of it.
 
-    `show` writes the live line; it is only asked where there is a terminal to show it on.
+    `show` gives the live line; it is only called where there is a terminal to show it on.
     """
-    return probe_with_logs(asking, show)[0]
+    return probe_with_logs(request, show)[0]
 
 
 def probe_with_logs(
-    asking: ProbeRequest, show: Show | None = None
+    request: ProbeRequest, show: ShowLine | None = None
 ) -> tuple[Measurement, list[ProcessLog]]:
-    """The same, and everything that the processes told."""
-    with _own_folder() as folder:
-        probing = _Probe(asking, Path(folder), show)
-        return probing.run(), probing.told
+    """The same, and the logs of the processes that trained, by rank."""
+    with _probe_folder() as folder:
+        probe = _Probe(request, Path(folder), show)
+        return probe.run(), probe.logs
 
 
-def _own_folder() -> tempfile.TemporaryDirectory[str]:
-    """What processes tell goes in there."""
+def _probe_folder() -> tempfile.TemporaryDirectory[str]:
+    """Where processes write their reports."""
     try:
         return tempfile.TemporaryDirectory(prefix="outlay-probe-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -106,34 +119,35 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
 class _Probe:
     """One probe, from start to end."""
 
-    def __init__(self, asking: ProbeRequest, folder: Path, show: Show | None) -> None:
-        self._asking = asking
+    def __init__(self, request: ProbeRequest, folder: Path, show: ShowLine | None) -> None:
+        self._request = request
         self._folder = folder
         self._show = show
-        self._course = ProbeStages(asking.limits)
+        self._stages = ProbeStages(request.limits)
         self._listener = Listener(folder)
-        self._relay = Relay(asking.log)
+        self._relay = Relay(request.log)
         self._driver = open_driver()
-        self._seen = StepStatistics()
-        self._timed: StepStatistics | None = None
-        """What was seen when the timing was over: what comes after is slower."""
-        self._asked: AgentRequest | None = None
-        self._offered_last = False
-        self._offered = (False, False)
+        self._statistics = StepStatistics()
+        self._timed_statistics: StepStatistics | None = None
+        """Those when the timing was over: what comes after is slower."""
+        self._sent_request = NO_REQUEST
+        self._has_final_figures = False
+        self._has_figures = (False, False)
         """Whether figures for trackers were written, and whether with a profile."""
         self._signals: list[int] = []
         self._interrupted: int | None = None
         """The signal that was sent to us, if one was."""
-        self._leaving_s: float | None = None
-        self._escalated = 0
+        self._stopping_s: float | None = None
+        """When the command was last asked to end, by a request or a signal."""
+        self._escalations = 0
         self._last_steps: list[int] = []
-        self._stepped_s = 0.0
+        self._last_step_s = 0.0
 
     def run(self) -> Measurement:
         """The whole of it."""
         try:
             command = Command(
-                self._asking.command, self._folder, self._relay, self._asking.settings
+                self._request.command, self._folder, self._relay, self._request.variables
             )
         except BaseException:
             self._relay.close()
@@ -142,22 +156,22 @@ class _Probe:
         sampler.start()
         try:
             with self._noted_signals():
-                self._follow(command, sampler)
+                self._watch(command, sampler)
         finally:
             if command.status() is None:
                 command.signal(signal.SIGKILL)
             self._relay.drain()
             sampler.stop()
-            command.clear_away()
+            command.kill_remaining()
             self._relay.close()
         elapsed_s = time.perf_counter() - command.started_s
-        self._look(command)
+        self._update(command)
         return self._measurement(command, sampler, elapsed_s)
 
     @property
-    def told(self) -> list[ProcessLog]:
-        """What the processes that train told."""
-        return self._listener.training
+    def logs(self) -> list[ProcessLog]:
+        """The logs of the processes that train, by rank."""
+        return self._listener.training_logs
 
     @contextlib.contextmanager
     def _noted_signals(self) -> Iterator[None]:
@@ -177,119 +191,122 @@ class _Probe:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _follow(self, command: Command, sampler: SystemSampler) -> None:
-        looked_s = 0.0
+    def _watch(self, command: Command, sampler: SystemSampler) -> None:
+        """Follow the command to its end."""
+        updated_s = 0.0
         while command.status() is None:
             self._relay.pass_on(_POLL_S)
             self._pass_on_signals(command)
             now_s = time.perf_counter()
-            if now_s - looked_s < _LOOK_S:
+            if now_s - updated_s < _UPDATE_S:
                 continue
-            looked_s = now_s
-            self._look(command)
-            self._use_gpus(sampler)
-            self._guide(command, sampler, now_s)
+            updated_s = now_s
+            self._update(command)
+            self._select_gpus(sampler)
+            self._advance(command, sampler, now_s)
             if self._show is not None and self._relay.has_line:
-                self._relay.show(self._show(self._state(sampler, now_s - command.started_s)))
+                self._relay.show(self._show(self._live_state(sampler, now_s - command.started_s)))
 
     def _pass_on_signals(self, command: Command) -> None:
         while self._signals:
             number = self._signals.pop(0)
-            again = self._escalated > 0
-            self._escalated += 1
-            self._leaving_s = time.perf_counter()
+            is_second = self._escalations > 0
+            self._escalations += 1
+            self._stopping_s = time.perf_counter()
             self._interrupted = number
-            command.signal(signal.SIGKILL if again else number)
+            command.signal(signal.SIGKILL if is_second else number)
 
-    def _look(self, command: Command) -> None:
-        """Take in what the processes told, and work out the steps."""
+    def _update(self, command: Command) -> None:
+        """Read new reports, and work out the statistics until the timing is over."""
         self._listener.read()
-        if self._timed is not None:
+        if self._timed_statistics is not None:
             return
-        tables = [told.table for told in self._listener.training]
+        tables = [log.table for log in self.logs]
         if tables:
-            self._seen = steps_of(
+            self._statistics = steps_of(
                 tables,
                 started_s=command.started_s,
-                optimizer_steps_per_step=self._asking.optimizer_steps,
+                optimizer_steps_per_step=self._request.optimizer_steps,
             )
 
-    def _use_gpus(self, sampler: SystemSampler) -> None:
-        names = [told.gpu_name for told in self._listener.training]
+    def _select_gpus(self, sampler: SystemSampler) -> None:
+        names = [log.gpu_name for log in self.logs]
         sampler.use([name for name in names if name])
 
-    def _guide(self, command: Command, sampler: SystemSampler, now_s: float) -> None:
-        """Ask for what is due, and end a command that should have ended."""
-        last_steps = [told.last_step for told in self._listener.training]
-        course = self._course
-        asked = course.go_on(self._seen, last_steps, now_s - command.started_s)
-        if course.stopped_for is not None and self._timed is None:
-            self._timed = self._seen
-            self._listener.settle()
-        self._offer_figures(command, sampler, now_s)
-        if asked != self._asked:
-            self._asked = asked
-            command.ask(asked)
-        reached = asked.stop_at and last_steps and min(last_steps) >= asked.stop_at
-        spent = course.stopped_for == "cost"
-        stuck = asked.stop_at and self._without_step_s(last_steps, now_s) > self._patience_s
-        if (reached or spent or stuck) and self._leaving_s is None:
-            self._leaving_s = now_s
-        self._hurry(command, now_s)
+    def _advance(self, command: Command, sampler: SystemSampler, now_s: float) -> None:
+        """Request what is due, and end a command that should have ended."""
+        last_steps = [log.last_step for log in self.logs]
+        stages = self._stages
+        request = stages.advance(self._statistics, last_steps, now_s - command.started_s)
+        if stages.stopped_for is not None and self._timed_statistics is None:
+            self._timed_statistics = self._statistics
+            self._listener.freeze_ranks()
+        self._publish_figures(command, sampler, now_s)
+        if request != self._sent_request:
+            self._sent_request = request
+            command.send_request(request)
+        is_reached = request.stop_at and last_steps and min(last_steps) >= request.stop_at
+        is_spent = stages.stopped_for == "cost"
+        without_step_s = self._without_step_s(last_steps, now_s) if request.stop_at else 0.0
+        is_stuck = without_step_s > self._stuck_after_s
+        if (is_reached or is_spent or is_stuck) and self._stopping_s is None:
+            self._stopping_s = now_s
+        self._escalate(command, now_s)
 
     def _without_step_s(self, last_steps: list[int], now_s: float) -> float:
         """How long no process has made a step."""
         if last_steps != self._last_steps:
-            self._last_steps, self._stepped_s = last_steps, now_s
-        return now_s - self._stepped_s
+            self._last_steps, self._last_step_s = last_steps, now_s
+        return now_s - self._last_step_s
 
     @property
-    def _patience_s(self) -> float:
+    def _stuck_after_s(self) -> float:
         """How long the step at which to stop is waited for: a loader may hang, a rank be gone."""
-        step = self._seen.step
+        step = self._statistics.step
         return max(STUCK_S, STUCK_STEPS * step.mean_s if step else 0.0)
 
-    def _hurry(self, command: Command, now_s: float) -> None:
-        """Signals of growing firmness to a command that does not end by itself."""
-        if self._leaving_s is None or now_s - self._leaving_s < GRACE_S:
+    def _escalate(self, command: Command, now_s: float) -> None:
+        """Send signals of growing firmness to a command that does not end by itself."""
+        if self._stopping_s is None or now_s - self._stopping_s < GRACE_S:
             return
         firmness = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-        command.signal(firmness[min(self._escalated, 2)])
-        self._escalated += 1
-        self._leaving_s = now_s
+        command.signal(firmness[min(self._escalations, 2)])
+        self._escalations += 1
+        self._stopping_s = now_s
 
-    def _offer_figures(self, command: Command, sampler: SystemSampler, now_s: float) -> None:
-        """What the processes may log to a tracker when they stop: after the timing, again once a
-        profile says more of what holds them back, and when one that ends by itself asks for it.
+    def _publish_figures(self, command: Command, sampler: SystemSampler, now_s: float) -> None:
+        """Write what the processes may log to a tracker when they stop: after the timing, again
+        once a profile says more of what holds them back, and when one that ends by itself waits.
         """
-        asked = any("awaits" in told.facts for told in self._listener.everyone)
-        if asked and not self._offered_last:
-            self._offered_last = True
-            self._write_figures(LAST_FIGURES, command, sampler, now_s)
-        profiled = any("kernels" in told.facts for told in self._listener.training)
-        if self._timed is None or self._offered == (True, profiled):
+        all_logs = self._listener.all_logs
+        is_awaited = any(log.last(AwaitingFigures) is not None for log in all_logs)
+        if is_awaited and not self._has_final_figures:
+            self._has_final_figures = True
+            self._write_figures(FINAL_FIGURES_FILE, command, sampler, now_s)
+        is_profiled = any(log.last(KernelTimes) is not None for log in self.logs)
+        if self._timed_statistics is None or self._has_figures == (True, is_profiled):
             return
-        self._offered = (True, profiled)
-        self._write_figures(FIGURES, command, sampler, now_s)
+        self._has_figures = (True, is_profiled)
+        self._write_figures(FIGURES_FILE, command, sampler, now_s)
 
     def _write_figures(
         self, name: str, command: Command, sampler: SystemSampler, now_s: float
     ) -> None:
-        found = self._measurement(command, sampler, now_s - command.started_s)
+        measurement = self._measurement(command, sampler, now_s - command.started_s)
         with contextlib.suppress(OutlayError):
-            known = figures(found, self._timed or self._seen)
-            write_whole(self._folder / name, json.dumps(known).encode())
+            figures = tracker_figures(measurement, self._timed_statistics or self._statistics)
+            write_whole(self._folder / name, json.dumps(figures).encode())
 
-    def _state(self, sampler: SystemSampler, elapsed_s: float) -> LiveState:
-        seen, limits, latest = self._seen, self._asking.limits, sampler.latest()
-        step = seen.step
-        ranks = max(len(self._listener.training), 1)
+    def _live_state(self, sampler: SystemSampler, elapsed_s: float) -> LiveState:
+        limits, latest = self._request.limits, sampler.latest()
+        step = self._statistics.step
+        ranks = max(len(self.logs), 1)
         gpus = sampler.describe_gpus()
-        samples = seen.mean_samples_per_step
+        samples = self._statistics.mean_samples_per_step
         return LiveState(
-            phase=self._course.phase,
+            phase=self._stages.phase,
             elapsed_s=elapsed_s,
-            step=seen.steps_seen,
+            step=self._statistics.steps_seen,
             wanted_steps=limits.steps,
             total_steps=self._total_steps(),
             step_s=None if step is None else step.mean_s,
@@ -304,38 +321,37 @@ class _Probe:
         )
 
     def _total_steps(self) -> int | None:
-        asking = self._asking
-        each = steps_per_epoch(self._seen, self._listener.training)
-        return asking.total_steps or steps_in(asking.epochs, each)
+        request = self._request
+        each = steps_per_epoch(self._statistics, self.logs)
+        return request.total_steps or steps_in(request.epochs, each)
 
     def _measurement(
         self, command: Command, sampler: SystemSampler, elapsed_s: float
     ) -> Measurement:
         status = command.status()
         status = 1 if status is None else status
-        told = self._listener.training
-        stopped = any("stopping" in one.facts for one in self._listener.everyone)
+        request, all_logs = self._request, self._listener.all_logs
+        stopped = any(log.last(Stopping) is not None for log in all_logs)
         # Ended by our signal, or with whatever status it has for being asked to leave; also where
         # it made something else of the user's signal and trained on.
         if stopped or (self._interrupted is None and command.signalled):
             stopped, status = True, 0
-        circumstances = ProbeContext(
-            command=self._asking.command,
+        context = ProbeContext(
+            command=request.command,
             ending=self._ending(command, status, stopped=stopped),
             status=status,
             elapsed_s=elapsed_s,
             started_s=command.started_s,
-            limits=self._asking.limits,
-            stopped_for=self._course.stopped_for,
-            given=self._asking.given,
-            optimizer_steps=self._asking.optimizer_steps,
-            total_steps=self._asking.total_steps,
-            epochs=self._asking.epochs,
+            limits=request.limits,
+            stopped_for=self._stages.stopped_for,
+            override=request.override,
+            optimizer_steps=request.optimizer_steps,
+            total_steps=request.total_steps,
+            epochs=request.epochs,
             driver=self._driver,
         )
-        return measurement_of(
-            self._timed or self._seen, told, self._listener.everyone, sampler, circumstances
-        )
+        statistics = self._timed_statistics or self._statistics
+        return measurement_of(statistics, self.logs, all_logs, sampler, context)
 
     def _ending(self, command: Command, status: int, *, stopped: bool) -> Ending:
         if stopped:

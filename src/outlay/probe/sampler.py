@@ -1,12 +1,13 @@
-"""What the GPU driver and the system say while a command runs, read by a thread of outlay's own.
+"""Readings of the GPU driver and the system while a command runs, by a thread of outlay's own.
 
-    sampler = Sampler(process.pid, open_driver())
+    sampler = SystemSampler(process.pid, open_driver())
     sampler.start()
     sampler.use(["GPU-8c9c..."])
     sampler.stop()
     sampler.samples, sampler.energy_j(10.0, 60.0), sampler.describe_gpus()
 
-`use` once the ranks have said where they compute; until then the GPUs used are found by guess.
+`use` once the ranks have reported where they compute; until then the GPUs used are a guess. A
+`ReadingSeries` thins what was read where a run is long.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from outlay.probe.gpu_driver import Driver, GpuDevice, GpuReading, NoDriver
 from outlay.probe.gpu_watch import GpuSample, GpuWatch
 from outlay.probe.system import Roots, SystemReading, SystemWatch
 
-# What was read over time: thinned where a run is long, put together over the GPUs used.
+# Readings over time
 
-
-KEPT = 4000
+MOST_READINGS = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,26 +64,26 @@ class ReadingSeries:
     Once there are too many, only each second is kept from then on, then each fourth, and so on.
     """
 
-    def __init__(self, *, most: int = KEPT) -> None:
-        self.kept: list[Reading] = []
+    def __init__(self, *, most: int = MOST_READINGS) -> None:
+        self.readings: list[Reading] = []
         self.latest: Reading | None = None
         self._most = most
         self._stride = 1
         self._extremes: dict[str, tuple[float, int]] = {}
 
-    def add(self, moment: Reading, used: Iterable[int]) -> None:
-        """Keep it, or not."""
-        self.latest = moment
-        is_extreme = self._note_extremes(moment, used)
-        if is_extreme or moment.number % self._stride == 0:
-            self.kept.append(moment)
-        if len(self.kept) > self._most:
+    def add(self, reading: Reading, used: Iterable[int]) -> None:
+        """Keep it, or not; `used` are the GPUs of the command."""
+        self.latest = reading
+        is_extreme = self._note_extremes(reading, used)
+        if is_extreme or reading.number % self._stride == 0:
+            self.readings.append(reading)
+        if len(self.readings) > self._most:
             self._thin()
 
-    def _note_extremes(self, moment: Reading, used: Iterable[int]) -> bool:
-        sample = moment.sample(used)
+    def _note_extremes(self, reading: Reading, used: Iterable[int]) -> bool:
+        sample = reading.sample(used)
         new = {
-            name: (value, moment.number)
+            name: (value, reading.number)
             for name, extreme in _EXTREMES.items()
             if (value := extreme(sample)) is not None
             and (name not in self._extremes or value > self._extremes[name][0])
@@ -95,12 +95,12 @@ class ReadingSeries:
         """Former extremes first; then, as long as much is left, each second."""
         extreme = {number for _, number in self._extremes.values()}
         while True:
-            self.kept = [
-                moment
-                for moment in self.kept
-                if moment.number % self._stride == 0 or moment.number in extreme
+            self.readings = [
+                reading
+                for reading in self.readings
+                if reading.number % self._stride == 0 or reading.number in extreme
             ]
-            if len(self.kept) <= max(self._most * 3 // 4, len(_EXTREMES) + 1):
+            if len(self.readings) <= max(self._most * 3 // 4, len(_EXTREMES) + 1):
                 return
             self._stride *= 2
 
@@ -118,36 +118,36 @@ _EXTREMES: dict[str, Callable[[Sample], float | None]] = {
 
 
 def energy_j(
-    moments: Sequence[Reading], used: Iterable[int], start_s: float, end_s: float
+    readings: Sequence[Reading], used: Iterable[int], start_s: float, end_s: float
 ) -> float | None:
     """Energy of those GPUs from one time to the other; None where that is not known of all.
 
     Where the readings leave out a part of the time (up to half of it), that part is taken to need
     as much power as the rest.
     """
-    parts = [_energy_of_one_j(moments, index, start_s, end_s) for index in used]
+    parts = [_gpu_energy_j(readings, index, start_s, end_s) for index in used]
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None
 
 
-def _energy_of_one_j(
-    moments: Sequence[Reading], index: int, start_s: float, end_s: float
+def _gpu_energy_j(
+    readings: Sequence[Reading], index: int, start_s: float, end_s: float
 ) -> float | None:
     curve = [
-        (moment.time_s, joules)
-        for moment in moments
-        if index in moment.gpus and (joules := moment.gpus[index].joules) is not None
+        (reading.time_s, joules)
+        for reading in readings
+        if index in reading.gpus and (joules := reading.gpus[index].joules) is not None
     ]
     if len(curve) < 2:
         return None
     first_s, last_s = max(start_s, curve[0][0]), min(end_s, curve[-1][0])
     if end_s <= start_s or last_s - first_s < (end_s - start_s) / 2:
         return None
-    joules = _at(curve, last_s) - _at(curve, first_s)
+    joules = _interpolated(curve, last_s) - _interpolated(curve, first_s)
     return joules * (end_s - start_s) / (last_s - first_s)
 
 
-def _at(curve: Sequence[tuple[float, float]], time_s: float) -> float:
+def _interpolated(curve: Sequence[tuple[float, float]], time_s: float) -> float:
     """The curve's value at a time inside it, on straight lines between its points."""
     right = max(bisect_left(curve, (time_s,)), 1)
     (left_s, left), (right_s, above) = curve[right - 1], curve[right]
@@ -170,6 +170,8 @@ def _power_w(gpus: Sequence[GpuReading]) -> float | None:
     known = [power for power in powers if power is not None]
     return sum(known) if known and len(known) == len(powers) else None
 
+
+# The sampler
 
 PERIOD_S = 0.5
 CPU_SHARE = 0.01
@@ -195,17 +197,17 @@ class SystemSampler:
         *,
         period_s: float = PERIOD_S,
         started_s: float | None = None,
-        most_samples: int = KEPT,
+        most_samples: int = MOST_READINGS,
         roots: Roots | None = None,
     ) -> None:
         self.started_s = started_s
-        self.trouble: str | None = None
+        self.error: str | None = None
         """The last thing that went wrong in the thread, if any."""
         self._period_s = period_s
         self._gpus = GpuWatch(driver, gpu_indices)
         self._system = SystemWatch(pid, roots=roots)
-        self._moments = ReadingSeries(most=most_samples)
-        self._readings = 0
+        self._series = ReadingSeries(most=most_samples)
+        self._count = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outlay-sampler", daemon=True)
@@ -238,32 +240,32 @@ class SystemSampler:
 
     def describe_gpus(self) -> tuple[MeasuredGpu, ...]:
         """Those GPUs as a measurement keeps them."""
-        return tuple(device.seen for device in self.gpus)
+        return tuple(device.measured for device in self.gpus)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
         """All that are kept, in order of time."""
-        moments, used = self._kept()
-        return tuple(moment.sample(used) for moment in moments)
+        readings, used = self._readings_and_used()
+        return tuple(reading.sample(used) for reading in readings)
 
     def latest(self) -> Sample | None:
         """The newest one; None before the first."""
         with self._lock:
-            newest, used = self._moments.latest, self._used_indices()
+            newest, used = self._series.latest, self._used_indices()
         return None if newest is None else newest.sample(used)
 
     def energy_j(self, start_s: float, end_s: float) -> float | None:
         """Energy of the GPUs used between two times; None where that is not known."""
-        moments, used = self._kept()
-        return energy_j(moments, used, start_s, end_s)
+        readings, used = self._readings_and_used()
+        return energy_j(readings, used, start_s, end_s)
 
-    def _kept(self) -> tuple[list[Reading], tuple[int, ...]]:
-        """With the newest, so that the end of a thinned run is not cut off."""
+    def _readings_and_used(self) -> tuple[list[Reading], tuple[int, ...]]:
+        """With the newest reading, so that the end of a thinned run is not cut off."""
         with self._lock:
-            moments, newest = list(self._moments.kept), self._moments.latest
-            if newest is not None and moments[-1:] != [newest]:
-                moments.append(newest)
-            return moments, self._used_indices()
+            readings, newest = list(self._series.readings), self._series.latest
+            if newest is not None and readings[-1:] != [newest]:
+                readings.append(newest)
+            return readings, self._used_indices()
 
     def _used_indices(self) -> tuple[int, ...]:
         return tuple(device.index for device in self._gpus.used)
@@ -279,16 +281,16 @@ class SystemSampler:
 
     def _read(self) -> None:
         try:
-            self._take()
+            self._add_reading()
         except Exception as error:  # a probe goes on without samples rather than not at all
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.error = f"{type(error).__name__}: {error}"
 
-    def _take(self) -> None:
+    def _add_reading(self) -> None:
         now_s = time.monotonic()
         time_s = now_s - (self.started_s or 0.0)
         system = self._system.read(now_s)
         gpus = self._gpus.read(now_s, system.pids)
-        moment = Reading(number=self._readings, time_s=time_s, gpus=gpus, system=system)
-        self._readings += 1
+        reading = Reading(number=self._count, time_s=time_s, gpus=gpus, system=system)
+        self._count += 1
         with self._lock:
-            self._moments.add(moment, self._used_indices())
+            self._series.add(reading, self._used_indices())

@@ -1,13 +1,14 @@
 """The same measurement in the process at hand: for notebooks, blocks of code and callbacks.
 
-    session = Session(Limits(steps=200, to_end=True))
+    session = Session(ProbeLimits(steps=200, to_end=True))
     session.start()
     train()
     session.end()
     session.measurement
 
-The agent's `StepWatch` tells a channel in memory, and the `ProbeStages` is asked from the
-training thread itself, after a step: at most twice a second, and less often where that takes long.
+The agent's `StepWatch` writes to a channel in memory, and the `ProbeStages` advance in the training
+thread itself, after a step: at most twice a second, and less often where that takes long. Where
+the process is one of several ranks, a `RankGroup` passes on what the first one requests.
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ from typing import Any
 
 from outlay.errors import ExtraMissing, ProbeFailed
 from outlay.measurement.measurement import Ending, Measurement
-from outlay.probe.agent.channel import ASKED, NOTHING, AgentRequest, Channel, complain
-from outlay.probe.agent.shutdown import last_words, log_to_trackers
+from outlay.probe.agent.channel import Channel, log_error
+from outlay.probe.agent.protocol import AGENT_MODULE, FOLDER_VARIABLE, NO_REQUEST, AgentRequest
+from outlay.probe.agent.shutdown import log_to_trackers, send_final_reports
 from outlay.probe.agent.step_watch import StepWatch
 from outlay.probe.gpu_watch import open_driver
 from outlay.probe.messages import ProcessLog
-from outlay.probe.recorded_step import StepSizeOverride
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import UNLIMITED, ProbeLimits, ProbeStages
-from outlay.probe.steps import StepStatistics, steps_of
-from outlay.probe.summary import ProbeContext, figures, measurement_of
-from outlay.probe.system import machine_seen
+from outlay.probe.steps import StepSizeOverride, StepStatistics, steps_of
+from outlay.probe.summary import ProbeContext, measurement_of, tracker_figures
+from outlay.probe.system import this_machine
 
-# Ranks of one run that are each watched from inside: what the first asks for, all do.
-#
-# Told through the store that torch's process group keeps anyway: no exchange between GPUs, no
-# waiting. Every rank looks there as often as it looks at its own steps.
+# Ranks
 
 
 class RankGroup:
-    """The ranks of this process's group; by itself where there is none."""
+    """The ranks of this process's group, each watched from inside; alone where there is none.
+
+    Requests go through the store that torch's process group keeps anyway: no exchange between GPUs,
+    no waiting. Every rank reads it as often as it works out its own steps.
+    """
 
     def __init__(self, torch: Any, number: int) -> None:
         group = torch.distributed
@@ -51,26 +53,28 @@ class RankGroup:
         self.ranks: int = group.get_world_size() if has_group else 1
         self.leads: bool = not has_group or group.get_rank() == 0
         """Whether this rank decides."""
-        self._key = f"outlay/asked/{number}"
+        self._key = f"outlay/request/{number}"
         self._store: Any = None
         if self.ranks > 1:
             self._store = group.distributed_c10d._get_default_store()
 
-    def tell(self, asked: AgentRequest) -> None:
-        """Tell the others what is asked for."""
+    def send(self, request: AgentRequest) -> None:
+        """Pass a request on to the others."""
         if self._store is not None:
-            self._store.set(self._key, ASKED.pack(*asked))
+            self._store.set(self._key, request.packed())
 
-    def heard(self) -> AgentRequest | None:
-        """What the first rank asks for; None as long as it asks for nothing."""
+    def receive(self) -> AgentRequest | None:
+        """What the first rank requests; None as long as that is nothing."""
         if self._store is None or not self._store.check([self._key]):
             return None
-        return AgentRequest(*ASKED.unpack(self._store.get(self._key)))
+        return AgentRequest.unpacked(self._store.get(self._key))
 
 
-LOOK_S = 0.5
-SHARE = 0.004
-"""Of the training thread's time, for looking at its steps."""
+# The session
+
+UPDATE_S = 0.5
+UPDATE_FRACTION = 0.004
+"""Of the training thread's time, for working out its steps."""
 SAMPLE_S = 1.0
 """Half as often as beside a command: the thread that reads shares Python with the training."""
 PROBED_BY = (
@@ -96,12 +100,12 @@ class Session:
         on_enough: Callable[[], None] | None = None,
     ) -> None:
         self.limits = limits
-        self._given = StepSizeOverride(batch_size=batch_size, samples_per_step=samples_per_step)
+        self._override = StepSizeOverride(batch_size=batch_size, samples_per_step=samples_per_step)
         self.total_steps = total_steps
         self.is_done = False
-        """Whether enough was seen; without `to_end` in the limits, training may stop."""
+        """Whether enough is known; without `to_end` in the limits, training may stop."""
         self.figures: dict[str, float | str] = {}
-        """What trackers were given at the end."""
+        """What trackers got at the end."""
         self._command = command or (Path(sys.executable).name, *sys.argv)
         self._on_enough = on_enough
         self._measurement: Measurement | None = None
@@ -114,13 +118,13 @@ class Session:
         self.is_done, self._measurement = False, None
         if _is_probed():
             sys.stderr.write(f"outlay: {PROBED_BY}\n")
-            self._measurement = _nothing(self._command)
+            self._measurement = _empty_measurement(self._command)
             return
         limits = self.limits
         if Session._running:  # recording would slow down what the session around this one times
             limits = replace(limits, operations=False)
         Session._started += 1
-        watcher = _Watcher(limits, Session._started, self._enough)
+        watcher = _Watcher(limits, Session._started, self._on_done)
         watcher.start()
         self._watcher = watcher
         Session._running.append(self)
@@ -133,10 +137,10 @@ class Session:
         Session._running.remove(self)
         try:
             watcher.stop()
-            self._measurement = self._measured(watcher, ending, status)
-            self.figures = figures(self._measurement, watcher.timed or watcher.seen)
+            self._measurement = self._measure(watcher, ending, status)
+            self.figures = tracker_figures(self._measurement, watcher.final_statistics)
         except Exception as error:  # not the fault of what was measured
-            complain(error)
+            log_error(error)
         log_to_trackers(self.figures)
 
     @property
@@ -151,7 +155,7 @@ class Session:
 
     @property
     def measurement(self) -> Measurement:
-        """What was seen, once it has ended."""
+        """The measurement, once the session has ended."""
         if self._measurement is not None:
             return self._measurement
         if self.is_running or not self._has_started:
@@ -165,65 +169,67 @@ class Session:
             fix="Set OUTLAY_DEBUG=1 and try again: it prints what went wrong.",
         )
 
-    def _enough(self) -> None:
+    def _on_done(self) -> None:
         self.is_done = True
         if self._on_enough is not None and not self.limits.to_end:
             self._on_enough()
 
-    def _measured(self, watcher: _Watcher, ending: Ending, status: int) -> Measurement:
-        seen, told = watcher.timed or watcher.seen, watcher.told
-        circumstances = ProbeContext(
+    def _measure(self, watcher: _Watcher, ending: Ending, status: int) -> Measurement:
+        context = ProbeContext(
             command=self._command,
             ending=ending,
             status=status,
             elapsed_s=watcher.elapsed_s,
             started_s=watcher.started_s,
-            limits=watcher.course.limits,
-            stopped_for=watcher.course.stopped_for,
-            given=self._given,
+            limits=watcher.stages.limits,
+            stopped_for=watcher.stages.stopped_for,
+            override=self._override,
             total_steps=self.total_steps,
             driver=watcher.driver,
         )
-        training = [told] if told.last_step else []
-        return measurement_of(seen, training, [told], watcher.sampler, circumstances)
+        log = watcher.log
+        logs = [log] if log.last_step else []
+        return measurement_of(watcher.final_statistics, logs, [log], watcher.sampler, context)
 
 
 class _SessionChannel(Channel):
-    """A channel in memory that looks at what was told whenever it is asked."""
+    """A channel in memory that lets the session update whenever its request is read."""
 
-    def __init__(self, look: Callable[[], None]) -> None:
+    def __init__(self, update: Callable[[], None]) -> None:
         super().__init__()
-        self._look = look
+        self._update = update
 
-    def reads(self) -> AgentRequest:
-        self._look()
-        return self.asked
+    def read_request(self) -> AgentRequest:
+        self._update()
+        return self.request
 
-    def take(self) -> list[bytes]:
-        """What was told since the last time."""
+    def take_lines(self) -> list[bytes]:
+        """What was written since the last time."""
         lines, self.lines = self.lines, []
         return lines
 
 
 class _Watcher:
-    """What watches while a session runs."""
+    """What watches the process while a session runs."""
 
     def __init__(self, limits: ProbeLimits, number: int, on_done: Callable[[], None]) -> None:
         self._torch = _torch()
         self._number = number
         self._on_done = on_done
-        self._channel = _SessionChannel(self._look)
+        self._channel = _SessionChannel(self._update)
         self._watch = StepWatch(self._torch, self._channel)
         self._watch.on_stop = on_done
-        self._together: RankGroup | None = None
+        self._group: RankGroup | None = None
         self._next_s = 0.0
-        self._soon_s = 0.0
+        """When to update next."""
         self._next_step = limits.steps or 0
-        self.course = ProbeStages(limits, ahead_s=0.0)
-        self.told = ProcessLog()
-        self.seen = StepStatistics()
-        self.timed: StepStatistics | None = None
-        """What was seen when the timing was over: what comes after is slower."""
+        self._next_step_from_s = 0.0
+        """The step at which to update before that, but not before this time."""
+        self.stages = ProbeStages(limits, ahead_s=0.0)
+        self.log = ProcessLog()
+        self._statistics = StepStatistics()
+        self._timed_statistics: StepStatistics | None = None
+        """Those when the timing was over: what comes after is slower."""
         self.started_s = time.perf_counter()
         self.elapsed_s = 0.0
         self.driver = open_driver()
@@ -241,68 +247,75 @@ class _Watcher:
         self.sampler.start()
 
     def stop(self) -> None:
-        """End, and take in the rest."""
+        """End, and read the last reports."""
         self.elapsed_s = time.perf_counter() - self.started_s
-        last_words(self._watch)
+        send_final_reports(self._watch)
         self._watch.uninstall()
         self.sampler.stop()
-        self._take_in()
+        self._read_reports()
+
+    @property
+    def final_statistics(self) -> StepStatistics:
+        """Those of the timing."""
+        return self._timed_statistics or self._statistics
 
     # From the training thread, after a step
 
-    def _look(self) -> None:
-        """Look at the steps, if it is time to."""
+    def _update(self) -> None:
+        """Work out the steps and what to request, if it is time to."""
         now_s, step = time.perf_counter(), self._watch.steps
-        is_due = now_s >= self._next_s
-        if not is_due and not (step >= self._next_step > 0 and now_s >= self._soon_s):
+        is_step_due = step >= self._next_step > 0 and now_s >= self._next_step_from_s
+        if now_s < self._next_s and not is_step_due:
             return
-        self._take_in()
-        self._guide(now_s - self.started_s)
+        self._read_reports()
+        self._advance(now_s - self.started_s)
         self._plan_next(now_s)
 
-    def _take_in(self) -> None:
-        self.told.hear(self._channel.take())
-        if self.timed is None and self.told.last_step:
-            self.seen = steps_of([self.told.table], started_s=self.started_s)
-        if self.told.gpu_name:
-            self.sampler.use([self.told.gpu_name])
+    def _read_reports(self) -> None:
+        self.log.read_lines(self._channel.take_lines())
+        if self._timed_statistics is None and self.log.last_step:
+            self._statistics = steps_of([self.log.table], started_s=self.started_s)
+        if self.log.gpu_name:
+            self.sampler.use([self.log.gpu_name])
 
-    def _guide(self, elapsed_s: float) -> None:
-        if self._together is None:
-            self._together = RankGroup(self._torch, self._number)
-            self.course.ahead_s = 0.0 if self._together.ranks == 1 else 3 * LOOK_S
-        asked = self._asked(self._together, elapsed_s)
-        if self.timed is None and (self.course.stopped_for is not None or asked != NOTHING):
-            self.timed = self.seen
-        self._channel.asked = asked
-        if self.course.phase == "stopping" and not asked.stop_at:
+    def _advance(self, elapsed_s: float) -> None:
+        if self._group is None:
+            self._group = RankGroup(self._torch, self._number)
+            self.stages.ahead_s = 0.0 if self._group.ranks == 1 else 3 * UPDATE_S
+        request = self._next_request(self._group, elapsed_s)
+        is_timed = self.stages.stopped_for is not None or request != NO_REQUEST
+        if self._timed_statistics is None and is_timed:
+            self._timed_statistics = self._statistics
+        self._channel.request = request
+        if self.stages.phase == "stopping" and not request.stop_at:
             self._watch.is_off = True
             self._on_done()
 
-    def _asked(self, together: RankGroup, elapsed_s: float) -> AgentRequest:
-        before = self._channel.asked
-        if not together.leads:
-            return together.heard() or before
-        last_steps = [self._watch.steps] * together.ranks
-        asked = self.course.go_on(self.seen, last_steps, elapsed_s)
-        if asked != before:
-            together.tell(asked)
-        return asked
+    def _next_request(self, group: RankGroup, elapsed_s: float) -> AgentRequest:
+        before = self._channel.request
+        if not group.leads:
+            return group.receive() or before
+        last_steps = [self._watch.steps] * group.ranks
+        request = self.stages.advance(self._statistics, last_steps, elapsed_s)
+        if request != before:
+            group.send(request)
+        return request
 
     def _plan_next(self, now_s: float) -> None:
-        """When to look again: by the time, and where the wanted steps should be there."""
+        """When to update again: by the time, and where the wanted steps should be there."""
         took_s = time.perf_counter() - now_s
-        longest_s = LOOK_S if self._together and self._together.ranks > 1 else 10 * LOOK_S
-        self._next_s = now_s + max(LOOK_S, min(took_s / SHARE, longest_s))
-        asked, wanted = self._channel.asked, self.course.limits.steps
-        if asked.record_until:
-            self._next_step = asked.record_until
+        longest_s = UPDATE_S if self._group and self._group.ranks > 1 else 10 * UPDATE_S
+        self._next_s = now_s + max(UPDATE_S, min(took_s / UPDATE_FRACTION, longest_s))
+        request, wanted = self._channel.request, self.stages.limits.steps
+        if request.record_until:
+            self._next_step = request.record_until
         elif wanted:
-            each = max(sum(self.seen.per_step), 1.0)
-            missing = max(round((wanted - self.seen.steps_seen) * each), 1)
+            each = max(sum(self._statistics.per_step), 1.0)
+            missing = max(round((wanted - self._statistics.steps_seen) * each), 1)
             self._next_step = self._watch.steps + missing
-            # A GPU may be behind: then the last steps are not to be looked for after every one.
-            self._soon_s = now_s + 2 * took_s if self._watch.steps >= wanted else 0.0
+            # A GPU may be behind: then an update after every step would find nothing new.
+            is_behind = self._watch.steps >= wanted
+            self._next_step_from_s = now_s + 2 * took_s if is_behind else 0.0
 
 
 def _torch() -> Any:
@@ -313,18 +326,17 @@ def _torch() -> Any:
 
 
 def _is_probed() -> bool:
-    folder = os.environ.get("OUTLAY_PROBE_FOLDER")
-    return bool(folder) and "_outlay_agent" in sys.modules
+    return bool(os.environ.get(FOLDER_VARIABLE)) and AGENT_MODULE in sys.modules
 
 
-def _nothing(command: tuple[str, ...]) -> Measurement:
+def _empty_measurement(command: tuple[str, ...]) -> Measurement:
     """The measurement of a block that another probe measures."""
     return Measurement(
         command=command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         ending="finished",
         status=0,
-        machine=machine_seen(),
+        machine=this_machine(),
         device=None,
         notes=(PROBED_BY,),
     )

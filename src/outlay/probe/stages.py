@@ -1,6 +1,8 @@
-"""The course of a probe: measure until enough is known, profile, record, stop.
+"""The stages of a probe: measure until enough is known, profile, record, stop.
 
-Values in, values out: a `ProbeStages` is told what was seen, and says what to ask of the processes.
+Live state  one moment of a probe, for the live line
+Limits      when a probe ends, and the options that say so
+Stages      `ProbeStages` gets the statistics so far, and gives what to request of the processes
 """
 
 from __future__ import annotations
@@ -12,12 +14,11 @@ from typing import Literal
 
 from outlay.errors import InputError
 from outlay.measurement.file import HIGHEST_PRICE_USD
-from outlay.probe.agent.channel import NOTHING, AgentRequest
-from outlay.probe.steps import StepStatistics, enough
+from outlay.probe.agent.protocol import NO_REQUEST, AgentRequest
+from outlay.probe.steps import StepStatistics, is_enough
 from outlay.units import HOUR_S, duration_s
 
-# What is known of a probe while it runs: plain values for the live line.
-
+# Live state
 
 Phase = Literal["starting", "warming up", "measuring", "profiling", "stopping"]
 
@@ -74,16 +75,11 @@ class LiveState:
         return self.price_usd_per_hour * time_s / HOUR_S
 
 
+# Limits
+
 PRECISION = 0.02
 LONGEST_S = 600.0
 # Assumes: who gives no limit does not want to pay for more than ten minutes of training.
-_AHEAD_S = 1.5
-_ALONE_S = 0.3
-"""What is asked for lies so far ahead that all processes hear of it in time; one alone has none
-to agree with, but its last steps may not have been told yet."""
-_PROFILED_STEPS = 3
-_LONG_STEP_S = 2.0
-"""Of steps longer than this, one is profiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,112 +130,6 @@ UNLIMITED = ProbeLimits()
 """What a user who gives no limits gets."""
 
 
-class ProbeStages:
-    """Where a probe stands."""
-
-    def __init__(self, limits: ProbeLimits, *, ahead_s: float | None = None) -> None:
-        self.limits = limits
-        self.phase: Phase = "starting"
-        self.asked = NOTHING
-        self.stopped_for: str | None = None
-        """Why the timing was ended."""
-        self.ahead_s = ahead_s
-        """How far ahead what is asked for lies, where the caller knows how soon it is heard."""
-        self._before: StepStatistics | None = None
-        self._stepped_s: float | None = None
-        """When an optimizer was first seen to step, whether or not that made a training step."""
-
-    def go_on(
-        self, seen: StepStatistics, last_steps: Sequence[int], elapsed_s: float
-    ) -> AgentRequest:
-        """What to ask for, given the steps seen and the newest optimizer step of each process."""
-        if self._stepped_s is None and any(last_steps):
-            self._stepped_s = elapsed_s if seen.start_up_s is None else seen.start_up_s
-        if self.limits.is_spent(elapsed_s):
-            self.stopped_for = "cost"
-            self._stop_soon(seen, last_steps)
-        elif self.phase in ("starting", "warming up", "measuring"):
-            self._measure(seen, last_steps, elapsed_s)
-        elif self.phase == "profiling" and min(last_steps) >= self._until():
-            self._stop_at(self._until())
-        self._before = seen
-        return self.asked
-
-    def _measure(self, seen: StepStatistics, last_steps: Sequence[int], elapsed_s: float) -> None:
-        if seen.steps_seen:
-            settled = seen.step is not None and seen.step.steps > 0 and seen.step.is_steady
-            self.phase = "measuring" if settled else "warming up"
-        reason = self._reason(seen, elapsed_s)
-        if reason is not None:
-            self.stopped_for = reason
-            self._after_timing(seen, last_steps)
-
-    def _reason(self, seen: StepStatistics, elapsed_s: float) -> str | None:
-        """Why the timing is done, or None."""
-        limits = self.limits
-        if self._stepped_s is None and limits.first_step_s is not None:
-            return "time" if elapsed_s >= limits.first_step_s else None
-        trained_s = 0.0 if self._stepped_s is None else elapsed_s - self._stepped_s
-        if limits.steps is not None and seen.steps_seen >= limits.steps:
-            return "steps"
-        wanted = limits.wanted_precision
-        if wanted is not None and enough(seen, self._before, wanted):
-            return "precision"
-        if limits.longest_s is not None and trained_s >= limits.longest_s:
-            return "time"
-        return None
-
-    def _after_timing(self, seen: StepStatistics, last_steps: Sequence[int]) -> None:
-        if not self.limits.operations or seen.step is None:
-            self._stop_soon(seen, last_steps)
-            return
-        newest, each = max(last_steps, default=0), _optimizer_steps(seen)
-        ahead = math.ceil(self._ahead_s(last_steps) / seen.step.mean_s * each) + 1
-        profiled = max(1 if seen.step.mean_s > _LONG_STEP_S else _PROFILED_STEPS, seen.pattern)
-        profile_from = newest + ahead
-        profile_until = profile_from + round(profiled * each)
-        record_from = profile_until + max(round(each), 1)
-        record_until = record_from + max(round(seen.pattern * each), 1)
-        self.phase = "profiling"
-        self.asked = self.asked._replace(
-            profile_from=profile_from,
-            profile_until=profile_until,
-            record_from=record_from,
-            record_until=record_until,
-        )
-        if not self.limits.to_end:
-            self.asked = self.asked._replace(stop_at=record_until)
-
-    def _stop_soon(self, seen: StepStatistics, last_steps: Sequence[int]) -> None:
-        """At the next step; of several processes, at one that none has reached yet."""
-        ahead = 1
-        if len(last_steps) > 1:
-            step_s = seen.step.mean_s if seen.step else _AHEAD_S
-            ahead += math.ceil(_AHEAD_S / step_s * _optimizer_steps(seen))
-        self._stop_at(max(last_steps, default=0) + ahead)
-
-    def _ahead_s(self, last_steps: Sequence[int]) -> float:
-        if self.ahead_s is not None:
-            return self.ahead_s
-        return _AHEAD_S if len(last_steps) > 1 else _ALONE_S
-
-    def _until(self) -> int:
-        return self.asked.record_until
-
-    def _stop_at(self, step: int) -> None:
-        self.phase = "stopping"
-        if not self.limits.to_end or self.stopped_for == "cost":
-            self.asked = self.asked._replace(stop_at=min(self.asked.stop_at or step, step))
-
-
-def _optimizer_steps(seen: StepStatistics) -> float:
-    """Optimizer steps in a training step."""
-    return max(sum(seen.per_step), 1.0)
-
-
-# When a probe ends, as the options of `outlay probe` and of notebooks say it.
-
-
 def parse_limits(
     steps: int | None,
     duration: str | None,
@@ -249,7 +139,7 @@ def parse_limits(
     to_end: bool = False,
     no_operations: bool = False,
 ) -> ProbeLimits:
-    """The limits that options give; notebooks have the same."""
+    """The limits that the options of `outlay probe` give; notebooks have the same."""
     price_usd = None if price is None else _dollars("--price", price)
     max_usd = None if max_cost is None else _dollars("--max-cost", max_cost)
     if max_usd is not None and price_usd is None:
@@ -303,3 +193,120 @@ def _fraction(text: str) -> float:
     if not 0 < value < 1:
         raise InputError(f"--until {text!r} is no precision.", fix="Write for example --until 2%.")
     return value
+
+
+# Stages
+
+_AHEAD_S = 1.5
+_ALONE_S = 0.3
+"""What is requested lies so far ahead that all processes read it in time; one alone has none to
+agree with, but its last steps may not have been reported yet."""
+_PROFILED_STEPS = 3
+_LONG_STEP_S = 2.0
+"""Of steps longer than this, one is profiled."""
+
+
+class ProbeStages:
+    """Which stage a probe is in."""
+
+    def __init__(self, limits: ProbeLimits, *, ahead_s: float | None = None) -> None:
+        self.limits = limits
+        self.phase: Phase = "starting"
+        self.request = NO_REQUEST
+        self.stopped_for: str | None = None
+        """Why the timing was ended."""
+        self.ahead_s = ahead_s
+        """How far ahead requests lie, where the caller knows how soon they are read."""
+        self._before: StepStatistics | None = None
+        self._first_step_s: float | None = None
+        """When an optimizer first stepped, whether or not that made a training step."""
+
+    def advance(
+        self, statistics: StepStatistics, last_steps: Sequence[int], elapsed_s: float
+    ) -> AgentRequest:
+        """What to request, given the statistics and the newest optimizer step of each process."""
+        if self._first_step_s is None and any(last_steps):
+            start_up_s = statistics.start_up_s
+            self._first_step_s = elapsed_s if start_up_s is None else start_up_s
+        if self.limits.is_spent(elapsed_s):
+            self.stopped_for = "cost"
+            self._stop_soon(statistics, last_steps)
+        elif self.phase in ("starting", "warming up", "measuring"):
+            self._measure(statistics, last_steps, elapsed_s)
+        elif self.phase == "profiling" and min(last_steps) >= self.request.record_until:
+            self._stop_at(self.request.record_until)
+        self._before = statistics
+        return self.request
+
+    def _measure(
+        self, statistics: StepStatistics, last_steps: Sequence[int], elapsed_s: float
+    ) -> None:
+        if statistics.steps_seen:
+            step = statistics.step
+            is_steady = step is not None and step.steps > 0 and step.is_steady
+            self.phase = "measuring" if is_steady else "warming up"
+        reason = self._stop_reason(statistics, elapsed_s)
+        if reason is not None:
+            self.stopped_for = reason
+            self._end_timing(statistics, last_steps)
+
+    def _stop_reason(self, statistics: StepStatistics, elapsed_s: float) -> str | None:
+        """Why the timing is done, or None."""
+        limits = self.limits
+        if self._first_step_s is None and limits.first_step_s is not None:
+            return "time" if elapsed_s >= limits.first_step_s else None
+        trained_s = 0.0 if self._first_step_s is None else elapsed_s - self._first_step_s
+        if limits.steps is not None and statistics.steps_seen >= limits.steps:
+            return "steps"
+        precision = limits.wanted_precision
+        if precision is not None and is_enough(statistics, self._before, precision):
+            return "precision"
+        if limits.longest_s is not None and trained_s >= limits.longest_s:
+            return "time"
+        return None
+
+    def _end_timing(self, statistics: StepStatistics, last_steps: Sequence[int]) -> None:
+        """Profile and record next, or stop."""
+        step = statistics.step
+        if not self.limits.operations or step is None:
+            self._stop_soon(statistics, last_steps)
+            return
+        newest, each = max(last_steps, default=0), _optimizer_steps(statistics)
+        ahead = math.ceil(self._ahead_s(last_steps) / step.mean_s * each) + 1
+        profiled = 1 if step.mean_s > _LONG_STEP_S else _PROFILED_STEPS
+        profile_from = newest + ahead
+        profile_until = profile_from + round(max(profiled, statistics.pattern) * each)
+        record_from = profile_until + max(round(each), 1)
+        record_until = record_from + max(round(statistics.pattern * each), 1)
+        self.phase = "profiling"
+        self.request = self.request._replace(
+            profile_from=profile_from,
+            profile_until=profile_until,
+            record_from=record_from,
+            record_until=record_until,
+        )
+        if not self.limits.to_end:
+            self.request = self.request._replace(stop_at=record_until)
+
+    def _stop_soon(self, statistics: StepStatistics, last_steps: Sequence[int]) -> None:
+        """At the next step; of several processes, at one that none has reached yet."""
+        ahead = 1
+        if len(last_steps) > 1:
+            step_s = statistics.step.mean_s if statistics.step else _AHEAD_S
+            ahead += math.ceil(_AHEAD_S / step_s * _optimizer_steps(statistics))
+        self._stop_at(max(last_steps, default=0) + ahead)
+
+    def _ahead_s(self, last_steps: Sequence[int]) -> float:
+        if self.ahead_s is not None:
+            return self.ahead_s
+        return _AHEAD_S if len(last_steps) > 1 else _ALONE_S
+
+    def _stop_at(self, step: int) -> None:
+        self.phase = "stopping"
+        if not self.limits.to_end or self.stopped_for == "cost":
+            self.request = self.request._replace(stop_at=min(self.request.stop_at or step, step))
+
+
+def _optimizer_steps(statistics: StepStatistics) -> float:
+    """Optimizer steps in a training step."""
+    return max(sum(statistics.per_step), 1.0)

@@ -1,9 +1,12 @@
-"""From what the processes tell to the step time of a `Measurement`, and whether that is enough.
+"""From the step tables of processes to the step time of a `Measurement`, and if that is enough.
 
-table       records as columns, for each process
-cycles      training steps from optimizer steps
-pauses      evaluations, checkpoints, new epochs and stalls told apart from steps
-steady      where warm-up ends, and the mean of the rest with its confidence
+Intervals   evaluations, checkpoints, new epochs and stalls told apart from ordinary steps
+Statistics  `steps_of` all processes: the step time with its confidence, samples, waits, pauses
+Size        samples and passes of a step: as the user says, by loaders, by the inputs of modules
+Enough      whether the step time is known as well as it should be
+
+`messages` has the tables, `cycles` makes training steps of optimizer steps, `steady_state` says
+where warm-up ends and how well the mean of the rest is known.
 """
 
 from __future__ import annotations
@@ -14,25 +17,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from outlay.measurement.measurement import MeasuredPause, PauseKind, StepTime
-from outlay.probe.agent.evaluations import is_seldom
-from outlay.probe.cycles import Cycles, cycles_of, shared
-from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable
+from outlay.probe.agent.evaluations import is_occasional
+from outlay.probe.agent.protocol import ModuleInputs, RecordedOperations
+from outlay.probe.cycles import Cycles, cycles_of, share_pauses
+from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable, ProcessLog
 from outlay.probe.steady_state import (
     DRIFT,
     LEAST_BATCHES,
-    Mean,
+    MeanInterval,
     drift_of,
-    mean_of,
+    mean_interval,
     period_of,
     warm_up_of,
 )
 
-# Intervals that are no ordinary step: evaluations, checkpoints, new epochs, stalls.
+# Intervals
 
-
-SMALL = 0.05
+LEAST_PAUSE = 0.05
 """Of a usual step: a checkpoint or an evaluation that takes less leaves it an ordinary one."""
-LONGER = 0.25
+LEAST_EPOCH_PAUSE = 0.25
 """Of a usual step, by which the first of an epoch must be longer, to count as a pause."""
 FEW_EPOCHS = 3
 """So many starts of an epoch are pauses; of more, only those that are as long as a stall: short
@@ -42,7 +45,7 @@ STALL_S = 1.0
 """A stall is longer than five usual steps and than a second. Batches of different lengths and
 loaders that deliver in bursts stay below the first; what is below the second is noise that a step
 has to live with, and the confidence interval shows it."""
-STALLS = 0.02
+STALL_FRACTION = 0.02
 """Of all intervals: what is long more often than one in fifty is how this script steps."""
 
 
@@ -53,34 +56,34 @@ class IntervalKinds:
     usual_s: float
     """One step, by the median of the later half; NaN where there is none."""
     is_ordinary: Flags
-    own_s: dict[PauseKind, Floats]
+    pause_s: dict[PauseKind, Floats]
     """Seconds of a pause in each cycle, beyond the step itself; NaN where there was none."""
 
 
 def classify_intervals(cycles: Cycles) -> IntervalKinds:
     """Ordinary steps and pauses."""
     known = np.isfinite(cycles.length_s)
-    evaluated, saved = evaluations(cycles), _if_seldom(cycles.saves > 0)
-    begun = _if_seldom(cycles.new_epoch)
-    usual_s, spread_s = _usual(cycles.length_s, known, ~(evaluated | saved | begun))
-    own_s = np.maximum((cycles.length_s - usual_s) * cycles.steps, 0.0)
-    evaluation = known & evaluated & (own_s > SMALL * usual_s)
-    long_save = (cycles.saved_s >= SMALL * usual_s) | (own_s > usual_s / 2)
+    evaluated, saved = evaluations(cycles), _if_occasional(cycles.saves > 0)
+    begun = _if_occasional(cycles.new_epoch)
+    usual_s, spread_s = _usual_and_spread(cycles.length_s, known, ~(evaluated | saved | begun))
+    excess_s = np.maximum((cycles.length_s - usual_s) * cycles.steps, 0.0)
+    evaluation = known & evaluated & (excess_s > LEAST_PAUSE * usual_s)
+    long_save = (cycles.saved_s >= LEAST_PAUSE * usual_s) | (excess_s > usual_s / 2)
     checkpoint = known & saved & long_save
     epoch = known & begun & ~evaluation & ~checkpoint
-    epoch &= own_s > max(LONGER * usual_s, 4 * spread_s)
+    epoch &= excess_s > max(LEAST_EPOCH_PAUSE * usual_s, 4 * spread_s)
     if begun.sum() > FEW_EPOCHS:
         epoch &= _is_stall(cycles.length_s, usual_s)
     # In an interval with both, what was not spent on writing went into the evaluation.
-    writing_s = np.where(evaluation, np.minimum(cycles.saved_s, own_s), own_s)
-    evaluating_s = np.where(checkpoint, own_s - writing_s, own_s)
+    writing_s = np.where(evaluation, np.minimum(cycles.saved_s, excess_s), excess_s)
+    evaluating_s = np.where(checkpoint, excess_s - writing_s, excess_s)
     return IntervalKinds(
         usual_s=usual_s,
         is_ordinary=known & ~evaluation & ~checkpoint & ~epoch,
-        own_s={
+        pause_s={
             "evaluation": np.where(evaluation, evaluating_s, np.nan),
             "checkpoint": np.where(checkpoint, writing_s, np.nan),
-            "epoch start": np.where(epoch, own_s, np.nan),
+            "epoch start": np.where(epoch, excess_s, np.nan),
         },
     )
 
@@ -90,30 +93,30 @@ def evaluations(cycles: Cycles) -> Flags:
 
     Each by itself: a teacher may compute without gradients in every step.
     """
-    return _if_seldom(cycles.evaluated) | _if_seldom(cycles.gradless)
+    return _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
 
 
-def _if_seldom(flags: Flags) -> Flags:
-    """The flags; none where most have it: then it is part of every step."""
-    return flags if is_seldom(int(flags.sum()), len(flags)) else np.zeros_like(flags)
+def _if_occasional(flags: Flags) -> Flags:
+    """The flags; none where most are set: then what they mean is part of every step."""
+    return flags if is_occasional(int(flags.sum()), len(flags)) else np.zeros_like(flags)
 
 
-def _usual(length_s: Floats, known: Flags, plain: Flags) -> tuple[float, float]:
+def _usual_and_spread(length_s: Floats, known: Flags, plain: Flags) -> tuple[float, float]:
     """Median and spread of plain intervals in the later half; of any, where none is plain."""
     candidates = length_s[known & plain] if (known & plain).any() else length_s[known]
     later = candidates[len(candidates) // 2 :]
     if not len(later):
         return float("nan"), float("nan")
-    low, middle, high = np.percentile(later, [16, 50, 84])
-    return float(middle), float(high - low) / 2
+    low, median, high = np.percentile(later, [16, 50, 84])
+    return float(median), float(high - low) / 2
 
 
 def are_stalls(intervals_s: Floats) -> Flags:
     """Which intervals of a steady state are unexplained outliers, where those are rare."""
     usual_s = float(np.median(intervals_s)) if len(intervals_s) else 0.0
-    long = _is_stall(intervals_s, usual_s)
-    is_rare = long.sum() <= max(1, STALLS * len(intervals_s))
-    return long if is_rare else np.zeros_like(long)
+    is_long = _is_stall(intervals_s, usual_s)
+    is_rare = is_long.sum() <= max(1, STALL_FRACTION * len(intervals_s))
+    return is_long if is_rare else np.zeros_like(is_long)
 
 
 def _is_stall(intervals_s: Floats, usual_s: float) -> Flags:
@@ -121,55 +124,48 @@ def _is_stall(intervals_s: Floats, usual_s: float) -> Flags:
 
 
 def pauses_of(
-    told: IntervalKinds, stalls_s: Iterable[float], reached: Indices
+    kinds: IntervalKinds, stalls_s: Iterable[float], reached: Indices
 ) -> tuple[MeasuredPause, ...]:
-    """Pauses by kind, those that occurred; of stalls the whole intervals are given.
+    """Pauses by kind, those that occurred; `stalls_s` are whole intervals.
 
     `reached` are the steps made by the end of each cycle.
     """
-    own_s: dict[PauseKind, Floats] = {
-        **{kind: values[np.isfinite(values)] for kind, values in told.own_s.items()},
-        "other": np.asarray([stall_s - told.usual_s for stall_s in stalls_s]),
+    pause_s: dict[PauseKind, Floats] = {
+        **{kind: values[np.isfinite(values)] for kind, values in kinds.pause_s.items()},
+        "other": np.asarray([stall_s - kinds.usual_s for stall_s in stalls_s]),
     }
     return tuple(
         MeasuredPause(
             kind=kind,
             times=len(values),
             total_s=float(values.sum()),
-            every_steps=_every_steps(told.own_s.get(kind), reached),
+            every_steps=_every_steps(kinds.pause_s.get(kind), reached),
         )
-        for kind, values in own_s.items()
+        for kind, values in pause_s.items()
         if len(values)
     )
 
 
-def _every_steps(own_s: Floats | None, reached: Indices) -> float | None:
+def _every_steps(pause_s: Floats | None, reached: Indices) -> float | None:
     """Steps from one pause to the next, on average; None for fewer than two, and for stalls, which
     come by chance.
     """
-    at = reached[:0] if own_s is None else reached[np.isfinite(own_s)]
+    at = reached[:0] if pause_s is None else reached[np.isfinite(pause_s)]
     return float(at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else None
 
 
+# Statistics
+
 STEPS_ENOUGH = 20
-SECONDS_ENOUGH = 3.0
-"""A clock that boosts or a neighbour that bothers shows only after a while."""
-FEWER_STEPS_ENOUGH = 10
-LONG_S = 60.0
-"""From so many seconds of steady state on, fewer steps are enough: each is an average itself."""
-PERIODS_ENOUGH = 4
-DRIFT_LEFT = 0.003
-"""Of the mean: what still drifts by more, and by more than a quarter of the wanted precision, has
-about as much to come, as with a GPU that gets warm."""
 _MOSTLY = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatistics:
-    """What the records of all processes say together; of the slowest one where only one can."""
+    """The steps of all processes together; of the slowest one where only one can count."""
 
     step: StepTime | None = None
-    """None where fewer than two ordinary intervals were seen."""
+    """None where there were fewer than two ordinary intervals."""
     steps_seen: int = 0
     per_step: tuple[float, ...] = ()
     """How often each optimizer steps in a training step, by its number."""
@@ -200,7 +196,7 @@ class StepStatistics:
     start_up_s: float | None = None
     warm_up_s: float | None = None
     wait_s: float | None = None
-    """Waiting for DataLoaders in a step, on the rank that waits most; None where none were seen."""
+    """Waiting for DataLoaders in a step, on the rank that waits most; None where there are none."""
     cpus: float | None = None
     """CPU seconds of one process for each second of the steady state."""
     steady_from_s: float | None = None
@@ -214,7 +210,7 @@ class _Rank:
     """One process: its cycles, and those of the steady state."""
 
     cycles: Cycles
-    told: IntervalKinds
+    kinds: IntervalKinds
     steady: Indices
     """Cycles whose intervals count."""
     stalls: Indices
@@ -232,52 +228,54 @@ def steps_of(
     started_s: float | None = None,
     optimizer_steps_per_step: int | None = None,
 ) -> StepStatistics:
-    """What was seen so far; `started_s` is when the command was, on the machine's clock."""
-    cycles = shared([cycles_of(table, optimizer_steps_per_step) for table in ranks])
-    seen = [_rank_of(one) for one in cycles if len(one)]
-    if not seen:
+    """The statistics so far; `started_s` is when the command was started, on the machine's clock.
+
+    `ranks` are the tables of the processes that train together.
+    """
+    all_cycles = share_pauses([cycles_of(table, optimizer_steps_per_step) for table in ranks])
+    timed = [_rank_of(cycles) for cycles in all_cycles if len(cycles)]
+    if not timed:
         return StepStatistics()
-    times_s = [rank.step.mean_s if rank.step else 0.0 for rank in seen]
+    times_s = [rank.step.mean_s if rank.step else 0.0 for rank in timed]
     slowest = times_s.index(max(times_s))
-    step = seen[slowest].step
+    step = timed[slowest].step
     if step is not None:
-        settled = all(rank.step is None or rank.step.is_steady for rank in seen)
+        settled = all(rank.step is None or rank.step.is_steady for rank in timed)
         step = replace(step, is_steady=step.is_steady and settled)
-    ranks_seen = [_alone(rank, started_s) for rank in seen]
-    waits_s = [wait for wait in map(_wait_s, seen) if wait is not None]
+    each_rank = [_rank_statistics(rank, started_s) for rank in timed]
+    waits_s = [wait for wait in map(_wait_s, timed) if wait is not None]
+    epochs = [rank.steps_per_epoch for rank in each_rank if rank.steps_per_epoch]
     return replace(
-        ranks_seen[slowest],
+        each_rank[slowest],
         step=step,
-        mean_samples_per_step=_of_all(one.mean_samples_per_step for one in ranks_seen),
+        mean_samples_per_step=_mean_of_all(rank.mean_samples_per_step for rank in each_rank),
         # Where they have more or less data each, an epoch is over when the last one's is.
-        steps_per_epoch=max(
-            filter(None, (one.steps_per_epoch for one in ranks_seen)), default=None
-        ),
-        rank_cpus=tuple(_cpus(rank.cycles, rank.steady) for rank in seen),
+        steps_per_epoch=max(epochs, default=None),
+        rank_cpus=tuple(_cpus(rank.cycles, rank.steady) for rank in timed),
         wait_s=max(waits_s, default=None),
     )
 
 
-def _of_all(values: Iterable[float | None]) -> float | None:
+def _mean_of_all(values: Iterable[float | None]) -> float | None:
     """Their mean; None where one is not known."""
     known = list(values)
     return None if None in known else sum(filter(None, known)) / len(known)
 
 
 def _rank_of(cycles: Cycles) -> _Rank:
-    told = classify_intervals(cycles)
-    plain = _of_last_stage(np.flatnonzero(told.is_ordinary), cycles)
-    dropped, settled = warm_up_of(cycles.length_s[plain])
-    kept = plain[dropped:]
-    stalled = are_stalls(cycles.length_s[kept])
-    steady = kept[~stalled]
-    rank = _Rank(cycles=cycles, told=told, steady=steady, stalls=kept[stalled])
+    kinds = classify_intervals(cycles)
+    ordinary = _of_last_stage(np.flatnonzero(kinds.is_ordinary), cycles)
+    dropped, settled = warm_up_of(cycles.length_s[ordinary])
+    rest = ordinary[dropped:]
+    is_stall = are_stalls(cycles.length_s[rest])
+    steady = rest[~is_stall]
+    rank = _Rank(cycles=cycles, kinds=kinds, steady=steady, stalls=rest[is_stall])
     # A cycle in which steps were left out stands for all of them.
     values_s = np.repeat(cycles.length_s[steady], cycles.steps[steady])
-    if len(plain) < 2 or not values_s.any():
+    if len(ordinary) < 2 or not values_s.any():
         return rank
     period = period_of(values_s, cycles.period)
-    mean = mean_of(values_s, period)
+    mean = mean_interval(values_s, period)
     drift = drift_of(values_s, period)
     is_steady = settled and mean.steps >= 3 and drift <= DRIFT
     return replace(
@@ -286,39 +284,46 @@ def _rank_of(cycles: Cycles) -> _Rank:
         batches=mean.batches,
         drift=drift,
         step=_step_time(mean, values_s, int(cycles.steps[: steady[0]].sum()), is_steady),
-        earlier_precision=mean_of(values_s[: len(values_s) * 3 // 4 or 1], period).precision,
+        earlier_precision=mean_interval(_three_quarters(values_s), period).precision,
     )
 
 
-def _of_last_stage(plain: Indices, cycles: Cycles) -> Indices:
-    """Those of the stage that goes on, once it has steps enough to tell."""
-    last = plain[plain >= cycles.stage_from]
-    return last if len(last) >= STEPS_ENOUGH else plain
+def _three_quarters(values: Floats) -> Floats:
+    """The first ones; one at least."""
+    return values[: len(values) * 3 // 4 or 1]
 
 
-def _step_time(mean: Mean, values_s: Floats, warm_up_steps: int, is_steady: bool) -> StepTime:
-    low, middle, high = np.percentile(values_s[-mean.steps :], [10, 50, 90])
+def _of_last_stage(ordinary: Indices, cycles: Cycles) -> Indices:
+    """Those of the stage that goes on, once it has steps enough."""
+    last = ordinary[ordinary >= cycles.stage_from]
+    return last if len(last) >= STEPS_ENOUGH else ordinary
+
+
+def _step_time(
+    mean: MeanInterval, values_s: Floats, warm_up_steps: int, is_steady: bool
+) -> StepTime:
+    p10, median, p90 = np.percentile(values_s[-mean.steps :], [10, 50, 90])
     return StepTime(
         mean_s=mean.mean_s,
         low_s=mean.low_s,
         high_s=mean.high_s,
-        median_s=float(middle),
-        p10_s=float(low),
-        p90_s=float(high),
+        median_s=float(median),
+        p10_s=float(p10),
+        p90_s=float(p90),
         steps=mean.steps,
         warm_up_steps=warm_up_steps,
         is_steady=is_steady,
     )
 
 
-def _alone(rank: _Rank, started_s: float | None) -> StepStatistics:
-    """What one process says."""
+def _rank_statistics(rank: _Rank, started_s: float | None) -> StepStatistics:
+    """The statistics of one process."""
     cycles, steady = rank.cycles, rank.steady
     first_s = float(cycles.end_s[0])
     from_s = float(cycles.end_s[steady[0] - 1]) if len(steady) else None
-    plain = np.flatnonzero(rank.told.is_ordinary)
+    ordinary = np.flatnonzero(rank.kinds.is_ordinary)
     # With pauses: what a step has more of after one, another has less of (a batch loaded ahead).
-    usual = np.arange(steady[0], steady[-1] + 1) if len(steady) else plain
+    usual = np.arange(steady[0], steady[-1] + 1) if len(steady) else ordinary
     return StepStatistics(
         steps_seen=int(cycles.steps.sum()),
         per_step=cycles.per_step,
@@ -339,7 +344,7 @@ def _alone(rank: _Rank, started_s: float | None) -> StepStatistics:
         cpus=_cpus(cycles, steady),
         steady_from_s=from_s,
         steady_until_s=float(cycles.end_s[steady[-1]]) if len(steady) else None,
-        pauses=pauses_of(rank.told, cycles.length_s[rank.stalls], np.cumsum(cycles.steps)),
+        pauses=pauses_of(rank.kinds, cycles.length_s[rank.stalls], np.cumsum(cycles.steps)),
     )
 
 
@@ -362,10 +367,10 @@ def _typical(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     if not known.any():
         return None
-    middle = float(np.median(known))
+    median = float(np.median(known))
     # What comes in one of many steps (a large batch that is cut up) is nothing in most of them.
-    is_usual = middle > 0 and (known == middle).mean() >= _MOSTLY
-    return middle if is_usual else float(known.mean())
+    is_usual = median > 0 and (known == median).mean() >= _MOSTLY
+    return median if is_usual else float(known.mean())
 
 
 def _mean(amounts: Floats, steps: Indices) -> float | None:
@@ -382,7 +387,7 @@ def _passes(cycles: Cycles, usual: Indices) -> float | None:
     passes = _typical(cycles.passes[usual] / cycles.steps[usual])
     if batches is not None and batches < 1:  # one for several steps, which cut it up
         batches = None
-    if sum(often > 0 for often in cycles.per_step) > 1:
+    if sum(times > 0 for times in cycles.per_step) > 1:
         return batches
     known = [value for value in (batches, passes) if value is not None]
     return min(known, default=None)
@@ -400,39 +405,136 @@ def _steps_per_epoch(cycles: Cycles) -> float | None:
     # A script that starts a loader anew in every step has no epochs to speak of.
     if len(chosen) < 2 or cycles.own_epoch.mean() > 0.5:
         return None
-    each = np.diff(reached[chosen])
-    return float(np.median(each[1:] if len(each) > 1 else each))  # the first may be a resumed one
+    lengths = np.diff(reached[chosen])
+    # The first may be a resumed one.
+    return float(np.median(lengths[1:] if len(lengths) > 1 else lengths))
 
 
-def enough(
-    seen: StepStatistics,
+# Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSizeOverride:
+    """What the user says of a step's size; None where what is measured counts."""
+
+    batch_size: int | None = None
+    """Samples of one pass."""
+    samples_per_step: int | None = None
+    """Samples of a whole training step."""
+
+
+NO_OVERRIDE = StepSizeOverride()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSize:
+    """Samples of a training step, and in how many passes they are."""
+
+    samples: float | None = None
+    passes: float | None = None
+
+    @property
+    def samples_per_pass(self) -> float | None:
+        """Samples of one pass."""
+        return None if self.samples is None else self.samples / (self.passes or 1.0)
+
+
+def step_size(statistics: StepStatistics, log: ProcessLog, override: StepSizeOverride) -> StepSize:
+    """What counts for a step, the user's word first."""
+    size = _measured_size(statistics, log)
+    if override.samples_per_step is not None:
+        return StepSize(samples=float(override.samples_per_step), passes=size.passes)
+    if override.batch_size is not None:
+        return StepSize(samples=override.batch_size * (size.passes or 1.0), passes=size.passes)
+    return size
+
+
+def _measured_size(statistics: StepStatistics, log: ProcessLog) -> StepSize:
+    inputs, operations = log.last(ModuleInputs) or ModuleInputs(), log.last(RecordedOperations)
+    if statistics.samples_per_step is not None:
+        passes = _loaded_passes(statistics, inputs)
+        return StepSize(samples=statistics.samples_per_step, passes=passes)
+    if inputs.inputs and has_one_optimizer(statistics):
+        return _size_by_inputs(statistics, inputs)
+    rows = inputs.samples or (operations.recording.get("rows") if operations else None)
+    passes = statistics.passes_per_step
+    return StepSize(samples=float(rows) * (passes or 1.0) if rows else None, passes=passes)
+
+
+def has_one_optimizer(statistics: StepStatistics) -> bool:
+    """Whether one optimizer makes a training step; else each may have batches of its own."""
+    return sum(times > 0 for times in statistics.per_step) < 2
+
+
+def _loaded_passes(statistics: StepStatistics, inputs: ModuleInputs) -> float | None:
+    """Batches of loaders; the parts of them where modules got each of them in several."""
+    passes = statistics.passes_per_step
+    if passes is None or not has_one_optimizer(statistics) or not is_cut_up(inputs):
+        return passes
+    return passes * float(inputs.inputs) / float(inputs.batches)
+
+
+def is_cut_up(inputs: ModuleInputs) -> bool:
+    """Whether the batches of a step went through the model in more parts, all of their samples."""
+    has_more = bool(inputs.batches) and inputs.inputs > inputs.batches
+    return has_more and inputs.rows == inputs.loaded
+
+
+def _size_by_inputs(statistics: StepStatistics, inputs: ModuleInputs) -> StepSize:
+    """By the inputs of one step of one optimizer.
+
+    Where each pass had one of its own, as many as a step has passes; else (SAM, L-BFGS, several
+    losses of one forward pass) as many as there were, however many passes a step makes of them.
+    """
+    count, passes = float(inputs.inputs), statistics.passes_per_step
+    if inputs.passes > count and passes is not None:
+        passes = count * max(round(passes / inputs.passes), 1)
+    return StepSize(samples=inputs.rows / count * (passes or 1.0) or None, passes=passes)
+
+
+# Enough
+
+SECONDS_ENOUGH = 3.0
+"""A clock that boosts or a neighbour that bothers shows only after a while."""
+FEWER_STEPS_ENOUGH = 10
+LONG_S = 60.0
+"""From so many seconds of steady state on, fewer steps are enough: each is an average itself."""
+PERIODS_ENOUGH = 4
+REMAINING_DRIFT = 0.003
+"""Of the mean: what still drifts by more, and by more than a quarter of the wanted precision, has
+about as much to come, as with a GPU that gets warm."""
+
+
+def is_enough(
+    statistics: StepStatistics,
     before: StepStatistics | None,
     precision: float,
     *,
     seconds: float = SECONDS_ENOUGH,
 ) -> bool:
-    """Whether two looks in a row show the mean as well known as wanted, after some seconds of it.
+    """Whether the mean is as well known as wanted, now and when it was worked out before.
 
-    One look alone stops too early too often: it takes the first time that chance makes the
-    variance small. The second must have seen more, and both rest on ten batches and on whole
-    periods.
+    Once alone stops too early too often: at the first time that chance makes the variance small.
+    The second time must have more steps, and both rest on ten batches and on whole periods.
     """
-    if before is None or before.step is None or seen.step is None:
+    if before is None or before.step is None or statistics.step is None:
         return False
-    if seen.step.steps <= before.step.steps:
+    if statistics.step.steps <= before.step.steps:
         return False
-    return all(_is_precise(look, precision, seconds) for look in (before, seen))
+    return all(_is_precise(each, precision, seconds) for each in (before, statistics))
 
 
-def _is_precise(seen: StepStatistics, precision: float, seconds: float) -> bool:
-    step = seen.step
-    earlier = seen.earlier_precision
+def _is_precise(statistics: StepStatistics, precision: float, seconds: float) -> bool:
+    step = statistics.step
+    earlier = statistics.earlier_precision
     if step is None or earlier is None or not step.is_steady:
         return False
-    if max(step.precision, earlier) > precision or seen.drift > max(precision / 4, DRIFT_LEFT):
+    if statistics.drift > max(precision / 4, REMAINING_DRIFT):
+        return False
+    if max(step.precision, earlier) > precision:
         return False
     counted_s = step.mean_s * step.steps
-    many = step.steps >= STEPS_ENOUGH and counted_s >= seconds
-    long = step.steps >= FEWER_STEPS_ENOUGH and counted_s >= LONG_S
-    pattern = step.steps >= PERIODS_ENOUGH * seen.period
-    return (many or long) and pattern and seen.batches >= LEAST_BATCHES
+    is_many = step.steps >= STEPS_ENOUGH and counted_s >= seconds
+    is_long = step.steps >= FEWER_STEPS_ENOUGH and counted_s >= LONG_S
+    has_periods = step.steps >= PERIODS_ENOUGH * statistics.period
+    return (is_many or is_long) and has_periods and statistics.batches >= LEAST_BATCHES

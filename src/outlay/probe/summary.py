@@ -1,11 +1,16 @@
-"""A `Measurement` put together from what the processes told, what the driver and system said."""
+"""A `Measurement` put together from the logs of processes and the samples of driver and system.
+
+Notes    what to know beside the figures: what was not seen, and what is a guess
+Parts    `measurement_of` everything, and the functions for its fields
+Figures  what trackers get of it
+"""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -20,44 +25,55 @@ from outlay.measurement.measurement import (
     StoppedFor,
 )
 from outlay.probe.agent.backward import PASSES_ALONE, UnknownOptimizer
+from outlay.probe.agent.protocol import (
+    AgentFailed,
+    CompiledFrames,
+    KernelTimes,
+    LibraryVersions,
+    LoaderInfo,
+    MemoryExhausted,
+    MemoryLimit,
+    OptimizerInfo,
+    PersistentMemory,
+    PhaseFailed,
+)
 from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
-from outlay.probe.health import judged
-from outlay.probe.messages import ProcessLog, beside
-from outlay.probe.recorded_step import NOTHING, StepSize, StepSizeOverride, profile_from, step_size
+from outlay.probe.health import add_diagnosis
+from outlay.probe.messages import ProcessLog, other_training
+from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import StepStatistics
-from outlay.probe.system import machine_seen
+from outlay.probe.steps import NO_OVERRIDE, StepSize, StepSizeOverride, StepStatistics, step_size
+from outlay.probe.system import this_machine
 
-# What to know beside the figures of a probe: what was not seen, and what is a guess.
+# Notes
 
-
-OWN_S = 20e-6
+AGENT_S = 20e-6
 """What the agent takes of a step, about (tests/probe/test_agent_cost.py holds it below 60)."""
-_WORTH_SAYING = 0.01
+_NOTED_FRACTION = 0.01
 _MOSTLY = 0.5
 _SAME_BATCH = 0.05
 """Batches that are cut short at the end of an epoch make so much of a difference."""
 
 
-def not_seen(
+def notes_on_missing(
     measurement: Measurement,
-    told: Sequence[ProcessLog],
-    everyone: Sequence[ProcessLog],
+    logs: Sequence[ProcessLog],
+    all_logs: Sequence[ProcessLog],
     driver: Driver | NoDriver | None,
 ) -> list[str]:
     """What of the command was not seen, and why."""
     notes = []
     if isinstance(driver, NoDriver) and measurement.device != "cpu":
         notes.append(str(driver))
-    if not everyone:
+    if not all_logs:
         notes.append(
             "No Python of the command imported torch where outlay could see it: another "
             "interpreter option (-I, -E, -S), a PYTHONPATH of its own without what outlay put "
             "there, a container or another machine hides it."
         )
-    elif not told:
+    elif not logs:
         notes.append(
             "torch was imported, but no optimizer made a step. One that is no "
             f"torch.optim.Optimizer is not seen, but after {PASSES_ALONE} backward passes."
@@ -67,92 +83,98 @@ def not_seen(
             f"{measurement.ranks} of {measurement.world_size} ranks were watched; of the others "
             "nothing was seen."
         )
-    notes += _others(told, everyone)
-    for one in told:
-        failed = one.lists.get("failed", [])
-        notes += [f"The {part['phase']} of a step failed: {part['why']}." for part in failed]
-        if "broken" in one.facts:
-            notes.append(f"The agent stopped watching: {one.facts['broken']['error']}.")
+    notes += _notes_on_others(logs, all_logs)
+    for log in logs:
+        failures = log.all(PhaseFailed)
+        notes += [f"The {failed.phase} of a step failed: {failed.why}." for failed in failures]
+        agent = log.last(AgentFailed)
+        if agent is not None:
+            notes.append(f"The agent stopped watching: {agent.error}.")
     return list(dict.fromkeys(notes))
 
 
-def _others(told: Sequence[ProcessLog], everyone: Sequence[ProcessLog]) -> Iterator[str]:
+def _notes_on_others(logs: Sequence[ProcessLog], all_logs: Sequence[ProcessLog]) -> Iterator[str]:
     """Say that other processes of the command trained, before or beside."""
-    others = beside(told, everyone)
-    earlier = [one for one in others if all(one.is_before(now) for now in told)]
+    others = other_training(logs, all_logs)
+    earlier = [other for other in others if all(other.ended_before(log) for log in logs)]
     if earlier:
-        steps = " and ".join(f"{one.last_step:,}" for one in earlier)
+        steps = " and ".join(f"{other.last_step:,}" for other in earlier)
         yield (
             f"Before it another process of the command trained ({steps} optimizer steps): the "
             "figures are of the last alone."
         )
     elif others:
-        steps = " and ".join(f"{one.last_step:,}" for one in others)
+        steps = " and ".join(f"{other.last_step:,}" for other in others)
         yield (
             f"Another process of the command trained by itself ({steps} optimizer steps): the "
             "figures are of one of them alone, and slower by what they share."
         )
 
 
-def _steps_evaluated(told: ProcessLog) -> int:
-    return int((told.table.column("aside") > 0).sum())
+def _steps_with_evaluation(log: ProcessLog) -> int:
+    return int((log.table.column("evaluation_batches") > 0).sum())
 
 
-def doubts(
-    measurement: Measurement, seen: StepStatistics, told: Sequence[ProcessLog]
+def notes_on_step_time(
+    measurement: Measurement, statistics: StepStatistics, logs: Sequence[ProcessLog]
 ) -> Iterator[str]:
     """What to know of the step time."""
-    if any(one.name == UnknownOptimizer.__name__ for one in measurement.optimizers):
+    names = [optimizer.name for optimizer in measurement.optimizers]
+    if UnknownOptimizer.__name__ in names:
         yield (
             "No optimizer of torch's made a step: each backward pass counts as a training step"
             " (--optimizer-steps 4 makes one of four). The start-up has"
             f" {PASSES_ALONE - 1} of them in it."
         )
-    if not seen.is_regular:
+    if not statistics.is_regular:
         yield (
             "Its optimizers step in no order that repeats: what counts as one training step is a"
             " guess. --optimizer-steps 1 counts each of their steps."
         )
-    if seen.are_blocks:
+    if statistics.are_blocks:
         yield (
             "Its optimizers step many times in a row, one after the other: each of their steps"
             " counts as a training step. --optimizer-steps 60 makes one of sixty."
         )
-    if told and _steps_evaluated(told[0]) > _MOSTLY * seen.steps_seen:
+    if logs and _steps_with_evaluation(logs[0]) > _MOSTLY * statistics.steps_seen:
         yield (
             "Nearly every step comes with an evaluation, on a DataLoader of its own: its time is in"
             " that of the step, its samples are not."
         )
     step = measurement.step
-    if step is not None and step.mean_s * _WORTH_SAYING < OWN_S:
+    if step is not None and step.mean_s * _NOTED_FRACTION < AGENT_S:
         yield (
-            f"outlay itself takes some {OWN_S * 1e6:.0f} µs of a step, {OWN_S / step.mean_s:.0%} of"
-            " this one; they are in its time."
+            f"outlay itself takes some {AGENT_S * 1e6:.0f} µs of a step,"
+            f" {AGENT_S / step.mean_s:.0%} of this one; they are in its time."
         )
 
 
-def other_batch(given: StepSizeOverride, seen: StepStatistics, found: StepSize) -> Iterator[str]:
-    """Say so where samples that were given are others than were seen."""
-    teller = "a module's input" if seen.samples_per_step is None else "its DataLoader"
-    if given.samples_per_step is not None:
-        what, of = f"The given {given.samples_per_step:,} samples of a step are", "a step"
-        said, has = given.samples_per_step, found.samples
-    elif given.batch_size is not None:
-        what, of = f"The given batch size of {given.batch_size:,} is", "a pass"
-        said, has = given.batch_size, found.a_pass
+def notes_on_override(
+    override: StepSizeOverride, statistics: StepStatistics, measured: StepSize
+) -> Iterator[str]:
+    """Say so where samples that the user gave are others than were measured."""
+    source = "a module's input" if statistics.samples_per_step is None else "its DataLoader"
+    if override.samples_per_step is not None:
+        what, of = f"The given {override.samples_per_step:,} samples of a step are", "a step"
+        given, samples = override.samples_per_step, measured.samples
+    elif override.batch_size is not None:
+        what, of = f"The given batch size of {override.batch_size:,} is", "a pass"
+        given, samples = override.batch_size, measured.samples_per_pass
     else:
         return
-    if has is not None and abs(has - said) > _SAME_BATCH * has:
-        yield f"{what} what is counted; {teller} has {has:,.4g} samples {of}."
+    if samples is not None and abs(samples - given) > _SAME_BATCH * samples:
+        yield f"{what} what is counted; {source} has {samples:,.4g} samples {of}."
 
 
-_TIMES_KEPT = 2000
-_SAMPLES_KEPT = 1000
+# Parts
+
+_MOST_TIMES = 2000
+_MOST_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeContext:
-    """What is known of a probe beside what the processes told."""
+    """What is known of a probe beside the logs of its processes."""
 
     command: tuple[str, ...]
     ending: Ending
@@ -163,7 +185,7 @@ class ProbeContext:
     limits: ProbeLimits
     stopped_for: str | None = None
     """The limit that ended the timing."""
-    given: StepSizeOverride = NOTHING
+    override: StepSizeOverride = NO_OVERRIDE
     optimizer_steps: int | None = None
     """In one training step, as the user says."""
     total_steps: int | None = None
@@ -173,178 +195,183 @@ class ProbeContext:
 
 
 def measurement_of(
-    seen: StepStatistics,
-    told: Sequence[ProcessLog],
-    everyone: Sequence[ProcessLog],
+    statistics: StepStatistics,
+    logs: Sequence[ProcessLog],
+    all_logs: Sequence[ProcessLog],
     sampler: SystemSampler,
-    circumstances: ProbeContext,
+    context: ProbeContext,
 ) -> Measurement:
-    """Everything that was seen, with a verdict on it."""
-    first = told[0] if told else ProcessLog()
+    """The measurement with its diagnosis; `logs` are those of the ranks that were timed."""
+    first = logs[0] if logs else ProcessLog()
     samples = sampler.samples
-    gpus = _gpus(told, sampler)
-    size = step_size(seen, first, circumstances.given)
-    epoch_steps = steps_per_epoch(seen, told)
-    plain = Measurement(
-        command=circumstances.command,
+    gpus = _gpus(logs, sampler)
+    size = step_size(statistics, first, context.override)
+    is_size_measured = size.samples == statistics.samples_per_step
+    epoch_steps = steps_per_epoch(statistics, logs)
+    measurement = Measurement(
+        command=context.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        ending=circumstances.ending,
-        status=circumstances.status,
-        stopped_for=_stopped_for(circumstances),
-        machine=machine_seen(gpus),
-        device=first.process.get("device"),
+        ending=context.ending,
+        status=context.status,
+        stopped_for=_stopped_for(context),
+        machine=this_machine(gpus),
+        device=first.process.device,
         versions=_versions(first),
-        is_compiled=_is_compiled(told),
-        ranks=len(told),
-        world_size=int(first.process.get("world_size", 0)),
-        step=seen.step,
-        steps_seen=seen.steps_seen,
-        ran_out_of_memory=any("oom" in one.facts for one in everyone),
+        is_compiled=_is_compiled(logs),
+        ranks=len(logs),
+        world_size=first.process.world_size,
+        step=statistics.step,
+        steps_seen=statistics.steps_seen,
+        ran_out_of_memory=any(log.last(MemoryExhausted) is not None for log in all_logs),
         samples_per_step=size.samples,
-        mean_samples_per_step=seen.mean_samples_per_step
-        if size.samples == seen.samples_per_step
-        else None,
+        mean_samples_per_step=statistics.mean_samples_per_step if is_size_measured else None,
         passes_per_step=size.passes,
-        optimizers=_optimizers(first, seen),
-        start_up_s=seen.start_up_s,
-        warm_up_s=seen.warm_up_s,
-        elapsed_s=circumstances.elapsed_s,
-        step_times=_step_times(told, circumstances, seen.steps_seen),
-        pauses=seen.pauses,
+        optimizers=_optimizers(first, statistics),
+        start_up_s=statistics.start_up_s,
+        warm_up_s=statistics.warm_up_s,
+        elapsed_s=context.elapsed_s,
+        step_times=_step_times(logs, context, statistics.steps_seen),
+        pauses=statistics.pauses,
         steps_per_epoch=epoch_steps,
-        total_steps=circumstances.total_steps or steps_in(circumstances.epochs, epoch_steps),
-        memory=_memory(told, samples),
-        power=_power(seen, sampler, circumstances.started_s),
-        gpu_fraction=_gpu_fraction(seen, samples, circumstances.started_s),
-        busy_s=_busy_s(told, seen),
-        samples=_thinned(samples, _SAMPLES_KEPT),
+        total_steps=context.total_steps or steps_in(context.epochs, epoch_steps),
+        memory=_memory(logs, samples),
+        power=_power(statistics, sampler, context.started_s),
+        gpu_fraction=_gpu_fraction(statistics, samples, context.started_s),
+        busy_s=_busy_s(logs, statistics),
+        samples=_thinned(samples, _MOST_SAMPLES),
         losses=tuple(first.losses),
-        price_usd_per_hour=circumstances.limits.price_usd_per_hour,
+        price_usd_per_hour=context.limits.price_usd_per_hour,
     )
-    profile, why = profile_from(plain, told, circumstances.given)
-    if not circumstances.limits.operations:
-        why = ["The operations of a step were not recorded: they were not asked for."]
-    plain = replace(plain, profile=profile)
+    profile, profile_notes = recorded_profile(measurement, logs, context.override)
+    if not context.limits.operations:
+        profile_notes = ["The operations of a step were not recorded: they were not asked for."]
+    measurement = replace(measurement, profile=profile)
+    measured_size = step_size(statistics, first, NO_OVERRIDE)
     notes = [
-        *not_seen(plain, told, everyone, circumstances.driver),
-        *doubts(plain, seen, told),
-        *other_batch(circumstances.given, seen, step_size(seen, first, NOTHING)),
-        *why,
+        *notes_on_missing(measurement, logs, all_logs, context.driver),
+        *notes_on_step_time(measurement, statistics, logs),
+        *notes_on_override(context.override, statistics, measured_size),
+        *profile_notes,
     ]
-    window = _window(seen, circumstances.started_s)
+    window = _steady_window(statistics, context.started_s)
     steady = samples if window is None else _within(samples, window)
-    verdict = judged(plain, seen, told, steady, of_a_step(told, seen, "exchange_s"))
-    return replace(verdict, notes=tuple(notes))
+    diagnosed = add_diagnosis(measurement, statistics, logs, steady, _exchange_s(logs, statistics))
+    return replace(diagnosed, notes=tuple(notes))
 
 
-# Parts
-
-
-def _stopped_for(circumstances: ProbeContext) -> StoppedFor | None:
+def _stopped_for(context: ProbeContext) -> StoppedFor | None:
     """The limit, where it ended the command and not only the timing."""
     reasons: tuple[StoppedFor, ...] = get_args(StoppedFor)
-    if circumstances.ending != "stopped":
+    if context.ending != "stopped":
         return None
-    return next((reason for reason in reasons if reason == circumstances.stopped_for), None)
+    return next((reason for reason in reasons if reason == context.stopped_for), None)
 
 
-def _gpus(told: Sequence[ProcessLog], sampler: SystemSampler) -> tuple[MeasuredGpu, ...]:
+def _gpus(logs: Sequence[ProcessLog], sampler: SystemSampler) -> tuple[MeasuredGpu, ...]:
     """As the driver has them; without one, as torch does."""
-    found = sampler.describe_gpus()
-    if found:
-        return found
-    named = [one.process for one in told if one.process.get("gpu")]
+    by_driver = sampler.describe_gpus()
+    if by_driver:
+        return by_driver
+    processes = [log.process for log in logs]
     return tuple(
-        MeasuredGpu(name=one["gpu"], memory_bytes=float(one["gpu_bytes"]), uuid=one.get("uuid"))
-        for one in named
+        MeasuredGpu(name=info.gpu, memory_bytes=float(info.gpu_bytes or 0), uuid=info.uuid)
+        for info in processes
+        if info.gpu
     )
 
 
-def _versions(told: ProcessLog) -> dict[str, str]:
-    process = told.process
-    known = {name: process.get(name) for name in ("python", "torch", "cuda", "cudnn")}
-    plain = {name: str(value) for name, value in known.items() if value is not None}
-    return {**plain, **told.facts.get("versions", {})}
+def _versions(log: ProcessLog) -> dict[str, str]:
+    info, libraries = log.process, log.last(LibraryVersions)
+    own = {"python": info.python, "torch": info.torch, "cuda": info.cuda, "cudnn": info.cudnn}
+    known = {name: str(version) for name, version in own.items() if version is not None}
+    return {**known, **(libraries.versions if libraries else {})}
 
 
-def _is_compiled(told: Sequence[ProcessLog]) -> bool | None:
-    known = [one.facts["compiled"]["frames"] for one in told if "compiled" in one.facts]
-    return any(known) if known else None
+def _is_compiled(logs: Sequence[ProcessLog]) -> bool | None:
+    compiled = [report.frames for log in logs if (report := log.last(CompiledFrames))]
+    return any(compiled) if compiled else None
 
 
-def _optimizers(told: ProcessLog, seen: StepStatistics) -> tuple[MeasuredOptimizer, ...]:
-    last_told = {int(one["number"]): one for one in told.lists.get("optimizer", [])}
-    met = [last_told[number] for number in sorted(last_told)]
+def _optimizers(log: ProcessLog, statistics: StepStatistics) -> tuple[MeasuredOptimizer, ...]:
+    latest = {info.number: info for info in log.all(OptimizerInfo)}
+    infos = [latest[number] for number in sorted(latest)]
     return tuple(
         MeasuredOptimizer(
-            name=one["name"],
-            parameters=one["parameters"],
-            per_step=often,
+            name=info.name,
+            parameters=info.parameters,
+            per_step=per_step,
             skipped=skipped,
         )
-        for one, often, skipped in zip(met, seen.per_step, seen.skipped, strict=False)
-        if often or one["name"] != UnknownOptimizer.__name__
+        for info, per_step, skipped in zip(
+            infos, statistics.per_step, statistics.skipped, strict=False
+        )
+        if per_step or info.name != UnknownOptimizer.__name__
     )
 
 
 def _step_times(
-    told: Sequence[ProcessLog], circumstances: ProbeContext, steps: int
+    logs: Sequence[ProcessLog], context: ProbeContext, steps: int
 ) -> tuple[tuple[float, float], ...]:
     """When steps ended and how long they took, up to the end of the timing."""
-    if not told:
+    if not logs:
         return ()
-    cycles = cycles_of(told[0].table, circumstances.optimizer_steps)
-    timed = np.isfinite(cycles.length_s) & (np.cumsum(cycles.steps) <= steps)
-    known = np.flatnonzero(timed)
-    every = max(len(known) // _TIMES_KEPT, 1)
-    ends_s = cycles.end_s - circumstances.started_s
+    cycles = cycles_of(logs[0].table, context.optimizer_steps)
+    is_timed = np.isfinite(cycles.length_s) & (np.cumsum(cycles.steps) <= steps)
+    timed = np.flatnonzero(is_timed)
+    every = max(len(timed) // _MOST_TIMES, 1)
+    ends_s = cycles.end_s - context.started_s
     return tuple(
-        (round(float(ends_s[place]), 4), float(cycles.length_s[place])) for place in known[::every]
+        (round(float(ends_s[place]), 4), float(cycles.length_s[place])) for place in timed[::every]
     )
 
 
-def steps_per_epoch(seen: StepStatistics, told: Sequence[ProcessLog]) -> float | None:
-    """As seen; of a run that was too short, by the length of its longest loader."""
-    if seen.steps_per_epoch is not None or not told:
-        return seen.steps_per_epoch
-    batches = [one["batches"] for one in told[0].lists.get("loader", []) if one.get("batches")]
-    return max(batches) / (seen.passes_per_step or 1.0) if batches else None
+def steps_per_epoch(statistics: StepStatistics, logs: Sequence[ProcessLog]) -> float | None:
+    """As measured; of a run that was too short, by the length of its longest loader."""
+    if statistics.steps_per_epoch is not None or not logs:
+        return statistics.steps_per_epoch
+    batches = [info.batches for info in logs[0].all(LoaderInfo) if info.batches]
+    return max(batches) / (statistics.passes_per_step or 1.0) if batches else None
 
 
-def steps_in(epochs: float | None, each: float | None) -> int | None:
+def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
     """Steps in so many epochs, where both are known."""
-    return None if epochs is None or each is None else round(epochs * each)
+    if epochs is None or steps_per_epoch is None:
+        return None
+    return round(epochs * steps_per_epoch)
 
 
-def _memory(told: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
-    held = [one.facts["held"] for one in told if "held" in one.facts]
+def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
+    persistent = [report for log in logs if (report := log.last(PersistentMemory))]
     limits = [
-        one.facts["limit"]["fraction"] * one.process["gpu_bytes"]
-        for one in told
-        if "limit" in one.facts and one.process.get("gpu_bytes")
+        limit.fraction * log.process.gpu_bytes
+        for log in logs
+        if (limit := log.last(MemoryLimit)) and log.process.gpu_bytes
     ]
-    available = [float(one.process["available"]) for one in told if one.process.get("available")]
+    processes = [log.process for log in logs]
+    available = [float(info.available_bytes) for info in processes if info.available_bytes]
     return MeasuredMemory(
-        allocated_bytes=_most(one.peak_allocated_bytes for one in told),
-        reserved_bytes=_most(one.peak_reserved_bytes for one in told),
+        allocated_bytes=_most(log.peak_allocated_bytes for log in logs),
+        reserved_bytes=_most(log.peak_reserved_bytes for log in logs),
         used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
         limit_bytes=min(limits, default=None),
         available_bytes=min(available, default=None),
-        parameters_bytes=_most(one["parameters"] for one in held),
-        gradients_bytes=_most(one["gradients"] for one in held),
-        optimizer_bytes=_most(one["states"] for one in held),
-        frozen_bytes=_most(one.get("frozen") for one in held),
+        parameters_bytes=_most(memory.parameters for memory in persistent),
+        gradients_bytes=_most(memory.gradients for memory in persistent),
+        optimizer_bytes=_most(memory.optimizer_states for memory in persistent),
+        frozen_bytes=_most(memory.frozen for memory in persistent),
         host_bytes=_most(sample.process_bytes for sample in samples),
     )
 
 
-def _most(values: Any) -> float | None:
+def _most(values: Iterable[float | None]) -> float | None:
     return max((float(value) for value in values if value is not None), default=None)
 
 
-def _power(seen: StepStatistics, sampler: SystemSampler, started_s: float) -> MeasuredPower | None:
-    window = _window(seen, started_s)
-    if window is None or seen.step is None:
+def _power(
+    statistics: StepStatistics, sampler: SystemSampler, started_s: float
+) -> MeasuredPower | None:
+    window = _steady_window(statistics, started_s)
+    if window is None or statistics.step is None:
         return None
     energy_j = sampler.energy_j(*window)
     if energy_j is None:
@@ -354,25 +381,25 @@ def _power(seen: StepStatistics, sampler: SystemSampler, started_s: float) -> Me
     return MeasuredPower(
         mean_w=mean_w,
         max_w=max(highest or 0.0, mean_w),
-        energy_per_step_j=mean_w * seen.step.mean_s,
+        energy_per_step_j=mean_w * statistics.step.mean_s,
     )
 
 
 def _gpu_fraction(
-    seen: StepStatistics, samples: Sequence[Sample], started_s: float
+    statistics: StepStatistics, samples: Sequence[Sample], started_s: float
 ) -> float | None:
-    window = _window(seen, started_s)
+    window = _steady_window(statistics, started_s)
     if window is None:
         return None
     known = [s.gpu_fraction for s in _within(samples, window) if s.gpu_fraction is not None]
     return sum(known) / len(known) if known else None
 
 
-def _window(seen: StepStatistics, started_s: float) -> tuple[float, float] | None:
+def _steady_window(statistics: StepStatistics, started_s: float) -> tuple[float, float] | None:
     """The steady state, in seconds after the start."""
-    if seen.steady_from_s is None or seen.steady_until_s is None:
+    if statistics.steady_from_s is None or statistics.steady_until_s is None:
         return None
-    window = seen.steady_from_s - started_s, seen.steady_until_s - started_s
+    window = statistics.steady_from_s - started_s, statistics.steady_until_s - started_s
     return window if window[1] > window[0] else None
 
 
@@ -385,31 +412,48 @@ def _thinned(samples: Sequence[Sample], most: int) -> tuple[Sample, ...]:
     return tuple(samples[::every])
 
 
-def _busy_s(told: Sequence[ProcessLog], seen: StepStatistics) -> float | None:
-    return of_a_step(told, seen, "busy_s") or None  # a profile without kernels saw nothing
+def _busy_s(logs: Sequence[ProcessLog], statistics: StepStatistics) -> float | None:
+    """Kernels of a training step, on the busiest rank; None also where a profile has none."""
+    return _kernel_time_s(logs, statistics, lambda kernels: kernels.busy_s) or None
 
 
-def of_a_step(told: Sequence[ProcessLog], seen: StepStatistics, name: str) -> float | None:
-    """A time in the profile for each training step, of the rank that has most of it."""
-    each = sum(seen.per_step) or 1.0
-    found = [one.facts["kernels"] for one in told if "kernels" in one.facts]
-    whole = [one for one in found if one["optimizer_steps"] >= round(seen.pattern * each)]
-    return _most(one[name] / one["optimizer_steps"] * each for one in whole)
+def _exchange_s(logs: Sequence[ProcessLog], statistics: StepStatistics) -> float | None:
+    """Exchanges of a training step that nothing hides, on the rank with most of them."""
+    return _kernel_time_s(logs, statistics, lambda kernels: kernels.exchange_s)
 
 
-def figures(measurement: Measurement, seen: StepStatistics) -> dict[str, float | str]:
+def _kernel_time_s(
+    logs: Sequence[ProcessLog],
+    statistics: StepStatistics,
+    time_s: Callable[[KernelTimes], float],
+) -> float | None:
+    """A time in the profile for each training step, of the rank that has most of it.
+
+    Only profiles count that have a whole pattern of optimizer steps in them.
+    """
+    each = sum(statistics.per_step) or 1.0
+    least = round(statistics.pattern * each)
+    profiles = [report for log in logs if (report := log.last(KernelTimes))]
+    whole = [kernels for kernels in profiles if kernels.optimizer_steps >= least]
+    return _most(time_s(kernels) / kernels.optimizer_steps * each for kernels in whole)
+
+
+# Figures
+
+
+def tracker_figures(measurement: Measurement, statistics: StepStatistics) -> dict[str, float | str]:
     """What trackers get of a measurement, by name; nothing without a step time."""
     step, power = measurement.step, measurement.power
     if step is None:
         return {}
     memory, finding = measurement.memory, measurement.finding
-    known = {
+    figures = {
         "step_s": step.mean_s,
         "step_s_low": step.low_s,
         "step_s_high": step.high_s,
         "steps_per_s": 1 / step.mean_s,
         "samples_per_s": measurement.samples_per_s,
-        "input_wait_s": seen.wait_s,
+        "input_wait_s": statistics.wait_s,
         "gpu_fraction": measurement.gpu_fraction,
         "memory_allocated_bytes": memory.allocated_bytes,
         "memory_reserved_bytes": memory.reserved_bytes,
@@ -419,4 +463,4 @@ def figures(measurement: Measurement, seen: StepStatistics) -> dict[str, float |
         "energy_per_step_j": None if power is None else power.energy_per_step_j,
         "held_back_by": None if finding is None else finding.holder,
     }
-    return {f"outlay/{name}": value for name, value in known.items() if value is not None}
+    return {f"outlay/{name}": value for name, value in figures.items() if value is not None}

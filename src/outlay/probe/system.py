@@ -1,7 +1,11 @@
 """The machine and what it is busy with, from Linux's /proc; elsewhere most of it is None.
 
-# Source: man 5 proc_stat, proc_meminfo, proc_vmstat; https://docs.kernel.org/admin-
-# guide/iostats.html; https://docs.kernel.org/admin-guide/cgroup-v2.html
+Container  limits of the control group this process is in
+Machine    CPU and memory, as far as this process may use them
+Load       CPUs, swap and disks between two readings
+
+# Source: man 5 proc_stat, proc_meminfo, proc_vmstat;
+# https://docs.kernel.org/admin-guide/iostats.html
 """
 
 from __future__ import annotations
@@ -16,11 +20,9 @@ from pathlib import Path, PurePosixPath
 from outlay.measurement.measurement import MeasuredGpu, MeasuredMachine
 from outlay.probe.processes import ProcessTree, ProcessTreeReading, read_bytes
 
-# Limits of the container this process is in, from Linux's control groups, both versions.
-#
-# # Source: https://docs.kernel.org/admin-guide/cgroup-v2.html,
-# # https://docs.kernel.org/scheduler/sched-bwc.html
-
+# Container: control groups of both versions
+# Source: https://docs.kernel.org/admin-guide/cgroup-v2.html,
+# https://docs.kernel.org/scheduler/sched-bwc.html
 
 NO_LIMIT_BYTES = 2**60
 """Version 1 has a number near 2**63 for no limit."""
@@ -76,9 +78,7 @@ def _cgroup_text(path: Path) -> str:
         return ""
 
 
-SECTOR_BYTES = 512
-"""Of /proc/diskstats, whatever the disk's own sectors are."""
-_NO_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|nbd)\d+")
+# Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,21 +89,7 @@ class Roots:
     sys: Path = Path("/sys")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemReading:
-    """What the machine did since the reading before; None where that is not known."""
-
-    pids: frozenset[int] = frozenset()
-    """Of the command and all it started."""
-    cpu_fraction: float | None = None
-    process_cpus: float | None = None
-    process_bytes: float | None = None
-    swapped_bytes_per_s: float | None = None
-    disk_fraction: float | None = None
-    read_bytes_per_s: float | None = None
-
-
-def machine_seen(
+def this_machine(
     gpus: tuple[MeasuredGpu, ...] = (), *, roots: Roots | None = None
 ) -> MeasuredMachine:
     """This machine, as far as this process may use it."""
@@ -142,8 +128,8 @@ def _allowed_cpus() -> int | None:
 
 
 def _ram_bytes(roots: Roots) -> float | None:
-    found = re.search(r"^MemTotal:\s+(\d+) kB", _text(roots.proc / "meminfo"), re.MULTILINE)
-    total = int(found[1]) * 1024.0 if found else _physical_bytes()
+    match = re.search(r"^MemTotal:\s+(\d+) kB", _text(roots.proc / "meminfo"), re.MULTILINE)
+    total = int(match[1]) * 1024.0 if match else _physical_bytes()
     limit = memory_limit_bytes(roots.proc, roots.sys)
     return min((value for value in (total, limit) if value is not None), default=None)
 
@@ -153,6 +139,28 @@ def _physical_bytes() -> float | None:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
         return None
+
+
+# Load
+
+SECTOR_BYTES = 512
+"""Of /proc/diskstats, whatever the disk's own sectors are."""
+_NO_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|nbd)\d+")
+_SWAP_COUNTERS = (b"pswpin", b"pswpout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemReading:
+    """What the machine did since the reading before; None where that is not known."""
+
+    pids: frozenset[int] = frozenset()
+    """Of the command and all it started."""
+    cpu_fraction: float | None = None
+    process_cpus: float | None = None
+    process_bytes: float | None = None
+    swapped_bytes_per_s: float | None = None
+    disk_fraction: float | None = None
+    read_bytes_per_s: float | None = None
 
 
 class SystemWatch:
@@ -226,16 +234,16 @@ def _swapped_bytes_per_s(before: _Counters, now: _Counters, duration_s: float) -
 
 
 def _disk_fraction(before: _Counters, now: _Counters, duration_s: float) -> float | None:
-    busy_ms = [now.disks[name][0] - before.disks[name][0] for name in _both(before, now)]
+    busy_ms = [now.disks[name][0] - before.disks[name][0] for name in _disks_in_both(before, now)]
     return min(max(0, *busy_ms) / 1000 / duration_s, 1.0) if busy_ms else None
 
 
 def _read_bytes_per_s(before: _Counters, now: _Counters, duration_s: float) -> float | None:
-    read = [now.disks[name][1] - before.disks[name][1] for name in _both(before, now)]
+    read = [now.disks[name][1] - before.disks[name][1] for name in _disks_in_both(before, now)]
     return max(sum(read), 0) / duration_s if read else None
 
 
-def _both(before: _Counters, now: _Counters) -> set[bytes]:
+def _disks_in_both(before: _Counters, now: _Counters) -> set[bytes]:
     return before.disks.keys() & now.disks.keys()
 
 
@@ -252,11 +260,9 @@ def _cpu_ticks(text: bytes) -> tuple[int, int] | None:
 
 
 def _swapped_pages(text: bytes) -> int | None:
-    found = [re.search(rb"^" + name + rb" (\d+)", text, re.MULTILINE) for name in _SWAPS]
-    return sum(int(one[1]) for one in found if one) if any(found) else None
-
-
-_SWAPS = (b"pswpin", b"pswpout")
+    patterns = (rb"^" + name + rb" (\d+)" for name in _SWAP_COUNTERS)
+    matches = [re.search(pattern, text, re.MULTILINE) for pattern in patterns]
+    return sum(int(match[1]) for match in matches if match) if any(matches) else None
 
 
 def _disk_counters(text: bytes, disks: frozenset[str]) -> dict[bytes, tuple[int, int]]:

@@ -13,7 +13,7 @@ from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePa
 from outlay.advise.request import AdviceRequest
 from outlay.report.console import Page, muted, table
 from outlay.report.plan import machine_of, place_of
-from outlay.report.text import counted, per_cent, usd, usd_range
+from outlay.report.text import clipped_percent, counted, in_currency, usd, usd_range
 from outlay.trace.store import bundled_profiles
 from outlay.units import GIB
 
@@ -34,29 +34,31 @@ _BEATEN = 8
 
 
 def print_advice(page: Page, advice: Recommendation) -> None:
-    """The answer, the use, the ways, when the other way is better, caveats, cards to avoid."""
+    """The answer, the use, the alternatives, when another is better, caveats, cards to avoid."""
     for line in _answer(advice):
         page.print(line)
     page.print()
-    for said in _use(advice):
-        page.print(said)
+    for sentence in _use(advice):
+        page.print(sentence)
     page.print()
     page.print(Text("Ways to get that work done", style="bold"))
-    page.print(_ways_table(advice, page.width))
-    for way in advice.ways:
-        if way.why_not:
-            page.print(muted(f"x {way.kind}: {way.why_not}"))
+    page.print(_alternatives_table(advice, page.width))
+    for alternative in advice.alternatives:
+        if alternative.why_not:
+            page.print(muted(f"x {alternative.kind}: {alternative.why_not}"))
     _print_cards(page, advice)
     _print_list(page, "When the other way is better", _turning_words(advice))
     _print_list(page, "Before you take it", advice.caveats)
-    _print_beaten(page, advice)
+    _print_dominated(page, advice)
     if advice.upgrade is not None:
         _print_list(page, "Small first, bigger later", [_upgrade_words(advice.upgrade)])
     _print_list(page, "Taken for granted", _assumed(advice))
 
 
-def _print_list(page: Page, head: str, said: Iterator[str] | tuple[str, ...] | list[str]) -> None:
-    lines = list(said)
+def _print_list(
+    page: Page, head: str, entries: Iterator[str] | tuple[str, ...] | list[str]
+) -> None:
+    lines = list(entries)
     if not lines:
         return
     page.print()
@@ -75,53 +77,56 @@ def _answer(advice: Recommendation) -> Iterator[Text]:
         return
     text = Text(f"{_DO[chosen.kind]}: ", style="bold green")
     yield text.append(f"{_thing(chosen)}.", style="none")
-    yield Text(_costs(chosen, advice.asked))
+    yield Text(_costs(chosen, advice.request))
     yield Text(_otherwise(advice, chosen))
 
 
-def _thing(way: Alternative) -> str:
+def _thing(alternative: Alternative) -> str:
     """The machine in words: what to buy, or where to rent it."""
-    if way.card is not None:
-        gpus = way.option.offer.gpus
+    if alternative.card is not None:
+        gpus = alternative.option.offer.gpus
         count = f"{gpus}x " if gpus > 1 else ""
-        return f"{count}{way.card.gpu.name}, {usd(way.upfront_usd)} at once"
-    if way.is_bought:
-        return f"{way.option.offer.instance}, {usd(way.upfront_usd)} at once"
-    if way.kind == "keep":
-        return way.option.offer.gpu
-    return f"{machine_of(way.option)} at {place_of(way.option)}"
+        return f"{count}{alternative.card.gpu.name}, {usd(alternative.upfront_usd)} at once"
+    if alternative.is_bought:
+        return f"{alternative.option.offer.instance}, {usd(alternative.upfront_usd)} at once"
+    if alternative.kind == "keep":
+        return alternative.option.offer.gpu
+    return f"{machine_of(alternative.option)} at {place_of(alternative.option)}"
 
 
-def _costs(way: Alternative, asked: AdviceRequest) -> str:
+def _costs(alternative: Alternative, request: AdviceRequest) -> str:
     """What a month costs, with its range, and over all months."""
-    month, limits = way.usd_per_month, usd_range(way.usd_per_month)
+    month, limits = alternative.usd_per_month, usd_range(alternative.usd_per_month)
     bracketed = f" ({limits})" if limits else ""
-    resale = ", resale taken off" if way.is_bought else ""
+    resale = ", resale taken off" if alternative.is_bought else ""
     return (
-        f"{_money(month.likely, asked)} a month{bracketed}, "
-        f"{_money(month.likely * asked.months, asked)} over {asked.months:g} months{resale}; "
-        f"the machine works {way.busy_hours:,.0f} h a month."
+        f"{_money(month.likely, request)} a month{bracketed}, "
+        f"{_money(month.likely * request.months, request)} over {request.months:g} months{resale}; "
+        f"the machine works {alternative.busy_hours:,.0f} h a month."
     )
 
 
-def _money(amount_usd: float, asked: AdviceRequest) -> str:
-    if asked.currency == "USD":
-        return usd(amount_usd)
-    amount = amount_usd / asked.usd_per_unit
-    decimals = 0 if amount >= 100 else 2
-    return f"{usd(amount_usd)} ({amount:,.{decimals}f} {asked.currency})"
+def _money(amount_usd: float, request: AdviceRequest) -> str:
+    return in_currency(amount_usd, request.currency, request.usd_per_unit, cents_below=100)
 
 
 def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
-    """When buying, or renting, would be the better way."""
+    """When buying, or renting, would be better."""
     if chosen.is_bought:
-        points = [one for one in advice.turning_points if one.buy is chosen]
+        points = [point for point in advice.turning_points if point.buy is chosen]
     else:
-        points = [one for one in advice.turning_points if one.rent is chosen]
-    said = [_meets(one, bought=chosen.is_bought) for one in points]
-    if said:
-        return " ".join([*said, *_doubtful(points)])
-    second = next((way for way in advice.ways if way is not chosen and way.why_not is None), None)
+        points = [point for point in advice.turning_points if point.rent is chosen]
+    sentences = [_meets(point, bought=chosen.is_bought) for point in points]
+    if sentences:
+        return " ".join([*sentences, *_doubtful(points)])
+    second = next(
+        (
+            alternative
+            for alternative in advice.alternatives
+            if alternative is not chosen and alternative.why_not is None
+        ),
+        None,
+    )
     if second is None:
         return "Nothing else within the purse does that work."
     return f"Next best: {_thing(second)}, {usd(second.usd_per_month.likely)} a month."
@@ -129,12 +134,12 @@ def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
 
 def _doubtful(points: list[TurningPoint]) -> Iterator[str]:
     """How likely the cheapest way of the other side turns out to be the cheaper one."""
-    nearest = min(points, key=lambda one: one.rent.usd_per_month.likely)
+    nearest = min(points, key=lambda point: point.rent.usd_per_month.likely)
     chance = nearest.buying_wins
     if nearest.buying_is_cheaper:
-        yield f"Chance that renting is cheaper even so: {per_cent(1 - chance)}."
+        yield f"Chance that renting is cheaper even so: {clipped_percent(1 - chance)}."
     else:
-        yield f"Chance that buying is cheaper even so: {per_cent(chance)}."
+        yield f"Chance that buying is cheaper even so: {clipped_percent(chance)}."
 
 
 def _meets(point: TurningPoint, *, bought: bool) -> str:
@@ -155,62 +160,71 @@ def _meets(point: TurningPoint, *, bought: bool) -> str:
 
 def _nearest(advice: Recommendation) -> str:
     """What the purse would have to be, and what it does for as it is."""
-    if not advice.ways:
+    if not advice.alternatives:
         return "The step fits nothing that was looked at; `outlay fit` says what to change."
-    asked = advice.asked
-    rented = [way for way in advice.ways if way.kind in RENTED and way.option.sound]
-    if asked.monthly_usd is None or not rented:
-        way = advice.ways[0]
-        return f"Nearest: {_thing(way)}, {usd(way.usd_per_month.likely)} a month: {way.why_not}."
-    way = min(rented, key=lambda one: one.usd_per_month.likely)
-    month = way.usd_per_month.likely
-    hours = asked.use.hours_per_day * asked.monthly_usd / month
+    request = advice.request
+    rented = [
+        alternative
+        for alternative in advice.alternatives
+        if alternative.kind in RENTED and alternative.option.sound
+    ]
+    if request.monthly_usd is None or not rented:
+        first = advice.alternatives[0]
+        return (
+            f"Nearest: {_thing(first)}, {usd(first.usd_per_month.likely)} a month: {first.why_not}."
+        )
+    cheapest = min(rented, key=lambda alternative: alternative.usd_per_month.likely)
+    month = cheapest.usd_per_month.likely
+    hours = request.use.hours_per_day * request.monthly_usd / month
     return (
-        f"Nearest: {_thing(way)} ({way.kind}), {usd(month)} a month, for a purse of "
-        f"{_money(month * asked.months, asked)}; as it is, the purse does for {hours:.1f} h a day "
-        f"there instead of {asked.use.hours_per_day:.1f}."
+        f"Nearest: {_thing(cheapest)} ({cheapest.kind}), {usd(month)} a month, for a purse of "
+        f"{_money(month * request.months, request)}; as it is, the purse does for {hours:.1f} h a "
+        f"day there instead of {request.use.hours_per_day:.1f}."
     )
 
 
 def _use(advice: Recommendation) -> Iterator[str]:
     """What the usage comes to, and whether rules of thumb hold."""
-    use, reference, asked = advice.asked.use, advice.reference, advice.asked
-    gpus = f"{asked.gpus}x " if asked.gpus > 1 else ""
+    use, reference, request = advice.request.use, advice.reference, advice.request
+    gpus = f"{request.gpus}x " if request.gpus > 1 else ""
     yield (
-        f"Use: {use.said} is {use.hours_per_month:,.0f} h a month, counted on "
+        f"Use: {use.text} is {use.hours_per_month:,.0f} h a month, counted on "
         f"{gpus}{reference.gpu} ({reference.why}): bought, it would be busy "
-        f"{per_cent(use.busy_fraction)} of the time."
+        f"{clipped_percent(use.busy_fraction)} of the time."
     )
     for rule in advice.rules:
         verdict = "right" if rule.holds else "wrong"
         yield f'Rule "{rule.rule}": says {rule.says}, {verdict} here: {rule.because}.'
 
 
-def _ways_table(advice: Recommendation, width: int) -> Table:
+def _alternatives_table(advice: Recommendation, width: int) -> Table:
     heads = ("", "way", "what", "at once", "$/month", "range", "h/month")
-    rows = [_row(way, chosen=way is advice.chosen) for way in advice.ways]
+    rows = [
+        _row(alternative, chosen=alternative is advice.chosen)
+        for alternative in advice.alternatives
+    ]
     return table(
         heads, rows, width, right=("at once", "$/month", "h/month"), drop=("h/month", "at once")
     )
 
 
-def _row(way: Alternative, *, chosen: bool) -> tuple[str, ...]:
+def _row(alternative: Alternative, *, chosen: bool) -> tuple[str, ...]:
     return (
-        "✔" if chosen else "x" if way.why_not else "",
-        way.kind,
-        _short(way),
-        usd(way.upfront_usd) if way.upfront_usd else "",
-        usd(way.usd_per_month.likely),
-        usd_range(way.usd_per_month),
-        f"{way.busy_hours:,.0f}",
+        "✔" if chosen else "x" if alternative.why_not else "",
+        alternative.kind,
+        _short(alternative),
+        usd(alternative.upfront_usd) if alternative.upfront_usd else "",
+        usd(alternative.usd_per_month.likely),
+        usd_range(alternative.usd_per_month),
+        f"{alternative.busy_hours:,.0f}",
     )
 
 
-def _short(way: Alternative) -> str:
-    offer = way.option.offer
+def _short(alternative: Alternative) -> str:
+    offer = alternative.option.offer
     if offer.owned is not None:
         return f"{offer.gpus}x {offer.gpu}"
-    return f"{machine_of(way.option)} {offer.provider}"
+    return f"{machine_of(alternative.option)} {offer.provider}"
 
 
 def _print_cards(page: Page, advice: Recommendation) -> None:
@@ -220,29 +234,29 @@ def _print_cards(page: Page, advice: Recommendation) -> None:
     page.print()
     page.print(Text("Cards one could buy for it", style="bold"))
     heads = ("", "card", "gb", "at once", "$/month", "range", "h/month", "holds")
-    rows = [_card_row(way) for way in advice.cards[:_CARDS]]
+    rows = [_card_row(alternative) for alternative in advice.cards[:_CARDS]]
     right = ("gb", "at once", "$/month", "h/month")
     page.print(table(heads, rows, page.width, right=right, drop=("h/month",)))
     every = len(bundled_profiles())
-    said = [f"holds: of the {every} bundled steps, those that fit with one sample"]
-    if any(way.why_not for way in advice.cards[:_CARDS]):
-        said.append("x: too slow for all of this work")
+    notes = [f"holds: of the {every} bundled steps, those that fit with one sample"]
+    if any(alternative.why_not for alternative in advice.cards[:_CARDS]):
+        notes.append("x: too slow for all of this work")
     if len(advice.cards) > _CARDS:
-        said.append(f"{counted(len(advice.cards) - _CARDS, 'card')} more in --json")
-    page.print(muted("; ".join(said)))
+        notes.append(f"{counted(len(advice.cards) - _CARDS, 'card')} more in --json")
+    page.print(muted("; ".join(notes)))
 
 
-def _card_row(way: Alternative) -> tuple[str, ...]:
-    assert way.card is not None
-    fits, too_big = fitting_profiles(way.card.gpu.name)
+def _card_row(alternative: Alternative) -> tuple[str, ...]:
+    assert alternative.card is not None
+    fits, too_big = fitting_profiles(alternative.card.gpu.name)
     return (
-        "x" if way.why_not else "",
-        way.card.name,
-        f"{way.card.gpu.memory_bytes / GIB:.0f}",
-        usd(way.upfront_usd),
-        usd(way.usd_per_month.likely),
-        usd_range(way.usd_per_month),
-        f"{way.busy_hours:,.0f}",
+        "x" if alternative.why_not else "",
+        alternative.card.name,
+        f"{alternative.card.gpu.memory_bytes / GIB:.0f}",
+        usd(alternative.upfront_usd),
+        usd(alternative.usd_per_month.likely),
+        usd_range(alternative.usd_per_month),
+        f"{alternative.busy_hours:,.0f}",
         f"{len(fits)} of {len(fits) + len(too_big)}",
     )
 
@@ -260,29 +274,29 @@ def _turning_words(advice: Recommendation) -> Iterator[str]:
             yield (
                 f"{name}: {lost} / {gain} = {point.hours:,.0f} h of it: {point.months:,.1f} "
                 f"months at this use, or {point.hours_per_day:,.1f} h a day over "
-                f"{advice.asked.months:g} months."
+                f"{advice.request.months:g} months."
             )
 
 
-def _print_beaten(page: Page, advice: Recommendation) -> None:
-    if not advice.beaten:
+def _print_dominated(page: Page, advice: Recommendation) -> None:
+    if not advice.dominated:
         return
     page.print()
     page.print(Text("Cards to avoid: another is nowhere slower and costs no more", style="bold"))
     rows = [
         (
-            one.card.name,
-            usd(one.card.seen_usd),
-            one.by.name,
-            usd(one.by.seen_usd),
-            f"{one.times_as_fast:.1f}x and more",
+            dominated.card.name,
+            usd(dominated.card.listed_usd),
+            dominated.better.name,
+            usd(dominated.better.listed_usd),
+            f"{dominated.times_as_fast:.1f}x and more",
         )
-        for one in advice.beaten[:_BEATEN]
+        for dominated in advice.dominated[:_BEATEN]
     ]
     heads = ("avoid", "price", "better", "its price", "as fast")
     page.print(table(heads, rows, page.width, right=("price", "its price")))
-    if len(advice.beaten) > _BEATEN:
-        more = counted(len(advice.beaten) - _BEATEN, "card")
+    if len(advice.dominated) > _BEATEN:
+        more = counted(len(advice.dominated) - _BEATEN, "card")
         page.print(muted(f"{more} more: outlay advise --ask avoid"))
 
 
@@ -297,32 +311,32 @@ def _upgrade_words(path: UpgradePath) -> str:
 
 
 def _assumed(advice: Recommendation) -> Iterator[str]:
-    asked = advice.asked
+    request = advice.request
     yield (
         f"Equal work everywhere: what {advice.reference.gpu} trains in those hours of "
-        f"{asked.profile.name}; slower machines work longer, faster ones are idle sooner."
+        f"{request.profile.name}; slower machines work longer, faster ones are idle sooner."
     )
-    if asked.budget_usd is not None:
-        monthly = asked.budget_usd / asked.months
+    if request.budget_usd is not None:
+        monthly = request.budget_usd / request.months
         yield (
-            f"The purse of {_money(asked.budget_usd, asked)} allows a purchase of that at once, "
-            f"or {usd(monthly)} a month."
+            f"The purse of {_money(request.budget_usd, request)} allows a purchase of that at "
+            f"once, or {usd(monthly)} a month."
         )
-    if asked.rate_as_of:
-        yield f"Exchange rate of {asked.rate_as_of}: {asked.usd_per_unit:.6g} USD per unit."
-    yield from (f"Desktop and cards: {said}" for said in _purchase_notes(asked))
+    if request.rate_as_of:
+        yield f"Exchange rate of {request.rate_as_of}: {request.usd_per_unit:.6g} USD per unit."
+    yield from (f"Desktop and cards: {note}" for note in _purchase_notes(request))
 
 
-def _purchase_notes(asked: AdviceRequest) -> Iterator[str]:
-    from outlay.advise.cards import electricity_usd_per_kwh, taken_range
-    from outlay.advise.machines import for_sale, rest_usd
+def _purchase_notes(request: AdviceRequest) -> Iterator[str]:
+    from outlay.advise.cards import assumption_range, electricity_usd_per_kwh
+    from outlay.advise.machines import cards_for_sale, rest_usd
 
-    rest = rest_usd(asked)
-    if rest.likely and for_sale(asked):
+    rest, keep = rest_usd(request), assumption_range("used_card_keep_per_year").likely
+    if rest.likely and cards_for_sale(request):
         yield (
             f"the desktop without cards costs {usd(rest.likely)} ({usd_range(rest)}); a used "
-            f"card keeps {taken_range('used_card_keep_per_year').likely:.0%} of its price a year."
+            f"card keeps {keep:.0%} of its price a year."
         )
-    price, fact = electricity_usd_per_kwh(asked.country)
+    price, fact = electricity_usd_per_kwh(request.country)
     likely = price if isinstance(price, float | int) else price.likely
-    yield f"electricity costs ${likely:.3f}/kWh ({asked.country}, {fact.as_of})."
+    yield f"electricity costs ${likely:.3f}/kWh ({request.country}, {fact.as_of})."

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.probe.trial import KNEE_FRACTION, BatchSearch, Trial
-from outlay.report.console import Page, bullets, table
-from outlay.report.documents import SCHEMA, Document
+from outlay.files import FLATTEN
+from outlay.probe.find_batch import KNEE_FRACTION, BatchSearch
+from outlay.probe.trial import Trial
+from outlay.report.console import INDENT, Page, bullets, table
+from outlay.report.documents import Document
 from outlay.report.text import clock, count, counted, gib, percent, rate, step_time
 
-_INDENT = 2
 _BARS = 20
 
 
@@ -25,12 +26,10 @@ def print_batches(page: Page, search: BatchSearch) -> None:
     for line in rest:
         page.print(line)
     if search.trials:
-        page.print()
-        page.print(Text("Throughput against batch", style="bold"))
-        page.print(Padding(_table(search, page.width - _INDENT), (0, 0, 0, _INDENT)))
+        page.print_section("Throughput against batch", _table(search, page.width - INDENT))
     if search.notes:
         page.print()
-        page.print(Padding(bullets(search.notes), (0, 0, 0, _INDENT)))
+        page.print(Padding(bullets(search.notes), (0, 0, 0, INDENT)))
 
 
 def answer(search: BatchSearch) -> list[str]:
@@ -135,12 +134,15 @@ def _remarks(trial: Trial, search: BatchSearch) -> Iterator[str]:
         yield trial.why
 
 
-def batches_document(search: BatchSearch) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchesDocument(Document):
+    """The search for the largest batch."""
+
+    search: BatchSearch = field(metadata=FLATTEN)
+    answer: Sequence[str]
+    """The same in sentences."""
+
+
+def batches_document(search: BatchSearch) -> BatchesDocument:
     """`outlay probe --find-batch --json`."""
-    return {
-        "schema": SCHEMA,
-        **asdict(search),
-        "knee": search.knee,
-        "elapsed_s": search.elapsed_s,
-        "answer": answer(search),
-    }
+    return BatchesDocument(search=search, answer=answer(search))

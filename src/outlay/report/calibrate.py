@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from outlay.predict.evidence import LearnedFactor
-from outlay.predict.learn import CalibrationReport, MeasurementRatios
+from outlay.predict.learn import CalibrationReport, MeasurementRatios, Subject
 from outlay.report.console import Page, bullets, muted, table
-from outlay.report.documents import SCHEMA, Document
+from outlay.report.documents import Document
+from outlay.report.text import counted
 
 _HEADS = ("", "steps", "measurements", "measured / predicted", "factor", "error before", "after")
 _KEPT_HEADS = ("kept as", "on", "GPU", "command", "step", "measured / predicted", "used for")
@@ -28,8 +29,8 @@ _SEVERAL_HOSTS = (
 def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationReport) -> None:
     """Print a row for each GPU and for each CPU, and what was kept to learn from."""
     if gone:
-        page.print(f"{_counted(gone, 'measurement')} removed from {folder}.")
-    rows = [_row(one) for one in _factors(learned)]
+        page.print(f"{counted(gone, 'measurement')} removed from {folder}.")
+    rows = [_row(factor) for factor in _factors(learned)]
     if rows:
         page.print(table(_HEADS, rows, page.width, right=_HEADS[1:], drop=("measurements",)))
         page.print(muted(_meaning(learned)))
@@ -37,7 +38,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
     elif not gone:
         page.print(f"Nothing was learned: {folder} has no measurement of a GPU that can be used.")
         page.print(muted("`outlay probe --json FILE -- COMMAND` takes one; give it here."))
-    if learned.lessons:
+    if learned.entries:
         _print_kept(page, folder, learned)
     page.print(bullets(_remarks(learned)))
 
@@ -45,26 +46,22 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
 def _remarks(learned: CalibrationReport) -> list[str]:
     """The notes, with measurements that have the same reason in one line."""
     names: dict[str, list[str]] = {}
-    for one in learned.lessons:
-        if one.left_out is not None:
-            names.setdefault(one.left_out, []).append(_name(one))
+    for ratios in learned.entries:
+        if ratios.left_out is not None:
+            names.setdefault(ratios.left_out, []).append(_name(ratios))
     of_factors = learned.notes[sum(len(same) for same in names.values()) :]
     return [*(f"{', '.join(same)}: {why}" for why, same in names.items()), *of_factors]
 
 
 def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
-    rows = [_kept_row(one) for one in learned.lessons]
+    rows = [_kept_row(ratios) for ratios in learned.entries]
     right = ("step", "measured / predicted")
     drop = ("on", "GPU", "measured / predicted")
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
-    used = sum(bool(one.taught) for one in learned.lessons)
-    count = _counted(len(learned.lessons), "measurement")
+    used = sum(bool(ratios.used_for) for ratios in learned.entries)
+    count = counted(len(learned.entries), "measurement")
     removing = "`outlay calibrate --forget NAME` removes one."
     page.print(muted(f"{count} in {folder}, {used} used. {removing}"))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _meaning(learned: CalibrationReport) -> str:
@@ -75,87 +72,129 @@ def _meaning(learned: CalibrationReport) -> str:
 
 
 def _factors(learned: CalibrationReport) -> list[tuple[str, LearnedFactor]]:
-    found = learned.calibration
+    calibration = learned.calibration
     return [
-        *((one.name, one) for one in found.gpus),
-        *((f"host: {one.name}", one) for one in found.hosts),
+        *((factor.name, factor) for factor in calibration.gpus),
+        *((f"host: {factor.name}", factor) for factor in calibration.hosts),
     ]
 
 
 def _row(named: tuple[str, LearnedFactor]) -> tuple[str, ...]:
-    name, one = named
+    name, factor = named
     return (
         name,
-        str(one.steps),
-        str(one.measurements),
-        f"{one.mean_ratio:.2f}",
-        f"{one.factor:.3f}",
-        f"{one.error_before:.1%}",
-        f"{one.error:.1%}",
+        str(factor.steps),
+        str(factor.measurements),
+        f"{factor.mean_ratio:.2f}",
+        f"{factor.factor:.3f}",
+        f"{factor.error_before:.1%}",
+        f"{factor.error:.1%}",
     )
 
 
-def _kept_row(one: MeasurementRatios) -> tuple[str, ...]:
-    measurement = one.measurement
+def _kept_row(ratios: MeasurementRatios) -> tuple[str, ...]:
+    measurement = ratios.measurement
     step = measurement.step
     return (
-        _name(one),
+        _name(ratios),
         measurement.measured_on,
-        _gpu(one) or "-",
+        _gpu(ratios) or "-",
         shlex.join(measurement.command),
         "-" if step is None else f"{1e3 * step.mean_s:.3g} ms",
-        _ratios(one),
-        " and ".join("GPU" if what == "gpu" else what for what in one.taught) or "left out",
+        _ratios(ratios),
+        " and ".join("GPU" if what == "gpu" else what for what in ratios.used_for) or "left out",
     )
 
 
-def _name(one: MeasurementRatios) -> str:
-    return one.name.removesuffix(".json")
+def _name(ratios: MeasurementRatios) -> str:
+    return ratios.name.removesuffix(".json")
 
 
-def _gpu(one: MeasurementRatios) -> str | None:
-    if one.seen is not None:
-        return one.seen.gpu.name
-    gpus = one.measurement.machine.gpus
+def _gpu(ratios: MeasurementRatios) -> str | None:
+    if ratios.measured is not None:
+        return ratios.measured.gpu.name
+    gpus = ratios.measurement.machine.gpus
     return gpus[0].name if gpus else None
 
 
-def _ratios(one: MeasurementRatios) -> str:
+def _ratios(ratios: MeasurementRatios) -> str:
     """Of what it is used for; of one that is left out, what is known."""
-    known = {"gpu": one.gpu_ratio, "host": one.host_ratio}
-    shown: Sequence[float | None] = [known[what] for what in one.taught] or list(known.values())
+    by_subject = {"gpu": ratios.gpu_ratio, "host": ratios.host_ratio}
+    subjects: Sequence[Subject] = ratios.used_for or ("gpu", "host")
+    shown = [by_subject[subject] for subject in subjects]
     return " and ".join(f"{ratio:.2f}" for ratio in shown if ratio is not None) or "-"
 
 
-def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptMeasurementDocument:
+    """A measurement that was kept, and what it says of its GPU and host."""
+
+    name: str
+    """What `--forget` takes."""
+    measured_on: str
+    """The day, YYYY-MM-DD."""
+    command: Sequence[str]
+    gpu: str | None
+    cpu: str | None
+    batch_size: int | None
+    """Samples of a step on one GPU."""
+    step_s: float | None
+    """Mean step time, in seconds."""
+    gpu_ratio: float | None
+    """Time of its kernels over predicted."""
+    host_ratio: float | None
+    """A step that waits for its host, likewise."""
+    used_for: Sequence[Subject]
+    step: int | None
+    """Measurements of one step have the same number."""
+    left_out: str | None
+    """Why it says nothing, or not of its GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateDocument(Document):
+    """What was learned from the user's own measurements."""
+
+    folder: str
+    measurements: int
+    removed: int
+    """Measurements that `--forget` removed."""
+    gpus: Sequence[LearnedFactor]
+    host: LearnedFactor | None
+    """What predictions use: the mean over `hosts`."""
+    hosts: Sequence[LearnedFactor]
+    """By CPU."""
+    kept: Sequence[KeptMeasurementDocument]
+    notes: Sequence[str]
+
+
+def calibrate_document(folder: Path, gone: int, learned: CalibrationReport) -> CalibrateDocument:
     """`outlay calibrate --json`."""
-    found = learned.calibration
-    return {
-        "schema": SCHEMA,
-        "folder": str(folder),
-        "measurements": len(learned.lessons),
-        "removed": gone,
-        "gpus": [asdict(one) for one in found.gpus],
-        "host": None if found.host is None else asdict(found.host),
-        "hosts": [asdict(one) for one in found.hosts],
-        "kept": [_kept(one) for one in learned.lessons],
-        "notes": list(learned.notes),
-    }
+    return CalibrateDocument(
+        folder=str(folder),
+        measurements=len(learned.entries),
+        removed=gone,
+        gpus=learned.calibration.gpus,
+        host=learned.calibration.host,
+        hosts=learned.calibration.hosts,
+        kept=[_kept_document(ratios) for ratios in learned.entries],
+        notes=learned.notes,
+    )
 
 
-def _kept(one: MeasurementRatios) -> Document:
-    measurement = one.measurement
-    return {
-        "name": _name(one),
-        "measured_on": measurement.measured_on,
-        "command": list(measurement.command),
-        "gpu": _gpu(one),
-        "cpu": measurement.machine.cpu,
-        "batch_size": None if one.seen is None else one.seen.batch_size,
-        "step_s": None if measurement.step is None else measurement.step.mean_s,
-        "gpu_ratio": one.gpu_ratio,
-        "host_ratio": one.host_ratio,
-        "used_for": list(one.taught),
-        "step": one.step,
-        "left_out": one.left_out,
-    }
+def _kept_document(ratios: MeasurementRatios) -> KeptMeasurementDocument:
+    measurement = ratios.measurement
+    return KeptMeasurementDocument(
+        name=_name(ratios),
+        measured_on=measurement.measured_on,
+        command=measurement.command,
+        gpu=_gpu(ratios),
+        cpu=measurement.machine.cpu,
+        batch_size=None if ratios.measured is None else ratios.measured.batch_size,
+        step_s=None if measurement.step is None else measurement.step.mean_s,
+        gpu_ratio=ratios.gpu_ratio,
+        host_ratio=ratios.host_ratio,
+        used_for=ratios.used_for,
+        step=ratios.step,
+        left_out=ratios.left_out,
+    )

@@ -1,52 +1,60 @@
-"""Two plans side by side: inputs that differ, both answers, and the lines that changed."""
+"""Plans against each other, in words, tables and JSON.
+
+`outlay diff`: two plans side by side, the inputs that differ, both answers, the lines that changed.
+`outlay plan --vary`: costs over the values of one input, and where the choice turns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outlay.plan.difference import Difference, InputChange, LineChange
+from outlay.plan.difference import Difference, InputChange, LineChange, Mark
 from outlay.plan.option import Option
-from outlay.plan.vary import Curves, Point
-from outlay.report.console import Page, muted, table
-from outlay.report.documents import SCHEMA, Document, option_document
+from outlay.plan.vary import CostUnit, Curves, Point, Turn
+from outlay.report.console import INDENT, Page, muted, table
+from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
 from outlay.report.text import duration, usd
 
 
-def print_difference(page: Page, names: tuple[str, str], found: Difference) -> None:
+def print_difference(page: Page, names: tuple[str, str], difference: Difference) -> None:
     """Print what changes from the first file to the second."""
-    for line in difference_words(names, found):
+    for line in difference_words(names, difference):
         page.print(Text(line))
     for title, heads, rows in (
-        ("Inputs", ("key", "first", "second"), list(map(_input_row, found.inputs))),
-        ("Lines", ("", "line", "first", "second", "change"), list(map(_line_row, found.lines))),
+        ("Inputs", ("key", "first", "second"), list(map(_input_row, difference.inputs))),
+        (
+            "Lines",
+            ("", "line", "first", "second", "change"),
+            list(map(_line_row, difference.lines)),
+        ),
     ):
         if rows:
-            page.print()
-            page.print(Text(title, style="bold"))
-            right = heads[1:] if title == "Lines" else ()
-            page.print(Padding(table(heads, rows, page.width - 2, right=right[1:]), (0, 0, 0, 2)))
+            right = heads[2:] if title == "Lines" else ()
+            page.print_section(title, table(heads, rows, page.width - INDENT, right=right))
 
 
-def difference_words(names: tuple[str, str], found: Difference) -> Iterator[str]:
+def difference_words(names: tuple[str, str], difference: Difference) -> Iterator[str]:
     """Both answers, the amount between them, and what became of the first."""
-    pairs = zip(("First", "Second"), names, (found.before, found.after), strict=True)
+    pairs = zip(("First", "Second"), names, (difference.before, difference.after), strict=True)
     for place, name, option in pairs:
         yield f"{place}, {name}: {_answer(option)}"
-    if found.before is None or found.after is None:
+    before, after = difference.before, difference.after
+    if before is None or after is None:
         return
-    change = found.after.usd - found.before.usd
+    change = after.usd - before.usd
     sign = "+" if change >= 0 else ""
     yield (
-        f"Amount: {sign}{usd(change)} ({usd(found.before.usd)} -> {usd(found.after.usd)}), "
-        f"time {duration(found.before.busy_s)} -> {duration(found.after.busy_s)}."
+        f"Amount: {sign}{usd(change)} ({usd(before.usd)} -> {usd(after.usd)}), "
+        f"time {duration(before.busy_s)} -> {duration(after.busy_s)}."
     )
-    stayed = found.stayed
+    stayed = difference.stayed
     if stayed is not None and stayed.why_not is not None:
         yield f"The first choice, in the second file: {_answer(stayed)} ({stayed.why_not})"
 
@@ -62,10 +70,10 @@ def _answer(option: Option | None) -> str:
 
 
 def _input_row(change: InputChange) -> tuple[str, str, str]:
-    return change.key, _said(change.before), _said(change.after)
+    return change.key, _value_text(change.before), _value_text(change.after)
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
@@ -76,38 +84,42 @@ def _line_row(change: LineChange) -> tuple[str, ...]:
     return change.mark, change.name, *(usd(amount) if amount else "-" for amount in amounts), moved
 
 
-def _plain(value: object) -> object:
-    """A value of TOML as JSON can have it: a date as its text."""
-    return value.isoformat() if isinstance(value, date | time) else value
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChangeDocument:
+    """A line of the two bills: new (+), gone (-), changed (~) or the same (=)."""
+
+    mark: Mark
+    name: str
+    before_usd: float
+    after_usd: float
 
 
-def difference_document(names: tuple[str, str], found: Difference) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceDocument(Document):
+    """What another workload file changes."""
+
+    files: Sequence[str]
+    inputs: Sequence[InputChange]
+    before: OptionDocument | None
+    after: OptionDocument | None
+    change_usd: float | None
+    lines: Sequence[LineChangeDocument]
+
+
+def difference_document(names: tuple[str, str], difference: Difference) -> DifferenceDocument:
     """`outlay diff --json`."""
-    return {
-        "schema": SCHEMA,
-        "files": list(names),
-        "inputs": [
-            {"key": one.key, "before": _plain(one.before), "after": _plain(one.after)}
-            for one in found.inputs
-        ],
-        "before": None if found.before is None else option_document(found.before),
-        "after": None if found.after is None else option_document(found.after),
-        "change_usd": None
-        if found.before is None or found.after is None
-        else found.after.usd - found.before.usd,
-        "lines": [
-            {
-                "mark": one.mark,
-                "name": one.name,
-                "before_usd": one.before_usd,
-                "after_usd": one.after_usd,
-            }
-            for one in found.lines
-        ],
-    }
+    before, after = difference.before, difference.after
+    return DifferenceDocument(
+        files=names,
+        inputs=difference.inputs,
+        before=None if before is None else option_document(before),
+        after=None if after is None else option_document(after),
+        change_usd=None if before is None or after is None else after.usd - before.usd,
+        lines=[copied(LineChangeDocument, line) for line in difference.lines],
+    )
 
 
-# Curves as a person reads them: where the choice turns, a table, and a drawing in characters.
+# Curves: where the choice turns, a table, and a drawing in characters.
 
 
 HEIGHT, WIDTH = 12, 64
@@ -117,10 +129,10 @@ LETTERS = "ABCDEFGH"
 def print_curves(page: Page, name: str, curves: Curves) -> None:
     """Print where the choice turns, the table, and the drawing."""
     page.print(Text(f"{name}: {curves.path} from {_ends(curves)}; {curves.unit}"))
-    for line in turns(curves):
+    for line in turn_sentences(curves):
         page.print(Text(line))
     page.print()
-    page.print(Padding(_table(curves, page.width - 2), (0, 0, 0, 2)))
+    page.print(Padding(_table(curves, page.width - INDENT), (0, 0, 0, INDENT)))
     page.print()
     for letter, kind in zip(LETTERS, curves.named, strict=False):
         page.print(Text(f"  {letter}  {kind}"))
@@ -139,14 +151,14 @@ def _shown(point: Point) -> str:
     return f"{point.value:g}" if isinstance(point.value, int | float) else str(point.value)
 
 
-def turns(curves: Curves) -> Iterator[str]:
+def turn_sentences(curves: Curves) -> Iterator[str]:
     """The choice from value to value, in words."""
     last: str | None = ""
     for point in curves.points:
         if point.chosen != last:
-            said = point.chosen or "nothing satisfies the limits"
+            choice = point.chosen or "nothing satisfies the limits"
             cost = "" if point.usd is None else f", {usd(point.usd)}"
-            yield f"From {_shown(point)}: {said}{cost}."
+            yield f"From {_shown(point)}: {choice}{cost}."
             last = point.chosen
     for turn in curves.turns:
         if turn.at is not None:
@@ -210,24 +222,38 @@ def _tallest(curves: Curves) -> float:
     return max((cost for cost in costs if cost <= limit), default=0.0)
 
 
-def curves_document(name: str, curves: Curves) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointDocument:
+    """The plan at one value: the choice, and what each machine worth a curve costs there."""
+
+    value: Any
+    chosen: str | None
+    cost_usd: float | None
+    costs_usd: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvesDocument(Document):
+    """Costs over the values of one input."""
+
+    workload: str
+    vary: str
+    unit: CostUnit
+    points: Sequence[PointDocument]
+    turns: Sequence[Turn]
+
+
+def curves_document(name: str, curves: Curves) -> CurvesDocument:
     """`outlay plan --vary --json`."""
-    return {
-        "schema": SCHEMA,
-        "workload": name,
-        "vary": curves.path,
-        "unit": curves.unit,
-        "points": [
-            {
-                "value": point.value,
-                "chosen": point.chosen,
-                "cost_usd": point.usd,
-                "costs_usd": {kind: point.costs.get(kind) for kind in curves.named},
-            }
-            for point in curves.points
-        ],
-        "turns": [
-            {"before": turn.before, "after": turn.after, "at": turn.at, "unit": turn.unit}
-            for turn in curves.turns
-        ],
-    }
+    points = [
+        PointDocument(
+            value=point.value,
+            chosen=point.chosen,
+            cost_usd=point.usd,
+            costs_usd={kind: point.costs.get(kind) for kind in curves.named},
+        )
+        for point in curves.points
+    ]
+    return CurvesDocument(
+        workload=name, vary=curves.path, unit=curves.unit, points=points, turns=curves.turns
+    )

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH = 120
+INDENT = 2
+"""Columns by which what is below a title is moved to the right."""
 NARROWEST_TEXT = 24
 """Characters a column of free text keeps before other columns are left out for it."""
 
@@ -43,6 +46,12 @@ class Page:
         text = buffer.getvalue() if self.is_terminal else "".join(f"{x.rstrip()}\n" for x in lines)
         click.echo(text, nl=False, err=self._to_stderr)
 
+    def print_section(self, title: str, body: RenderableType) -> None:
+        """Print a part of the page below its title, with a line before it."""
+        self.print()
+        self.print(Text(title, style="bold"))
+        self.print(Padding(body, (0, 0, 0, INDENT)))
+
 
 def table(
     heads: Sequence[str],
@@ -58,9 +67,9 @@ def table(
     Where the width does not do, the columns of `drop` are left out in that order; figures are
     never cut. The column `wrap` holds free text and is folded into the room that is left.
     """
-    kept = _kept(heads, rows, width, drop, wrap)
+    columns = _fitting_columns(heads, rows, width, drop, wrap)
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index in kept:
+    for index in columns:
         folded = heads[index] == wrap
         made.add_column(
             heads[index].upper(),
@@ -70,7 +79,7 @@ def table(
             min_width=None if folded else _widths(heads, rows)[index],
         )
     for row in rows:
-        made.add_row(*(row[index] for index in kept))
+        made.add_row(*(row[index] for index in columns))
     return made
 
 
@@ -81,7 +90,7 @@ def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     ]
 
 
-def _kept(
+def _fitting_columns(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
     width: int,
@@ -93,12 +102,12 @@ def _kept(
     if wrap is not None:
         folded = heads.index(wrap)
         widths[folded] = min(widths[folded], NARROWEST_TEXT)
-    kept = list(range(len(heads)))
+    columns = list(range(len(heads)))
     for head in drop:
-        if sum(widths[index] + 2 for index in kept) - 2 <= width:
+        if sum(widths[index] + 2 for index in columns) - 2 <= width:
             break
-        kept = [index for index in kept if heads[index] != head]
-    return kept
+        columns = [index for index in columns if heads[index] != head]
+    return columns
 
 
 def muted(text: str) -> Text:
@@ -106,11 +115,11 @@ def muted(text: str) -> Text:
     return Text(text, style="dim")
 
 
-def bullets(lines: Iterable[str]) -> Table:
+def bullets(lines: Iterable[str], style: str = "dim") -> Table:
     """A list of remarks; what is folded stands under its words, not under the dash."""
     made = Table.grid(padding=(0, 1, 0, 0))
     made.add_column(width=1)
     made.add_column(overflow="fold")
     for line in lines:
-        made.add_row(muted("-"), muted(line))
+        made.add_row(Text("-", style=style), Text(line, style=style))
     return made

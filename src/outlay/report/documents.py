@@ -1,529 +1,897 @@
-"""Results as JSON documents: the keys are fixed, `"schema": 1` says which set of them.
+"""What `--json` prints: one dataclass for each document, whose fields are the keys of the JSON.
 
-Times are in seconds, memory in bytes, money in US dollars. An estimate is
-{"low": x, "likely": y, "high": z}. Unknown is null.
+The types give both the output (`outlay.files.to_json`) and its schema (`outlay.report.schemas`): a
+new key is a new field, and a line where its value comes from. `"schema": 1` says which set of keys
+it is. Times are in seconds, memory in bytes, money in US dollars; unknown is None. Where the
+library's own dataclass has just the keys of the JSON (`Estimate`, `CallSite`), it is used as it is.
+
+Here are the documents of plan, offers, gpus, predict, host, profiles, trace and advise; those of
+build, calibrate, diff, fit, vary and of a search for the largest batch stand beside their words.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Final, Literal, TypeVar
 
 from outlay.advise.alternatives import Alternative
-from outlay.advise.cards import CardForSale, DominatedCard
+from outlay.advise.alternatives import Kind as AlternativeKind
+from outlay.advise.cards import CardForSale, Condition
 from outlay.advise.questions import Answer
-from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePath
+from outlay.advise.recommendation import Recommendation, RuleTest, TurningPoint, UpgradePath
 from outlay.facts import Fact
+from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.offers.offer import Offer
-from outlay.plan.option import Option
-from outlay.plan.ranking import BreakEven, Plan
-from outlay.plan.sensitivity import TrialValue, rivals_of, swings, trial_value
-from outlay.predict.host import HostTest
-from outlay.predict.run_time import Run
-from outlay.predict.step import StepPrediction
-from outlay.trace.profile import Profile
-from outlay.trace.step_report import CATEGORIES, CallSite, HeavyOp, StepReport
+from outlay.offers.offer import Offer, Tenancy
+from outlay.plan.option import Option, Ranges
+from outlay.plan.ranking import Plan
+from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_value
+from outlay.predict.host_time import HostTest
+from outlay.predict.step import Bound, StepPrediction
+from outlay.predict.strategy import Sharding
+from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
+from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
 
-SCHEMA = 1
-Document = dict[str, Any]
+SCHEMA: Final = 1
+T = TypeVar("T")
 
 
-def dumps(document: Document) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What one command prints."""
+
+    schema: Literal[1] = SCHEMA
+    """Which set of keys this is."""
+
+
+def dumps(document: object) -> str:
     """The document as text."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    return json_text(document)
 
 
-def estimate_document(estimate: Estimate | None) -> Document | None:
-    """An estimate, or null where it is unknown."""
-    if estimate is None:
-        return None
-    return {"low": estimate.low, "likely": estimate.likely, "high": estimate.high}
+def copied(kind: type[T], source: object, **values: Any) -> T:
+    """A document of what `source` has under the names of its keys, but for the values given."""
+    names = [key.name for key in fields(kind) if key.name not in values]  # type: ignore[arg-type]
+    return kind(**{name: getattr(source, name) for name in names}, **values)
+
+
+# How a step is spread over GPUs: part of a plan's options and of predictions.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyDocument:
+    """How a step is spread over GPUs."""
+
+    name: str
+    data: int
+    sharding: Sharding
+    within_node: bool
+    tensor: int
+    pipeline: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadDocument:
+    """The GPUs of a step, and how it is spread over them."""
+
+    gpus: int
+    nodes: int
+    strategy: StrategyDocument
+    micro_batches: int
+    power_limit_w: float | None
+
+
+def spread_document(step: StepPrediction) -> SpreadDocument:
+    """How a step is spread over GPUs."""
+    return SpreadDocument(
+        gpus=step.placement.gpus,
+        nodes=step.placement.nodes,
+        strategy=copied(StrategyDocument, step.strategy),
+        micro_batches=step.micro_batches,
+        power_limit_w=step.placement.power_limit_w,
+    )
+
+
+# `outlay plan`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineDocument:
+    """One named part of a cost."""
+
+    name: str
+    usd: float
+    low: float | None
+    high: float | None
+    basis: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionDocument:
+    """An offer in one tenancy, predicted and priced for a workload."""
+
+    rank: int
+    provider: str
+    instance: str
+    gpu: str
+    spread: SpreadDocument = field(metadata=FLATTEN)
+    tenancy: Tenancy
+    term: str | None
+    keeping: str | None
+    region: str
+    price_usd_per_hour: float | None
+    price_as_of: str | None
+    price_source: str
+    doubts: Sequence[str]
+    cautions: Sequence[str]
+    batch_size: int
+    global_batch_size: int
+    max_batch_size: int
+    step_time_s: Estimate
+    step_time_from: str
+    samples: float | None
+    time_parts_s: Mapping[str, float]
+    """How long the machine is held for what, by the name of the line it is billed in."""
+    sessions: float | None
+    interruptions: float | None
+    checkpoint_interval_s: float | None
+    run_time_s: Estimate | None
+    calendar_time_s: Estimate | None
+    cost_usd: Estimate | None
+    lines: Sequence[LineDocument]
+    not_priced: Sequence[str]
+    usd_per_million_samples: float | None
+    training_usd_per_million_samples: float | None
+    fits: bool
+    within_budget: bool
+    within_budget_chance: float | None
+    meets_deadline: bool
+    meets_deadline_chance: float | None
+    on_frontier: bool
+    why_not: str | None
+    notes: Sequence[str]
+
+
+def option_document(option: Option) -> OptionDocument:
+    """One option of a plan."""
+    offer, step, run, ranges = option.offer, option.step, option.run, option.ranges
+    return OptionDocument(
+        rank=option.rank,
+        provider=offer.provider,
+        instance=offer.instance,
+        gpu=offer.gpu,
+        spread=spread_document(step),
+        tenancy=option.tenancy,
+        term=None if offer.commitment is None else offer.commitment.name,
+        keeping=option.keeping or None,
+        region=offer.region,
+        price_usd_per_hour=offer.hourly_usd(option.tenancy),
+        price_as_of=offer.as_of or None,
+        price_source=offer.source,
+        doubts=[doubt.word for doubt in offer.doubts],
+        cautions=option.doubts,
+        batch_size=step.batch_size,
+        global_batch_size=step.global_batch_size,
+        max_batch_size=step.max_batch_size,
+        step_time_s=step.step_time_s,
+        step_time_from=step.time_from,
+        samples=option.samples,
+        time_parts_s={}
+        if run is None
+        else {name: float(time_s) for name, time_s in run.time_parts_s},
+        sessions=None if run is None else float(run.sessions),
+        interruptions=None if run is None else float(run.interruptions),
+        checkpoint_interval_s=None if run is None else float(run.checkpoint_interval_s),
+        run_time_s=ranges.run_time_s if ranges else None,
+        calendar_time_s=ranges.calendar_s if ranges else None,
+        cost_usd=ranges.cost_usd if ranges else None,
+        lines=_line_documents(option, ranges),
+        not_priced=option.cost.unknown if option.cost else (),
+        usd_per_million_samples=option.usd_per_million_samples,
+        training_usd_per_million_samples=option.training_usd_per_million_samples,
+        fits=option.fits,
+        within_budget=option.within_budget,
+        within_budget_chance=ranges.within_budget if ranges else None,
+        meets_deadline=option.meets_deadline,
+        meets_deadline_chance=ranges.meets_deadline if ranges else None,
+        on_frontier=option.on_frontier,
+        why_not=option.why_not,
+        notes=option.notes,
+    )
+
+
+def _line_documents(option: Option, ranges: Ranges | None) -> list[LineDocument]:
+    lines = option.cost.breakdown.lines if option.cost else ()
+    return [
+        LineDocument(
+            name=line.name,
+            usd=float(line.usd),
+            low=None if usd is None else usd.low,
+            high=None if usd is None else usd.high,
+            basis=line.basis,
+            source=line.source,
+        )
+        for line, usd in zip_longest(lines, ranges.lines if ranges else ())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEvenDocument:
+    """When buying a machine has cost less than renting the same work."""
+
+    rent: str
+    use_s: float | None
+    life_use_s: float | None
+    calendar_s: float | None
+    owned_usd_per_hour: float
+    rented_usd_per_hour: float
+    purchase_usd: float
+    resale_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwingDocument:
+    """What one uncertain input does to the cost of an option."""
+
+    name: str
+    value: Estimate
+    cost_usd: Estimate
+    cheaper_then: int | None
+    """The rank of the option that would be chosen instead, at one end of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedDocument:
+    """What the cost of an option hangs on, the input that moves it most first."""
+
+    rank: int
+    why_not: str | None
+    inputs: Sequence[SwingDocument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialDocument:
+    """Trying the choice and its rival (by rank) for a while before the run."""
+
+    first: int
+    second: int
+    cost_usd: float
+    gain_usd: float
+    second_wins: float
+    worth_it: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDocument(Document):
+    """All options of a workload in order, and the choice."""
+
+    workload: str
+    ranked_by: Literal["cost", "training cost per million samples"]
+    options: Sequence[OptionDocument]
+    chosen: OptionDocument | None
+    break_even: Mapping[str, BreakEvenDocument]
+    """By the machine to buy."""
+    explained: ExplainedDocument | None
+    trial: TrialDocument | None
+    assumptions: Sequence[str]
 
 
 def plan_document(
     plan: Plan, name: str, most: int | None = None, *, explained: Option | None = None
-) -> Document:
+) -> PlanDocument:
     """`outlay plan --json`: all options, or the best of them; the choice is always among them.
 
     `explained` is the option whose inputs are looked at one by one; without it the choice.
     """
     options = [option_document(option) for option in plan.options[:most]]
-    chosen = None if plan.chosen is None else options[plan.chosen.rank - 1]
-    asked = explained or plan.chosen
-    return {
-        "schema": SCHEMA,
-        "workload": name,
-        "ranked_by": plan.ranked_by,
-        "options": options,
-        "chosen": chosen,
-        "break_even": {one.buy: _break_even_document(one) for one in plan.break_even},
-        "explained": None if asked is None else _explained_document(plan, asked),
-        "trial": _trial_document(trial_value(plan)),
-        "assumptions": [*plan.cautions, *plan.assumptions],
-    }
+    looked_at, trial = explained or plan.chosen, trial_value(plan)
+    return PlanDocument(
+        workload=name,
+        ranked_by=plan.ranked_by,
+        options=options,
+        chosen=None if plan.chosen is None else options[plan.chosen.rank - 1],
+        break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
+        explained=None if looked_at is None else _explained_document(plan, looked_at),
+        trial=None if trial is None else _trial_document(trial),
+        assumptions=[*plan.cautions, *plan.assumptions],
+    )
 
 
-def _explained_document(plan: Plan, option: Option) -> Document:
-    """What the cost of an option hangs on, the input that moves it most first."""
+def _explained_document(plan: Plan, option: Option) -> ExplainedDocument:
     rivals = rivals_of(plan) if option is plan.chosen else ()
-    return {
-        "rank": option.rank,
-        "why_not": option.why_not,
-        "inputs": [
-            {
-                "name": swing.name,
-                "value": estimate_document(swing.value),
-                "cost_usd": estimate_document(swing.usd),
-                "cheaper_then": None if swing.winner is None else swing.winner.rank,
-            }
-            for swing in swings(option, rivals)
-        ],
-    }
+    inputs = [_swing_document(swing) for swing in swings(option, rivals)]
+    return ExplainedDocument(rank=option.rank, why_not=option.why_not, inputs=inputs)
 
 
-def _trial_document(found: TrialValue | None) -> Document | None:
-    if found is None:
-        return None
-    return {
-        "first": found.first.rank,
-        "second": found.second.rank,
-        "cost_usd": found.cost_usd,
-        "gain_usd": found.gain_usd,
-        "second_wins": found.second_wins,
-        "worth_it": found.is_worth_it,
-    }
+def _swing_document(swing: Swing) -> SwingDocument:
+    winner = None if swing.winner is None else swing.winner.rank
+    return SwingDocument(
+        name=swing.name, value=swing.value, cost_usd=swing.usd, cheaper_then=winner
+    )
 
 
-def option_document(option: Option) -> Document:
-    """One option of a plan."""
-    offer, step, run, cost = option.offer, option.step, option.run, option.cost
-    lines = cost.breakdown.lines if cost else ()
-    ranges = option.ranges
-    return {
-        "rank": option.rank,
-        "provider": offer.provider,
-        "instance": offer.instance,
-        "gpu": offer.gpu,
-        **_spread_document(step),
-        "tenancy": option.tenancy,
-        "term": None if offer.commitment is None else offer.commitment.name,
-        "keeping": option.keeping or None,
-        "region": offer.region,
-        "price_usd_per_hour": offer.hourly_usd(option.tenancy),
-        "price_as_of": offer.as_of or None,
-        "price_source": offer.source,
-        "doubts": [doubt.word for doubt in offer.doubts],
-        "cautions": list(option.doubts),
-        "batch_size": step.batch_size,
-        "global_batch_size": step.global_batch_size,
-        "max_batch_size": step.max_batch_size,
-        "step_time_s": estimate_document(step.step_time_s),
-        "step_time_from": step.time_from,
-        "samples": option.samples,
-        "time_parts_s": _time_parts(run),
-        "sessions": None if run is None else float(run.sessions),
-        "interruptions": None if run is None else float(run.interruptions),
-        "checkpoint_interval_s": None if run is None else float(run.checkpoint_interval_s),
-        "run_time_s": estimate_document(option.run_time_s),
-        "calendar_time_s": estimate_document(option.calendar_s),
-        "cost_usd": estimate_document(option.cost_usd),
-        "lines": [
-            {
-                "name": line.name,
-                "usd": float(line.usd),
-                "low": None if spread is None else spread.low,
-                "high": None if spread is None else spread.high,
-                "basis": line.basis,
-                "source": line.source,
-            }
-            for line, spread in zip_longest(lines, ranges.lines if ranges else ())
-        ],
-        "not_priced": list(cost.unknown) if cost else [],
-        "usd_per_million_samples": option.usd_per_million_samples,
-        "training_usd_per_million_samples": option.training_usd_per_million_samples,
-        "fits": option.fits,
-        "within_budget": option.within_budget,
-        "within_budget_chance": ranges.within_budget if ranges else None,
-        "meets_deadline": option.meets_deadline,
-        "meets_deadline_chance": ranges.meets_deadline if ranges else None,
-        "on_frontier": option.on_frontier,
-        "why_not": option.why_not,
-        "notes": list(option.notes),
-    }
+def _trial_document(trial: TrialValue) -> TrialDocument:
+    ranks = {"first": trial.first.rank, "second": trial.second.rank}
+    return copied(TrialDocument, trial, **ranks, worth_it=trial.is_worth_it)
 
 
-def _time_parts(run: Run | None) -> Document:
-    """How long the machine is held for what, by the name of the line it is billed in."""
-    if run is None:
-        return {}
-    return {name: float(time_s) for name, time_s in run.held_s}
+# `outlay offers` and `outlay gpus`
 
 
-def _break_even_document(one: BreakEven) -> Document:
-    return {
-        "rent": one.rent,
-        "use_s": one.use_s,
-        "life_use_s": one.life_use_s,
-        "calendar_s": one.calendar_s,
-        "owned_usd_per_hour": one.owned_usd_per_hour,
-        "rented_usd_per_hour": one.rented_usd_per_hour,
-        "purchase_usd": one.purchase_usd,
-        "resale_usd": one.resale_usd,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferDocument:
+    """A machine, a place, a price, and the day the price was seen."""
+
+    provider: str
+    instance: str
+    gpu: str
+    gpus: int
+    gpu_share: float
+    gpu_memory_bytes: float | None
+    vcpus: float | None
+    ram_bytes: float | None
+    local_disk_bytes: float | None
+    region: str
+    zones: int
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None
+    spot_high_usd_per_hour: float | None
+    as_of: str
+    source: str
+    doubts: Sequence[str]
 
 
-def offers_document(offers: list[Offer]) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffersDocument(Document):
+    """Offers, in the order asked for."""
+
+    offers: Sequence[OfferDocument]
+
+
+def offers_document(offers: Sequence[Offer]) -> OffersDocument:
     """`outlay offers --json`."""
-    return {"schema": SCHEMA, "offers": [offer_document(offer) for offer in offers]}
+    return OffersDocument(
+        offers=[
+            copied(OfferDocument, offer, doubts=[doubt.word for doubt in offer.doubts])
+            for offer in offers
+        ]
+    )
 
 
-def offer_document(offer: Offer) -> Document:
-    """One offer."""
-    return {
-        "provider": offer.provider,
-        "instance": offer.instance,
-        "gpu": offer.gpu,
-        "gpus": offer.gpus,
-        "gpu_share": offer.gpu_share,
-        "gpu_memory_bytes": offer.gpu_memory_bytes,
-        "vcpus": offer.vcpus,
-        "ram_bytes": offer.ram_bytes,
-        "local_disk_bytes": offer.local_disk_bytes,
-        "region": offer.region,
-        "zones": offer.zones,
-        "price_usd_per_hour": offer.price_usd_per_hour,
-        "spot_usd_per_hour": offer.spot_usd_per_hour,
-        "spot_high_usd_per_hour": offer.spot_high_usd_per_hour,
-        "as_of": offer.as_of,
-        "source": offer.source,
-        "doubts": [doubt.word for doubt in offer.doubts],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDocument:
+    """One value as it stands in the table of facts, with a unit, a source and a date."""
+
+    value: str | None
+    unit: str
+    source: str
+    as_of: str
+    note: str
 
 
-def gpus_document(gpus: list[Gpu]) -> Document:
-    """`outlay gpus --json`: every fact with its unit, source and date."""
-    return {"schema": SCHEMA, "gpus": [gpu_document(gpu) for gpu in gpus]}
-
-
-def gpu_document(gpu: Gpu) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDocument:
     """One GPU in outlay's units, and the rows behind it as they stand in the table."""
-    return {
-        "gpu": gpu.name,
-        "vendor": gpu.vendor,
-        "architecture": gpu.architecture,
-        "form": gpu.form,
-        "memory_bytes": gpu.memory_bytes,
-        "usable_bytes": gpu.usable_bytes,
-        "memory_bytes_per_s": gpu.memory_bytes_per_s,
-        "sm_count": gpu.sm_count,
-        "boost_hz": gpu.boost_hz,
-        "peak_flops_per_s": dict(gpu.peak_flops_per_s),
-        "tdp_w": gpu.tdp_w,
-        "compute_capability": gpu.compute_capability,
-        "pytorch_runs": gpu.software.runs,
-        "facts": {name: _fact_document(fact) for name, fact in gpu.facts.items()},
-    }
+
+    gpu: str
+    vendor: str
+    architecture: str
+    form: str
+    memory_bytes: float
+    usable_bytes: float
+    memory_bytes_per_s: float
+    sm_count: int
+    boost_hz: float
+    peak_flops_per_s: Mapping[str, float]
+    tdp_w: float
+    compute_capability: str
+    pytorch_runs: Literal["yes", "old builds", "special build", "no", "unknown"]
+    facts: Mapping[str, FactDocument]
 
 
-def _fact_document(fact: Fact) -> Document:
-    return {
-        "value": fact.text,
-        "unit": fact.unit,
-        "source": fact.source,
-        "as_of": fact.as_of,
-        "note": fact.note,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusDocument(Document):
+    """GPUs with every fact about them."""
+
+    gpus: Sequence[GpuDocument]
+
+
+def gpus_document(gpus: Sequence[Gpu]) -> GpusDocument:
+    """`outlay gpus --json`: every fact with its unit, source and date."""
+    return GpusDocument(gpus=[gpu_document(gpu) for gpu in gpus])
+
+
+def gpu_document(gpu: Gpu) -> GpuDocument:
+    """One GPU."""
+    runs, facts = gpu.software.runs, fact_documents(gpu.facts)
+    return copied(GpuDocument, gpu, gpu=gpu.name, pytorch_runs=runs, facts=facts)
+
+
+def fact_documents(facts: Mapping[str, Fact]) -> dict[str, FactDocument]:
+    """Facts by name."""
+    return {name: copied(FactDocument, fact, value=fact.text) for name, fact in facts.items()}
+
+
+# `outlay predict` and `outlay host`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionDocument:
+    """A step on the GPUs of one machine or several: its time, its memory, and what bounds it."""
+
+    gpu: str
+    asked: str
+    """The GPU as it was spelled."""
+    spread: SpreadDocument = field(metadata=FLATTEN)
+    batch_size: int
+    global_batch_size: int
+    step_time_s: Estimate
+    step_time_from: str
+    host_time_s: float
+    device_time_s: float
+    device_time_by_kind_s: Mapping[str, float]
+    input_time_s: float
+    exchange_time_s: Estimate
+    waiting_time_s: float
+    samples_per_s: float | None
+    bound: Bound
+    mfu: float
+    flops_per_step: float
+    parameters: int
+    peak_allocated_bytes: Estimate
+    peak_reserved_bytes: Estimate
+    context_bytes: float
+    available_bytes: float
+    fits: bool
+    max_batch_size: int
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionsDocument(Document):
+    """A step on each of the GPUs asked for."""
+
+    target: str
+    predictions: Sequence[PredictionDocument]
 
 
 def predictions_document(
     target: str, predictions: Sequence[tuple[str, StepPrediction, tuple[str, ...]]]
-) -> Document:
-    """`outlay predict --json`."""
-    return {
-        "schema": SCHEMA,
-        "target": target,
-        "predictions": [_prediction_document(*one) for one in predictions],
-    }
+) -> PredictionsDocument:
+    """`outlay predict --json`; of each machine its spelling, its step and notes."""
+    return PredictionsDocument(
+        target=target, predictions=[_prediction_document(*prediction) for prediction in predictions]
+    )
 
 
-def _prediction_document(spelling: str, step: StepPrediction, notes: tuple[str, ...]) -> Document:
-    return {
-        "gpu": step.placement.gpu.name,
-        "asked": spelling,
-        **_spread_document(step),
-        "batch_size": step.batch_size,
-        "global_batch_size": step.global_batch_size,
-        "step_time_s": estimate_document(step.step_time_s),
-        "step_time_from": step.time_from,
-        "host_time_s": step.host_time_s,
-        "device_time_s": step.device_time_s,
-        "device_time_by_kind_s": dict(step.by_kind_s),
-        "input_time_s": step.input_s,
-        "exchange_time_s": estimate_document(step.exchange_s),
-        "waiting_time_s": step.waiting_s,
-        "samples_per_s": step.samples_per_s if step.batch_size else None,
-        "bound": step.bound,
-        "mfu": step.mfu,
-        "flops_per_step": step.flops,
-        "parameters": step.parameters,
-        "peak_allocated_bytes": estimate_document(step.memory.allocated_bytes),
-        "peak_reserved_bytes": estimate_document(step.memory.reserved_bytes),
-        "context_bytes": step.memory.context_bytes,
-        "available_bytes": step.memory.available_bytes,
-        "fits": step.fits,
-        "max_batch_size": step.max_batch_size,
-        "notes": list(notes),
-    }
+def _prediction_document(
+    spelling: str, step: StepPrediction, notes: tuple[str, ...]
+) -> PredictionDocument:
+    return PredictionDocument(
+        gpu=step.placement.gpu.name,
+        asked=spelling,
+        spread=spread_document(step),
+        batch_size=step.batch_size,
+        global_batch_size=step.global_batch_size,
+        step_time_s=step.step_time_s,
+        step_time_from=step.time_from,
+        host_time_s=step.host_time_s,
+        device_time_s=step.device_time_s,
+        device_time_by_kind_s={str(kind): time_s for kind, time_s in step.by_kind_s.items()},
+        input_time_s=step.input_s,
+        exchange_time_s=step.exchange_s,
+        waiting_time_s=step.waiting_s,
+        samples_per_s=step.samples_per_s if step.batch_size else None,
+        bound=step.bound,
+        mfu=step.mfu,
+        flops_per_step=step.flops,
+        parameters=step.parameters,
+        peak_allocated_bytes=step.memory.allocated_bytes,
+        peak_reserved_bytes=step.memory.reserved_bytes,
+        context_bytes=step.memory.context_bytes,
+        available_bytes=step.memory.available_bytes,
+        fits=step.fits,
+        max_batch_size=step.max_batch_size,
+        notes=notes,
+    )
 
 
-def _spread_document(step: StepPrediction) -> Document:
-    """How a step is spread over GPUs."""
-    strategy, placement = step.strategy, step.placement
-    return {
-        "gpus": placement.gpus,
-        "nodes": placement.nodes,
-        "strategy": {
-            "name": strategy.name,
-            "data": strategy.data,
-            "sharding": strategy.sharding,
-            "within_node": strategy.within_node,
-            "tensor": strategy.tensor,
-            "pipeline": strategy.pipeline,
-        },
-        "micro_batches": step.micro_batches,
-        "power_limit_w": placement.power_limit_w,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostDocument(Document):
+    """How fast a host issues operations."""
+
+    speed: float
+    step_s: float
+    spread: float
+    samples: int
 
 
-def host_document(found: HostTest) -> Document:
+def host_document(test: HostTest) -> HostDocument:
     """`outlay host --json`."""
-    return {
-        "schema": SCHEMA,
-        "speed": found.speed,
-        "step_s": found.step_s,
-        "spread": found.spread,
-        "samples": found.samples,
-    }
+    return copied(HostDocument, test, schema=SCHEMA)
 
 
-def profiles_document(profiles: list[Profile]) -> Document:
-    """`outlay profiles --json`."""
-    return {"schema": SCHEMA, "profiles": [profile_document(profile) for profile in profiles]}
+# `outlay profiles` and `outlay trace`
 
 
-def profile_document(profile: Profile) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileDocument:
     """A profile's head: what it is and where it came from."""
-    return {
-        "name": profile.name,
-        "description": profile.description,
-        "sample": profile.sample,
-        "parameters": profile.parameters,
-        "trainable_parameters": profile.trainable_parameters,
-        "flops_per_sample": profile.at(16).flops / 16,
-        "traced_batch_sizes": sorted(profile.memory),
-        "traced_on": profile.traced_on,
-        "versions": dict(profile.versions),
-        "unknown_ops": dict(profile.unknown_ops),
-        "notes": list(profile.notes),
-    }
+
+    name: str
+    description: str
+    sample: str
+    parameters: int
+    trainable_parameters: int
+    flops_per_sample: float
+    traced_batch_sizes: Sequence[int]
+    traced_on: str
+    versions: Mapping[str, str]
+    unknown_ops: Mapping[str, float]
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilesDocument(Document):
+    """The bundled profiles."""
+
+    profiles: Sequence[ProfileDocument]
+
+
+def profiles_document(profiles: Sequence[Profile]) -> ProfilesDocument:
+    """`outlay profiles --json`."""
+    return ProfilesDocument(profiles=[profile_document(profile) for profile in profiles])
+
+
+def profile_document(profile: Profile) -> ProfileDocument:
+    """A profile's head."""
+    return copied(
+        ProfileDocument,
+        profile,
+        flops_per_sample=profile.at(16).flops / 16,
+        traced_batch_sizes=sorted(profile.memory),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseDocument:
+    """What one phase takes in a step."""
+
+    phase: Phase
+    operations: float
+    kernels: float
+    flops: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakDocument:
+    """Memory at the moment of the step's peak."""
+
+    bytes: float
+    categories_bytes: Memory
+    context_bytes: float
+    workspace_gpu: str
+    operation: int
+    operations: int
+    operator: str
+    phase: Phase
+    call_site: CallSite | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationDocument:
+    """Identical operations from one line of code; amounts are of all of them in a step."""
+
+    operator: str
+    kind: Kind
+    phase: Phase
+    precision: Precision
+    count: float
+    flops: float
+    moved_bytes: float
+    shapes: Sequence[Sequence[int]]
+    call_site: CallSite | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemoryDocument:
+    """What a step needs on one GPU: at a batch size, or at the largest that fits."""
+
+    gpu: str
+    asked: str
+    """The GPU as it was spelled."""
+    batch_size: int
+    peak_allocated_bytes: Estimate
+    peak_reserved_bytes: Estimate
+    context_bytes: float
+    available_bytes: float
+    fits: bool
+    max_batch_size: int
+    verified: bool
+    """Whether the step was traced at the largest batch and fits."""
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDocument(Document):
+    """The step at one batch size, GPUs, and the profile if one was saved."""
+
+    name: str
+    target: str
+    batch_size: int
+    period: int
+    parameters: int
+    trainable_parameters: int
+    flops_per_step: float
+    moved_bytes_per_step: float
+    phases: Sequence[PhaseDocument]
+    peak: PeakDocument
+    heaviest_by_flops: Sequence[OperationDocument]
+    heaviest_by_bytes: Sequence[OperationDocument]
+    unknown_ops: Mapping[str, float]
+    unknown_moved_fraction: float
+    notes: Sequence[str]
+    versions: Mapping[str, str]
+    gpus: Sequence[GpuMemoryDocument]
+    profile: ProfileDocument | None
 
 
 def trace_document(
     report: StepReport, profile: Profile | None = None, on_gpus: Sequence[GpuMemory] = ()
-) -> Document:
-    """`outlay trace --json`: the step at one batch size, GPUs, and the profile if one was saved."""
-    peak = report.peak
-    amounts = {category: getattr(peak.memory, category) for category in CATEGORIES}
-    return {
-        "schema": SCHEMA,
-        "name": report.name,
-        "target": report.target,
-        "batch_size": report.batch_size,
-        "period": report.period,
-        "parameters": report.parameters,
-        "trainable_parameters": report.trainable_parameters,
-        "flops_per_step": report.flops,
-        "moved_bytes_per_step": report.moved_bytes,
-        "phases": [
-            {
-                "phase": total.phase,
-                "operations": total.operations,
-                "kernels": total.launches,
-                "flops": total.flops,
-                "moved_bytes": total.moved_bytes,
-            }
-            for total in report.phases
-        ],
-        "peak": {
-            "bytes": peak.memory.peak_bytes,
-            "categories_bytes": amounts,
-            "context_bytes": reference_gpu().libraries.context_bytes,
-            "workspace_gpu": REFERENCE_GPU,
-            "operation": peak.operation,
-            "operations": report.timeline.operations,
-            "operator": peak.name,
-            "phase": peak.phase,
-            "call_site": _site_document(peak.site),
-        },
-        "heaviest_by_flops": [_op_document(op) for op in report.heaviest_by_flops()],
-        "heaviest_by_bytes": [_op_document(op) for op in report.heaviest_by_bytes()],
-        "unknown_ops": dict(report.unknown_ops),
-        "unknown_moved_fraction": report.unknown_moved_fraction,
-        "notes": list(report.notes),
-        "versions": dict(report.versions),
-        "gpus": [_gpu_memory_document(one) for one in on_gpus],
-        "profile": None if profile is None else profile_document(profile),
-    }
+) -> TraceDocument:
+    """`outlay trace --json`."""
+    return copied(
+        TraceDocument,
+        report,
+        schema=SCHEMA,
+        flops_per_step=report.flops,
+        moved_bytes_per_step=report.moved_bytes,
+        phases=[_phase_document(total) for total in report.phases],
+        peak=_peak_document(report.peak, report.timeline.operations),
+        heaviest_by_flops=[_operation_document(op) for op in report.heaviest_by_flops()],
+        heaviest_by_bytes=[_operation_document(op) for op in report.heaviest_by_bytes()],
+        gpus=[_gpu_memory_document(on_gpu) for on_gpu in on_gpus],
+        profile=None if profile is None else profile_document(profile),
+    )
 
 
-def _gpu_memory_document(one: GpuMemory) -> Document:
-    return {
-        "gpu": one.gpu.name,
-        "asked": one.asked,
-        "batch_size": one.batch_size,
-        "peak_allocated_bytes": estimate_document(one.memory.allocated_bytes),
-        "peak_reserved_bytes": estimate_document(one.memory.reserved_bytes),
-        "context_bytes": one.memory.context_bytes,
-        "available_bytes": one.memory.available_bytes,
-        "fits": one.fits,
-        "max_batch_size": one.max_batch_size,
-        "verified": one.is_verified,
-        "notes": list(one.notes),
-    }
+def _phase_document(total: PhaseTotal) -> PhaseDocument:
+    return copied(PhaseDocument, total, kernels=total.launches)
 
 
-def _op_document(op: HeavyOp) -> Document:
-    return {
-        "operator": op.name,
-        "kind": op.kind,
-        "phase": op.phase,
-        "precision": op.precision,
-        "count": op.count,
-        "flops": op.flops,
-        "moved_bytes": op.moved_bytes,
-        "shapes": [list(shape) for shape in op.shapes],
-        "call_site": _site_document(op.site),
-    }
+def _peak_document(peak: MemoryPoint, operations: int) -> PeakDocument:
+    return PeakDocument(
+        bytes=peak.memory.peak_bytes,
+        categories_bytes=peak.memory,
+        context_bytes=reference_gpu().libraries.context_bytes,
+        workspace_gpu=REFERENCE_GPU,
+        operation=peak.operation,
+        operations=operations,
+        operator=peak.name,
+        phase=peak.phase,
+        call_site=peak.site,
+    )
 
 
-def _site_document(site: CallSite | None) -> Document | None:
-    if site is None:
-        return None
-    return {"file": site.file, "line": site.line, "function": site.function, "code": site.code}
+def _operation_document(op: HeavyOp) -> OperationDocument:
+    return copied(OperationDocument, op, operator=op.name, call_site=op.site)
 
 
-# `outlay advise --json`: advice and answers as documents.
+def _gpu_memory_document(on_gpu: GpuMemory) -> GpuMemoryDocument:
+    return copied(
+        GpuMemoryDocument,
+        on_gpu,
+        gpu=on_gpu.gpu.name,
+        peak_allocated_bytes=on_gpu.memory.allocated_bytes,
+        peak_reserved_bytes=on_gpu.memory.reserved_bytes,
+        context_bytes=on_gpu.memory.context_bytes,
+        available_bytes=on_gpu.memory.available_bytes,
+        verified=on_gpu.is_verified,
+    )
 
 
-def advice_document(advice: Recommendation) -> Document:
+# `outlay advise`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageDocument:
+    """The use asked about, and the GPU that its hours are counted on."""
+
+    said: str
+    assumed: bool
+    hours_per_month: float
+    sessions_per_month: float
+    busy_fraction: float
+    counted_on: str
+    samples_per_month: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardDocument:
+    """A card at a price somebody asked on some day."""
+
+    gpu: str
+    condition: Condition
+    price_usd: float
+    as_of: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeDocument:
+    """One way to get the work of a month done."""
+
+    kind: AlternativeKind
+    usd_per_month: Estimate
+    upfront_usd: float
+    busy_hours_per_month: float
+    why_not: str | None
+    card: CardDocument | None
+    option: OptionDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurningPointDocument:
+    """How much use makes buying a machine cheaper than one way of renting."""
+
+    buy: str
+    against: AlternativeKind
+    rent: str
+    purchase_usd: float
+    resale_usd: float
+    owned_usd_per_hour: float
+    rented_usd_per_hour: float
+    hours: float | None
+    months: float | None
+    hours_per_day: float | None
+    buying_is_cheaper: bool
+    buying_wins_chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DominatedCardDocument:
+    """A card that nobody should buy at its price, and the one to buy instead."""
+
+    card: CardDocument
+    by: CardDocument
+    times_as_fast: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeDocument:
+    """A small card first and a big one later, against the big one at once."""
+
+    small: CardDocument
+    big: CardDocument
+    after_months: float
+    at_once_usd: float
+    in_steps_usd: float
+    speed_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceDocument:
+    """What to buy or rent for a purpose, a purse and a use."""
+
+    purpose: str | None
+    profile: str
+    usage: UsageDocument
+    gpus: int
+    months: float
+    budget_usd: float | None
+    chosen: AlternativeDocument | None
+    ways: Sequence[AlternativeDocument]
+    cards: Sequence[AlternativeDocument]
+    break_even: Sequence[TurningPointDocument]
+    rules: Sequence[RuleTest]
+    caveats: Sequence[str]
+    avoid: Sequence[DominatedCardDocument]
+    upgrade: UpgradeDocument | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDocument:
+    """What can be said to a question."""
+
+    topic: str
+    question: str
+    answer: Sequence[str]
+    figures: Sequence[Mapping[str, str]]
+    sources: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviseDocument(Document):
+    """Advice, or the answer to one question; the other one is null."""
+
+    advice: AdviceDocument | None = None
+    answer: AnswerDocument | None = None
+
+
+def advice_document(advice: Recommendation) -> AdviseDocument:
     """`outlay advise --json`."""
-    return {"schema": SCHEMA, "advice": _advice(advice), "answer": None}
+    return AdviseDocument(advice=_advice_document(advice))
 
 
-def answer_document(answer: Answer) -> Document:
+def answer_document(answer: Answer) -> AdviseDocument:
     """`outlay advise --ask TOPIC --json`."""
-    return {"schema": SCHEMA, "advice": None, "answer": _answer(answer)}
+    table = answer.figures
+    figures = [dict(zip(table.heads, row, strict=True)) for row in table.rows] if table else []
+    return AdviseDocument(
+        answer=copied(AnswerDocument, answer, answer=answer.words, figures=figures)
+    )
 
 
-def _advice(advice: Recommendation) -> Document:
+def _advice_document(advice: Recommendation) -> AdviceDocument:
     """Everything `print_advice` says, in plain figures."""
-    asked, use, chosen = advice.asked, advice.asked.use, advice.chosen
-    return {
-        "purpose": asked.purpose.name if asked.purpose else None,
-        "profile": asked.profile.name,
-        "usage": {
-            "said": use.said,
-            "assumed": use.assumed,
-            "hours_per_month": use.hours_per_month,
-            "sessions_per_month": use.sessions_per_month,
-            "busy_fraction": use.busy_fraction,
-            "counted_on": advice.reference.gpu,
-            "samples_per_month": advice.reference.samples_per_month,
-        },
-        "gpus": asked.gpus,
-        "months": asked.months,
-        "budget_usd": asked.budget_usd,
-        "chosen": None if chosen is None else _way(chosen),
-        "ways": [_way(way) for way in advice.ways],
-        "cards": [_way(way) for way in advice.cards],
-        "break_even": [_turning_point(one) for one in advice.turning_points],
-        "rules": [
-            {"rule": one.rule, "says": one.says, "holds": one.holds, "because": one.because}
-            for one in advice.rules
+    request = advice.request
+    counted_on = {
+        "counted_on": advice.reference.gpu,
+        "samples_per_month": advice.reference.samples_per_month,
+    }
+    return AdviceDocument(
+        purpose=request.purpose.name if request.purpose else None,
+        profile=request.profile.name,
+        usage=copied(UsageDocument, request.use, said=request.use.text, **counted_on),
+        gpus=request.gpus,
+        months=request.months,
+        budget_usd=request.budget_usd,
+        chosen=None if advice.chosen is None else _alternative_document(advice.chosen),
+        ways=[_alternative_document(alternative) for alternative in advice.alternatives],
+        cards=[_alternative_document(alternative) for alternative in advice.cards],
+        break_even=[_turning_point_document(point) for point in advice.turning_points],
+        rules=advice.rules,
+        caveats=advice.caveats,
+        avoid=[
+            DominatedCardDocument(
+                card=_card_document(worse.card),
+                by=_card_document(worse.better),
+                times_as_fast=worse.times_as_fast,
+            )
+            for worse in advice.dominated
         ],
-        "caveats": list(advice.caveats),
-        "avoid": [_beaten(one) for one in advice.beaten],
-        "upgrade": None if advice.upgrade is None else _upgrade(advice.upgrade),
-    }
+        upgrade=None if advice.upgrade is None else _upgrade_document(advice.upgrade),
+    )
 
 
-def _way(way: Alternative) -> Document:
-    return {
-        "kind": way.kind,
-        "usd_per_month": estimate_document(way.usd_per_month),
-        "upfront_usd": way.upfront_usd,
-        "busy_hours_per_month": way.busy_hours,
-        "why_not": way.why_not,
-        "card": None if way.card is None else _card(way.card),
-        "option": option_document(way.option),
-    }
+def _alternative_document(alternative: Alternative) -> AlternativeDocument:
+    return copied(
+        AlternativeDocument,
+        alternative,
+        busy_hours_per_month=alternative.busy_hours,
+        card=None if alternative.card is None else _card_document(alternative.card),
+        option=option_document(alternative.option),
+    )
 
 
-def _card(card: CardForSale) -> Document:
-    return {
-        "gpu": card.gpu.name,
-        "condition": card.condition,
-        "price_usd": card.seen_usd,
-        "as_of": card.as_of,
-        "source": card.source,
-    }
+def _card_document(card: CardForSale) -> CardDocument:
+    return copied(CardDocument, card, gpu=card.gpu.name, price_usd=card.listed_usd)
 
 
-def _turning_point(point: TurningPoint) -> Document:
-    return {
-        "buy": point.buy.option.offer.instance,
-        "against": point.rent.kind,
-        "rent": f"{point.rent.option.offer.provider} {point.rent.option.offer.instance}",
-        "purchase_usd": point.even.purchase_usd,
-        "resale_usd": point.even.resale_usd,
-        "owned_usd_per_hour": point.even.owned_usd_per_hour,
-        "rented_usd_per_hour": point.even.rented_usd_per_hour,
-        "hours": point.hours,
-        "months": point.months,
-        "hours_per_day": point.hours_per_day,
-        "buying_is_cheaper": point.buying_is_cheaper,
-        "buying_wins_chance": point.buying_wins,
-    }
+def _upgrade_document(path: UpgradePath) -> UpgradeDocument:
+    cards = {"small": _card_document(path.small), "big": _card_document(path.big)}
+    return copied(UpgradeDocument, path, **cards)
 
 
-def _beaten(one: DominatedCard) -> Document:
-    return {"card": _card(one.card), "by": _card(one.by), "times_as_fast": one.times_as_fast}
-
-
-def _upgrade(path: UpgradePath) -> Document:
-    return {
-        "small": _card(path.small),
-        "big": _card(path.big),
-        "after_months": path.after_months,
-        "at_once_usd": path.at_once_usd,
-        "in_steps_usd": path.in_steps_usd,
-        "speed_ratio": path.speed_ratio,
-    }
-
-
-def _answer(answer: Answer) -> Document:
-    figures = answer.figures
-    return {
-        "topic": answer.topic,
-        "question": answer.question,
-        "answer": list(answer.words),
-        "figures": []
-        if figures is None
-        else [dict(zip(figures.heads, row, strict=True)) for row in figures.rows],
-        "sources": list(answer.sources),
-    }
+def _turning_point_document(point: TurningPoint) -> TurningPointDocument:
+    rent, even = point.rent.option.offer, point.even
+    return TurningPointDocument(
+        buy=point.buy.option.offer.instance,
+        against=point.rent.kind,
+        rent=f"{rent.provider} {rent.instance}",
+        purchase_usd=even.purchase_usd,
+        resale_usd=even.resale_usd,
+        owned_usd_per_hour=even.owned_usd_per_hour,
+        rented_usd_per_hour=even.rented_usd_per_hour,
+        hours=point.hours,
+        months=point.months,
+        hours_per_day=point.hours_per_day,
+        buying_is_cheaper=point.buying_is_cheaper,
+        buying_wins_chance=point.buying_wins,
+    )

@@ -1,4 +1,4 @@
-"""One option in full: its bill line by line, its hours, its luck, what it hangs on, its sources."""
+"""One option in full: its bill line by line, its hours, what its cost hangs on, and its sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,14 +16,14 @@ from outlay.offers.terms import remarks, terms_of
 from outlay.plan.option import Option
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing
-from outlay.report.console import Page, bullets, table
-from outlay.report.plan import INDENT, machine_of, money, place_of
-from outlay.report.text import duration, duration_range, per_cent, usd, usd_range
+from outlay.report.console import INDENT, Page, bullets, table
+from outlay.report.plan import machine_of, money, place_of
+from outlay.report.text import clipped_percent, duration, duration_range, usd, usd_range
 from outlay.trace.profile import Profile
 from outlay.units import HOUR_S
 from outlay.workload.workload import Workload
 
-# Where the figures of an option come from: every row behind its price, its bill and its speed.
+# Its sources: every row behind its price, its bill and its speed.
 
 
 _GPU_FACTS = ("memory_usable", "memory_bandwidth", "tdp")
@@ -32,11 +31,9 @@ _GPU_FACTS = ("memory_usable", "memory_bandwidth", "tdp")
 
 def print_sources(page: Page, option: Option, profile: Profile) -> None:
     """Print the table of sources."""
-    page.print()
-    page.print(Text("Where these figures come from", style="bold"))
     rows = list(_rows(option, profile))
-    body = table(("figure", "value", "source"), rows, page.width - 2, wrap="source")
-    page.print(Padding(body, (0, 0, 0, 2)))
+    body = table(("figure", "value", "source"), rows, page.width - INDENT, wrap="source")
+    page.print_section("Where these figures come from", body)
 
 
 def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
@@ -70,6 +67,9 @@ def _gpu_rows(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
             )
 
 
+# The option: its bill, its hours, and the inputs that move its cost.
+
+
 MOST_SWINGS = 8
 
 
@@ -84,9 +84,7 @@ def print_explained(
     """Print everything behind one option."""
     page.print(_head(option, workload))
     for title, body in _sections(plan, option, workload, swings, page.width - INDENT):
-        page.print()
-        page.print(Text(title, style="bold"))
-        page.print(Padding(body, (0, 0, 0, INDENT)))
+        page.print_section(title, body)
     print_sources(page, option, profile)
 
 
@@ -132,17 +130,17 @@ def bill(option: Option, workload: Workload, width: int) -> Table:
     if workload.rate_as_of:
         own += f", rate of {workload.rate_as_of}"
     rows.append(("total", usd(option.usd), "" if total is None else usd_range(total), own))
-    rows += [("not priced", "unknown", "", _missing(one)) for one in option.cost.unpriced]
+    rows += [("not priced", "unknown", "", _missing(item)) for item in option.cost.unpriced]
     return table(
         ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
     )
 
 
-def _missing(one: UnpricedItem) -> str:
-    if one.usual_usd is None:
-        return one.what
-    usual = usd(float(np.mean(one.usual_usd)))
-    return f"{one.what}; {usual} at what is usual, which counts in the ranking"
+def _missing(item: UnpricedItem) -> str:
+    if item.usual_usd is None:
+        return item.what
+    usual = usd(float(np.mean(item.usual_usd)))
+    return f"{item.what}; {usual} at what is usual, which counts in the ranking"
 
 
 def _hours(option: Option, width: int) -> Table:
@@ -150,8 +148,8 @@ def _hours(option: Option, width: int) -> Table:
     run = option.run
     assert run is not None
     rows = [
-        (name, f"{float(time_s) / HOUR_S:,.2f} h", per_cent(float(time_s) / option.busy_s))
-        for name, time_s in run.held_s
+        (name, f"{float(time_s) / HOUR_S:,.2f} h", clipped_percent(float(time_s) / option.busy_s))
+        for name, time_s in run.time_parts_s
     ]
     rows.append(("all", f"{option.busy_s / HOUR_S:,.2f} h", _sessions(option)))
     return table(("part", "time", "share"), rows, width, right=("time",), wrap="share")
@@ -160,14 +158,14 @@ def _hours(option: Option, width: int) -> Table:
 def _sessions(option: Option) -> str:
     run = option.run
     assert run is not None
-    said = []
+    clauses = []
     if float(run.sessions) > 1:
-        said.append(f"in {float(run.sessions):,.0f} sessions")
-    if float(run.period_s) > 1.01 * option.busy_s:
-        said.append(f"over {duration(float(run.period_s))}")
+        clauses.append(f"in {float(run.sessions):,.0f} sessions")
+    if float(run.calendar_s) > 1.01 * option.busy_s:
+        clauses.append(f"over {duration(float(run.calendar_s))}")
     if float(run.waiting_s):
-        said.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
-    return ", ".join(said)
+        clauses.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
+    return ", ".join(clauses)
 
 
 def _swings(swings: Sequence[Swing], width: int) -> Table:
@@ -202,4 +200,4 @@ def _remarks(option: Option) -> Iterator[str]:
         )
     ranges = option.ranges
     if ranges is not None and ranges.within_budget is not None:
-        yield f"chance to stay within the budget: {per_cent(ranges.within_budget)}"
+        yield f"chance to stay within the budget: {clipped_percent(ranges.within_budget)}"

@@ -1,18 +1,17 @@
 """Memory over a training step as a picture: stacked categories against the operation's number.
 
 `write_plot` takes the form from the file's ending: `.html` is one file without scripts or
-anything from elsewhere (SVG with hover text, light and dark), `.png` needs matplotlib.
+anything from elsewhere (SVG with hover text, light and dark), `.png` needs matplotlib. Both draw
+the same parts: the layers of `layers`, the phases of `stretches`, the note of `peak_lines`.
 """
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from outlay.report.svg import (
     DPI,
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from outlay.trace.step_report import MemoryTimeline
-
 
 COLOURS = {
     "parameters": "#4269d0",
@@ -57,16 +54,7 @@ COLOURS = {
 
 def write_plot(path: Path, timeline: MemoryTimeline, title: str) -> None:
     """Write the picture in the form the file's ending names."""
-
-    def html() -> str:
-
-        return memory_html(timeline, title)
-
-    def png() -> bytes:
-
-        return memory_png(timeline, title)
-
-    write_picture(path, html, png)
+    write_picture(path, partial(memory_html, timeline, title), partial(memory_png, timeline, title))
 
 
 def thinned(timeline: MemoryTimeline, most: int = MOST_POINTS) -> MemoryTimeline:
@@ -108,7 +96,7 @@ def edges(timeline: MemoryTimeline) -> list[float]:
     return [0.0, *(float(number) for number in numbers[:-1]), float(timeline.operations)]
 
 
-def _drawn(phase: Phase) -> Phase:
+def _drawn_phase(phase: Phase) -> Phase:
     """Recomputing alternates with backward block by block, and is drawn as a part of it."""
     return "backward" if phase == "recompute" else phase
 
@@ -117,7 +105,7 @@ def stretches(timeline: MemoryTimeline) -> Iterator[tuple[Phase, float, float]]:
     """Consecutive operations of one phase: the phase, and where it begins and ends."""
     marks = list(pairwise(edges(timeline)))
     pairs = zip(timeline.points, marks, strict=True)
-    for phase, group in groupby(pairs, key=lambda pair: _drawn(pair[0].phase)):
+    for phase, group in groupby(pairs, key=lambda pair: _drawn_phase(pair[0].phase)):
         spans = [span for _, span in group]
         yield phase, spans[0][0], spans[-1][1]
 
@@ -140,7 +128,7 @@ def place_lines(point: MemoryPoint, operations: int) -> list[str]:
     return [first, name if point.site is None else f"{name} · {point.site}"]
 
 
-# Memory over a training step as one HTML file: an SVG with hover text, and a few rules of CSS.
+# As one HTML file: an SVG with hover text, and a few rules of CSS.
 
 
 WIDTH, HEIGHT = 1120, 600
@@ -167,7 +155,7 @@ def memory_html(timeline: MemoryTimeline, title: str) -> str:
 
 def memory_svg(timeline: MemoryTimeline, title: str) -> str:
     """The picture alone, as XML."""
-    made = _Drawing(thinned(timeline), timeline)
+    made = _MemoryDrawing(thinned(timeline), timeline)
     parts = [
         text(LEFT, 26, title, "title"),
         *made.legend(),
@@ -181,7 +169,7 @@ def memory_svg(timeline: MemoryTimeline, title: str) -> str:
     return drawing(WIDTH, HEIGHT, ", ".join(peak_lines(timeline)), parts)
 
 
-class _Drawing:
+class _MemoryDrawing:
     """A timeline and its scales; each method draws one part."""
 
     def __init__(self, timeline: MemoryTimeline, whole: MemoryTimeline) -> None:
@@ -292,8 +280,8 @@ class _Drawing:
         left = min(max(x - width / 2, LEFT + 4), WIDTH - RIGHT - 4 - width)
         top = y - 18 - height
         texts = [
-            text(left + 10, top + 18 + _LINE * index, said, "" if index else "strong")
-            for index, said in enumerate(lines)
+            text(left + 10, top + 18 + _LINE * index, note, "" if index else "strong")
+            for index, note in enumerate(lines)
         ]
         return [
             '<g class="peak">',
@@ -320,7 +308,7 @@ def _tip(point: MemoryPoint, operations: int) -> list[str]:
     ]
 
 
-# Memory over a training step as a PNG, drawn by matplotlib.
+# As a PNG, drawn by matplotlib: imported where it draws, as an .html needs none.
 
 
 _NARROWEST_PHASE_PNG = 0.05
@@ -329,6 +317,9 @@ _NARROWEST_PHASE_PNG = 0.05
 
 def memory_png(timeline: MemoryTimeline, title: str) -> bytes:
     """The picture as the bytes of a file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, 5.6), dpi=DPI, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()

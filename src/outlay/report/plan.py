@@ -1,25 +1,29 @@
-"""A plan as a person reads it: the answer, its bill, the best ten, the frontier, the losers."""
+"""A plan as a person reads it: the answer in words, the best ten, the frontier, the losers.
+
+The words come first (`answer`, `worth_knowing`, `trial_words`, `rent_or_buy`), then the page with
+its tables (`print_plan`). One option in full is `outlay.report.explain`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
-from outlay.report.console import Page, bullets, muted, table
+from outlay.report.console import INDENT, Page, bullets, muted, table
 from outlay.report.text import (
+    clipped_percent,
     count,
     counted,
     duration,
     duration_range,
+    in_currency,
     machine,
-    per_cent,
     usd,
     usd_range,
 )
@@ -27,7 +31,7 @@ from outlay.trace.profile import Profile
 from outlay.units import DAY_S, HOUR_S
 from outlay.workload.workload import Workload
 
-# A plan in words: three lines that a person can act on.
+# In words: three lines that a person can act on, and what else decides.
 
 
 def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
@@ -56,13 +60,13 @@ def worth_knowing(plan: Plan, swing: Swing | None, trial: TrialValue | None) -> 
 
 
 def _hinge(swing: Swing) -> str:
-    said = (
+    cost = (
         f"The cost hangs most on the {_input(swing.name)}: {usd(swing.usd.low)} to "
         f"{usd(swing.usd.high)} between its 10th and its 90th percentile"
     )
     if swing.winner is None:
-        return f"{said}, and the choice stays the same."
-    return f"{said}; at one end {_named(swing.winner)} would be the choice."
+        return f"{cost}, and the choice stays the same."
+    return f"{cost}; at one end {_named(swing.winner)} would be the choice."
 
 
 def _input(name: str) -> str:
@@ -74,12 +78,12 @@ def _input(name: str) -> str:
 def _spot(plan: Plan, chosen: Option) -> str:
     assert chosen.run is not None
     count = float(chosen.run.interruptions)
-    said = f"Interruptions to expect: {count:.2g}" if count >= 0.1 else "Hardly an interruption"
-    kept = _kept(plan)
-    rate = None if kept is None else spot_limit_per_month(chosen, kept)
+    expected = f"Interruptions to expect: {count:.2g}" if count >= 0.1 else "Hardly an interruption"
+    uninterrupted = _uninterrupted(plan)
+    rate = None if uninterrupted is None else spot_limit_per_month(chosen, uninterrupted)
     if rate is None:
-        return f"{said} in this run."
-    return f"{said} in this run; spot pays up to {rate:,.0f} a month."
+        return f"{expected} in this run."
+    return f"{expected} in this run; spot pays up to {rate:,.0f} a month."
 
 
 def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
@@ -107,10 +111,12 @@ def _risk(chosen: Option, workload: Workload) -> Text:
         (f"to stay within {usd(limits.budget_usd)}", ranges.within_budget),
         (f"to be done in {duration(limits.deadline_s)}", ranges.meets_deadline),
     ]
-    said = [f"{what}: {per_cent(chance)}" for what, chance in chances if chance is not None]
-    if said:
+    clauses = [
+        f"{what}: {clipped_percent(chance)}" for what, chance in chances if chance is not None
+    ]
+    if clauses:
         low = min(chance for _, chance in chances if chance is not None) < 0.9
-        text.append(f" Chance {', '.join(said)}.", style="yellow" if low else "none")
+        text.append(f" Chance {', '.join(clauses)}.", style="yellow" if low else "none")
     return text
 
 
@@ -123,18 +129,20 @@ def _spent_on(chosen: Option) -> str:
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
     missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
-    spent = f"Of that {parts}" if parts else "It costs nothing"
-    return f"{spent}; {per_cent(training)} of its time trains.{missing}"
+    spending = f"Of that {parts}" if parts else "It costs nothing"
+    return f"{spending}; {clipped_percent(training)} of its time trains.{missing}"
 
 
 def _instead(plan: Plan, chosen: Option) -> str:
     """What a person who wants it faster, safer or their own would take."""
-    said = [*_faster(plan, chosen), *_safer(plan, chosen), *_bought(plan)]
-    return " ".join(said or _next(plan, chosen))
+    sentences = [*_faster(plan, chosen), *_safer(plan, chosen), *_bought(plan)]
+    return " ".join(sentences or _next(plan, chosen))
 
 
 def _next(plan: Plan, chosen: Option) -> Iterator[str]:
-    second = next((one for one in plan.options if one.sound and one is not chosen), None)
+    second = next(
+        (option for option in plan.options if option.sound and option is not chosen), None
+    )
     if second is not None:
         yield f"Next best: {_named(second)}, {_figures(second)}."
     else:
@@ -145,28 +153,33 @@ def _faster(plan: Plan, chosen: Option) -> Iterator[str]:
     """The cheapest that takes at most half as long."""
     if plan.ranked_by != "cost":
         return
-    quick = [one for one in plan.options if one.sound and one.busy_s <= 0.5 * chosen.busy_s]
+    quick = [
+        option for option in plan.options if option.sound and option.busy_s <= 0.5 * chosen.busy_s
+    ]
     if quick:
         yield f"In half the time or less: {_named(quick[0])}, {_figures(quick[0])}."
 
 
 def _safer(plan: Plan, chosen: Option) -> Iterator[str]:
     """The cheapest that nobody takes away."""
-    kept = _kept(plan)
-    if chosen.tenancy == "spot" and kept is not None:
-        yield f"Without interruptions: {_named(kept)}, {_figures(kept)}."
+    uninterrupted = _uninterrupted(plan)
+    if chosen.tenancy == "spot" and uninterrupted is not None:
+        yield f"Without interruptions: {_named(uninterrupted)}, {_figures(uninterrupted)}."
 
 
-def _kept(plan: Plan) -> Option | None:
-    return next((one for one in plan.options if one.sound and one.tenancy != "spot"), None)
+def _uninterrupted(plan: Plan) -> Option | None:
+    return next(
+        (option for option in plan.options if option.sound and option.tenancy != "spot"), None
+    )
 
 
 def _bought(plan: Plan) -> Iterator[str]:
-    for one in plan.break_even[:1]:
-        if one.use_s is None:
-            yield f"Buying {one.buy} never pays here."
+    for break_even in plan.break_even[:1]:
+        if break_even.use_s is None:
+            yield f"Buying {break_even.buy} never pays here."
         else:
-            yield f"Buying {one.buy} pays from {one.use_s / HOUR_S:,.0f} h{_by_the_calendar(one)}."
+            hours = f"{break_even.use_s / HOUR_S:,.0f} h"
+            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}."
 
 
 def _named(option: Option) -> str:
@@ -191,7 +204,8 @@ def trial_words(trial: TrialValue) -> str:
     if trial.is_worth_it:
         return (
             f"Try it against {other} first: that costs {usd(trial.cost_usd)} and saves "
-            f"{usd(trial.gain_usd)} on average ({per_cent(trial.second_wins)} that the other wins)."
+            f"{usd(trial.gain_usd)} on average ({clipped_percent(trial.second_wins)} that the "
+            "other wins)."
         )
     return (
         f"No trial needed: one against {other} would cost {usd(trial.cost_usd)} and save "
@@ -201,30 +215,31 @@ def trial_words(trial: TrialValue) -> str:
 
 def rent_or_buy(plan: Plan) -> Iterable[str]:
     """For each machine to be bought, after how much use it pays."""
-    for one in plan.break_even:
-        if one.use_s is None:
+    for break_even in plan.break_even:
+        if break_even.use_s is None:
             verdict = "never pays: running it costs more than renting the same work"
         else:
-            verdict = f"pays after {one.use_s / HOUR_S:,.0f} h of use{_by_the_calendar(one)}"
-        resale = f" less {usd(one.resale_usd)} resale" if one.resale_usd else ""
+            hours = f"{break_even.use_s / HOUR_S:,.0f} h"
+            verdict = f"pays after {hours} of use{_by_the_calendar(break_even)}"
+        resale = f" less {usd(break_even.resale_usd)} resale" if break_even.resale_usd else ""
         yield (
-            f"{one.buy} ({usd(one.purchase_usd)}{resale}) {verdict}; it costs "
-            f"{usd(one.owned_usd_per_hour)}/h to run, renting its work "
-            f"{usd(one.rented_usd_per_hour)}/h ({one.rent})"
+            f"{break_even.buy} ({usd(break_even.purchase_usd)}{resale}) {verdict}; it costs "
+            f"{usd(break_even.owned_usd_per_hour)}/h to run, renting its work "
+            f"{usd(break_even.rented_usd_per_hour)}/h ({break_even.rent})"
         )
 
 
-def _by_the_calendar(one: BreakEven) -> str:
+def _by_the_calendar(break_even: BreakEven) -> str:
     """How long that is at the use it is put to, and whether it lives so long."""
-    if one.calendar_s is None or one.use_s is None or one.life_use_s is None:
+    if break_even.calendar_s is None or break_even.use_s is None or break_even.life_use_s is None:
         return ""
-    late = "" if one.use_s <= one.life_use_s else ", which it does not live to see"
-    return f", {one.calendar_s / DAY_S:,.0f} days as it is used{late}"
+    late = "" if break_even.use_s <= break_even.life_use_s else ", which it does not live to see"
+    return f", {break_even.calendar_s / DAY_S:,.0f} days as it is used{late}"
 
 
 def _no_answer(plan: Plan) -> Text:
     text = Text("No option satisfies the limits.", style="bold red")
-    nearest = next((one for one in plan.options if one.cost is not None), None)
+    nearest = next((option for option in plan.options if option.cost is not None), None)
     if nearest is not None:
         text.append(f" Nearest: {_named(nearest)}, {usd(nearest.usd)}: {nearest.why_not}.", "none")
     return text
@@ -234,9 +249,9 @@ def _calendar(option: Option) -> str:
     """How long it takes by the calendar, where that is not the machine's time."""
     assert option.run is not None
     run = option.run
-    if run.recurring or float(run.period_s) <= 1.01 * option.busy_s:
+    if run.recurring or float(run.calendar_s) <= 1.01 * option.busy_s:
         return ""
-    return f" of machine time over {duration(float(run.period_s))}"
+    return f" of machine time over {duration(float(run.calendar_s))}"
 
 
 def machine_of(option: Option) -> str:
@@ -251,23 +266,23 @@ def place_of(option: Option, *, instance: bool = True) -> str:
         return offer.provider
     region = "" if offer.region in ("any", "here") else f" {offer.region}"
     term = "" if offer.commitment is None else f", {offer.commitment.name}"
-    kept = f"; {option.keeping}" if option.keeping else ""
-    return f"{offer.provider}{region} ({offer.instance}{term}{kept})"
+    keeping = f"; {option.keeping}" if option.keeping else ""
+    return f"{offer.provider}{region} ({offer.instance}{term}{keeping})"
 
 
 def money(amount_usd: float, workload: Workload) -> str:
     """Dollars, and the user's own currency beside them."""
-    if workload.currency == "USD":
-        return usd(amount_usd)
-    return f"{usd(amount_usd)} ({amount_usd / workload.usd_per_unit:,.0f} {workload.currency})"
+    return in_currency(amount_usd, workload.currency, workload.usd_per_unit)
 
 
 def _bracketed(text: str) -> str:
     return f" ({text})" if text else ""
 
 
+# As a page: the words above the tables of options.
+
+
 BEST = 10
-INDENT = 2
 NARROW = 100
 """Columns below which words are kept short."""
 NAME_WIDTH = 24
@@ -290,60 +305,62 @@ def print_plan(
     page.print(_head(plan, workload, profile))
     for line in answer(plan, workload):
         page.print(line)
-    known = list(worth_knowing(plan, swing, trial))
-    for title, body in _sections(plan, known, page.width - INDENT, best):
-        page.print()
-        page.print(Text(title, style="bold"))
-        page.print(Padding(body, (0, 0, 0, INDENT)))
+    remarks = list(worth_knowing(plan, swing, trial))
+    for title, body in _sections(plan, remarks, page.width - INDENT, best):
+        page.print_section(title, body)
     page.print()
     page.print(muted(_footer(plan)))
 
 
 def _sections(
-    plan: Plan, known: Sequence[str], width: int, best: int
+    plan: Plan, remarks: Sequence[str], width: int, best: int
 ) -> Iterable[tuple[str, RenderableType]]:
     priced = _representatives(option for option in plan.options if option.cost is not None)
     if priced:
         yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
-    if known:
-        yield "Worth knowing", bullets(known)
+    if remarks:
+        yield "Worth knowing", bullets(remarks)
     faster = _worthwhile(plan)
     if len(faster) > 1:
         title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
         yield title, _frontier(faster, width)
-    doubtful = _representatives(one for one in plan.options if one.feasible and one.doubts)
-    cheaper = [one for one in doubtful if _beats(one, plan)]
+    doubtful = _representatives(
+        option for option in plan.options if option.feasible and option.doubts
+    )
+    cheaper = [option for option in doubtful if _beats(option, plan)]
     if cheaper:
         yield "Cheaper, but doubtful", _doubtful(sorted(cheaper[:5], key=_usd), width)
-    unpriced = _representatives(one for one in plan.options if one.run and not one.cost)
+    unpriced = _representatives(option for option in plan.options if option.run and not option.cost)
     if unpriced:
         yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
     if plan.break_even:
         yield "Rent or buy", bullets(rent_or_buy(plan))
-    ruled_out = [one for one in plan.options if not one.feasible and (one.cost or not one.run)]
+    ruled_out = [
+        option for option in plan.options if not option.feasible and (option.cost or not option.run)
+    ]
     if ruled_out:
         yield "Ruled out", _ruled_out(ruled_out, width)
     yield "Assumed", bullets(plan.assumptions)
 
 
 def _footer(plan: Plan) -> str:
-    asked = "1" if plan.chosen else "RANK"
+    rank = "1" if plan.chosen else "RANK"
     return (
-        f"The bill line by line, what it hangs on, and every source: --explain {asked} "
+        f"The bill line by line, what it hangs on, and every source: --explain {rank} "
         "(or a provider, a GPU ...)"
     )
 
 
 def _head(plan: Plan, workload: Workload, profile: Profile) -> Text:
     limits = workload.limits
-    said = [f"{workload.name}: {_work(workload, profile)}"]
+    clauses = [f"{workload.name}: {_work(workload, profile)}"]
     if limits.budget_usd is not None:
-        said.append(f"budget {money(limits.budget_usd, workload)}")
+        clauses.append(f"budget {money(limits.budget_usd, workload)}")
     if limits.deadline_s is not None:
-        said.append(f"deadline {duration(limits.deadline_s)}")
+        clauses.append(f"deadline {duration(limits.deadline_s)}")
     offers = len({option.offer.identity for option in plan.options})
     options = counted(len(plan.options), "option")
-    return Text(f"{', '.join(said)}. {options} from {counted(offers, 'offer')}.")
+    return Text(f"{', '.join(clauses)}. {options} from {counted(offers, 'offer')}.")
 
 
 def _work(workload: Workload, profile: Profile) -> str:
@@ -361,12 +378,12 @@ def _work(workload: Workload, profile: Profile) -> str:
 
 def _representatives(options: Iterable[Option]) -> list[Option]:
     """The best option of each provider, GPU and tenancy, in rank order; every quote."""
-    seen: set[tuple[str, str, str]] = set()
+    keys: set[tuple[str, str, str]] = set()
     best = []
     for option in options:
         key = (option.offer.provider, option.offer.gpu, option.tenancy)
-        if key not in seen or option.offer.quoted:
-            seen.add(key)
+        if key not in keys or option.offer.quoted:
+            keys.add(key)
             best.append(option)
     return best
 
@@ -394,7 +411,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 str(option.rank),
                 option.offer.provider,
                 option.offer.region,
-                _told_apart(option),
+                _distinct_name(option),
                 option.tenancy,
                 "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
                 str(option.step.batch_size),
@@ -419,13 +436,13 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
     )  # fmt: skip
 
 
-def _told_apart(option: Option) -> str:
+def _distinct_name(option: Option) -> str:
     """The machine, and what tells the user's own offers apart."""
     name = option.offer.instance
     short = name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1].rstrip()}…"
     own = f" ({short})" if option.offer.quoted else ""
-    kept = f", {option.keeping}" if option.keeping else ""
-    return f"{machine_of(option)}{own}{kept}"
+    keeping = f", {option.keeping}" if option.keeping else ""
+    return f"{machine_of(option)}{own}{keeping}"
 
 
 def _mark(option: Option, plan: Plan, width: int) -> str:
@@ -434,7 +451,7 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
     if chosen is not None and option.rank == chosen.rank:
         return "CHOSEN ✔"
     if not option.feasible:
-        return _reason(option)
+        return _short_reason(option)
     if option.doubts:
         return f"doubtful: {option.doubts[0]}"
     head = "frontier" if option.on_frontier else ""
@@ -450,11 +467,11 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
 
 def _worthwhile(plan: Plan) -> list[Option]:
     """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
-    kept: list[Option] = []
+    steps: list[Option] = []
     for option in reversed(plan.frontier):
-        if not kept or _time_s(option, plan) <= 0.9 * _time_s(kept[-1], plan):
-            kept.append(option)
-    return kept
+        if not steps or _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan):
+            steps.append(option)
+    return steps
 
 
 def _time_s(option: Option, plan: Plan) -> float:
@@ -545,12 +562,12 @@ def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> T
 def _ruled_out(options: Sequence[Option], width: int) -> Table:
     groups: dict[str, list[Option]] = {}
     for option in options:
-        groups.setdefault(_reason(option), []).append(option)
+        groups.setdefault(_short_reason(option), []).append(option)
     rows = [
         (
             f"{len(members):,}",
             reason,
-            _example(next((one for one in members if one.offer.quoted), members[0])),
+            _example(next((member for member in members if member.offer.quoted), members[0])),
         )
         for reason, members in sorted(groups.items(), key=lambda group: -len(group[1]))
     ]
@@ -558,10 +575,12 @@ def _ruled_out(options: Sequence[Option], width: int) -> Table:
 
 
 def _example(option: Option) -> str:
-    return f"{_told_apart(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
+    return (
+        f"{_distinct_name(option)} at {option.offer.provider} ({option.tenancy}): {option.why_not}"
+    )
 
 
-def _reason(option: Option) -> str:
+def _short_reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
     if option.blocked is not None:

@@ -1,11 +1,18 @@
-"""What `outlay probe` saw, printed for people: the answer, what holds it back, the figures."""
+"""What `outlay probe` saw, printed for people: while it runs, and once it has ended.
+
+figures      step times, pauses, work, memory and power as rows of a table
+live_line    the one line that is shown while it runs
+sparkline    a curve in one line of text
+print_probe  the page: the answer, what holds it back, the figures, the checks, time and cost
+
+The sentences of the page are in `outlay.report.probe_words`, its pictures in `probe_plot`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,13 +25,14 @@ from outlay.measurement.measurement import (
     Verdict,
 )
 from outlay.probe.stages import LiveState
-from outlay.report.console import Page, bullets, muted, table
+from outlay.report.console import INDENT, Page, bullets, muted, table
 from outlay.report.probe_words import (
     answer,
     cost,
     gpu_memory_bytes,
     holds_back,
     next_step,
+    power_limit_w,
     ran,
     to_finish,
     why_incomplete,
@@ -46,7 +54,7 @@ from outlay.report.text import (
 )
 from outlay.units import GIB
 
-# The figures of a probe as rows: what, what was seen, and how it is meant.
+# The figures as rows: what, what was seen, and how it is meant.
 
 
 Row = tuple[str, str, str]
@@ -162,7 +170,7 @@ def _memory(measurement: Measurement) -> Iterator[Row]:
 
 def _parts_words(measurement: Measurement) -> str:
     memory = measurement.memory
-    known = [
+    parts = [
         f"{name} {size(amount_bytes)}"
         for name, amount_bytes in (
             ("parameters", memory.parameters_bytes),
@@ -172,16 +180,15 @@ def _parts_words(measurement: Measurement) -> str:
         )
         if amount_bytes is not None
     ]
-    return f"by tensors, at most{': ' if known else ''}{', '.join(known)}"
+    return f"by tensors, at most{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _power(measurement: Measurement) -> Iterator[Row]:
     power = measurement.power
     if power is None:
         return
-    limits = [gpu.power_limit_w for gpu in measurement.machine.gpus]
-    known = [limit for limit in limits if limit is not None]
-    limit = f"; limit {sum(known):,.0f} W" if known and len(known) == len(limits) else ""
+    limit_w = power_limit_w(measurement)
+    limit = "" if limit_w is None else f"; limit {limit_w:,.0f} W"
     yield "power", f"{power.mean_w:,.0f} W", f"at most {power.max_w:,.0f} W{limit}; GPUs alone"
     yield "energy", energy(power.energy_per_step_j), f"a step{_per_thousand(measurement)}"
 
@@ -195,7 +202,7 @@ def _per_thousand(measurement: Measurement) -> str:
     return f"; {energy(1000 * power.energy_per_step_j / here)} for 1,000 samples"
 
 
-# The live line of a probe: one line of text, with the least important left out when narrow.
+# The live line: one line of text, with the least important left out when narrow.
 
 
 _BETWEEN = " · "
@@ -215,7 +222,7 @@ def _joined(parts: list[tuple[int, int, str]]) -> str:
 
 def _parts(state: LiveState) -> Iterator[tuple[int, int, str]]:
     """Rank, where 0 is left out last; place on the line; text."""
-    told = (
+    texts = (
         (0, _phase(state)),
         (1, _step(state)),
         (8, _pace(state)),
@@ -227,7 +234,7 @@ def _parts(state: LiveState) -> Iterator[tuple[int, int, str]]:
         (6, _with("{} so far", state.usd, usd)),
         (5, _left(state)),
     )
-    for place, (rank, text) in enumerate(told):
+    for place, (rank, text) in enumerate(texts):
         if text:
             yield rank, place, text
 
@@ -268,8 +275,8 @@ def _precision(state: LiveState) -> str:
     """How well the mean is known, and how well it should be."""
     if state.precision is None:
         return ""
-    wanted = state.wanted_precision
-    goal = "" if wanted is None else f" (want {100 * wanted:.3g} %)"
+    target = state.wanted_precision
+    goal = "" if target is None else f" (want {100 * target:.3g} %)"
     return f"± {100 * state.precision:.1f} %{goal}"
 
 
@@ -288,11 +295,11 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def buckets(points: Sequence[tuple[float, float]], end: float, number: int) -> list[float | None]:
     """Means of the values in equal stretches from 0 to the end; None where none falls."""
-    found: list[list[float]] = [[] for _ in range(number)]
+    stretches: list[list[float]] = [[] for _ in range(number)]
     for at, value in points:
         place = min(int(at / end * number), number - 1) if end > 0 else 0
-        found[max(place, 0)].append(value)
-    return [sum(values) / len(values) if values else None for values in found]
+        stretches[max(place, 0)].append(value)
+    return [sum(values) / len(values) if values else None for values in stretches]
 
 
 def sparkline(values: Sequence[float | None], top: float = 1.0) -> str:
@@ -304,7 +311,9 @@ def _bar(fraction: float) -> str:
     return _BARS[min(max(int(fraction * len(_BARS)), 0), len(_BARS) - 1)]
 
 
-_INDENT = 2
+# The page.
+
+
 _MOST_BARS = 60
 _SHARE_BARS = 40
 _MARKS: dict[Verdict, tuple[str, str]] = {
@@ -338,10 +347,8 @@ def print_probe(
     page.print(ran(measurement))
     for line in why_incomplete(measurement):
         page.print(Text(line, style="yellow"))
-    for title, body in _sections(measurement, total_steps, page.width - _INDENT):
-        page.print()
-        page.print(Text(title, style="bold"))
-        page.print(Padding(body, (0, 0, 0, _INDENT)))
+    for title, body in _sections(measurement, total_steps, page.width - INDENT):
+        page.print_section(title, body)
     further = next_step(measurement, saved_as, saved_by)
     if further is not None:
         page.print()
@@ -372,35 +379,25 @@ def _sections(
 
 
 def _finding(finding: Finding, measurement: Measurement, width: int) -> Group:
-    parts: list[RenderableType] = [_remarks(finding.evidence)] if finding.evidence else []
+    parts: list[RenderableType] = [bullets(finding.evidence, "")] if finding.evidence else []
     parted = _shares(measurement, width)
     if parted is not None:
         parts.append(parted)
     if finding.cures:
-        parts += [Text("What usually helps:"), _remarks(finding.cures)]
+        parts += [Text("What usually helps:"), bullets(finding.cures, "")]
     return Group(*parts)
-
-
-def _remarks(lines: Sequence[str]) -> Table:
-    """A list that counts as much as the text around it."""
-    made = Table.grid(padding=(0, 1, 0, 0))
-    made.add_column(width=1)
-    made.add_column(overflow="fold")
-    for line in lines:
-        made.add_row("-", Text(line))
-    return made
 
 
 def _shares(measurement: Measurement, width: int) -> Table | None:
     """Where the time of a step goes, a bar for each part that is known."""
     waits = _WAITS | ({"host": "asleep"} if measurement.device == "cpu" else {})
-    known = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
+    fractions = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
     bars = min(_SHARE_BARS, width - 34)
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
     made.add_column(no_wrap=True, justify="right")
     made.add_column(no_wrap=True)
-    for name, fraction in known:
+    for name, fraction in fractions:
         if fraction is not None:
             made.add_row(name, percent(fraction), "█" * round(fraction * bars))
     return made if made.row_count else None

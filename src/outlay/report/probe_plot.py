@@ -1,7 +1,8 @@
 """A probe as a picture: step times, use of the GPU, memory and power over time, one below another.
 
 `write_probe_plot` takes the form from the file's ending: `.html` is one file without scripts or
-anything from elsewhere (SVG with hover text, light and dark), `.png` needs matplotlib.
+anything from elsewhere (SVG with hover text, light and dark), `.png` needs matplotlib. Both draw
+the same parts: the quantities of `panels`, on the shaded time of `spans`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ import io
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-
 from outlay.measurement.measurement import Measurement
-from outlay.report.probe_words import answer, gpu_memory_bytes
+from outlay.report.probe_words import answer, gpu_memory_bytes, power_limit_w
 from outlay.report.svg import (
     DPI,
     INK,
@@ -42,6 +40,7 @@ from outlay.units import HOUR_S, MINUTE_S
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 TITLE_SHOWN = 80
@@ -92,16 +91,7 @@ class Panel:
 
 def write_probe_plot(path: Path, measurement: Measurement) -> None:
     """Write the picture in the form the file's ending names."""
-
-    def html() -> str:
-
-        return probe_html(measurement)
-
-    def png() -> bytes:
-
-        return probe_png(measurement)
-
-    write_picture(path, html, png)
+    write_picture(path, partial(probe_html, measurement), partial(probe_png, measurement))
 
 
 def title(measurement: Measurement) -> str:
@@ -225,9 +215,7 @@ def _power_panel(measurement: Measurement) -> Panel | None:
     points = _read(measurement, "power_w", 1.0)
     if not points:
         return None
-    limits = [gpu.power_limit_w for gpu in measurement.machine.gpus]
-    known = [limit for limit in limits if limit is not None]
-    limit_w = sum(known) if known and len(known) == len(limits) else None
+    limit_w = power_limit_w(measurement)
     highest_w = max(value for _, value in points)
     of = "" if limit_w is None else f" of {limit_w:,.0f}"
     mean = "" if measurement.power is None else f"{measurement.power.mean_w:,.0f} W in steps, "
@@ -272,14 +260,14 @@ def legend(measurement: Measurement) -> list[tuple[str, str]]:
 def subtitle(measurement: Measurement) -> str:
     """How long it ran, when, and what could not be drawn."""
     drawn = {panel.name.removeprefix("host ").removeprefix("GPU ") for panel in panels(measurement)}
-    wanted = ["step time", "memory"]
-    wanted += ["CPU use"] if measurement.device == "cpu" else ["use", "power"]
-    missing = [("GPU use" if name == "use" else name) for name in wanted if name not in drawn]
+    expected = ["step time", "memory"]
+    expected += ["CPU use"] if measurement.device == "cpu" else ["use", "power"]
+    missing = [("GPU use" if name == "use" else name) for name in expected if name not in drawn]
     ran = f"{clock(measurement.elapsed_s)} on {measurement.measured_on}"
     return f"{ran}; not seen: {', '.join(missing)}" if missing else ran
 
 
-# A probe over time as one HTML file: an SVG with hover text, and a few rules of CSS.
+# As one HTML file: an SVG with hover text, and a few rules of CSS.
 
 
 WIDTH = 1120
@@ -301,7 +289,7 @@ def probe_html(measurement: Measurement) -> str:
 
 def probe_svg(measurement: Measurement) -> str:
     """The picture alone, as XML."""
-    made = _Drawing(measurement)
+    made = _ProbeDrawing(measurement)
     parts = [text(LEFT, 26, title(measurement), "title"), *made.legend(), *made.shades()]
     for panel, (top, height) in zip(made.panels, made.places, strict=True):
         parts += [*made.frame(panel, top, height), *made.curve(panel, top, height)]
@@ -312,7 +300,7 @@ def probe_svg(measurement: Measurement) -> str:
     )
 
 
-class _Drawing:
+class _ProbeDrawing:
     """A measurement and its scales; each method draws one part."""
 
     def __init__(self, measurement: Measurement) -> None:
@@ -334,8 +322,8 @@ class _Drawing:
 
     def legend(self) -> list[str]:
         """When it ran, and a square and words for each kind of shaded time."""
-        said = subtitle(self.measurement)
-        parts, x = [text(LEFT, 51, said, "soft")], LEFT + 28 + 6.4 * len(said)
+        words_of_run = subtitle(self.measurement)
+        parts, x = [text(LEFT, 51, words_of_run, "soft")], LEFT + 28 + 6.4 * len(words_of_run)
         for kind, words in legend(self.measurement):
             box = f'x="{x:.1f}" y="41" width="11" height="11" fill="{SHADES[kind]}"'
             parts.append(f'<rect {box} fill-opacity=".45"/>')
@@ -405,18 +393,18 @@ class _Drawing:
 
     def _tip(self, begin_s: float, end_s: float) -> str:
         """What each panel has within a stretch of time: its highest value."""
-        said = []
+        highest = []
         for panel in self.panels:
             within = [value for at, value in panel.points if begin_s <= at < end_s]
             if within:
-                said.append(f"{panel.name}: {rate(max(within))} {panel.unit}")
+                highest.append(f"{panel.name}: {rate(max(within))} {panel.unit}")
         kinds = [
-            one.kind
-            for one in spans(self.measurement)
-            if one.begin_s < end_s and begin_s < one.end_s
+            span.kind
+            for span in spans(self.measurement)
+            if span.begin_s < end_s and begin_s < span.end_s
         ]
         head = [f"{clock(begin_s)} after the start", *dict.fromkeys(kinds)]
-        return "\n".join([*head, *said]) if said or kinds else ""
+        return "\n".join([*head, *highest]) if highest or kinds else ""
 
 
 def _y(panel: Panel, value: float, top: float, height: float) -> float:
@@ -439,11 +427,14 @@ def _line(panel: Panel, at: list[tuple[float, float]], foot: float) -> list[str]
     ]
 
 
-# A probe over time as a PNG, drawn by matplotlib.
+# As a PNG, drawn by matplotlib: imported where it draws, as an .html needs none.
 
 
 def probe_png(measurement: Measurement) -> bytes:
     """The picture as the bytes of a file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     shown = panels(measurement)
     heights = [2.0 if panel.are_dots else 1.0 for panel in shown] or [1.0]
     figure = Figure(figsize=(11, 1.5 + 1.5 * sum(heights)), dpi=DPI, layout="constrained")
@@ -496,6 +487,8 @@ def _draw_panel(axes: Axes, panel: Panel, unit_s: float) -> None:
 
 
 def _draw_legend(figure: Figure, measurement: Measurement) -> None:
+    from matplotlib.patches import Patch
+
     squares = [
         Patch(color=SHADES[kind], alpha=0.45, label=words) for kind, words in legend(measurement)
     ]

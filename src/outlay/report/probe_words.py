@@ -106,8 +106,15 @@ def _memory_words(measurement: Measurement) -> str:
 
 def gpu_memory_bytes(measurement: Measurement) -> float | None:
     """What the smallest of the GPUs used has."""
-    known = [gpu.memory_bytes for gpu in measurement.machine.gpus if gpu.memory_bytes is not None]
-    return min(known, default=None)
+    sizes = [gpu.memory_bytes for gpu in measurement.machine.gpus if gpu.memory_bytes is not None]
+    return min(sizes, default=None)
+
+
+def power_limit_w(measurement: Measurement) -> float | None:
+    """What the GPUs used may draw together; None where that of one is not known."""
+    limits = [gpu.power_limit_w for gpu in measurement.machine.gpus]
+    known = [limit for limit in limits if limit is not None]
+    return sum(known) if known and len(known) == len(limits) else None
 
 
 def ran(measurement: Measurement) -> str:
@@ -166,16 +173,16 @@ def why_incomplete(measurement: Measurement) -> list[str]:
     step = measurement.step
     if step is None:
         return [_why_no_step_time(measurement)]
-    said = []
+    sentences = []
     if measurement.ending in ("failed", "killed"):
-        said.append(f"The figures are of what ran until then: {ended(measurement)}.")
+        sentences.append(f"The figures are of what ran until then: {ended(measurement)}.")
     if not step.is_steady:
-        said.append(_unsteady(measurement))
+        sentences.append(_unsteady(measurement))
     unseen = list(_unseen(measurement))
     if unseen:
         why = " The notes say why." if measurement.notes else ""
-        said.append(f"Not seen: {', '.join(unseen)}.{why}")
-    return said
+        sentences.append(f"Not seen: {', '.join(unseen)}.{why}")
+    return sentences
 
 
 def _unsteady(measurement: Measurement) -> str:
@@ -310,15 +317,15 @@ def next_step(
     if measurement.step is None:
         return None
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
-    kept = "" if saved_as else f"Keep it with {saved_by}. "
+    how_to_keep = "" if saved_as else f"Keep it with {saved_by}. "
     if measurement.profile is None:  # predict and plan would have nothing to carry
         longer = "" if measurement.ending == "stopped" else "probe a longer run, or "
         return (
-            f"{kept}It has no operations of a step to carry to other GPUs: {longer}"
+            f"{how_to_keep}It has no operations of a step to carry to other GPUs: {longer}"
             f"trace the step: outlay predict train.py:training_step --measured {name} "
             '--gpu "RTX 4090".'
         )
     return (
-        f'{kept}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; price it '
+        f'{how_to_keep}Carry it to other GPUs: outlay predict {name} --gpu "RTX 4090"; price it '
         f"everywhere: outlay plan {name}{_length_words(measurement)}."
     )

@@ -50,20 +50,20 @@ def print_step(out: Page, report: StepReport) -> None:
     _print_notes(out, report)
 
 
-def print_gpus(out: Page, found: Sequence[GpuMemory]) -> None:
+def print_gpus(out: Page, on_gpus: Sequence[GpuMemory]) -> None:
     """What the step needs on each GPU, and the largest batch there."""
     rows = [
         (
-            one.gpu.name,
-            count(one.batch_size),
-            size(one.memory.allocated_bytes.likely),
-            size(one.memory.reserved_bytes.likely),
-            size(one.memory.context_bytes),
-            size(one.memory.available_bytes),
-            "yes" if one.fits else "no",
-            f"{count(one.max_batch_size)}{or_more(one.max_batch_size)}",
+            on_gpu.gpu.name,
+            count(on_gpu.batch_size),
+            size(on_gpu.memory.allocated_bytes.likely),
+            size(on_gpu.memory.reserved_bytes.likely),
+            size(on_gpu.memory.context_bytes),
+            size(on_gpu.memory.available_bytes),
+            "yes" if on_gpu.fits else "no",
+            f"{count(on_gpu.max_batch_size)}{or_more(on_gpu.max_batch_size)}",
         )
-        for one in found
+        for on_gpu in on_gpus
     ]
     heads = ("gpu", "batch", "allocates", "reserves", "context", "has", "fits", "max batch")
     out.print()
@@ -71,7 +71,7 @@ def print_gpus(out: Page, found: Sequence[GpuMemory]) -> None:
     drop = ("context", "allocates", "has")
     out.print(table(heads, rows, out.width, right=(*heads[1:6], "max batch"), drop=drop))
     out.print(muted("Largest batches were verified by a trace at that size."))
-    for note in dict.fromkeys(note for one in found for note in one.notes):
+    for note in dict.fromkeys(note for on_gpu in on_gpus for note in on_gpu.notes):
         out.print(muted(note))
 
 
@@ -128,7 +128,10 @@ def _peak_place(peak: MemoryPoint) -> list[Text]:
 
 
 def _memory_table(memory: Memory, width: int) -> Table:
-    amounts = [(one.name.replace("_", " "), getattr(memory, one.name)) for one in fields(Memory)]
+    amounts = [
+        (category.name.replace("_", " "), getattr(memory, category.name))
+        for category in fields(Memory)
+    ]
     rows = [(name, size(amount), share(amount, memory.peak_bytes)) for name, amount in amounts]
     rows.append(("CUDA context", size(reference_gpu().libraries.context_bytes), "beside it"))
     heads = ("memory at the peak", "size", "share")
@@ -178,14 +181,14 @@ def _cut(text: str, most: int) -> str:
 
 
 def _print_notes(out: Page, report: StepReport) -> None:
-    said = [
+    notes = [
         f"{operator}: no formula; it runs {runs:g} times a step and moves "
         f"{share(report.moved_by(operator), report.moved_bytes)} of the bytes, each tensor counted "
         "once. Its FLOPs are not counted: outlay.register_op tells them."
         for operator, runs in report.unknown_ops.items()
     ]
-    said += report.notes
-    if said:
+    notes += report.notes
+    if notes:
         out.print()
-    for note in said:
+    for note in notes:
         out.print(muted(note))

@@ -1,4 +1,8 @@
-"""What pictures as SVG share: the page around them, its style in light and dark, and marks."""
+"""What pictures share: the HTML page around an SVG, its style in light and dark, marks, and axes.
+
+A picture is written as `.html` or `.png` by its file's ending (`write_picture`); of many points
+the extremes are drawn, and axes have round numbers.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +79,13 @@ def line(x1: float, y1: float, x2: float, y2: float, classes: str) -> str:
     return f'<line class="{classes}" {ends}/>'
 
 
-# What all pictures share: the file's form by its ending, and round numbers for axes.
+# Of both forms: which one by the file's ending, fewer points, round numbers for axes.
 
 
 T = TypeVar("T")
 MOST_POINTS = 2000
 INK, SOFT, LINE = "#1b1e23", "#667080", "#d9dde3"
-"""Of a .png, which is light; `svg.STYLE` has the same, and the dark ones."""
+"""Of a .png, which is light; `STYLE` has the same, and the dark ones."""
 DPI = 150
 
 

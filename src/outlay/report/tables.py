@@ -112,65 +112,72 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
     """One row per GPU."""
     rows = [
         (
-            _where(one),
-            one.strategy.name,
-            _batch(one),
-            f"{one.max_batch_size}{or_more(one.max_batch_size)}",
-            duration(one.step_time_s.likely),
-            f"{duration(one.step_time_s.low)} - {duration(one.step_time_s.high)}",
-            f"{one.samples_per_s:,.1f}" if one.batch_size else "-",
-            one.bound,
-            f"{one.mfu:.0%}",
-            gib(one.memory.reserved_bytes.likely),
-            gib(one.memory.available_bytes),
-            "yes" if one.fits else "no",
+            _where(prediction),
+            prediction.strategy.name,
+            _batch(prediction),
+            f"{prediction.max_batch_size}{or_more(prediction.max_batch_size)}",
+            duration(prediction.step_time_s.likely),
+            f"{duration(prediction.step_time_s.low)} - {duration(prediction.step_time_s.high)}",
+            f"{prediction.samples_per_s:,.1f}" if prediction.batch_size else "-",
+            prediction.bound,
+            f"{prediction.mfu:.0%}",
+            gib(prediction.memory.reserved_bytes.likely),
+            gib(prediction.memory.available_bytes),
+            "yes" if prediction.fits else "no",
         )
-        for one in predictions
+        for prediction in predictions
     ]
+    drop = ("mfu", "has", "samples/s", "bound", "reserves")
     return table(
         ("gpu", "strategy", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu",
          "reserves", "has", "fits"),
         rows,
         width,
         right=("batch", "max batch", "step", "samples/s", "mfu", "reserves", "has"),
-        drop=(
-            *(() if any(one.placement.site.total > 1 for one in predictions) else ("strategy",)),
-            "mfu", "has", "samples/s", "bound", "reserves",
-        ),
+        drop=drop if _has_several_gpus(predictions) else ("strategy", *drop),
     )  # fmt: skip
 
 
-def _where(one: StepPrediction) -> str:
+def _has_several_gpus(predictions: Sequence[StepPrediction]) -> bool:
+    return any(prediction.placement.site.total > 1 for prediction in predictions)
+
+
+def _where(prediction: StepPrediction) -> str:
     """`RTX 3090`, `8x RTX 3090`, `4 x 8x H100 SXM`."""
-    placement = one.placement
+    placement = prediction.placement
     count = f"{placement.gpus}x " if placement.gpus > 1 else ""
     nodes = f"{placement.nodes} x " if placement.nodes > 1 else ""
     return f"{nodes}{count}{placement.gpu.name}"
 
 
-def _batch(one: StepPrediction) -> str:
+def _batch(prediction: StepPrediction) -> str:
     """Of one pass, with the number of passes in an update."""
-    return str(one.batch_size) + (f" x{one.micro_batches}" if one.micro_batches > 1 else "")
+    return str(prediction.batch_size) + (
+        f" x{prediction.micro_batches}" if prediction.micro_batches > 1 else ""
+    )
 
 
 def breakdown_table(predictions: Sequence[StepPrediction], width: int) -> Table:
     """The device's time by kind of operation, a row for each GPU; host and input beside it."""
     totals: dict[Kind, float] = {}
-    for one in predictions:
-        for kind, time_s in one.by_kind_s.items():
-            totals[kind] = totals.get(kind, 0.0) + time_s / one.device_time_s
+    for prediction in predictions:
+        for kind, time_s in prediction.by_kind_s.items():
+            totals[kind] = totals.get(kind, 0.0) + time_s / prediction.device_time_s
     kinds = sorted(totals, key=lambda kind: -totals[kind])
-    several = any(one.placement.site.total > 1 for one in predictions)
+    several = _has_several_gpus(predictions)
     exchange = ("exchange",) if several else ()
     rows = [
         (
-            _where(one),
-            duration(one.device_time_s),
-            duration(one.host_time_s),
-            *((duration(one.exchange_s.likely),) if several else ()),
-            *(f"{one.by_kind_s.get(kind, 0.0) / one.device_time_s:.0%}" for kind in kinds),
+            _where(prediction),
+            duration(prediction.device_time_s),
+            duration(prediction.host_time_s),
+            *((duration(prediction.exchange_s.likely),) if several else ()),
+            *(
+                f"{prediction.by_kind_s.get(kind, 0.0) / prediction.device_time_s:.0%}"
+                for kind in kinds
+            ),
         )
-        for one in predictions
+        for prediction in predictions
     ]
     names: tuple[str, ...] = ("gpu", "device", "host", *exchange, *kinds)
     return table(names, rows, width, right=names[1:], drop=tuple(reversed(kinds[3:])))

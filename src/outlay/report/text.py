@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from outlay.offers.offer import Offer
 from outlay.predict.memory import LARGEST_BATCH
 from outlay.uncertainty import Estimate
@@ -21,6 +23,17 @@ def usd(amount: float | None) -> str:
     if 0.01 <= amount < 0.1:
         return f"${amount:.3f}"
     return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
+
+
+def in_currency(
+    amount_usd: float, currency: str, usd_per_unit: float, *, cents_below: float = -math.inf
+) -> str:
+    """Dollars, and the user's own currency beside them: `$12.30 (17,000 KRW)`."""
+    if currency == "USD":
+        return usd(amount_usd)
+    amount = amount_usd / usd_per_unit
+    decimals = 2 if amount < cents_below else 0
+    return f"{usd(amount_usd)} ({amount:,.{decimals}f} {currency})"
 
 
 def is_exact(estimate: Estimate) -> bool:
@@ -129,7 +142,7 @@ def _three_figures(amount: float) -> str:
     return f"{amount:,.{decimals}f}"
 
 
-def per_cent(fraction: float) -> str:
+def clipped_percent(fraction: float) -> str:
     """`87 %`; `>99 %` and `<1 %` near the ends, where simulations cannot tell."""
     if fraction < 0.01:
         return "<1 %"
@@ -173,5 +186,5 @@ def machine(offer: Offer, nodes: int = 1) -> str:
     if offer.gpu_share != 1:
         return f"{offer.gpu_share:.3g} of one {offer.gpu}"
     unlike = " + ".join((offer.gpu, *offer.other_gpus))
-    one = unlike if offer.other_gpus else f"{offer.gpus}x {offer.gpu}"
-    return f"{nodes} x {one}" if nodes > 1 else one
+    single = unlike if offer.other_gpus else f"{offer.gpus}x {offer.gpu}"
+    return f"{nodes} x {single}" if nodes > 1 else single

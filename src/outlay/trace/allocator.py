@@ -1,9 +1,10 @@
 """What torch's caching allocator makes of a step's allocations: bytes allocated and reserved.
 
-A model of CUDACachingAllocator on one stream: requests are rounded to 512 bytes, served from the
-smallest free block that is large enough, and split off it; freed blocks join their free
-neighbours. Segments are taken from the device and kept, until the device or a cap is full: then
-segments that are wholly free are given back, once, before the request fails.
+`CachingAllocator` is a model of CUDACachingAllocator on one stream: requests are rounded to 512
+bytes, served from the smallest free block that is large enough, and split off it; freed blocks join
+their free neighbours. Segments are taken from the device and kept, until the device or a cap is
+full: then segments that are wholly free are given back, once, before the request fails. `peak_use`,
+`fits` and `needed_bytes` play a profile's history through it, without a cap or under one.
 
 Source: c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, should_split,
 release_cached_blocks). Ignores several streams, and every setting of `PYTORCH_CUDA_ALLOC_CONF`
@@ -19,8 +20,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from outlay.trace.profile import AllocatorUse, History, value_at
+from outlay.trace.traffic import rounded
 from outlay.trace.workspace import CUBLAS, REFERENCE, Traits
 from outlay.units import MIB
+
+# The allocator
+
 
 _ROUND_BYTES = 512
 SMALL_BYTES = MIB
@@ -68,7 +73,7 @@ class CachingAllocator:
 
     def allocate(self, request_bytes: int) -> Block:
         """A block for a request; raises `OutOfMemory` where the cap leaves no room for one."""
-        size_bytes = _rounded(max(request_bytes, 1), _ROUND_BYTES)
+        size_bytes = rounded(max(request_bytes, 1), _ROUND_BYTES)
         pool = self.small if size_bytes <= SMALL_BYTES else self.large
         block = pool.take_smallest(size_bytes) or self._from_device(size_bytes, pool)
         spare_bytes = block.size_bytes - size_bytes
@@ -96,17 +101,17 @@ class CachingAllocator:
 
     def _from_device(self, size_bytes: int, pool: _Pool) -> Block:
         """A block of new memory, after giving back what is wholly free if there is too little."""
-        take = self._page if self.expandable_segments else self._segment
-        block = take(size_bytes, pool)
+        extend = self._new_pages if self.expandable_segments else self._new_segment
+        block = extend(size_bytes, pool)
         if block is None:
-            self._give_back()
-            block = take(size_bytes, pool)
+            self._release_cached()
+            block = extend(size_bytes, pool)
         if block is None:
             raise OutOfMemory
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return block
 
-    def _segment(self, size_bytes: int, pool: _Pool) -> Block | None:
+    def _new_segment(self, size_bytes: int, pool: _Pool) -> Block | None:
         segment_bytes = _segment_bytes(size_bytes, small=pool is self.small)
         if self.reserved_bytes + segment_bytes > self.cap_bytes:
             return None
@@ -119,11 +124,11 @@ class CachingAllocator:
         pool.reserved_bytes += size_bytes
         return block
 
-    def _page(self, size_bytes: int, pool: _Pool) -> Block | None:
+    def _new_pages(self, size_bytes: int, pool: _Pool) -> Block | None:
         """A block at the end of an expandable segment: what is free there, and new pages."""
         last = pool.last if pool.last is not None and pool.last.is_free else None
         missing_bytes = size_bytes - (last.size_bytes if last is not None else 0)
-        page_bytes = _rounded(missing_bytes, pool.page_bytes)
+        page_bytes = rounded(missing_bytes, pool.page_bytes)
         if self.reserved_bytes + page_bytes > self.cap_bytes:
             return None
         block = self._new_block(page_bytes, pool)
@@ -136,7 +141,7 @@ class CachingAllocator:
         pool.last = _joined(last, block)
         return last
 
-    def _give_back(self) -> None:
+    def _release_cached(self) -> None:
         """Return to the device whatever is wholly free: segments, or pages of expandable ones."""
         for pool in (self.large, self.small):
             for block in pool.blocks():
@@ -144,9 +149,9 @@ class CachingAllocator:
                     self._unmap(block, pool)
                 elif block.before is None and block.after is None:
                     pool.take(block)
-                    self._returned(block.size_bytes, pool)
+                    self._unreserve(block.size_bytes, pool)
 
-    def _returned(self, size_bytes: int, pool: _Pool) -> None:
+    def _unreserve(self, size_bytes: int, pool: _Pool) -> None:
         self.reserved_bytes -= size_bytes
         pool.reserved_bytes -= size_bytes
 
@@ -157,7 +162,7 @@ class CachingAllocator:
         """
         pool.take(block)
         rest_bytes = block.size_bytes % pool.page_bytes
-        self._returned(block.size_bytes - rest_bytes, pool)
+        self._unreserve(block.size_bytes - rest_bytes, pool)
         block.size_bytes = rest_bytes
         if rest_bytes:
             pool.put(block)
@@ -203,7 +208,7 @@ def _segment_bytes(size_bytes: int, *, small: bool) -> int:
         return _SMALL_SEGMENT_BYTES
     if size_bytes < _OWN_SEGMENT_BYTES:
         return _LARGE_SEGMENT_BYTES
-    return _rounded(size_bytes, _OWN_SEGMENT_ROUND_BYTES)
+    return rounded(size_bytes, _OWN_SEGMENT_ROUND_BYTES)
 
 
 def _split(block: Block, size_bytes: int) -> Block:
@@ -236,41 +241,34 @@ def _unlink(block: Block) -> None:
         block.pool.last = block.before
 
 
-def _rounded(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
-# A profile's allocations played through the model of torch's caching allocator, under a cap.
+# A history played through it
 
 
 _LARGEST_BATCH = 1 << 20
 NEED_TOLERANCE = 1 / 256
-"""How closely the least cap is looked for; what is found is on the safe side."""
+"""How closely the least cap is looked for; what comes back is on the safe side."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unlimited:
-    """A history at one batch size, and what it takes where there is plenty of memory."""
-
-    allocated_bytes: int
-    reserved_bytes: int
-    small_reserved_bytes: int
-    large: tuple[tuple[int, int], ...]
-    """Storages of the large pool alone: number and size; 0 where it ends, below 0 if optional."""
-
-
-def held(history: History, batch_size: int, traits: Traits = REFERENCE) -> AllocatorUse:
+def peak_use(
+    history: History,
+    batch_size: int,
+    traits: Traits = REFERENCE,
+    *,
+    expandable_segments: bool = False,
+) -> AllocatorUse:
     """Peak bytes allocated and reserved where memory has no end."""
-    unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
-    return AllocatorUse(
-        allocated_bytes=unlimited.allocated_bytes, reserved_bytes=unlimited.reserved_bytes
-    )
+    if expandable_segments:
+        return _expandable_use(history, batch_size, traits)
+    run = _unlimited_run(history, batch_size, _canonical_traits(history, batch_size, traits))
+    return AllocatorUse(allocated_bytes=run.allocated_bytes, reserved_bytes=run.reserved_bytes)
 
 
-def held_and_needed(history: History, batch_size: int, traits: Traits = REFERENCE) -> AllocatorUse:
+def peak_use_and_need(
+    history: History, batch_size: int, traits: Traits = REFERENCE
+) -> AllocatorUse:
     """The same, and the least cap under which the steps run."""
     needed = needed_bytes(history, batch_size, traits)
-    return replace(held(history, batch_size, traits), needed_bytes=needed)
+    return replace(peak_use(history, batch_size, traits), needed_bytes=needed)
 
 
 @lru_cache(maxsize=4096)
@@ -288,121 +286,24 @@ def fits(
     whole and hardly gives anything back.
     """
     if expandable_segments:
-        return _fits_expandable(history, batch_size, cap_bytes, traits)
-    rounded = 1 << (batch_size - 1).bit_length()
-    alike = _alike(history, rounded, traits)
-    large_cap_bytes = cap_bytes - _small_reserved_bytes(history, rounded, alike)
-    return _large_runs(history, batch_size, large_cap_bytes, _alike(history, batch_size, traits))
-
-
-@lru_cache(maxsize=4096)
-def _large_runs(history: History, batch_size: int, cap_bytes: float, traits: Traits) -> bool:
-    """Whether the pool of large blocks gets through under a cap."""
-    return _runs(_large(history, batch_size, traits), CachingAllocator(cap_bytes))
+        allocator = CachingAllocator(cap_bytes, expandable_segments=True)
+        return _runs(storages(history, batch_size, traits), allocator)
+    power = 1 << (batch_size - 1).bit_length()
+    small_bytes = _small_reserved_bytes(history, power, _canonical_traits(history, power, traits))
+    canonical = _canonical_traits(history, batch_size, traits)
+    return _large_pool_runs(history, batch_size, cap_bytes - small_bytes, canonical)
 
 
 def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) -> float:
     """The least cap under which the steps run, to within `NEED_TOLERANCE`, from above."""
-    unlimited = _unlimited(history, batch_size, _alike(history, batch_size, traits))
-    high = float(unlimited.reserved_bytes)
-    low = float(unlimited.small_reserved_bytes + _large_peak_bytes(unlimited.large))
+    run = _unlimited_run(history, batch_size, _canonical_traits(history, batch_size, traits))
+    high = float(run.reserved_bytes)
+    low = float(run.small_reserved_bytes + _live_peak_bytes(run.large))
     while high - low > NEED_TOLERANCE * high:
         middle = (low + high) / 2
-        fine = fits(history, batch_size, middle, traits)
-        low, high = (low, middle) if fine else (middle, high)
+        enough = fits(history, batch_size, middle, traits)
+        low, high = (low, middle) if enough else (middle, high)
     return high
-
-
-@lru_cache(maxsize=4096)
-def _alike(history: History, batch_size: int, traits: Traits) -> Traits:
-    """The first traits asked about that take the very same workspaces: most GPUs share them."""
-    sizes = _sizes_bytes(history, batch_size, traits)
-    taken = tuple(sizes[place] for place in history.conditions)
-    first = _first_traits(history, batch_size, taken)
-    if not first:
-        first.append(traits)
-    return first[0]
-
-
-@lru_cache(maxsize=1024)
-def _first_traits(
-    history: History,  # noqa: ARG001  part of what the answer is remembered by
-    batch_size: int,  # noqa: ARG001
-    taken_bytes: tuple[int, ...],  # noqa: ARG001
-) -> list[Traits]:
-    """Whoever asked first, to be put in by the caller."""
-    return []
-
-
-@lru_cache(maxsize=256)
-def _small_reserved_bytes(history: History, batch_size: int, traits: Traits) -> int:
-    """What the pool of small blocks reserves."""
-    allocator = CachingAllocator()
-    blocks: dict[int, Block] = {}
-    for number, size_bytes in storages(history, batch_size, traits):
-        if 0 < abs(size_bytes) <= SMALL_BYTES:
-            blocks[number] = allocator.allocate(abs(size_bytes))
-        elif size_bytes == 0 and number in blocks:
-            allocator.free(blocks.pop(number))
-    return allocator.small.reserved_bytes
-
-
-def _large(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
-    """The storages of the large pool alone, as `storages` has them."""
-    sizes = _sizes_bytes(history, batch_size, traits)
-    live: set[int] = set()
-    for number, event in _ever_large(history):
-        if event < 0:
-            if number in live:
-                yield number, 0
-        elif abs(sizes[event]) > SMALL_BYTES:
-            live.add(number)
-            yield number, sizes[event]
-
-
-@lru_cache(maxsize=16)
-def _ever_large(history: History) -> tuple[tuple[int, int], ...]:
-    """Number and event of each storage that is large at some batch size."""
-    large = [
-        max(value_at(size, 1), value_at(size, _LARGEST_BATCH)) > SMALL_BYTES
-        or history.conditions.get(place) == CUBLAS
-        for place, size in enumerate(history.sizes)
-    ]
-    kept: set[int] = set()
-    found: list[tuple[int, int]] = []
-    made = 0
-    for event in history.events:
-        if event >= 0:
-            if large[event]:
-                kept.add(made)
-                found.append((made, event))
-            made += 1
-        elif made + event in kept:
-            found.append((made + event, -1))
-    return tuple(found)
-
-
-@lru_cache(maxsize=64)
-def _unlimited(history: History, batch_size: int, traits: Traits) -> _Unlimited:
-    allocator = CachingAllocator()
-    blocks: dict[int, Block] = {}
-    large: list[tuple[int, int]] = []
-    for number, size_bytes in storages(history, batch_size, traits):
-        if size_bytes == 0:
-            block = blocks.pop(number)
-            allocator.free(block)
-            if block.pool is allocator.large:
-                large.append((number, 0))
-            continue
-        blocks[number] = allocator.allocate(abs(size_bytes))
-        if abs(size_bytes) > SMALL_BYTES:
-            large.append((number, size_bytes))
-    return _Unlimited(
-        allocated_bytes=allocator.peak_allocated_bytes,
-        reserved_bytes=allocator.peak_reserved_bytes,
-        small_reserved_bytes=allocator.small.reserved_bytes,
-        large=tuple(large),
-    )
 
 
 def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
@@ -424,25 +325,11 @@ def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tupl
 def _sizes_bytes(history: History, batch_size: int, traits: Traits) -> list[int]:
     """The sizes of the history at a batch size; 0 if the GPU has none, below 0 if optional."""
     sizes = [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
-    for place, condition in history.conditions.items():
-        sizes[place] = round(traits.taken_bytes(condition, sizes[place], batch_size))
-    for place in history.optional:
-        sizes[place] = -sizes[place]
+    for index, condition in history.conditions.items():
+        sizes[index] = round(traits.workspace_bytes(condition, sizes[index], batch_size))
+    for index in history.optional:
+        sizes[index] = -sizes[index]
     return sizes
-
-
-def _large_peak_bytes(large: tuple[tuple[int, int], ...]) -> int:
-    """The most the large pool must have in use at once: no cap below it will do."""
-    live: dict[int, int] = {}
-    now_bytes = peak_bytes = 0
-    for number, size_bytes in large:
-        if size_bytes > 0:
-            live[number] = size_bytes
-            now_bytes += size_bytes
-            peak_bytes = max(peak_bytes, now_bytes)
-        elif size_bytes == 0:
-            now_bytes -= live.pop(number, 0)
-    return peak_bytes
 
 
 def _runs(storages: Iterable[tuple[int, int]], allocator: CachingAllocator) -> bool:
@@ -462,17 +349,140 @@ def _runs(storages: Iterable[tuple[int, int]], allocator: CachingAllocator) -> b
     return True
 
 
-def _fits_expandable(history: History, batch_size: int, cap_bytes: float, traits: Traits) -> bool:
-    allocator = CachingAllocator(cap_bytes, expandable_segments=True)
-    return _runs(storages(history, batch_size, traits), allocator)
+# Without a cap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnlimitedRun:
+    """A history at one batch size, and what it takes where there is plenty of memory."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    small_reserved_bytes: int
+    large: tuple[tuple[int, int], ...]
+    """Storages of the large pool alone: number and size; 0 where it ends, below 0 if optional."""
 
 
 @lru_cache(maxsize=64)
-def held_expandable(history: History, batch_size: int, traits: Traits = REFERENCE) -> AllocatorUse:
-    """Peak bytes with `expandable_segments` where memory has no end."""
+def _unlimited_run(history: History, batch_size: int, traits: Traits) -> _UnlimitedRun:
+    allocator = CachingAllocator()
+    blocks: dict[int, Block] = {}
+    large: list[tuple[int, int]] = []
+    for number, size_bytes in storages(history, batch_size, traits):
+        if size_bytes == 0:
+            block = blocks.pop(number)
+            allocator.free(block)
+            if block.pool is allocator.large:
+                large.append((number, 0))
+            continue
+        blocks[number] = allocator.allocate(abs(size_bytes))
+        if abs(size_bytes) > SMALL_BYTES:
+            large.append((number, size_bytes))
+    return _UnlimitedRun(
+        allocated_bytes=allocator.peak_allocated_bytes,
+        reserved_bytes=allocator.peak_reserved_bytes,
+        small_reserved_bytes=allocator.small.reserved_bytes,
+        large=tuple(large),
+    )
+
+
+@lru_cache(maxsize=64)
+def _expandable_use(history: History, batch_size: int, traits: Traits) -> AllocatorUse:
     allocator = CachingAllocator(expandable_segments=True)
     _runs(storages(history, batch_size, traits), allocator)
     return AllocatorUse(
         allocated_bytes=allocator.peak_allocated_bytes,
         reserved_bytes=allocator.peak_reserved_bytes,
     )
+
+
+@lru_cache(maxsize=4096)
+def _canonical_traits(history: History, batch_size: int, traits: Traits) -> Traits:
+    """The first traits given that take the very same workspaces: most GPUs share them."""
+    sizes = _sizes_bytes(history, batch_size, traits)
+    workspaces_bytes = tuple(sizes[index] for index in history.conditions)
+    first = _first_traits(history, batch_size, workspaces_bytes)
+    if not first:
+        first.append(traits)
+    return first[0]
+
+
+@lru_cache(maxsize=1024)
+def _first_traits(
+    history: History,  # noqa: ARG001  part of what the list is remembered by
+    batch_size: int,  # noqa: ARG001
+    workspaces_bytes: tuple[int, ...],  # noqa: ARG001
+) -> list[Traits]:
+    """Those given first, to be put in by the caller."""
+    return []
+
+
+# Each pool by itself
+
+
+@lru_cache(maxsize=256)
+def _small_reserved_bytes(history: History, batch_size: int, traits: Traits) -> int:
+    """What the pool of small blocks reserves."""
+    allocator = CachingAllocator()
+    blocks: dict[int, Block] = {}
+    for number, size_bytes in storages(history, batch_size, traits):
+        if 0 < abs(size_bytes) <= SMALL_BYTES:
+            blocks[number] = allocator.allocate(abs(size_bytes))
+        elif size_bytes == 0 and number in blocks:
+            allocator.free(blocks.pop(number))
+    return allocator.small.reserved_bytes
+
+
+@lru_cache(maxsize=4096)
+def _large_pool_runs(history: History, batch_size: int, cap_bytes: float, traits: Traits) -> bool:
+    """Whether the pool of large blocks gets through under a cap."""
+    return _runs(_large_storages(history, batch_size, traits), CachingAllocator(cap_bytes))
+
+
+def _large_storages(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
+    """The storages of the large pool alone, as `storages` has them."""
+    sizes = _sizes_bytes(history, batch_size, traits)
+    live: set[int] = set()
+    for number, event in _ever_large_events(history):
+        if event < 0:
+            if number in live:
+                yield number, 0
+        elif abs(sizes[event]) > SMALL_BYTES:
+            live.add(number)
+            yield number, sizes[event]
+
+
+@lru_cache(maxsize=16)
+def _ever_large_events(history: History) -> tuple[tuple[int, int], ...]:
+    """Number and event of each storage that is large at some batch size; -1 where it ends."""
+    is_large = [
+        max(value_at(size, 1), value_at(size, _LARGEST_BATCH)) > SMALL_BYTES
+        or history.conditions.get(index) == CUBLAS
+        for index, size in enumerate(history.sizes)
+    ]
+    numbers: set[int] = set()
+    events: list[tuple[int, int]] = []
+    made = 0
+    for event in history.events:
+        if event >= 0:
+            if is_large[event]:
+                numbers.add(made)
+                events.append((made, event))
+            made += 1
+        elif made + event in numbers:
+            events.append((made + event, -1))
+    return tuple(events)
+
+
+def _live_peak_bytes(large: tuple[tuple[int, int], ...]) -> int:
+    """The most the large pool must have in use at once: no cap below it will do."""
+    live: dict[int, int] = {}
+    live_bytes = peak_bytes = 0
+    for number, size_bytes in large:
+        if size_bytes > 0:
+            live[number] = size_bytes
+            live_bytes += size_bytes
+            peak_bytes = max(peak_bytes, live_bytes)
+        elif size_bytes == 0:
+            live_bytes -= live.pop(number, 0)
+    return peak_bytes

@@ -1,9 +1,11 @@
 """From steps traced at a few batch sizes to a step at any batch size.
 
-Operations of the traces are laid side by side; each amount and each dimension becomes the
+Operations: those of the traces are laid side by side; each amount and each dimension becomes the
 polynomial of lowest degree (at most 2) through every traced size. Three sizes determine it, the
 others check it. Where the traces do not line up, amounts are summed by kind and drawn as straight
-lines, and the profile says so.
+lines, and the profile says so. Peak memory: the upper envelope of the lines that live bytes follow.
+Allocations: each storage's size becomes a polynomial, too. Gradients: when they are finished in
+backward, from the largest trace. `profile_of_captures` puts these together.
 """
 
 from __future__ import annotations
@@ -17,15 +19,27 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from outlay.trace.profile import History, Memory, Op, Polynomial, ProfileOp
+from outlay.trace.allocator import peak_use_and_need
+from outlay.trace.profile import (
+    AllocatorUse,
+    BlockGroup,
+    History,
+    Memory,
+    Op,
+    Polynomial,
+    Profile,
+    ProfileOp,
+    Structure,
+)
+from outlay.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from outlay.trace.capture import Capture
+
+# Polynomials in the batch size
 
 
 _MAX_DEGREE = 2
-
-_Fit = Callable[[Iterable[float]], Polynomial]
 
 
 @lru_cache(maxsize=65_536)
@@ -39,7 +53,7 @@ def polynomial_through(
     exact = tuple(Fraction(value) for value in values)
     for degree in range(min(_MAX_DEGREE, len(sizes) - 1) + 1):
         coefficients = _interpolated(sizes[: degree + 1], exact[: degree + 1])
-        if all(_at(coefficients, n) == value for n, value in zip(sizes, exact, strict=True)):
+        if all(_exact_at(coefficients, n) == value for n, value in zip(sizes, exact, strict=True)):
             return tuple(map(float, coefficients)), True
     line = _interpolated((sizes[0], sizes[-1]), (exact[0], exact[-1]))
     return tuple(map(float, line)), False
@@ -61,20 +75,30 @@ def _interpolated(sizes: Sequence[int], values: Sequence[Fraction]) -> list[Frac
     return coefficients[: len(sizes)]
 
 
-def _at(coefficients: Sequence[Fraction], size: int) -> Fraction:
+def _exact_at(coefficients: Sequence[Fraction], size: int) -> Fraction:
     return sum((c * size**power for power, c in enumerate(coefficients)), Fraction(0))
+
+
+def _line(sizes: Sequence[int], values: Sequence[float]) -> Polynomial:
+    """The straight line through the first and the last point."""
+    slope = (values[-1] - values[0]) / (sizes[-1] - sizes[0]) if len(sizes) > 1 else 0.0
+    return (values[0] - slope * sizes[0], slope)
+
+
+# Operations
+
+
+_Fit = Callable[[Iterable[float]], Polynomial]
 
 
 def aligned(traces: Sequence[Sequence[Op]]) -> bool:
     """Whether all traces run the same operators on tensors of the same ranks, in order."""
     first = traces[0]
     return all(
-        len(trace) == len(first) and all(map(_same_operator, first, trace)) for trace in traces[1:]
+        len(trace) == len(first)
+        and all(_identity(op) == _identity(other) for op, other in zip(first, trace, strict=True))
+        for trace in traces[1:]
     )
-
-
-def _same_operator(one: Op, other: Op) -> bool:
-    return _identity(one) == _identity(other)
 
 
 def _identity(op: Op) -> tuple[object, ...]:
@@ -86,26 +110,26 @@ def fit_aligned(
     sizes: tuple[int, ...], traces: Sequence[Sequence[Op]], period: int
 ) -> tuple[tuple[ProfileOp, ...], list[str]]:
     """One operation per group of identical ones, and what could not be fitted."""
-    off = 0
+    inexact = 0
 
-    def fitted(values: Iterable[float]) -> Polynomial:
-        nonlocal off
+    def fit(values: Iterable[float]) -> Polynomial:
+        nonlocal inexact
         polynomial, exact = polynomial_through(sizes, tuple(values))
-        off += not exact
+        inexact += not exact
         return polynomial
 
-    rows = (_row(ops, fitted) for ops in zip(*traces, strict=True))
-    merged = _merged(rows, period)
-    if not off:
+    merged = _merged((_fitted(ops, fit) for ops in zip(*traces, strict=True)), period)
+    if not inexact:
         return merged, []
     note = (
-        f"{off} amounts are not polynomials of degree 2 in the batch size; they are drawn as "
+        f"{inexact} amounts are not polynomials of degree 2 in the batch size; they are drawn as "
         f"straight lines from batch size {sizes[0]} to {sizes[-1]}."
     )
     return merged, [note]
 
 
-def _row(ops: Sequence[Op], fitted: _Fit) -> ProfileOp:
+def _fitted(ops: Sequence[Op], fit: _Fit) -> ProfileOp:
+    """One operation at any batch size, from what it is at each of the traced."""
     first = ops[0]
     return ProfileOp(
         name=first.name,
@@ -113,21 +137,21 @@ def _row(ops: Sequence[Op], fitted: _Fit) -> ProfileOp:
         phase=first.phase,
         precision=first.precision,
         count=1,
-        flops=fitted(op.flops for op in ops),
-        moved_bytes=fitted(op.moved_bytes for op in ops),
+        flops=fit(op.flops for op in ops),
+        moved_bytes=fit(op.moved_bytes for op in ops),
         launches=first.launches,
         layout=ops[-1].layout,  # a batch of one sample can look like another layout
         shapes=tuple(
-            tuple(fitted(sizes) for sizes in zip(*shapes, strict=True))
+            tuple(fit(sizes) for sizes in zip(*shapes, strict=True))
             for shapes in zip(*(op.shapes for op in ops), strict=True)
         ),
     )
 
 
-def _merged(rows: Iterable[ProfileOp], period: int) -> tuple[ProfileOp, ...]:
+def _merged(ops: Iterable[ProfileOp], period: int) -> tuple[ProfileOp, ...]:
     """Identical operations once, with how often they run in a step, in order."""
-    counts = Counter(rows)
-    return tuple(replace(row, count=count / period) for row, count in counts.items())
+    counts = Counter(ops)
+    return tuple(replace(op, count=count / period) for op, count in counts.items())
 
 
 def fit_by_kind(
@@ -135,59 +159,52 @@ def fit_by_kind(
 ) -> tuple[tuple[ProfileOp, ...], list[str]]:
     """One operation per kind, phase and precision, its amounts straight lines; and a note."""
     groups = dict.fromkeys(_group(op) for trace in traces for op in trace)
-    rows = tuple(_group_row(group, sizes, traces, period) for group in groups)
+    ops = tuple(_summed(group, sizes, traces, period) for group in groups)
     lengths = ", ".join(f"{len(t) / period:g} at {n}" for n, t in zip(sizes, traces, strict=True))
     note = (
         f"The step runs different operations at different batch sizes ({lengths}). Amounts are "
         f"summed by kind and drawn as straight lines; the number of operations is that at batch "
         f"size {sizes[-1]}."
     )
-    return rows, [note]
+    return ops, [note]
 
 
 def _group(op: Op) -> tuple[object, ...]:
     return op.kind, op.phase, op.precision, op.layout, op.launches > 0
 
 
-def _group_row(
+def _summed(
     group: tuple[object, ...],
     sizes: tuple[int, ...],
     traces: Sequence[Sequence[Op]],
     period: int,
 ) -> ProfileOp:
+    """One operation with the amounts of a whole group."""
     members = [[op for op in trace if _group(op) == group] for trace in traces]
-    model = next(op for ops in members for op in ops)
+    example = next(op for ops in members for op in ops)
     count = max(len(members[-1]), 1)
     launches = sum(op.launches for op in members[-1]) / count
     return ProfileOp(
-        name=f"{model.kind} (summed)",
-        kind=model.kind,
-        phase=model.phase,
-        precision=model.precision,
+        name=f"{example.kind} (summed)",
+        kind=example.kind,
+        phase=example.phase,
+        precision=example.precision,
         count=count / period,
         flops=_line(sizes, [sum(op.flops for op in ops) / count for ops in members]),
         moved_bytes=_line(sizes, [sum(op.moved_bytes for op in ops) / count for ops in members]),
         launches=launches,
-        layout=model.layout,
+        layout=example.layout,
     )
 
 
-def _line(sizes: Sequence[int], values: Sequence[float]) -> Polynomial:
-    """The straight line through the first and the last point."""
-    slope = (values[-1] - values[0]) / (sizes[-1] - sizes[0]) if len(sizes) > 1 else 0.0
-    return (values[0] - slope * sizes[0], slope)
+# Peak memory. At each event of a step (a storage made or freed) the live bytes of every category
+# grow with the batch size along a line, which two traces give. The peak is the upper envelope of
+# those lines: piecewise linear, with a breakpoint where another moment of the step becomes the
+# highest. A profile keeps the envelope's ends and breakpoints: reading between them is exact.
 
 
-# Peak memory at any batch size: the highest of the straight lines that live memory follows.
-#
-# At each event of a step (a storage made or freed) the live bytes of every category grow with the
-# batch size along a line, which two traces give. The peak is the upper envelope of those lines:
-# piecewise linear, with a bend where another moment of the step becomes the highest. A profile
-# keeps the envelope's ends and bends, so that reading between them is exact.
-
-
-LARGEST = 65_536
-"""The batch size up to which bends are looked for."""
+LARGEST_BATCH_SIZE = 65_536
+"""Up to which breakpoints are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +245,7 @@ def upper_envelope(lines: Sequence[MemoryLine]) -> list[tuple[int, MemoryLine]]:
         )
         first = math.ceil(crossing)
         steeper = [line for line in steeper if line.slope_bytes > current.slope_bytes]
-        if first > LARGEST:
+        if first > LARGEST_BATCH_SIZE:
             return result
     return [*result, (first, current)]
 
@@ -238,7 +255,7 @@ def _crossing(flat: MemoryLine, steep: MemoryLine) -> float:
     return max((flat.start_bytes - steep.start_bytes) / rise, 1.0)
 
 
-def bends(envelope: Sequence[tuple[int, MemoryLine]]) -> dict[int, MemoryLine]:
+def breakpoints(envelope: Sequence[tuple[int, MemoryLine]]) -> dict[int, MemoryLine]:
     """The batch sizes to keep: both ends of every piece, and two of the last."""
     points: dict[int, MemoryLine] = {}
     following = [first for first, _ in envelope[1:]]
@@ -250,24 +267,25 @@ def bends(envelope: Sequence[tuple[int, MemoryLine]]) -> dict[int, MemoryLine]:
     return points
 
 
-def blended(sizes: tuple[int, int], memories: tuple[Memory, Memory], batch_size: int) -> Memory:
-    """Memory by category on the line through two batch sizes."""
-    share = (batch_size - sizes[0]) / (sizes[1] - sizes[0])
+def memory_on_line(
+    sizes: tuple[int, int], memories: tuple[Memory, Memory], batch_size: int
+) -> Memory:
+    """Memory by category on the line through two batch sizes, in whole bytes."""
+    fraction = (batch_size - sizes[0]) / (sizes[1] - sizes[0])
     amounts: Mapping[str, float] = {
-        field.name: _blend(field.name, memories, share) for field in fields(Memory)
+        category.name: _bytes_on_line(category.name, memories, fraction)
+        for category in fields(Memory)
     }
     return Memory(**amounts)
 
 
-def _blend(name: str, memories: tuple[Memory, Memory], share: float) -> float:
-    low, high = (getattr(memory, name) for memory in memories)
-    return max(float(round(low + (high - low) * share)), 0.0)
+def _bytes_on_line(category: str, memories: tuple[Memory, Memory], fraction: float) -> float:
+    low, high = (getattr(memory, category) for memory in memories)
+    return max(float(round(low + (high - low) * fraction)), 0.0)
 
 
-# A step's allocations at any batch size, from what a few traces noted.
-#
-# A trace notes every storage from the building of the model on. Traces at several batch sizes are
-# laid side by side, so that each size becomes a polynomial in the batch size. Of a long period only
+# Allocations. A trace notes every storage from the building of the model on. Traces at several
+# batch sizes are laid side by side, so that each size becomes a polynomial. Of a long period only
 # some steps are kept: the first, the one with the highest peak, and the one before that.
 
 
@@ -283,11 +301,11 @@ _FEWEST_TO_CHECK = 4
 """Traces needed to trust a curve: three determine it, one checks it."""
 
 
-def storages_align(one: Storages, other: Storages) -> bool:
+def storages_align(first: Storages, second: Storages) -> bool:
     """Whether two traces make and free the same storages in the same order."""
-    return len(one) == len(other) and all(
-        a == b and (size_a == FREED) == (size_b == FREED)
-        for (a, size_a), (b, size_b) in zip(one, other, strict=True)
+    return len(first) == len(second) and all(
+        number == other and (size_bytes == FREED) == (other_bytes == FREED)
+        for (number, size_bytes), (other, other_bytes) in zip(first, second, strict=True)
     )
 
 
@@ -301,8 +319,8 @@ def history_of(
 
     `optional` are the storages that may be left out, `conditions` those that some GPUs leave out.
     """
-    wanted = conditions or {}
-    table: dict[tuple[Polynomial, bool, str], int] = {}
+    conditions = conditions or {}
+    sizes: dict[tuple[Polynomial, bool, str], int] = {}
     events: list[int] = []
     order: dict[int, int] = {}
     for row in zip(*traces, strict=True):
@@ -310,16 +328,15 @@ def history_of(
         if row[0][1] == FREED:
             events.append(order[number] - len(order))
             continue
-        sizes_bytes = tuple(size_bytes for _, size_bytes in row)
-        polynomial = _polynomial(tuple(batch_sizes), sizes_bytes)
-        size = polynomial, number in optional, wanted.get(number, "")
+        polynomial = _polynomial(tuple(batch_sizes), tuple(size_bytes for _, size_bytes in row))
+        size = polynomial, number in optional, conditions.get(number, "")
         order[number] = len(order)
-        events.append(table.setdefault(size, len(table)))
+        events.append(sizes.setdefault(size, len(sizes)))
     return History(
-        sizes=tuple(polynomial for polynomial, _, _ in table),
+        sizes=tuple(polynomial for polynomial, _, _ in sizes),
         events=tuple(events),
-        optional=frozenset(place for (_, can_fail, _), place in table.items() if can_fail),
-        conditions={place: condition for (_, _, condition), place in table.items() if condition},
+        optional=frozenset(index for (_, is_optional, _), index in sizes.items() if is_optional),
+        conditions={index: condition for (_, _, condition), index in sizes.items() if condition},
     )
 
 
@@ -331,53 +348,53 @@ def _polynomial(batch_sizes: tuple[int, ...], sizes_bytes: tuple[int, ...]) -> P
     return polynomial_through(batch_sizes[-2:], sizes_bytes[-2:])[0]
 
 
-def kept_places(storages: Storages, step_starts: Sequence[int]) -> list[int]:
-    """Places in the list that matter for the peak, once all steps are known.
+def relevant_events(storages: Storages, step_starts: Sequence[int]) -> list[int]:
+    """The indices of what matters for the peak, once all steps are known.
 
     Building, the first step, the steady step with the highest peak and the one before it; of the
     steps between, only what outlives them.
     """
-    peaks = _peaks(storages, step_starts)
-    steady = range(min(_UNSTEADY_STEPS, len(peaks) - 1), len(peaks))
-    highest = max(steady, key=lambda step: (peaks[step], step))
+    peaks_bytes = _peaks_bytes(storages, step_starts)
+    steady = range(min(_UNSTEADY_STEPS, len(peaks_bytes) - 1), len(peaks_bytes))
+    highest = max(steady, key=lambda step: (peaks_bytes[step], step))
     starts = [*step_starts, len(storages)]
     first_end, last_start, last_end = starts[1], starts[max(highest - 1, 1)], starts[highest + 1]
     between = _outliving(storages, first_end, last_start)
     return [*range(first_end), *between, *range(last_start, last_end)]
 
 
-def _peaks(storages: Storages, step_starts: Sequence[int]) -> list[int]:
+def _peaks_bytes(storages: Storages, step_starts: Sequence[int]) -> list[int]:
     """The most bytes live at once in each step."""
     live: dict[int, int] = {}
-    now_bytes, step = 0, -1
-    peaks = [0] * len(step_starts)
+    live_bytes, step = 0, -1
+    peaks_bytes = [0] * len(step_starts)
     starts = iter([*step_starts, len(storages) + 1])
-    following = next(starts)
-    for place, (number, size_bytes) in enumerate(storages):
-        while place >= following:
-            following, step = next(starts), step + 1
+    next_start = next(starts)
+    for index, (number, size_bytes) in enumerate(storages):
+        while index >= next_start:
+            next_start, step = next(starts), step + 1
         if size_bytes == FREED:
-            now_bytes -= live.pop(number)
+            live_bytes -= live.pop(number)
             continue
         live[number] = size_bytes
-        now_bytes += size_bytes
+        live_bytes += size_bytes
         if step >= 0:
-            peaks[step] = max(peaks[step], now_bytes)
-    return peaks
+            peaks_bytes[step] = max(peaks_bytes[step], live_bytes)
+    return peaks_bytes
 
 
 def _outliving(storages: Storages, start: int, end: int) -> Iterator[int]:
-    """Places where a storage from before is freed, or one is made that lives on."""
+    """The indices at which a storage from before is freed, or one is made that lives on."""
     made = {number for number, size_bytes in storages[start:end] if size_bytes != FREED}
     freed = {number for number, size_bytes in storages[start:end] if size_bytes == FREED}
-    passing = made & freed
-    return (place for place in range(start, end) if storages[place][0] not in passing)
+    short_lived = made & freed
+    return (index for index in range(start, end) if storages[index][0] not in short_lived)
 
 
-# When gradients are finished in backward: what an exchange over GPUs can hide behind.
+# Gradients: when they are finished in backward, which is what an exchange over GPUs hides behind.
 
 
-POINTS = 16
+READY_POINTS = 16
 """The gradients' bytes are cut into so many equal parts."""
 
 # Assumes: for shares of backward, rates of one large GPU do: what counts is which layers are slow.
@@ -387,23 +404,26 @@ _BYTES_PER_S = 4e12
 _LAUNCH_S = 2e-6
 
 
-def readiness(ops: Sequence[Op], finished: Sequence[tuple[int, int]]) -> tuple[float, ...]:
+def gradient_readiness(
+    ops: Sequence[Op], gradients: Sequence[tuple[int, int]]
+) -> tuple[float, ...]:
     """The share of backward that has passed when 1/16, 2/16 ... of all gradients are finished.
 
-    `finished` has, for each gradient in order, how many operations ran before it was, and its
+    `gradients` has, for each in order, how many operations ran before it was finished, and its
     bytes. Without any, or without a backward pass, gradients count as finished at the end.
     """
     times_s = list(accumulate((_time_s(op) for op in ops), initial=0.0))
-    total_s, total_bytes = times_s[-1], sum(size for _, size in finished)
+    total_s, total_bytes = times_s[-1], sum(size_bytes for _, size_bytes in gradients)
     if total_s <= 0 or total_bytes <= 0:
-        return (1.0,) * POINTS
-    shares, sums = [], 0
-    wanted = [total_bytes * (i + 1) / POINTS for i in range(POINTS)]
-    for place, size in finished:
-        sums += size
-        while wanted and sums >= wanted[0]:
-            wanted.pop(0)
-            shares.append(round(times_s[min(place, len(ops))] / total_s, 4))
+        return (1.0,) * READY_POINTS
+    shares: list[float] = []
+    finished_bytes = 0
+    thresholds = [total_bytes * (i + 1) / READY_POINTS for i in range(READY_POINTS)]
+    for ops_before, size_bytes in gradients:
+        finished_bytes += size_bytes
+        while thresholds and finished_bytes >= thresholds[0]:
+            thresholds.pop(0)
+            shares.append(round(times_s[min(ops_before, len(ops))] / total_s, 4))
     return tuple(shares)
 
 
@@ -413,3 +433,129 @@ def _time_s(op: Op) -> float:
         return 0.0
     rate = _PLAIN_FLOPS_PER_S if op.precision in ("fp32", "fp64") else _TENSOR_FLOPS_PER_S
     return max(op.flops / rate, op.moved_bytes / _BYTES_PER_S) + _LAUNCH_S * (op.launches > 0)
+
+
+# The profile
+
+
+_GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
+"""Batch sizes at which the allocator is modelled: each up to 8, then four to each doubling."""
+_MOST_GROWN_BYTES = 512 * GIB
+"""Beyond what one sample takes: models too large for any one GPU are spread over many."""
+
+
+def profile_of_captures(
+    captures: Sequence[Capture], *, name: str, description: str, sample: str
+) -> Profile:
+    """One profile from the captures at several batch sizes, ascending."""
+    last = captures[-1]
+    sizes = tuple(capture.batch_size for capture in captures)
+    traces = [capture.ops for capture in captures]
+    history = _common_history(captures)
+    fit = fit_aligned if aligned(traces) else fit_by_kind
+    ops, notes = fit(sizes, traces, last.period)
+    return Profile(
+        name=name,
+        description=description,
+        sample=sample,
+        parameters=last.parameters,
+        trainable_parameters=last.trainable_parameters,
+        ops=ops,
+        memory=_memory(captures),
+        allocator_use=_allocator_use(captures, history),
+        history=history,
+        issued_ops=len(last.ops) / last.period,
+        structure=_structure(captures),
+        period=last.period,
+        unknown_ops={op: count / last.period for op, count in last.unknown_ops.items()},
+        notes=(*last.notes, *notes, *_size_notes(sizes)),
+    )
+
+
+def history_of_capture(capture: Capture) -> History:
+    """What one trace allocated, at its batch size alone."""
+    memory = capture.memory
+    storages = [memory.history[i] for i in relevant_events(memory.history, memory.step_starts)]
+    return history_of([capture.batch_size], [storages], memory.optional, memory.conditions)
+
+
+def _common_history(captures: Sequence[Capture]) -> History | None:
+    """What is allocated and freed at any batch size, or None where no two traces line up."""
+    last = captures[-1].memory
+    alike = [
+        capture for capture in captures if storages_align(capture.memory.history, last.history)
+    ]
+    if len(alike) < 2:
+        return None
+    events = relevant_events(last.history, last.step_starts)
+    traces = [[capture.memory.history[event] for event in events] for capture in alike]
+    sizes = [capture.batch_size for capture in alike]
+    return history_of(sizes, traces, last.optional, last.conditions)
+
+
+def _memory(captures: Sequence[Capture]) -> dict[int, Memory]:
+    """Peak memory where it was traced, and where another moment of the step becomes the peak."""
+    points = {capture.batch_size: capture.memory.peak() for capture in captures}
+    if len(captures) < 2:
+        return points
+    low, high = captures[-2:]
+    sizes = low.batch_size, high.batch_size
+    live_bytes = low.memory.live_bytes(), high.memory.live_bytes()
+    if len(live_bytes[0]) == len(live_bytes[1]):
+        envelope = upper_envelope(lines_through(sizes, live_bytes))
+        for batch_size, line in breakpoints(envelope).items():
+            ends = low.memory.at(line.event), high.memory.at(line.event)
+            points.setdefault(batch_size, memory_on_line(sizes, ends, batch_size))
+    return dict(sorted(points.items()))
+
+
+def _allocator_use(captures: Sequence[Capture], history: History | None) -> dict[int, AllocatorUse]:
+    """What the allocator would use and the least it needs, on a grid of batch sizes.
+
+    Without a common history, each trace's own at the batch size of that trace.
+    """
+    if history is None:
+        return {
+            capture.batch_size: peak_use_and_need(history_of_capture(capture), capture.batch_size)
+            for capture in captures
+        }
+    points: dict[int, AllocatorUse] = {}
+    for batch_size in _GRID:
+        points[batch_size] = peak_use_and_need(history, batch_size)
+        grown_bytes = points[batch_size].reserved_bytes - points[_GRID[0]].reserved_bytes
+        if grown_bytes > _MOST_GROWN_BYTES:
+            break
+    return points
+
+
+def _structure(captures: Sequence[Capture]) -> Structure:
+    """Blocks, what one hands to the next at any batch size, and gradients."""
+    last = captures[-1]
+    alike = all(capture.blocks.keys() == last.blocks.keys() for capture in captures)
+    fitted = captures if alike else captures[-1:]
+    sizes = tuple(capture.batch_size for capture in fitted)
+    blocks = []
+    for key, outputs in last.blocks.items():
+        name, parameters, width = key
+        means = tuple(sum(capture.blocks[key]) / len(capture.blocks[key]) for capture in fitted)
+        polynomial, _ = polynomial_through(sizes, means)
+        blocks.append(
+            BlockGroup(
+                name=name,
+                count=len(outputs),
+                parameters=parameters,
+                output_bytes=polynomial,
+                width=width,
+            )
+        )
+    return Structure(
+        blocks=tuple(blocks),
+        gradient_bytes=sum(size_bytes for _, size_bytes in last.gradients) / last.period,
+        ready=gradient_readiness(last.ops, last.gradients),
+    )
+
+
+def _size_notes(sizes: tuple[int, ...]) -> list[str]:
+    if len(sizes) >= _FEWEST_TO_CHECK:
+        return []
+    return [f"Traced at {len(sizes)} batch sizes only: other sizes are extrapolated unchecked."]

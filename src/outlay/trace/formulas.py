@@ -37,13 +37,13 @@ class Formula:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCost:
-    """What one call of an operator takes; `known` is false where no formula was found."""
+    """What one call of an operator takes; `is_known` is false where there is no formula."""
 
     kind: Kind
     flops: float
     moved_bytes: float
     launches: float
-    known: bool = True
+    is_known: bool = True
 
 
 def register_op(
@@ -85,21 +85,21 @@ def cost_of(
 ) -> OpCost:
     """The cost of one call; `hint` decides where there is no formula."""
     formula = formula_for(name, hint)
-    known = formula is not None
+    is_known = formula is not None
     formula = formula or Formula(kind="other")
 
     # An `.out` overload is given its result as an argument of that very name.
     rest = {key: value for key, value in kwargs.items() if key != "out"}
 
-    def amount(of: Amount | float | None) -> float:
-        return float(of(*args, **rest, out=out) if callable(of) else of or 0)
+    def evaluated(amount: Amount | float | None) -> float:
+        return float(amount(*args, **rest, out=out) if callable(amount) else amount or 0)
 
     return OpCost(
         kind=formula.kind,
-        flops=amount(formula.flops),
-        moved_bytes=amount(formula.moved_bytes),
-        launches=amount(formula.launches),
-        known=known,
+        flops=evaluated(formula.flops),
+        moved_bytes=evaluated(formula.moved_bytes),
+        launches=evaluated(formula.launches),
+        is_known=is_known,
     )
 
 
@@ -200,10 +200,10 @@ def conv_backward_flop(
     Arguments from the fourth: bias_sizes, stride, padding, dilation, transposed, output_padding,
     groups, output_mask (input, weight, bias).
     """
-    wanted = args[7]
-    assert isinstance(wanted, Sequence)
+    output_mask = args[7]
+    assert isinstance(output_mask, Sequence)
     forward = _conv_flop(x, weight, grad_out, transposed=bool(args[4]))
-    return forward * (bool(wanted[0]) + bool(wanted[1]))
+    return forward * (bool(output_mask[0]) + bool(output_mask[1]))
 
 
 def _conv_flop(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> float:
@@ -271,8 +271,8 @@ def efficient_backward_flop(
 def encoder_layer_flop(x: Tensor, *args: object, **__: object) -> float:
     """The fused layers of torch's inference path: every matrix meets every row, and attention."""
     rows, dim = math.prod(x.shape[:-1]), x.shape[-1]
-    matrices = [one for one in traffic.tensors_in(*args) if len(one.shape) == 2]
-    weights = sum(math.prod(one.shape) for one in matrices if dim in one.shape)
+    matrices = [tensor for tensor in traffic.tensors_in(*args) if len(tensor.shape) == 2]
+    weights = sum(math.prod(matrix.shape) for matrix in matrices if dim in matrix.shape)
     return 2 * rows * weights + 4 * rows * x.shape[-2] * dim
 
 
@@ -491,7 +491,7 @@ _FORMULAS |= {
         kind="conv", flops=deform_conv_backward_flop, launches=4
     ),
 }
-_FORMULAS |= {  # RMS norm as one kernel each way: see capture/norms.py
+_FORMULAS |= {  # RMS norm as one kernel each way: see capture/cuda_ops.py
     "outlay.rms_norm": Formula(kind="norm"),
     "outlay.rms_norm_backward": Formula(kind="norm", launches=2),
 }

@@ -1,8 +1,8 @@
 """A profile from the operations of one real step, as a probe records them.
 
-A trace looks at a step at several batch sizes; a probe sees the one that the script runs. At that
-size the profile is exact. At others, dimensions that grow with the batch are told from the shapes
-(`trace.growth`), and memory beside parameters, gradients, optimizer state and what modules keep
+A trace looks at a step at several batch sizes; a probe measures the one that the script runs. At
+that size the profile is exact. At others, dimensions that grow with the batch are guessed from the
+shapes (`growth_of`), and memory beside parameters, gradients, optimizer state and what modules keep
 without an optimizer is taken to grow with the batch. Steps recorded at several sizes are fitted as
 traces are.
 """
@@ -18,246 +18,10 @@ from outlay.errors import InputError
 from outlay.trace.batch_scaling import aligned, fit_aligned
 from outlay.trace.profile import AllocatorUse, Memory, Op, Polynomial, Profile, ProfileOp, value_at
 
-# Which dimensions of an operation grow with the batch, told from its shapes at one batch size.
-#
-# A tensor of a parameter's shape stays; of any other, the outermost dimension that is a multiple of
-# the batch size grows. Matrix products are told by what they join: where one of the three matrices
-# is a weight (or its gradient), the dimension that it does not have is the batch's. Nothing here is
-# certain: a width can be a multiple of the batch size by chance. Two sizes decide (`trace.fit`).
-
-
 Shape = tuple[int, ...]
-Grows = tuple[bool, ...]
-"""Of each dimension of a tensor, whether it grows with the batch."""
-
-_BETWEEN_LAYERS = frozenset({"reduction", "elementwise", "norm", "softmax"})
-"""Kinds that work on what layers hand on, hardly ever on a weight, even one of the same shape."""
-
-
-@dataclass(frozen=True, kw_only=True)  # no slots: it remembers what it has worked out
-class Sizes:
-    """The batch size of one pass, and which sizes and shapes of the step are what."""
-
-    batch_size: int
-    parameter_shapes: frozenset[Shape]
-    leading: frozenset[int]
-    """Multiples of the batch size that tensors other than parameters have outermost."""
-
-    @cached_property
-    def widths(self) -> frozenset[int]:
-        """Every dimension that some parameter has."""
-        return frozenset(size for shape in self.parameter_shapes for size in shape)
-
-    def is_parameter(self, shape: Shape) -> bool:
-        """Whether a tensor has a parameter's shape; of a matrix, that turned round as well."""
-        known = self.parameter_shapes
-        return shape in known or (len(shape) == 2 and shape[::-1] in known)
-
-    def divides(self, size: int) -> bool:
-        """Whether a dimension is a multiple of the batch size."""
-        return size > 0 and size % self.batch_size == 0
-
-    def is_merged(self, shape: Shape) -> bool:
-        """Whether a matrix may have samples and positions together outermost."""
-        return len(shape) == 2 and shape[0] in self.leading
-
-
-def sizes_of(ops: Iterable[Op], batch_size: int, parameter_shapes: frozenset[Shape]) -> Sizes:
-    """What the shapes of a step say of its batch size."""
-    known = Sizes(batch_size=batch_size, parameter_shapes=parameter_shapes, leading=frozenset())
-    leading = {
-        shape[0]
-        for op in ops
-        if op.kind != "optimizer"
-        for shape in op.shapes
-        if len(shape) > 1 and known.divides(shape[0]) and not known.is_parameter(shape)
-    }
-    return Sizes(
-        batch_size=batch_size, parameter_shapes=parameter_shapes, leading=frozenset(leading)
-    )
-
-
-def growth_of(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
-    """Of each of its tensors, which dimensions grow with the batch."""
-    if op.kind == "optimizer" or op.phase == "optimizer":
-        return tuple((False,) * len(shape) for shape in op.shapes)
-    if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
-        return _of_convolution(op, sizes)
-    if op.kind == "gemm":
-        return _of_product(op, sizes)
-    if op.kind == "norm" and op.shapes and len(op.shapes[0]) > 1 and op.shapes[0][0] == 1:
-        return _of_instances(op, sizes)
-    between = op.kind in _BETWEEN_LAYERS
-    return tuple(_of_tensor(shape, sizes, between=between) for shape in op.shapes)
-
-
-def _of_tensor(shape: Shape, sizes: Sizes, *, between: bool = False) -> Grows:
-    fixed = sizes.is_parameter(shape) and not (between and sizes.is_merged(shape))
-    place = None if fixed else _batch_place(shape, sizes)
-    return tuple(i == place for i in range(len(shape)))
-
-
-def _batch_place(shape: Shape, sizes: Sizes) -> int | None:
-    """Where the batch lies in a tensor that is no parameter."""
-    batch_size = sizes.batch_size
-    if not shape:
-        return None
-    if shape[0] == batch_size:
-        return 0
-    if len(shape) > 2 and shape[1] == batch_size and shape[0] not in sizes.leading:
-        return 1  # positions first, as recurrent layers have it
-    if sizes.divides(shape[0]) and (shape[0] in sizes.leading or not _are_widths(shape, sizes)):
-        return 0
-    # Further in, only what is the batch for certain: positions are multiples of it as well.
-    for place, size in enumerate(shape[1:], 1):
-        if size == batch_size or (size in sizes.leading and size not in sizes.widths):
-            return place
-    return None
-
-
-def _are_widths(shape: Shape, sizes: Sizes) -> bool:
-    """Whether a tensor has only sizes that parameters have: a part of a weight, or several."""
-    return all(size in sizes.widths for size in shape)
-
-
-def _of_instances(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
-    """Instance norm: a batch norm over the channels of every sample, side by side in one image."""
-    channels = op.shapes[0][1]
-    grows = sizes.batch_size > 1 and sizes.divides(channels)
-
-    def one(shape: Shape) -> Grows:
-        place = 1 if len(shape) > 1 else 0
-        return tuple(i == place and grows and size == channels for i, size in enumerate(shape))
-
-    return tuple(map(one, op.shapes))
-
-
-# Convolutions
-
-
-def _of_convolution(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
-    """Images grow, kernels stay; samples may be taken for groups of one wide image."""
-    backward = "backward" in op.name
-    images = {op.shapes[0], op.shapes[1]} if backward else {op.shapes[0], op.shapes[-1]}
-    kernel = op.shapes[2] if backward else op.shapes[1]
-    if op.shapes[0][0] == 1 < sizes.batch_size:
-        return tuple(_as_groups(shape, kernel, sizes) for shape in op.shapes)
-    return tuple(
-        tuple(i == 0 and shape in images and sizes.divides(shape[0]) for i in range(len(shape)))
-        for shape in op.shapes
-    )
-
-
-def _as_groups(shape: Shape, kernel: Shape, sizes: Sizes) -> Grows:
-    """Every sample has a kernel of its own, side by side in one image."""
-    place = 0 if shape == kernel else 1
-    own = not sizes.is_parameter(kernel)
-    return tuple(i == place and own and sizes.divides(size) for i, size in enumerate(shape))
-
-
-# Products
-
-
-def _of_product(op: Op, sizes: Sizes) -> tuple[Grows, ...]:
-    """Of (..., m, k) x (..., k, n): which of m, n and k grow, then every tensor by its sizes."""
-    ordinary = tuple(_of_tensor(shape, sizes) for shape in op.shapes)
-    places = _factors(op)
-    if places is None:
-        return ordinary
-    parts = tuple(op.shapes[place] for place in places)
-    if len(parts[0]) > 2 and not any(map(sizes.is_parameter, parts)):
-        return ordinary
-    m, n, k = _growing(op, sizes, parts)
-    growing = dict(zip(places, ((m, k), (k, n), (m, n)), strict=True))
-    return tuple(
-        _last_two(shape, growing[place]) if place in growing else ordinary[place]
-        for place, shape in enumerate(op.shapes)
-    )
-
-
-def _factors(op: Op) -> tuple[int, int, int] | None:
-    """Where the two matrices and their product stand, where the shapes are those of one."""
-    places = [place for place, shape in enumerate(op.shapes) if len(shape) >= 2][-3:]
-    if len(places) < 3:
-        return None
-    first, second, result = (op.shapes[place] for place in places)
-    alike = len(first) == len(second) == len(result)
-    fits = first[-1] == second[-2] and result[-2:] == (first[-2], second[-1])
-    return (places[0], places[1], places[2]) if fits and alike else None
-
-
-def _last_two(shape: Shape, last: tuple[bool, bool]) -> Grows:
-    return (False,) * (len(shape) - 2) + last
-
-
-def _growing(op: Op, sizes: Sizes, parts: Sequence[Shape]) -> tuple[bool, bool, bool]:
-    """Whether m, n and k grow."""
-    first, second, _ = parts
-    m, n, k = first[-2], second[-1], first[-1]
-    weight = _weight_of(op, sizes, parts)
-    exact = (m == sizes.batch_size, n == sizes.batch_size, k == sizes.batch_size)
-    if weight is None and any(exact):
-        return exact
-    if weight is None:
-        weight = _usual_weight(op)
-    return (
-        weight == 1 and sizes.divides(m),
-        weight == 0 and sizes.divides(n),
-        weight == 2 and sizes.divides(k),
-    )
-
-
-def _weight_of(op: Op, sizes: Sizes, parts: Sequence[Shape]) -> int | None:
-    """Which of first, second and product is a weight or the gradient of one, None for none."""
-    found = [place for place, shape in enumerate(parts) if sizes.is_parameter(shape)]
-    if len(found) == 1:
-        return found[0]
-    usual = _usual_weight(op)
-    return usual if usual in found else (found[0] if found else None)
-
-
-def _usual_weight(op: Op) -> int:
-    """x @ weight forward, gradient @ weight backward, x.t() @ gradient for the weight's own."""
-    return 2 if op.phase == "backward" and op.layout in ("tn", "tt") else 1
-
-
-# Amounts
-
-
-def growing_degree(op: Op, growth: Sequence[Grows]) -> int:
-    """How many times the batch is in an operation's arithmetic: mostly once, or not at all."""
-    places = _factors(op) if op.kind == "gemm" else None
-    if places is None:
-        return int(any(map(any, growth)))
-    first, second = growth[places[0]], growth[places[1]]
-    inside = (first[-2], first[-1], second[-1])
-    return max(sum(inside), int(any(map(any, growth))))
-
-
-def growing_share(op: Op, growth: Sequence[Grows]) -> float:
-    """The share of an operation's traffic that grows, by the elements of its tensors."""
-    pairs = [(math.prod(s), any(g)) for s, g in zip(op.shapes, growth, strict=True)]
-    if op.kind == "embedding" and pairs:
-        pairs = _picked(op, pairs)
-    total = sum(elements for elements, _ in pairs)
-    if not total:
-        return float(any(grows for _, grows in pairs))
-    return sum(elements for elements, grows in pairs if grows) / total
-
-
-def _picked(op: Op, pairs: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
-    """Of a table only the rows picked are read; its gradient is written whole, rows added thrice.
-
-    As `trace.moved` counts them.
-    """
-    if op.name.endswith("embedding_dense_backward"):
-        return [(3 * pairs[0][0], pairs[0][1]), *pairs[1:]]
-    table = op.shapes[0]
-    return [pair for pair, s in zip(pairs[1:], op.shapes[1:], strict=True) if s != table] or pairs
-
 
 _ITEM_BYTES = {"fp64": 8.0, "fp16": 2.0, "bf16": 2.0}
-_MOSTLY = 0.5
+_MOST_OF_FLOPS = 0.5
 _NEEDED_OVER_ALLOCATED = 1.11
 # Assumes: at its limit the allocator cannot use a tenth of what it has. BERT on an H200 (24 GB) was
 # so, 12 other steps between 0 and 3 %; with room to spare it reserves a quarter more than is used.
@@ -275,7 +39,7 @@ class RecordedStep:
     passes: int = 1
     """Passes before each update; shapes are those of one."""
     pass_size: int | None = None
-    """Samples of one pass, where they were seen; else as many as all have in the mean."""
+    """Samples of one pass, where they were counted; else as many as all have in the mean."""
     ops: tuple[Op, ...]
     """Identical ones once, with how often they run in a step."""
     parameter_shapes: frozenset[Shape]
@@ -289,7 +53,7 @@ class RecordedStep:
     frozen_bytes: float = 0.0
     """What modules keep that no optimizer updates."""
     peak_allocated_bytes: float | None = None
-    """None where nothing told: on a CPU, for one."""
+    """None where it was not measured: on a CPU, for one."""
     peak_reserved_bytes: float | None = None
     sample: str = ""
     recorded_on: str = ""
@@ -310,7 +74,7 @@ def profile_of_step(step: RecordedStep) -> Profile:
     """The step at any batch size: exact at its own, scaled at others."""
     _check(step)
     sizes = sizes_of(step.ops, _pass_size(step), step.parameter_shapes)
-    ops = tuple(_scaled(op, step, sizes) for op in step.ops)
+    ops = tuple(_scaled_op(op, step, sizes) for op in step.ops)
     notes = (_scaled_note(step), *_growth_notes(step, ops), *_memory_notes(step))
     return _profile([step], ops, notes)
 
@@ -328,17 +92,15 @@ def profile_of_steps(steps: Sequence[RecordedStep]) -> Profile:
     largest = ordered[-1]
     if len(ordered) == 1:
         return profile_of_step(largest)
-    one_by_one = [_one_by_one(step) for step in ordered]
-    if any(ops is None for ops in one_by_one) or not aligned([ops or [] for ops in one_by_one]):
+    traces = [ops for step in ordered if (ops := _single_ops(step)) is not None]
+    if len(traces) < len(ordered) or not aligned(traces):
         scaled = profile_of_step(largest)
         note = (
             "The records at several batch sizes run different operations; those of the largest "
             "are used."
         )
         return _profile(ordered, scaled.ops, (note, *scaled.notes))
-    fitted, notes = fit_aligned(
-        tuple(map(_size, ordered)), [ops for ops in one_by_one if ops is not None], 1
-    )
+    fitted, notes = fit_aligned(tuple(map(_size, ordered)), traces, 1)
     return _profile(ordered, fitted, (*notes, *_memory_notes(largest)))
 
 
@@ -362,10 +124,10 @@ def _pass_size(step: RecordedStep) -> int:
 def _profile(
     steps: Sequence[RecordedStep], ops: tuple[ProfileOp, ...], notes: tuple[str, ...]
 ) -> Profile:
-    """One profile of what was recorded at ascending sizes; the largest says the rest."""
+    """One profile of what was recorded at ascending sizes; all but memory is the largest's."""
     step = steps[-1]
-    known = [one for one in steps if one.peak_allocated_bytes is not None]
-    points = sorted((*_halved(steps[0]), *(known or [step]), _doubled(step)), key=_size)
+    measured = [recorded for recorded in steps if recorded.peak_allocated_bytes is not None]
+    points = sorted((*_halved(steps[0]), *(measured or [step]), _doubled(step)), key=_size)
     return Profile(
         name=step.name,
         description="recorded by a probe",
@@ -373,8 +135,10 @@ def _profile(
         parameters=step.parameters,
         trainable_parameters=step.trainable_parameters,
         ops=ops,
-        memory={one.batch_size: _memory(one) for one in points},
-        held={one.batch_size: _held(one) for one in points} if known else {},
+        memory={point.batch_size: _memory(point) for point in points},
+        allocator_use={point.batch_size: _allocator_use(point) for point in points}
+        if measured
+        else {},
         issued_ops=step.issued_ops,
         traced_on=step.recorded_on,
         versions=step.versions,
@@ -383,10 +147,10 @@ def _profile(
     )
 
 
-# Operations
+# Operations at any batch size
 
 
-def _scaled(op: Op, step: RecordedStep, sizes: Sizes) -> ProfileOp:
+def _scaled_op(op: Op, step: RecordedStep, sizes: StepSizes) -> ProfileOp:
     """An operation at any batch size, from one."""
     growth = growth_of(op, sizes)
     whole = not op.shapes and op.phase != "optimizer" and op.kind != "optimizer"
@@ -398,8 +162,8 @@ def _scaled(op: Op, step: RecordedStep, sizes: Sizes) -> ProfileOp:
         phase=op.phase,
         precision=op.precision,
         count=op.count,
-        flops=_power(op.flops, degree, step.batch_size),
-        moved_bytes=_part(op.moved_bytes, share, step.batch_size),
+        flops=_scaled_flops(op.flops, degree, step.batch_size),
+        moved_bytes=_scaled_bytes(op.moved_bytes, share, step.batch_size),
         launches=op.launches,
         layout=op.layout,
         shapes=tuple(map(_scaled_shape, op.shapes, growth, [step.batch_size] * len(growth))),
@@ -413,17 +177,17 @@ def _scaled_shape(shape: Shape, grows: Grows, batch_size: int) -> tuple[Polynomi
     )
 
 
-def _power(amount: float, degree: int, batch_size: int) -> Polynomial:
+def _scaled_flops(amount: float, degree: int, batch_size: int) -> Polynomial:
     """An amount that goes with a power of the batch size."""
     return (0.0,) * degree + (amount / batch_size**degree,)
 
 
-def _part(amount: float, share: float, batch_size: int) -> Polynomial:
+def _scaled_bytes(amount: float, share: float, batch_size: int) -> Polynomial:
     """An amount of which a share grows."""
     return (amount * (1 - share), amount * share / batch_size) if share else (amount,)
 
 
-def _one_by_one(step: RecordedStep) -> list[Op] | None:
+def _single_ops(step: RecordedStep) -> list[Op] | None:
     """Every operation by itself; None where counts are fractions or there are too many."""
     if any(op.count != int(op.count) for op in step.ops):
         return None
@@ -436,20 +200,20 @@ def _one_by_one(step: RecordedStep) -> list[Op] | None:
 
 
 def _memory(step: RecordedStep) -> Memory:
-    """The categories a record tells: activations are all that is beside the fixed parts."""
+    """The categories that a record has: activations are all that is beside the fixed parts."""
     return Memory(
         parameters=step.parameter_bytes,
         gradients=step.gradient_bytes,
         optimizer_state=step.optimizer_bytes,
         inputs=step.frozen_bytes,
-        activations=_beside_bytes(step),
+        activations=_activation_bytes(step),
         temporaries=0.0,
     )
 
 
-def _held(step: RecordedStep) -> AllocatorUse:
+def _allocator_use(step: RecordedStep) -> AllocatorUse:
     """What it reserved with room to spare, and what it would need to get through."""
-    allocated = step.fixed_bytes + _beside_bytes(step)
+    allocated = step.fixed_bytes + _activation_bytes(step)
     reserved = max(step.peak_reserved_bytes or allocated, allocated)
     return AllocatorUse(
         allocated_bytes=allocated,
@@ -458,7 +222,7 @@ def _held(step: RecordedStep) -> AllocatorUse:
     )
 
 
-def _beside_bytes(step: RecordedStep) -> float:
+def _activation_bytes(step: RecordedStep) -> float:
     """What a step allocates beside the fixed parts; not measured, what forward writes in a pass."""
     if step.peak_allocated_bytes is not None:
         return max(step.peak_allocated_bytes - step.fixed_bytes, 0.0)
@@ -486,9 +250,9 @@ def _halved(step: RecordedStep) -> tuple[RecordedStep, ...]:
 
 def _resized(step: RecordedStep, batch_size: int, fixed_bytes: float) -> RecordedStep:
     """What is beside the fixed parts and copies of weights in 16 bits goes with the batch."""
-    fixed_bytes += min(_copies_bytes(step), _beside_bytes(step))
+    fixed_bytes += min(_autocast_copies_bytes(step), _activation_bytes(step))
     grown = batch_size / step.batch_size
-    allocated = step.fixed_bytes + _beside_bytes(step)
+    allocated = step.fixed_bytes + _activation_bytes(step)
     reserved = max(step.peak_reserved_bytes or allocated, allocated)
     return replace(
         step,
@@ -498,7 +262,7 @@ def _resized(step: RecordedStep, batch_size: int, fixed_bytes: float) -> Recorde
     )
 
 
-def _copies_bytes(step: RecordedStep) -> float:
+def _autocast_copies_bytes(step: RecordedStep) -> float:
     """Copies that autocast makes of parameters and keeps for the pass."""
     return sum(
         2.0 * math.prod(op.shapes[-1]) * op.count / max(step.passes, 1)
@@ -531,7 +295,7 @@ def _growth_notes(step: RecordedStep, ops: Sequence[ProfileOp]) -> tuple[str, ..
     """A word where the batch size does not seem to be that of the shapes."""
     total = sum(op.count * op.flops for op in step.ops)
     growing = sum(op.count * value_at(op.flops, step.batch_size) for op in ops if len(op.flops) > 1)
-    if not total or growing >= _MOSTLY * total:
+    if not total or growing >= _MOST_OF_FLOPS * total:
         return ()
     note = (
         f"{growing / total:.0%} of the step's arithmetic grows with a batch of {step.batch_size}: "
@@ -548,3 +312,240 @@ def _memory_notes(step: RecordedStep) -> tuple[str, ...]:
         "more than is kept."
     )
     return (note,)
+
+
+# Which dimensions of an operation grow with the batch, from its shapes at one batch size.
+#
+# A tensor of a parameter's shape stays; of any other, the outermost dimension that is a multiple of
+# the batch size grows. In a matrix product where one of the three matrices is a weight (or its
+# gradient), the dimension that it does not have is the batch's. Nothing here is certain: a width
+# can be a multiple of the batch size by chance. Records at two sizes decide (`fit_aligned`).
+
+
+Grows = tuple[bool, ...]
+"""Of each dimension of a tensor, whether it grows with the batch."""
+
+_BETWEEN_LAYERS = frozenset({"reduction", "elementwise", "norm", "softmax"})
+"""Kinds that work on what layers hand on, hardly ever on a weight, even one of the same shape."""
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: it remembers what it has worked out
+class StepSizes:
+    """The batch size of one pass, and which sizes and shapes of the step are what."""
+
+    batch_size: int
+    parameter_shapes: frozenset[Shape]
+    leading: frozenset[int]
+    """Multiples of the batch size that tensors other than parameters have outermost."""
+
+    @cached_property
+    def widths(self) -> frozenset[int]:
+        """Every dimension that some parameter has."""
+        return frozenset(size for shape in self.parameter_shapes for size in shape)
+
+    def is_parameter(self, shape: Shape) -> bool:
+        """Whether a tensor has a parameter's shape; of a matrix, that turned round as well."""
+        shapes = self.parameter_shapes
+        return shape in shapes or (len(shape) == 2 and shape[::-1] in shapes)
+
+    def divides(self, size: int) -> bool:
+        """Whether a dimension is a multiple of the batch size."""
+        return size > 0 and size % self.batch_size == 0
+
+    def is_merged(self, shape: Shape) -> bool:
+        """Whether a matrix may have samples and positions together outermost."""
+        return len(shape) == 2 and shape[0] in self.leading
+
+
+def sizes_of(ops: Iterable[Op], batch_size: int, parameter_shapes: frozenset[Shape]) -> StepSizes:
+    """What the shapes of a step say of its batch size."""
+    sizes = StepSizes(batch_size=batch_size, parameter_shapes=parameter_shapes, leading=frozenset())
+    leading = {
+        shape[0]
+        for op in ops
+        if op.kind != "optimizer"
+        for shape in op.shapes
+        if len(shape) > 1 and sizes.divides(shape[0]) and not sizes.is_parameter(shape)
+    }
+    return replace(sizes, leading=frozenset(leading))
+
+
+def growth_of(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
+    """Of each of its tensors, which dimensions grow with the batch."""
+    if op.kind == "optimizer" or op.phase == "optimizer":
+        return tuple((False,) * len(shape) for shape in op.shapes)
+    if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
+        return _conv_growth(op, sizes)
+    if op.kind == "gemm":
+        return _product_growth(op, sizes)
+    if op.kind == "norm" and op.shapes and len(op.shapes[0]) > 1 and op.shapes[0][0] == 1:
+        return _instance_norm_growth(op, sizes)
+    between = op.kind in _BETWEEN_LAYERS
+    return tuple(_tensor_growth(shape, sizes, between=between) for shape in op.shapes)
+
+
+def _tensor_growth(shape: Shape, sizes: StepSizes, *, between: bool = False) -> Grows:
+    fixed = sizes.is_parameter(shape) and not (between and sizes.is_merged(shape))
+    batch_dim = None if fixed else _batch_dim(shape, sizes)
+    return tuple(dim == batch_dim for dim in range(len(shape)))
+
+
+def _batch_dim(shape: Shape, sizes: StepSizes) -> int | None:
+    """The dimension of the batch in a tensor that is no parameter."""
+    batch_size = sizes.batch_size
+    if not shape:
+        return None
+    if shape[0] == batch_size:
+        return 0
+    if len(shape) > 2 and shape[1] == batch_size and shape[0] not in sizes.leading:
+        return 1  # positions first, as recurrent layers have it
+    if sizes.divides(shape[0]) and (shape[0] in sizes.leading or not _are_widths(shape, sizes)):
+        return 0
+    # Further in, only what is the batch for certain: positions are multiples of it as well.
+    for dim, size in enumerate(shape[1:], 1):
+        if size == batch_size or (size in sizes.leading and size not in sizes.widths):
+            return dim
+    return None
+
+
+def _are_widths(shape: Shape, sizes: StepSizes) -> bool:
+    """Whether a tensor has only sizes that parameters have: a part of a weight, or several."""
+    return all(size in sizes.widths for size in shape)
+
+
+def _instance_norm_growth(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
+    """Instance norm: a batch norm over the channels of every sample, side by side in one image."""
+    channels = op.shapes[0][1]
+    grows = sizes.batch_size > 1 and sizes.divides(channels)
+
+    def channels_grow(shape: Shape) -> Grows:
+        dim = 1 if len(shape) > 1 else 0
+        return tuple(i == dim and grows and size == channels for i, size in enumerate(shape))
+
+    return tuple(map(channels_grow, op.shapes))
+
+
+# Convolutions
+
+
+def _conv_growth(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
+    """Images grow, kernels stay; samples may be taken for groups of one wide image."""
+    backward = "backward" in op.name
+    images = {op.shapes[0], op.shapes[1]} if backward else {op.shapes[0], op.shapes[-1]}
+    kernel = op.shapes[2] if backward else op.shapes[1]
+    if op.shapes[0][0] == 1 < sizes.batch_size:
+        return tuple(_grouped_growth(shape, kernel, sizes) for shape in op.shapes)
+    return tuple(
+        tuple(i == 0 and shape in images and sizes.divides(shape[0]) for i in range(len(shape)))
+        for shape in op.shapes
+    )
+
+
+def _grouped_growth(shape: Shape, kernel: Shape, sizes: StepSizes) -> Grows:
+    """Every sample has a kernel of its own, side by side in one image."""
+    dim = 0 if shape == kernel else 1
+    own = not sizes.is_parameter(kernel)
+    return tuple(i == dim and own and sizes.divides(size) for i, size in enumerate(shape))
+
+
+# Products
+
+
+def _product_growth(op: Op, sizes: StepSizes) -> tuple[Grows, ...]:
+    """Of (..., m, k) x (..., k, n): which of m, n and k grow, then every tensor by its sizes."""
+    ordinary = tuple(_tensor_growth(shape, sizes) for shape in op.shapes)
+    positions = _matrix_positions(op)
+    if positions is None:
+        return ordinary
+    matrices = tuple(op.shapes[position] for position in positions)
+    if len(matrices[0]) > 2 and not any(map(sizes.is_parameter, matrices)):
+        return ordinary
+    m, n, k = _product_dims_grow(op, sizes, matrices)
+    growing = dict(zip(positions, ((m, k), (k, n), (m, n)), strict=True))
+    return tuple(
+        _last_dims(shape, growing[position]) if position in growing else ordinary[position]
+        for position, shape in enumerate(op.shapes)
+    )
+
+
+def _matrix_positions(op: Op) -> tuple[int, int, int] | None:
+    """Which of the shapes are two matrices and their product; None where none are."""
+    positions = [i for i, shape in enumerate(op.shapes) if len(shape) >= 2][-3:]
+    if len(positions) < 3:
+        return None
+    first, second, result = (op.shapes[position] for position in positions)
+    alike = len(first) == len(second) == len(result)
+    fits = first[-1] == second[-2] and result[-2:] == (first[-2], second[-1])
+    return (positions[0], positions[1], positions[2]) if fits and alike else None
+
+
+def _last_dims(shape: Shape, last: tuple[bool, bool]) -> Grows:
+    return (False,) * (len(shape) - 2) + last
+
+
+def _product_dims_grow(
+    op: Op, sizes: StepSizes, matrices: Sequence[Shape]
+) -> tuple[bool, bool, bool]:
+    """Whether m, n and k grow."""
+    first, second, _ = matrices
+    m, n, k = first[-2], second[-1], first[-1]
+    weight = _weight_position(op, sizes, matrices)
+    exact = (m == sizes.batch_size, n == sizes.batch_size, k == sizes.batch_size)
+    if weight is None and any(exact):
+        return exact
+    if weight is None:
+        weight = _usual_weight_position(op)
+    return (
+        weight == 1 and sizes.divides(m),
+        weight == 0 and sizes.divides(n),
+        weight == 2 and sizes.divides(k),
+    )
+
+
+def _weight_position(op: Op, sizes: StepSizes, matrices: Sequence[Shape]) -> int | None:
+    """Which of first, second and product is a weight or the gradient of one, None for none."""
+    weights = [i for i, shape in enumerate(matrices) if sizes.is_parameter(shape)]
+    if len(weights) == 1:
+        return weights[0]
+    usual = _usual_weight_position(op)
+    return usual if usual in weights else (weights[0] if weights else None)
+
+
+def _usual_weight_position(op: Op) -> int:
+    """x @ weight forward, gradient @ weight backward, x.t() @ gradient for the weight's own."""
+    return 2 if op.phase == "backward" and op.layout in ("tn", "tt") else 1
+
+
+# Amounts
+
+
+def growing_degree(op: Op, growth: Sequence[Grows]) -> int:
+    """How many times the batch is in an operation's arithmetic: mostly once, or not at all."""
+    positions = _matrix_positions(op) if op.kind == "gemm" else None
+    if positions is None:
+        return int(any(map(any, growth)))
+    first, second = growth[positions[0]], growth[positions[1]]
+    m_k_n = (first[-2], first[-1], second[-1])
+    return max(sum(m_k_n), int(any(map(any, growth))))
+
+
+def growing_share(op: Op, growth: Sequence[Grows]) -> float:
+    """The share of an operation's traffic that grows, by the elements of its tensors."""
+    pairs = [(math.prod(s), any(g)) for s, g in zip(op.shapes, growth, strict=True)]
+    if op.kind == "embedding" and pairs:
+        pairs = _embedding_pairs(op, pairs)
+    total = sum(elements for elements, _ in pairs)
+    if not total:
+        return float(any(grows for _, grows in pairs))
+    return sum(elements for elements, grows in pairs if grows) / total
+
+
+def _embedding_pairs(op: Op, pairs: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    """Of a table only the rows picked are read; its gradient is written whole, rows added thrice.
+
+    As `outlay.trace.traffic` counts them.
+    """
+    if op.name.endswith("embedding_dense_backward"):
+        return [(3 * pairs[0][0], pairs[0][1]), *pairs[1:]]
+    table = op.shapes[0]
+    return [pair for pair, s in zip(pairs[1:], op.shapes[1:], strict=True) if s != table] or pairs

@@ -1,15 +1,17 @@
 """What one training step does, operation by operation: `Op`, `Trace`, and `Profile`.
 
-A `Trace` is one step at one batch size. A `Profile` is that step at any batch size: each
-amount is a polynomial in the batch size, found by tracing at a few sizes and checked at another.
-Profiles are plain data: they are read and used without torch.
+A `Trace` is one step at one batch size: its operations (`Op`) and its peak (`Memory`). A `Profile`
+is that step at any batch size: each amount is a polynomial in the batch size, found by tracing at
+a few sizes and checked at another. It also has what the step allocates and frees (`History`), what
+torch's caching allocator makes of that (`AllocatorUse`), and what matters for spreading the step
+over GPUs (`Structure`). All of it is plain data: it is read and used without torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
 Kind = Literal[
     "gemm",  # mm, addmm, bmm, linear: arithmetic on matrices
@@ -114,10 +116,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorUse:
-    """What torch's caching allocator makes of a run.
+    """Peak memory of a run as torch's caching allocator counts it.
 
-    allocated: the most in use at once, as `torch.cuda.max_memory_allocated` has it: blocks are a
-    little larger than what was asked for. reserved: taken from the device where there is plenty.
+    allocated: the most in use at once, `torch.cuda.max_memory_allocated`: blocks are a little
+    larger than what was requested. reserved: `max_memory_reserved` where there is plenty of memory.
     Both with library workspaces where the profile has a history, else without.
     """
 
@@ -133,7 +135,7 @@ class History:
 
     Of an event n >= 0, a storage of `sizes[n]` bytes is made; of -n, the n-th last made ends.
     Storages whose size is in `optional` are workspaces an operator can do without; those in
-    `conditions` are made only on GPUs that meet the condition (see `trace.workspace`).
+    `conditions` are made only on GPUs that meet the condition (`outlay.trace.workspace`).
     """
 
     sizes: tuple[Polynomial, ...]
@@ -147,7 +149,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class BlockGroup:
     """Blocks of one class and size in a model: encoder layers, bottlenecks."""
 
     name: str
@@ -164,7 +166,7 @@ class Blocks:
 class Structure:
     """What of a step matters for spreading it over GPUs."""
 
-    blocks: tuple[Blocks, ...]
+    blocks: tuple[BlockGroup, ...]
     gradient_bytes: float
     """Gradients finished in a step: what data-parallel training exchanges."""
     ready: tuple[float, ...]
@@ -242,8 +244,8 @@ class Profile:
     memory: Mapping[int, Memory]
     """Peak memory at each traced batch size and wherever its slope changes, ascending."""
     issued_ops: float
-    held: Mapping[int, AllocatorUse] = field(default_factory=dict)
-    """What the allocator holds at some batch sizes, ascending; empty where it was not modelled."""
+    allocator_use: Mapping[int, AllocatorUse] = field(default_factory=dict)
+    """What the allocator makes of it at some batch sizes, ascending; empty where not modelled."""
     history: History | None = None
     """What the allocator was modelled with; None where traces at two sizes did not line up."""
     structure: Structure | None = None
@@ -274,41 +276,32 @@ class Profile:
 
     def memory_at(self, batch_size: int) -> Memory:
         """Peak memory at a batch size: piecewise linear between and beyond the traced ones."""
-        low, high = _neighbours(sorted(self.memory), batch_size)
-        if low == high:
-            return self.memory[low]
-        share = (batch_size - low) / (high - low)
-        first, second = self.memory[low], self.memory[high]
-        return Memory(
-            parameters=_blend(first.parameters, second.parameters, share),
-            gradients=_blend(first.gradients, second.gradients, share),
-            optimizer_state=_blend(first.optimizer_state, second.optimizer_state, share),
-            inputs=_blend(first.inputs, second.inputs, share),
-            activations=_blend(first.activations, second.activations, share),
-            temporaries=_blend(first.temporaries, second.temporaries, share),
-            workspace=_blend(first.workspace, second.workspace, share),
-        )
+        return _interpolated(self.memory, batch_size)
 
-    def held_at(self, batch_size: int) -> AllocatorUse | None:
-        """What the allocator holds at a batch size, or None where it was not modelled."""
-        if not self.held:
-            return None
-        low, high = _neighbours(sorted(self.held), batch_size)
-        if low == high:
-            return self.held[low]
-        share = (batch_size - low) / (high - low)
-        first, second = self.held[low], self.held[high]
-        return AllocatorUse(
-            allocated_bytes=_blend(first.allocated_bytes, second.allocated_bytes, share),
-            reserved_bytes=_blend(first.reserved_bytes, second.reserved_bytes, share),
-            needed_bytes=None
-            if first.needed_bytes is None or second.needed_bytes is None
-            else _blend(first.needed_bytes, second.needed_bytes, share),
-        )
+    def allocator_use_at(self, batch_size: int) -> AllocatorUse | None:
+        """What the allocator makes of a batch size, or None where it was not modelled."""
+        return _interpolated(self.allocator_use, batch_size) if self.allocator_use else None
+
+
+_Point = TypeVar("_Point", Memory, AllocatorUse)
+
+
+def _interpolated(points: Mapping[int, _Point], batch_size: int) -> _Point:
+    """Every amount on the straight line through the two nearest batch sizes."""
+    low, high = _neighbours(sorted(points), batch_size)
+    if low == high:
+        return points[low]
+    fraction = (batch_size - low) / (high - low)
+    first, second = points[low], points[high]
+    amounts: dict[str, Any] = {
+        amount.name: _blended(getattr(first, amount.name), getattr(second, amount.name), fraction)
+        for amount in fields(first)
+    }
+    return type(first)(**amounts)
 
 
 def _neighbours(sizes: list[int], batch_size: int) -> tuple[int, int]:
-    """The two traced batch sizes to draw the line through."""
+    """The two batch sizes to draw the line through; one and the same where nothing is between."""
     if len(sizes) == 1 or batch_size in sizes:
         nearest = min(sizes, key=lambda size: abs(size - batch_size))
         return nearest, nearest
@@ -317,5 +310,8 @@ def _neighbours(sizes: list[int], batch_size: int) -> tuple[int, int]:
     return sizes[above - 1], sizes[above]
 
 
-def _blend(first: float, second: float, share: float) -> float:
-    return max(first + (second - first) * share, 0.0)
+def _blended(first: float | None, second: float | None, fraction: float) -> float | None:
+    """The value so far between two, not below zero; None where either is unknown."""
+    if first is None or second is None:
+        return None
+    return max(first + (second - first) * fraction, 0.0)

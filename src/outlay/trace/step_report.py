@@ -1,7 +1,8 @@
 """One training step at one batch size, explained: `StepReport` and its parts. Plain data.
 
 What a step computes and moves by phase, its heaviest operations, and its memory operation by
-operation, each with the line of the user's own code it comes from.
+operation, each with the line of the user's own code it comes from. `report_of` makes a report of
+what was captured; `report_to_json` and `report_from_json` take it from process to process.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from outlay.errors import InputError
 from outlay.trace.profile import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from outlay.trace.profile import Kind, Phase, Precision
+    from outlay.trace.capture import Capture
+    from outlay.trace.profile import Kind, Op, Phase, Precision
 
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "recompute", "optimizer")
-CATEGORIES = tuple(one.name for one in fields(Memory))
+CATEGORIES = tuple(category.name for category in fields(Memory))
 """The categories of memory, in the order of `Memory`."""
 
 
@@ -150,11 +153,89 @@ class StepReport:
         return tuple(op for op in ranked[:most] if op.moved_bytes)
 
 
-# A `StepReport` as JSON and back: how the tracing process hands it over.
-#
-# Lines of code and points of the timeline are many: a line is written once and named by its place
-# in a list, a point is a short list.
+# From a capture
 
+
+def report_of(
+    capture: Capture, *, name: str, target: str, versions: Mapping[str, str] | None = None
+) -> StepReport:
+    """The report of a capture that was made with call sites; `target` is where its step is."""
+    if not capture.ops:
+        raise InputError(
+            f"{name} returned a step that runs nothing on the GPU.",
+            why="Its tensors were made on the CPU, or it calls no operation.",
+            fix="Make model and data on torch's default device, and train in the step.",
+        )
+    return StepReport(
+        name=name,
+        target=target,
+        batch_size=capture.batch_size,
+        period=capture.period,
+        parameters=capture.parameters,
+        trainable_parameters=capture.trainable_parameters,
+        phases=_phase_totals(capture),
+        ops=_heavy_ops(capture),
+        timeline=_timeline(capture),
+        versions=versions or {},
+        unknown_ops={op: count / capture.period for op, count in capture.unknown_ops.items()},
+        notes=capture.notes,
+    )
+
+
+def _phase_totals(capture: Capture) -> tuple[PhaseTotal, ...]:
+    totals = []
+    for phase in PHASES:
+        ops = [op for op in capture.ops if op.phase == phase]
+        if phase == "recompute" and not ops:
+            continue
+        totals.append(
+            PhaseTotal(
+                phase=phase,
+                operations=len(ops) / capture.period,
+                launches=sum(op.launches for op in ops) / capture.period,
+                flops=sum(op.flops for op in ops) / capture.period,
+                moved_bytes=sum(op.moved_bytes for op in ops) / capture.period,
+            )
+        )
+    return tuple(totals)
+
+
+def _heavy_ops(capture: Capture) -> tuple[HeavyOp, ...]:
+    """Identical operations of one line together; views are left out."""
+    groups: dict[tuple[Op, CallSite | None], int] = {}
+    for op, site in zip(capture.ops, capture.sites, strict=True):
+        if op.launches:
+            groups[op, site] = groups.get((op, site), 0) + 1
+    ops = [
+        HeavyOp(
+            name=op.name,
+            kind=op.kind,
+            phase=op.phase,
+            precision=op.precision,
+            count=times / capture.period,
+            flops=op.flops * times / capture.period,
+            moved_bytes=op.moved_bytes * times / capture.period,
+            shapes=op.shapes,
+            site=site,
+        )
+        for (op, site), times in groups.items()
+    ]
+    return tuple(sorted(ops, key=lambda op: (-op.flops, -op.moved_bytes)))
+
+
+def _timeline(capture: Capture) -> MemoryTimeline:
+    memories = capture.memory.by_operation()
+    points = [
+        MemoryPoint(operation=number, name=op.name, phase=op.phase, memory=memory, site=site)
+        for number, (op, memory, site) in enumerate(
+            zip(capture.ops, memories, capture.sites, strict=True), start=1
+        )
+    ]
+    return MemoryTimeline(points=tuple(points), operations=len(points))
+
+
+# As JSON. Lines of code and points of the timeline are many: a line is written once and named by
+# its place in a list, a point is a short list.
 
 _HEAD = ("name", "target", "batch_size", "period", "parameters", "trainable_parameters")
 
@@ -203,7 +284,7 @@ def report_from_json(document: dict[str, Any]) -> StepReport:
     return StepReport(
         **{name: document[name] for name in _HEAD},
         phases=tuple(PhaseTotal(**total) for total in document["phases"]),
-        ops=tuple(_op(op, sites) for op in document["ops"]),
+        ops=tuple(_heavy_op(op, sites) for op in document["ops"]),
         timeline=MemoryTimeline(points=tuple(points), operations=len(points)),
         versions=document["versions"],
         unknown_ops=document["unknown_ops"],
@@ -211,6 +292,6 @@ def report_from_json(document: dict[str, Any]) -> StepReport:
     )
 
 
-def _op(document: dict[str, Any], sites: list[CallSite | None]) -> HeavyOp:
+def _heavy_op(document: dict[str, Any], sites: list[CallSite | None]) -> HeavyOp:
     shapes = tuple(tuple(shape) for shape in document["shapes"])
     return HeavyOp(**{**document, "shapes": shapes, "site": sites[document["site"]]})

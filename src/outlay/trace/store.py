@@ -1,4 +1,6 @@
-"""Profiles on disk: JSON, gzipped where the name ends in `.gz`. Needs no torch.
+"""Profiles on disk, a user's own and those that come with outlay. Needs no torch.
+
+A file is JSON, gzipped where its name ends in `.gz`:
 
     {"schema": 1, "kind": "outlay profile", "name": ..., "description": ..., "sample": ...,
      "parameters": n, "trainable_parameters": n, "issued_ops": x, "period": n,
@@ -30,14 +32,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import DATA
 from outlay.files import parsed_json, read_data, write_whole
 from outlay.trace.profile import (
     AllocatorUse,
-    Blocks,
+    BlockGroup,
     History,
     Kind,
     Memory,
@@ -49,12 +51,9 @@ from outlay.trace.profile import (
     value_at,
 )
 
-if TYPE_CHECKING:
-    from outlay.trace.profile import Profile
-
-
 SCHEMA = 1
 MARK = "outlay profile"
+"""The `kind` of the JSON documents."""
 _PLAIN_FIELDS = (
     "name",
     "description",
@@ -91,6 +90,28 @@ def read_profile(path: Path | str) -> Profile:
         raise _unreadable(str(path), str(error)) from error
 
 
+def content_of(path: Path) -> object:
+    """The JSON in a file, gzipped or not; a ValueError says in plain words why there is none."""
+    data = read_data(path)
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError("It is gzip, but cut off or damaged.") from error
+    return parsed_json(data)
+
+
+def _unreadable(source: str, why: str) -> InputError:
+    return InputError(
+        f"{source} cannot be read as a profile.",
+        why=why,
+        fix="Check that the file is complete, or trace the step again.",
+    )
+
+
+# As JSON
+
+
 def profile_to_json(profile: Profile) -> dict[str, Any]:
     """The profile as plain JSON values."""
     head = {"schema": SCHEMA, "kind": MARK}
@@ -100,7 +121,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
         **plain,
         "notes": list(profile.notes),
         "memory": _points_to_json(profile.memory),
-        "held": _points_to_json(profile.held),
+        "held": _points_to_json(profile.allocator_use),
         "history": None if profile.history is None else history_to_json(profile.history),
         "structure": None if profile.structure is None else _structure_to_json(profile.structure),
         "ops": [_op_to_json(op) for op in profile.ops],
@@ -123,86 +144,26 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
             **plain,
             notes=tuple(content["notes"]),
             memory={int(n): Memory(**memory) for n, memory in content["memory"].items()},
-            held={int(n): AllocatorUse(**held) for n, held in content.get("held", {}).items()},
+            allocator_use={
+                int(n): AllocatorUse(**use) for n, use in content.get("held", {}).items()
+            },
             history=None if history is None else history_from_json(history),
             structure=None if structure is None else _structure_from_json(structure),
             ops=tuple(map(_op_from_json, content["ops"])),
         )
         _check(profile)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _unreadable(source, _odd_part(error)) from error
+        raise _unreadable(source, _malformed(error)) from error
     return profile
 
 
-def _odd_part(error: Exception) -> str:
-    """What is wrong with a profile's parts, in words that are not Python's."""
-    if isinstance(error, KeyError):
-        return f"A part is missing or odd: there is no {error}."
-    if isinstance(error, ValueError):
-        return f"A part is missing or odd: {error}."
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown:
-        return f"A part is missing or odd: {unknown[1]!r} is not known to this outlay."
-    return "A part is missing or odd: it is text or a number where something else should be."
-
-
-def _check(profile: Profile) -> None:
-    """Raise a ValueError where a profile says what no step can."""
-    if not profile.ops or not profile.memory:
-        raise ValueError("no operations, or no memory")
-    if profile.history is not None:
-        _check_history(profile.history)
-    largest = max(profile.memory)
-    amounts = [profile.parameters, profile.trainable_parameters, profile.issued_ops]
-    amounts += [memory.peak_bytes for memory in profile.memory.values()]
-    for op in profile.ops:
-        if op.kind not in get_args(Kind) or op.precision not in get_args(Precision):
-            raise ValueError(f"{op.name} is a {op.kind} in {op.precision}")
-        amounts += [op.count, op.launches]
-        amounts += [value_at(op.flops, largest), value_at(op.moved_bytes, largest)]
-    if not all(math.isfinite(amount) and amount >= 0 for amount in amounts):
-        raise ValueError("an amount below zero, or no number")
-
-
-def _check_history(history: History) -> None:
-    """Raise a ValueError where a storage has no size, or ends before it is made or twice."""
-    live: set[int] = set()
-    made = 0
-    if any(place >= len(history.sizes) for place in (*history.optional, *history.conditions)):
-        raise ValueError("a workspace without a size in the history")
-    for event in history.events:
-        if event >= len(history.sizes):
-            raise ValueError(f"no size {event} in the history")
-        if event >= 0:
-            live.add(made)
-            made += 1
-            continue
-        if made + event not in live:
-            raise ValueError("a storage in the history ends twice, or was never made")
-        live.remove(made + event)
-
-
-def content_of(path: Path) -> object:
-    """The JSON in a file, gzipped or not; a ValueError says in plain words why there is none."""
-    data = read_data(path)
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError("It is gzip, but cut off or damaged.") from error
-    return parsed_json(data)
-
-
-def _unreadable(source: str, why: str) -> InputError:
-    return InputError(
-        f"{source} cannot be read as a profile.",
-        why=why,
-        fix="Check that the file is complete, or trace the step again.",
-    )
-
-
 def _points_to_json(points: Mapping[int, Memory] | Mapping[int, AllocatorUse]) -> dict[str, object]:
-    return {str(n): {k: _value(v) for k, v in asdict(points[n]).items()} for n in sorted(points)}
+    return {
+        str(batch_size): {
+            name: _value(amount) for name, amount in asdict(points[batch_size]).items()
+        }
+        for batch_size in sorted(points)
+    }
 
 
 def history_to_json(history: History) -> dict[str, object]:
@@ -227,8 +188,8 @@ def history_from_json(content: Mapping[str, Any]) -> History:
 
 def _structure_to_json(structure: Structure) -> dict[str, object]:
     blocks = [
-        {**asdict(one), "output_bytes": _polynomial_to_json(one.output_bytes)}
-        for one in structure.blocks
+        {**asdict(group), "output_bytes": _polynomial_to_json(group.output_bytes)}
+        for group in structure.blocks
     ]
     return {
         "gradient_bytes": _value(structure.gradient_bytes),
@@ -239,8 +200,8 @@ def _structure_to_json(structure: Structure) -> dict[str, object]:
 
 def _structure_from_json(content: Mapping[str, Any]) -> Structure:
     blocks = [
-        Blocks(**{**one, "output_bytes": _polynomial_from_json(one["output_bytes"])})
-        for one in content["blocks"]
+        BlockGroup(**{**group, "output_bytes": _polynomial_from_json(group["output_bytes"])})
+        for group in content["blocks"]
     ]
     return Structure(
         blocks=tuple(blocks),
@@ -292,7 +253,58 @@ def _value(value: object) -> object:
     return value
 
 
-# Profiles that come with outlay, and profiles users saved.
+# Checks of what was read
+
+
+def _malformed(error: Exception) -> str:
+    """What is wrong with a profile's parts, in words that are not Python's."""
+    if isinstance(error, KeyError):
+        return f"A part is missing or odd: there is no {error}."
+    if isinstance(error, ValueError):
+        return f"A part is missing or odd: {error}."
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown:
+        return f"A part is missing or odd: {unknown[1]!r} is not known to this outlay."
+    return "A part is missing or odd: it is text or a number where something else should be."
+
+
+def _check(profile: Profile) -> None:
+    """Raise a ValueError where a profile says what no step can."""
+    if not profile.ops or not profile.memory:
+        raise ValueError("no operations, or no memory")
+    if profile.history is not None:
+        _check_history(profile.history)
+    largest = max(profile.memory)
+    amounts = [profile.parameters, profile.trainable_parameters, profile.issued_ops]
+    amounts += [memory.peak_bytes for memory in profile.memory.values()]
+    for op in profile.ops:
+        if op.kind not in get_args(Kind) or op.precision not in get_args(Precision):
+            raise ValueError(f"{op.name} is a {op.kind} in {op.precision}")
+        amounts += [op.count, op.launches]
+        amounts += [value_at(op.flops, largest), value_at(op.moved_bytes, largest)]
+    if not all(math.isfinite(amount) and amount >= 0 for amount in amounts):
+        raise ValueError("an amount below zero, or no number")
+
+
+def _check_history(history: History) -> None:
+    """Raise a ValueError where a storage has no size, or ends before it is made or twice."""
+    live: set[int] = set()
+    made = 0
+    if any(place >= len(history.sizes) for place in (*history.optional, *history.conditions)):
+        raise ValueError("a workspace without a size in the history")
+    for event in history.events:
+        if event >= len(history.sizes):
+            raise ValueError(f"no size {event} in the history")
+        if event >= 0:
+            live.add(made)
+            made += 1
+            continue
+        if made + event not in live:
+            raise ValueError("a storage in the history ends twice, or was never made")
+        live.remove(made + event)
+
+
+# Profiles that come with outlay
 
 
 _FOLDER = DATA / "profiles"

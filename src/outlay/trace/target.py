@@ -1,13 +1,16 @@
-"""The user's training step: `path/to/file.py:function`, found and loaded.
+"""The user's training step, and how to trace it. Nothing here needs torch.
 
-The function is called with the batch size and returns a callable that runs one training step.
+`path/to/file.py:function` names a step: the function is called with the batch size and returns a
+callable that runs one training step. `Changes` make that step need less memory, or less time: it is
+traced again with a change made, so that what it saves and costs is read off the same operations
+that would run (`outlay.trace.capture.changes`).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,10 +18,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from outlay.errors import InputError, NotKnown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
 
+# The step
+
+StepFunction = Callable[[], object]
+"""Runs one training step."""
+StepBuilder = Callable[[int], StepFunction]
+"""Called with a batch size, returns a function that runs one training step."""
+
+INSTALLED = ("site-packages", "dist-packages")
+"""Folders of installed packages: what is in them is not the user's own code."""
 _EXAMPLE = "Write it as path/to/file.py:function."
 
 
@@ -59,8 +70,8 @@ def load_function(target: Target) -> Callable[[int], object]:
             why=f"It is a {type(function).__name__}.",
             fix="Name a function that takes the batch size and returns the training step.",
         )
-    found: Callable[[int], object] = function
-    return found
+    build: Callable[[int], object] = function
+    return build
 
 
 def load_module(path: Path) -> ModuleType:
@@ -74,10 +85,14 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
-# Changes to a training step that make it need less memory, or less time, as they are asked for.
-#
-# A step is traced again with a change made (`capture.changed`), so that what it saves and costs is
-# read off the same operations that would run. Nothing here needs torch.
+# What a trace assumes
+
+SELECTED = 0.5
+# Assumes: a selection whose mask only the data could tell keeps half of the elements (a guess:
+# padding masks keep more, masked-language labels 0.15). `--selected` gives another share.
+
+
+# Changes
 
 
 Arithmetic = Literal[
@@ -117,18 +132,16 @@ class Changes:
 
     def joined(self, other: Changes) -> Changes | None:
         """Both at once, or None where they are about the same part."""
-        mine, theirs = asdict(self), asdict(other)
-        still = asdict(UNCHANGED)
-        if any(mine[name] != still[name] != theirs[name] for name in still):
+        mine, theirs, unchanged = asdict(self), asdict(other), asdict(UNCHANGED)
+        if any(mine[name] != unchanged[name] != theirs[name] for name in unchanged):
             return None
-        return Changes(**{name: _either(mine[name], theirs[name], still[name]) for name in still})
+        both = {
+            name: mine[name] if mine[name] != unchanged[name] else theirs[name] for name in mine
+        }
+        return Changes(**both)
 
 
 UNCHANGED = Changes()
-
-
-def _either(mine: Any, theirs: Any, still: Any) -> Any:
-    return theirs if mine == still else mine
 
 
 def changes_to_json(changes: Changes) -> dict[str, Any]:

@@ -1,35 +1,42 @@
-"""The profile of a user's training step: traced in a process of its own, at several batch sizes.
+"""Trace a user's training step: at any batch size (`profile_of`) or at one (`trace_step`).
 
-profile = profile_of("train.py:step", sample="image 224x224")
-write_profile(profile, "mine.json.gz")
+    profile = profile_of("train.py:training_step", sample="image 224x224")
+    write_profile(profile, "mine.json.gz")
+
+    report = trace_step("train.py:training_step", 32)
+    print(report.flops, report.peak.memory.peak_bytes, report.peak.site)
+
+A step of a file is traced in a process of its own (`outlay.trace.process`), a callable in this one.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from outlay.errors import InputError
-from outlay.trace.child import Origin, step_report
-from outlay.trace.process import answer_of
-from outlay.trace.step_report import report_from_json
+from outlay.trace.process import run_request
+from outlay.trace.step_report import report_from_json, report_of
 from outlay.trace.store import history_from_json, profile_from_json
-from outlay.trace.target import UNCHANGED, Changes, changes_to_json, parse_target
+from outlay.trace.target import (
+    SELECTED,
+    UNCHANGED,
+    Changes,
+    changes_to_json,
+    parse_target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outlay.trace.profile import History, Profile
     from outlay.trace.step_report import StepReport
-
+    from outlay.trace.target import StepBuilder
 
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
 time to trace than a small one: nothing is computed."""
-SELECTED = 0.5
-# Assumes: a selection whose mask only the data could tell keeps half of the elements (a guess:
-# padding masks keep more, masked-language labels 0.15). `--selected` gives another share.
+BATCH_SIZE = 8
 
 
 def profile_of(
@@ -62,32 +69,7 @@ def profile_of(
         selected=selected,
         changes=changes,
     )
-    return profile_from_json(answer_of(request, timeout_s=timeout_s), source=target)
-
-
-def profile_request(
-    target: str,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
-    *,
-    name: str | None = None,
-    description: str = "",
-    sample: str = "",
-    period: int | None = None,
-    selected: float = SELECTED,
-    changes: Changes = UNCHANGED,
-) -> dict[str, object]:
-    """What the tracing process is asked for a profile."""
-    found = parse_target(target)
-    return {
-        "target": f"{found.path}:{found.function}",
-        "batch_sizes": _checked_sizes(batch_sizes),
-        "name": name or found.function,
-        "description": description,
-        "sample": sample,
-        "period": period,
-        "selected": checked_share(selected),
-        "changes": changes_to_json(changes),
-    }
+    return profile_from_json(run_request(request, timeout_s=timeout_s), source=target)
 
 
 def histories_of(
@@ -100,53 +82,13 @@ def histories_of(
     timeout_s: float | None = None,
 ) -> dict[int, History]:
     """What a step allocates and frees at each batch size, from a trace at that very size."""
-    found = parse_target(target)
-    request = {
-        "wanted": "histories",
-        "target": f"{found.path}:{found.function}",
-        "batch_sizes": _checked_sizes(batch_sizes),
-        "period": period,
-        "selected": checked_share(selected),
-        "changes": changes_to_json(changes),
-    }
-    answer = answer_of(request, timeout_s=timeout_s)
-    return {int(size): history_from_json(one) for size, one in answer["histories"].items()}
-
-
-def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:
-    sizes = sorted(set(batch_sizes))
-    if not sizes or sizes[0] < 1:
-        raise InputError(
-            f"{list(batch_sizes)} are not batch sizes to trace.",
-            fix="Give at least three positive sizes, for example 2, 4, 8 and 32.",
-        )
-    return sizes
-
-
-def checked_share(selected: float) -> float:
-    """The share of elements that a selection keeps, checked to be one."""
-    if isinstance(selected, bool) or not 0 < selected <= 1:
-        raise InputError(
-            f"{selected!r} is not a share of elements that a selection keeps.",
-            fix="Give a number above 0 and up to 1, for example 0.25.",
-        )
-    return float(selected)
-
-
-# One training step at one batch size, traced without a GPU and explained.
-#
-# report = trace_step("train.py:training_step", 32)
-# print(report.flops, report.peak.memory.peak_bytes, report.peak.site)
-
-
-BATCH_SIZE = 8
-
-Build = Callable[[int], Callable[[], object]]
-"""Called with a batch size, returns a function that runs one training step."""
+    request = _request("histories", target, batch_sizes, period, selected, changes)
+    reply = run_request(request, timeout_s=timeout_s)
+    return {int(size): history_from_json(history) for size, history in reply["histories"].items()}
 
 
 def trace_step(
-    step: str | Build,
+    step: str | StepBuilder,
     batch_size: int = BATCH_SIZE,
     *,
     period: int | None = None,
@@ -161,7 +103,7 @@ def trace_step(
     `selected` is the share of elements that a selection by unknown values keeps. A target that
     takes over `timeout_s` seconds is given up.
 
-    A callable is traced in this process: torch is changed while it runs, and tells from then on
+    A callable is traced in this process: torch is changed while it runs, and says from then on
     that it was built with CUDA; with an untried torch build the process may abort. Its errors
     pass through unchanged, where a target's become `TraceFailed` or `InputError`. Models that
     are alive elsewhere in the process are not counted.
@@ -171,25 +113,13 @@ def trace_step(
             f"{batch_size!r} is not a batch size.", fix="Give a whole number from 1 upwards."
         )
     if isinstance(step, str):
-        request = _request(step, batch_size, period, checked_share(selected))
-        return report_from_json(answer_of(request, timeout_s=timeout_s))
-    return _trace_callable(step, batch_size, period, checked_share(selected))
-
-
-def _request(text: str, batch_size: int, period: int | None, selected: float) -> dict[str, object]:
-    target = parse_target(text)
-    return {
-        "wanted": "report",
-        "target": f"{target.path}:{target.function}",
-        "batch_sizes": [batch_size],
-        "name": target.function,
-        "period": period,
-        "selected": selected,
-    }
+        request = _request("report", step, [batch_size], period, selected)
+        return report_from_json(run_request(request, timeout_s=timeout_s))
+    return _trace_callable(step, batch_size, period, _checked_share(selected))
 
 
 def _trace_callable(
-    build: Build, batch_size: int, period: int | None, selected: float
+    build: StepBuilder, batch_size: int, period: int | None, selected: float
 ) -> StepReport:
     from outlay.trace.capture import capture_steps
 
@@ -200,4 +130,69 @@ def _trace_callable(
         build, batch_size, period=period, selected=selected, own_file=own_file, with_lines=True
     )
     name = getattr(build, "__name__", type(build).__name__)
-    return step_report(capture, Origin(name=name, target=f"{own_file}:{name}"))
+    return report_of(capture, name=name, target=f"{own_file}:{name}")
+
+
+# Requests
+
+
+def profile_request(
+    target: str,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    *,
+    name: str | None = None,
+    description: str = "",
+    sample: str = "",
+    period: int | None = None,
+    selected: float = SELECTED,
+    changes: Changes = UNCHANGED,
+) -> dict[str, object]:
+    """The request for a profile, as the tracing process reads it."""
+    request = _request("profile", target, batch_sizes, period, selected, changes)
+    return {
+        **request,
+        "name": name or request["name"],
+        "description": description,
+        "sample": sample,
+    }
+
+
+def _request(
+    result: Literal["profile", "report", "histories"],
+    target: str,
+    batch_sizes: Sequence[int],
+    period: int | None,
+    selected: float,
+    changes: Changes = UNCHANGED,
+) -> dict[str, object]:
+    """What every request says: what is to come back, which step to trace, and how."""
+    step = parse_target(target)
+    return {
+        "result": result,
+        "target": f"{step.path}:{step.function}",
+        "name": step.function,
+        "batch_sizes": _checked_sizes(batch_sizes),
+        "period": period,
+        "selected": _checked_share(selected),
+        "changes": changes_to_json(changes),
+    }
+
+
+def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:
+    sizes = sorted(set(batch_sizes))
+    if not sizes or sizes[0] < 1:
+        raise InputError(
+            f"{list(batch_sizes)} are not batch sizes to trace.",
+            fix="Give at least three positive sizes, for example 2, 4, 8 and 32.",
+        )
+    return sizes
+
+
+def _checked_share(selected: float) -> float:
+    """The share of elements that a selection keeps, checked to be one."""
+    if isinstance(selected, bool) or not 0 < selected <= 1:
+        raise InputError(
+            f"{selected!r} is not a share of elements that a selection keeps.",
+            fix="Give a number above 0 and up to 1, for example 0.25.",
+        )
+    return float(selected)

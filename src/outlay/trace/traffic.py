@@ -1,8 +1,9 @@
-"""Bytes an operator reads and writes, and the kernels it starts.
+"""What an operator's tensors mean for memory: bytes read and written, kernels, and layout.
 
-A formula is called with the operator's own arguments and `out`, its result. Each tensor counts
-once, read or written, unless a formula says otherwise; what caches save and what layout
-conversions add is left to the prediction.
+A formula of bytes or kernels is called with the operator's own arguments and `out`, its result.
+Each tensor counts once, read or written, unless a formula says otherwise; what caches save and what
+layout conversions add is left to the prediction, to which `layout_of` tells how the tensors lie in
+memory: row after row, channels last, transposed, or unlike.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from outlay.trace.profile import Kind, Layout
+
+
+# Tensors
 
 
 class Dtype(Protocol):
@@ -65,8 +69,16 @@ def elements(tensor: Tensor) -> int:
 
 def tensor_bytes(*values: object) -> int:
     """Bytes of every tensor among the values, the same tensor once."""
-    seen = {id(tensor): tensor for tensor in tensors_in(*values)}
-    return sum(elements(tensor) * tensor.dtype.itemsize for tensor in seen.values())
+    distinct = {id(tensor): tensor for tensor in tensors_in(*values)}
+    return sum(elements(tensor) * tensor.dtype.itemsize for tensor in distinct.values())
+
+
+def rounded(number: int, multiple: int) -> int:
+    """The next multiple from a number on."""
+    return -(-number // multiple) * multiple
+
+
+# Bytes of most operators
 
 
 def read_and_written_bytes(*args: object, out: object, **kwargs: object) -> float:
@@ -176,8 +188,8 @@ _TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 
 def foreach_launches(*args: object, out: object = None, **_: object) -> float:
     """Kernels one multi-tensor operator starts."""
-    found = (list(tensors_in(arg)) for arg in (*args, out) if isinstance(arg, list | tuple))
-    lists = [tensors for tensors in found if tensors]
+    given = (list(tensors_in(arg)) for arg in (*args, out) if isinstance(arg, list | tuple))
+    lists = [tensors for tensors in given if tensors]
     if not lists:
         return 1
     chunks = sum(math.ceil(elements(tensor) / _CHUNK_ELEMENTS) for tensor in lists[0])
@@ -190,17 +202,12 @@ def conv_backward_launches(*_: object, out: Sequence[object], **__: object) -> f
     return sum(1 for gradient in out if gradient is not None)
 
 
-def rounded(number: int, multiple: int) -> int:
-    """The next multiple from a number on."""
-    return -(-number // multiple) * multiple
-
-
-# How an operator's tensors lie in memory: row after row, channels last, transposed, or unlike.
+# Layout
 
 
 _IMAGE_KINDS = frozenset({"norm", "reduction"})
 _ELEMENT_KINDS = frozenset({"elementwise", "copy"})
-_JOINING = frozenset({"aten.cat", "aten.stack"})
+_CONCATENATIONS = frozenset({"aten.cat", "aten.stack"})
 
 
 def layout_of(kind: Kind, name: str, tensors: Sequence[Tensor], results: int) -> Layout:
@@ -208,15 +215,15 @@ def layout_of(kind: Kind, name: str, tensors: Sequence[Tensor], results: int) ->
 
     `tensors` are its arguments and then its results, of which there are `results`.
     """
-    given = tensors[: len(tensors) - results]
+    arguments = tensors[: len(tensors) - results]
     if kind == "conv":
-        return _image_layout(given)
+        return _image_layout(arguments)
     if kind in _IMAGE_KINDS:
-        return "channels_last" if any(map(is_channels_last, tensors)) else _row_layout(given)
+        return "channels_last" if any(map(is_channels_last, tensors)) else _row_layout(arguments)
     if kind == "gemm":
-        return _product_layout(name, given)
-    if name in _JOINING:
-        return "plain" if all(map(is_contiguous, given)) else "unlike"
+        return _product_layout(name, arguments)
+    if name in _CONCATENATIONS:
+        return "plain" if all(map(is_contiguous, arguments)) else "unlike"
     if kind in _ELEMENT_KINDS:
         return _element_layout(tensors)
     return "plain"
@@ -242,28 +249,32 @@ def copy_bytes(tensor: Tensor) -> float:
     return 0.0 if is_contiguous(tensor) else tensor_bytes(tensor)
 
 
-def _image_layout(given: Sequence[Tensor]) -> Layout:
-    """`mixed` where a convolution has images of both orders, one of which must be turned."""
-    images = [one for one in given if len(one.shape) > 3 and math.prod(one.shape[2:]) > 1]
-    last = [is_channels_last(one) for one in images]
-    if not any(last):
+def _image_layout(arguments: Sequence[Tensor]) -> Layout:
+    """`mixed` where a convolution has images of both orders, one of which is converted first."""
+    images = [
+        tensor for tensor in arguments if len(tensor.shape) > 3 and math.prod(tensor.shape[2:]) > 1
+    ]
+    if not any(map(is_channels_last, images)):
         return "plain"
-    first = [is_contiguous(one) and not is_channels_last(one) for one in images if one.shape[1] > 1]
-    return "mixed" if any(first) else "channels_last"
+    channels_first = any(
+        image.shape[1] > 1 and is_contiguous(image) and not is_channels_last(image)
+        for image in images
+    )
+    return "mixed" if channels_first else "channels_last"
 
 
-def _row_layout(given: Sequence[Tensor]) -> Layout:
+def _row_layout(arguments: Sequence[Tensor]) -> Layout:
     """Of what works on rows: whether they must be put in order, and how far apart they lie."""
-    large = [one for one in given if len(one.shape) > 1]
-    if all(map(is_contiguous, large)):
+    matrices = [tensor for tensor in arguments if len(tensor.shape) > 1]
+    if all(map(is_contiguous, matrices)):
         return "plain"
-    apart = any(_innermost(one) not in (None, len(one.shape) - 1) for one in large)
+    apart = any(_innermost(matrix) not in (None, len(matrix.shape) - 1) for matrix in matrices)
     return "crossed" if apart else "unlike"
 
 
 def _product_layout(name: str, arguments: Sequence[Tensor]) -> Layout:
     """Which of the two matrices is transposed: of `mm(x, weight.t())`, the second."""
-    matrices = [one for one in arguments if len(one.shape) >= 2]
+    matrices = [tensor for tensor in arguments if len(tensor.shape) >= 2]
     if len(matrices) < 2:
         return "plain"
     first, second = matrices[-2:] if "addmm" in name or "baddbmm" in name else matrices[:2]
@@ -284,16 +295,17 @@ def _element_layout(tensors: Sequence[Tensor]) -> Layout:
     `crossed` where what lies side by side in one tensor lies apart in another. Tensors of one
     element are left out: they are mostly numbers.
     """
-    large = [one for one in tensors if math.prod(one.shape) > 1]
+    large = [tensor for tensor in tensors if math.prod(tensor.shape) > 1]
     if len(large) < 2:
         return "plain"
-    *given, result = large
-    if any(_is_crossed(one, result) for one in given):
+    *arguments, result = large
+    if any(_is_crossed(argument, result) for argument in arguments):
         return "crossed"
-    sizes = [one.dtype.itemsize for one in given if one.dtype.itemsize > 1]  # masks do not count
-    widened = min(sizes, default=8) < result.dtype.itemsize
-    expected = _order(result)
-    return "unlike" if widened or any(_order(one) != expected for one in given) else "plain"
+    widths = [argument.dtype.itemsize for argument in arguments]
+    widened = min((n for n in widths if n > 1), default=8) < result.dtype.itemsize  # without masks
+    order = _order(result)
+    reordered = any(_order(argument) != order for argument in arguments)
+    return "unlike" if widened or reordered else "plain"
 
 
 def _is_crossed(first: Tensor, second: Tensor) -> bool:
@@ -308,8 +320,8 @@ def _is_crossed(first: Tensor, second: Tensor) -> bool:
 def _innermost(tensor: Tensor) -> int | None:
     """The dimension whose elements lie side by side."""
     sizes = zip(tensor.shape, _strides(tensor), strict=True)
-    found = [place for place, (size, stride) in enumerate(sizes) if stride == 1 and size > 1]
-    return found[-1] if found else None
+    dims = [dim for dim, (size, stride) in enumerate(sizes) if stride == 1 and size > 1]
+    return dims[-1] if dims else None
 
 
 def _order(tensor: Tensor) -> tuple[tuple[int, int], ...]:
@@ -320,17 +332,17 @@ def _order(tensor: Tensor) -> tuple[tuple[int, int], ...]:
 
 def _is_dense(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
     expected = 1
-    for place in order:
-        if shape[place] != 1 and strides[place] != expected:
+    for dim in order:
+        if shape[dim] != 1 and strides[dim] != expected:
             return False
-        expected *= shape[place]
+        expected *= shape[dim]
     return True
 
 
 def _strides(tensor: Tensor) -> Sequence[int]:
     stride = getattr(tensor, "stride", None)
     if stride is not None:
-        found: Sequence[int] = stride()
-        return found
+        strides: Sequence[int] = stride()
+        return strides
     shape = tensor.shape
-    return [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]

@@ -1,9 +1,13 @@
-"""What operators take for themselves while they run, and under which condition a GPU takes it.
+"""Workspaces: what operators allocate for themselves while they run, beyond their results.
 
 Much of it depends on the GPU: tensor cores want another layout, attention has several kernels,
 partial sums are as many as there are multiprocessors. A trace serves every GPU, so it notes each
-taking with the condition under which it is real; `Traits` say which conditions a GPU meets. How
-much each operator takes is in `takings` and `conv_takings`.
+workspace with the condition under which it is real; `Traits` say which conditions a GPU meets.
+
+`workspaces_of` gives those of one call of an operator, by a formula for each operator. A formula is
+called with the operator's own arguments, `out`, its result, and the precision of its arithmetic.
+The sizes were found on an H200 by asking the allocator around each operator of 78 training steps
+(`tools/measure_memory.py events`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from outlay.units import MIB
 if TYPE_CHECKING:
     from outlay.trace.profile import Precision
     from outlay.trace.traffic import Tensor
+
+
+# Conditions, and which of them a GPU meets
 
 
 ALWAYS = ""
@@ -46,7 +53,7 @@ def with_attention(backend: str, precision: Precision) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Bytes an operator takes while it runs, if the condition is met.
+    """Bytes an operator allocates while it runs, if the condition is met.
 
     `optional`: where there is no room, the library takes another algorithm that needs less.
     `from_rows`: taken if its tensors have so many in their first dimension, mostly the batch.
@@ -56,8 +63,8 @@ class Workspace:
     condition: str = ALWAYS
     optional: bool = False
     from_rows: int = 1
-    turn: int = 0
-    """Those of one turn are there together, one turn after another; 0 is there all the while."""
+    stage: int = 0
+    """Those of one stage are there together, one stage after another; 0 is there all the while."""
 
     def condition_for(self, rows: int, batch_size: int) -> str:
         """The condition with the least batch size in it, from a trace at one batch size."""
@@ -76,7 +83,7 @@ class Traits:
     sums_bytes: int
     """The most that one reduction's partial sums take."""
 
-    def taken_bytes(self, condition: str, size_bytes: float, batch_size: int) -> float:
+    def workspace_bytes(self, condition: str, size_bytes: float, batch_size: int) -> float:
         """What a workspace of this size takes on the GPU; 0 where its condition is not met."""
         condition, _, least = condition.partition(_FROM)
         if least and batch_size < int(least):
@@ -103,37 +110,52 @@ REFERENCE = Traits(
 )
 """An H200, on which the sizes were found."""
 
-Takings = Iterator[Workspace]
+Workspaces = Iterator[Workspace]
 
 
-def partial_sums(rows: int, results: int, turn: int = 0) -> Takings:
-    """Partial sums of so many rows into so many results that lie side by side.
-
-    Source: aten/src/ATen/native/cuda/Reduce.cuh: blocks of 128 threads with four results each,
-    16 values a thread at least, a float for each thread and block.
-    """
-    if results % 4 == 0:
-        width = min(32, 1 << (results // 4).bit_length() - 1)
-        size_bytes = rows * results * width**2 / 128
-        yield Workspace(size_bytes=size_bytes, condition=SUMS, turn=turn)
+# Workspaces of an operator
 
 
-# What a convolution takes for itself: copies in another layout, transforms, parts of a gradient.
-#
-# Found on an H200 with cuDNN's own choice of algorithms: around each convolution of 78 training
-# steps, and by a sweep of 4000 sizes (`tools/measure_memory.py`).
+_Formula = Callable[..., Workspaces]
+
+
+def workspaces_of(
+    name: str,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    out: object,
+    precision: Precision,
+) -> list[Workspace]:
+    """What one call of an operator allocates for itself, most of the time nothing."""
+    formula = _FORMULAS.get(name)
+    if formula is None:
+        return []
+    rest = {key: value for key, value in kwargs.items() if key != "out"}
+    workspaces = formula(*args, **rest, out=out, precision=precision)
+    return [workspace for workspace in workspaces if workspace.size_bytes]
+
+
+def has_workspace_formula(name: str) -> bool:
+    """Whether an operator may take a workspace."""
+    return name in _FORMULAS
+
+
+# Convolutions: copies in another layout, transforms, parts of a gradient. Found with cuDNN's own
+# choice of algorithms: in the training steps, and by a sweep of 4000 sizes.
 
 
 _SMALL_KERNEL = 27
 _FEW_CHANNELS = 4
 _SMALL_IMAGE = 256
-_MOST_SPLIT_BYTES = 8 * MIB
-_TENSOR_CORES = ("bf16", "fp16", "tf32")
+_MOST_PARTS_BYTES = 8 * MIB
+_FOURIER_POSITIONS = 12_500
+"""Positions of all samples from which Fourier transforms pay."""
+_TENSOR_CORE_PRECISIONS = ("bf16", "fp16", "tf32")
 
 
 def conv_workspaces(
     x: Tensor, weight: Tensor, *args: object, out: Tensor, precision: Precision, **_: object
-) -> Takings:
+) -> Workspaces:
     """Copies that torch makes, and channels-last copies where cuDNN makes them for tensor cores.
 
     A kernel of size 1 is a matrix product and takes none, nor does a depthwise convolution, or
@@ -145,16 +167,16 @@ def conv_workspaces(
         yield Workspace(size_bytes=0 if is_channels_last(x) else tensor_bytes(x))
         return
     yield Workspace(size_bytes=copy_bytes(x))
-    if precision in _TENSOR_CORES and not (
-        conv.is_product or conv.is_depthwise or conv.reads_little
+    if precision in _TENSOR_CORE_PRECISIONS and not (
+        conv.is_matrix_product or conv.is_depthwise or conv.reads_few_channels
     ):
         yield _optional(conv.copies_bytes(precision), on_tensor_cores(precision))
-    yield from conv.in_fp32(conv.fourier_bytes, precision, positions=_FOURIER_POSITIONS)
+    yield from conv.fp32_workspaces(conv.fourier_bytes, precision, positions=_FOURIER_POSITIONS)
 
 
 def conv_backward_workspaces(
     grad: Tensor, x: Tensor, weight: Tensor, *args: object, precision: Precision, **_: object
-) -> Takings:
+) -> Workspaces:
     """The same for either gradient, one after the other; a weight's is summed up in parts.
 
     In fp32 the weights' gradient of a 3 x 3 kernel runs as Winograd's algorithm.
@@ -163,39 +185,41 @@ def conv_backward_workspaces(
     """
     conv = _Conv(x, weight, grad, stride=args[1], groups=args[6])
     last = is_channels_last(x) or is_channels_last(weight)
-    right = is_channels_last if last else is_contiguous
-    copied = sum(tensor_bytes(tensor) for tensor in (grad, x) if not right(tensor))
+    is_laid_out = is_channels_last if last else is_contiguous
+    copied_bytes = sum(tensor_bytes(tensor) for tensor in (grad, x) if not is_laid_out(tensor))
     if conv.is_depthwise:
         mixed = last or is_channels_last(grad)
         if mixed and precision != "fp16":
-            copied = 2 * (tensor_bytes(x) + tensor_bytes(grad))
-        yield Workspace(size_bytes=copied)
+            copied_bytes = 2 * (tensor_bytes(x) + tensor_bytes(grad))
+        yield Workspace(size_bytes=copied_bytes)
         return
-    yield Workspace(size_bytes=copied)
-    if is_channels_last(grad) and _wants(args[7], 2):
+    yield Workspace(size_bytes=copied_bytes)
+    if is_channels_last(grad) and _needs(args[7], 2):
         samples, channels, *sides = grad.shape
-        yield from partial_sums(samples * math.prod(sides), channels, turn=3)
-    if precision in _TENSOR_CORES and not (conv.reads_little and precision == "tf32"):
+        yield from partial_sums(samples * math.prod(sides), channels, stage=3)
+    if precision in _TENSOR_CORE_PRECISIONS and not (
+        conv.reads_few_channels and precision == "tf32"
+    ):
         condition = on_tensor_cores(precision)
-        if _wants(args[7], 0) and not (last or conv.is_product):
-            yield _optional(conv.copies_bytes(precision), condition, turn=1)
-        if _wants(args[7], 1):
-            parts = conv.parts_bytes(precision) if last else conv.gradient_bytes(precision)
-            yield _optional(parts, condition, turn=2)
-    if not last and _wants(args[7], 0):
-        yield from conv.in_fp32(
-            conv.tiled_fourier_bytes, precision, positions=_FOURIER_POSITIONS, turn=1
+        if _needs(args[7], 0) and not (last or conv.is_matrix_product):
+            yield _optional(conv.copies_bytes(precision), condition, stage=1)
+        if _needs(args[7], 1):
+            size_bytes = conv.parts_bytes(precision) if last else conv.gradient_bytes(precision)
+            yield _optional(size_bytes, condition, stage=2)
+    if not last and _needs(args[7], 0):
+        yield from conv.fp32_workspaces(
+            conv.tiled_fourier_bytes, precision, positions=_FOURIER_POSITIONS, stage=1
         )
-    if not last and _wants(args[7], 1):
-        yield from conv.in_fp32(conv.winograd_bytes, precision, turn=2)
+    if not last and _needs(args[7], 1):
+        yield from conv.fp32_workspaces(conv.winograd_bytes, precision, stage=2)
 
 
-def _wants(mask: object, place: int) -> bool:
-    return isinstance(mask, Sequence) and bool(mask[place])
+def _needs(output_mask: object, index: int) -> bool:
+    return isinstance(output_mask, Sequence) and bool(output_mask[index])
 
 
-def _optional(size_bytes: float, condition: str, turn: int = 0) -> Workspace:
-    return Workspace(size_bytes=size_bytes, condition=condition, optional=True, turn=turn)
+def _optional(size_bytes: float, condition: str, stage: int = 0) -> Workspace:
+    return Workspace(size_bytes=size_bytes, condition=condition, optional=True, stage=stage)
 
 
 class _Conv:
@@ -210,19 +234,19 @@ class _Conv:
         self.strided = isinstance(stride, Sequence) and any(step > 1 for step in stride)
         self.grouped = groups != 1
         self.is_depthwise = self.grouped and self.channels == 1
-        self.is_product = self.kernel == 1 and not self.strided and not self.grouped
+        self.is_matrix_product = self.kernel == 1 and not self.strided and not self.grouped
 
     @property
-    def reads_little(self) -> bool:
+    def reads_few_channels(self) -> bool:
         """Whether it reads few channels with a small kernel, as of an image."""
         return self.channels <= _FEW_CHANNELS and self.kernel <= _SMALL_KERNEL
 
-    # Found on an H200 by a sweep of 462 sizes in fp32 (`tools/measure_memory.py layers`): where
-    # one of the three is taken it is of this size; when it is taken is only nearly so.
+    # Found by a sweep of 462 sizes in fp32 (`tools/measure_memory.py layers`): where one of the
+    # three is taken it is of this size; when it is taken is only nearly so.
 
-    def in_fp32(
-        self, size_bytes: float, precision: Precision, *, positions: int = 1, turn: int = 0
-    ) -> Takings:
+    def fp32_workspaces(
+        self, size_bytes: float, precision: Precision, *, positions: int = 1, stage: int = 0
+    ) -> Workspaces:
         """A workspace of the arithmetic without tensor cores, taken from so many positions on."""
         if size_bytes and precision in ("fp32", "tf32"):
             yield Workspace(
@@ -230,7 +254,7 @@ class _Conv:
                 condition=ALWAYS if precision == "fp32" else without_tensor_cores(precision),
                 optional=True,
                 from_rows=math.ceil(positions / math.prod(self.x.shape[2:])),
-                turn=turn,
+                stage=stage,
             )
 
     @property
@@ -272,7 +296,7 @@ class _Conv:
     def parts_bytes(self, precision: Precision) -> float:
         """Parts of a weight's gradient, in fp32, summed up in the end: 13 or 14 of a small one."""
         weight_bytes = 4 * math.prod(self.weight.shape)
-        return min((14.0 if precision == "tf32" else 13.0) * weight_bytes, _MOST_SPLIT_BYTES)
+        return min((14.0 if precision == "tf32" else 13.0) * weight_bytes, _MOST_PARTS_BYTES)
 
     def copies_bytes(self, precision: Precision) -> float:
         """Input, weight and output with channels last and padded to what tensor cores take."""
@@ -287,16 +311,12 @@ class _Conv:
         are summed up; of small 16-bit images that are not aligned to 16 bytes copies are made.
         """
         copies = self.copies_bytes(precision)
-        if not self.is_product or len(self.x.shape) == 5:
+        if not self.is_matrix_product or len(self.x.shape) == 5:
             return copies + self.parts_bytes(precision)
         positions = math.prod(self.x.shape[2:])
         if positions <= _SMALL_IMAGE and positions % 8 and precision != "tf32":
             return copies
         return min(4.0 * self.x.shape[0] * math.prod(self.weight.shape), copies)
-
-
-_FOURIER_POSITIONS = 12_500
-"""Positions of all samples from which Fourier transforms pay."""
 
 
 def _spectrum_bytes(side: int) -> int:
@@ -310,37 +330,6 @@ def _padded_bytes(tensor: Tensor, multiple: int) -> float:
     return tensor_bytes(tensor) * rounded(channels, multiple) / max(channels, 1)
 
 
-# What each operator takes for itself while it runs, beyond its results.
-#
-# A formula is called with the operator's own arguments, `out`, its result, and the precision of its
-# arithmetic. The sizes were found on an H200 by asking the allocator around each operator of 78
-# training steps (`tools/measure_memory.py events`).
-
-
-_Formula = Callable[..., Takings]
-
-
-def workspaces_of(
-    name: str,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    out: object,
-    precision: Precision,
-) -> list[Workspace]:
-    """What one call of an operator takes for itself, most of the time nothing."""
-    formula = _FORMULAS.get(name)
-    if formula is None:
-        return []
-    rest = {key: value for key, value in kwargs.items() if key != "out"}
-    found = formula(*args, **rest, out=out, precision=precision)
-    return [workspace for workspace in found if workspace.size_bytes]
-
-
-def takes_workspace(name: str) -> bool:
-    """Whether an operator may take something for itself."""
-    return name in _FORMULAS
-
-
 # Attention
 
 
@@ -352,7 +341,7 @@ def flash_backward_workspaces(
     *_: object,
     precision: Precision,
     **__: object,
-) -> Takings:
+) -> Workspaces:
     """The query's gradient in fp32, and for shared key heads both gradients once per query head.
 
     Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp (mha_bwd): rows in
@@ -376,7 +365,7 @@ def flash_backward_workspaces(
 
 def efficient_backward_workspaces(
     grad: Tensor, query: Tensor, _key: Tensor, value: Tensor, *_: object, **__: object
-) -> Takings:
+) -> Workspaces:
     """The product of gradient and output in fp32, and its sums."""
     batch, heads, rows, _columns = query.shape
     product = 4 * batch * heads * rows * (value.shape[-1] + 2)
@@ -390,10 +379,22 @@ def efficient_backward_workspaces(
 
 _FEW_ROWS = 64
 """A reduction of so few is done at once. (One over samples is not left out: its rows grow with
-the batch, and a trace at a small batch must show the same takings as one at a large.)"""
+the batch, and a trace at a small batch must show the same workspaces as one at a large.)"""
 
 
-def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Takings:
+def partial_sums(rows: int, results: int, stage: int = 0) -> Workspaces:
+    """Partial sums of so many rows into so many results that lie side by side.
+
+    Source: aten/src/ATen/native/cuda/Reduce.cuh: blocks of 128 threads with four results each,
+    16 values a thread at least, a float for each thread and block.
+    """
+    if results % 4 == 0:
+        width = min(32, 1 << (results // 4).bit_length() - 1)
+        size_bytes = rows * results * width**2 / 128
+        yield Workspace(size_bytes=size_bytes, condition=SUMS, stage=stage)
+
+
+def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Workspaces:
     """Partial sums of a reduction over leading dimensions, as of a bias's gradient."""
     dims = kwargs.get("dim") or next((a for a in args if isinstance(a, list | tuple)), None)
     if not isinstance(dims, list | tuple) or not x.shape or not is_contiguous(x):
@@ -407,37 +408,37 @@ def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Takings:
         yield from partial_sums(rows, results)
 
 
-def softmax_backward_workspaces(grad: Tensor, *_: object, **__: object) -> Takings:
+def softmax_backward_workspaces(grad: Tensor, *_: object, **__: object) -> Workspaces:
     """The product of gradient and output, before it is summed over rows."""
     yield Workspace(size_bytes=tensor_bytes(grad))
 
 
-def mse_loss_workspaces(x: Tensor, _y: Tensor, reduction: int = 1, **_: object) -> Takings:
+def mse_loss_workspaces(x: Tensor, _y: Tensor, reduction: int = 1, **_: object) -> Workspaces:
     """The squared differences, before they are averaged."""
     yield Workspace(size_bytes=tensor_bytes(x) if reduction else 0)
 
 
-def safe_softmax_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
+def safe_softmax_workspaces(x: Tensor, *_: object, **__: object) -> Workspaces:
     """Which elements are minus infinity: a byte each."""
     yield Workspace(size_bytes=math.prod(x.shape))
 
 
-def contiguous_input_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
+def contiguous_input_workspaces(x: Tensor, *_: object, **__: object) -> Workspaces:
     """A copy of the first argument, if it has gaps or another order."""
     yield Workspace(size_bytes=copy_bytes(x))
 
 
-def contiguous_image_workspaces(x: Tensor, *_: object, **__: object) -> Takings:
+def contiguous_image_workspaces(x: Tensor, *_: object, **__: object) -> Workspaces:
     """A copy of the first argument, unless it is dense in either order of an image."""
     yield Workspace(size_bytes=0 if is_channels_last(x) else copy_bytes(x))
 
 
-def layer_norm_backward_workspaces(grad: Tensor, x: Tensor, *_: object, **__: object) -> Takings:
+def layer_norm_backward_workspaces(grad: Tensor, x: Tensor, *_: object, **__: object) -> Workspaces:
     """Copies of gradient and input, where they have gaps."""
     yield Workspace(size_bytes=copy_bytes(grad) + copy_bytes(x))
 
 
-def roll_workspaces(x: Tensor, shifts: object, *_: object, **__: object) -> Takings:
+def roll_workspaces(x: Tensor, shifts: object, *_: object, **__: object) -> Workspaces:
     """Each further dimension is rolled on a copy."""
     several = isinstance(shifts, Sequence) and len(shifts) > 1
     yield Workspace(size_bytes=tensor_bytes(x) if several else 0)
@@ -445,7 +446,7 @@ def roll_workspaces(x: Tensor, shifts: object, *_: object, **__: object) -> Taki
 
 def embedding_backward_workspaces(
     grad: Tensor, indices: Tensor, *_: object, **__: object
-) -> Takings:
+) -> Workspaces:
     """Indices sorted, and in fp32 one row for each that occurs.
 
     Source: aten/src/ATen/native/cuda/Embedding.cu (embedding_backward_cuda_kernel). Assumes:
@@ -457,7 +458,7 @@ def embedding_backward_workspaces(
 
 def index_put_workspaces(
     _target: Tensor, indices: Sequence[Tensor | None], *args: object, **__: object
-) -> Takings:
+) -> Workspaces:
     """Indices sorted where values are added up."""
     adds_up = len(args) > 1 and bool(args[1])
     count = max((math.prod(index.shape) for index in indices if index is not None), default=0)
@@ -469,7 +470,7 @@ def index_put_workspaces(
 
 def rnn_workspaces(
     x: Tensor, weights: Sequence[Tensor], *args: object, out: Sequence[Tensor], **_: object
-) -> Takings:
+) -> Workspaces:
     """cuDNN's workspace, and a copy of the input with time first.
 
     Found on an H200 within a few percent: six times the output, one and a half times the weights,
@@ -481,7 +482,7 @@ def rnn_workspaces(
 
 def rnn_backward_workspaces(
     x: Tensor, weights: Sequence[Tensor], *args: object, **_: object
-) -> Takings:
+) -> Workspaces:
     """The same for the gradients of input and weights, one after the other.
 
     With samples first, output and its gradient are turned round too.
@@ -492,8 +493,8 @@ def rnn_backward_workspaces(
     options = args[11:]
     size_bytes = _recurrent_bytes(x, weights, args[4], options)
     yield Workspace(size_bytes=2 * tensor_bytes(args[4]) if _is_batch_first(options) else 0)
-    yield Workspace(size_bytes=size_bytes, turn=1)
-    yield Workspace(size_bytes=size_bytes, turn=2)
+    yield Workspace(size_bytes=size_bytes, stage=1)
+    yield Workspace(size_bytes=size_bytes, stage=2)
 
 
 def _is_batch_first(options: Sequence[object]) -> bool:
@@ -504,9 +505,11 @@ def _recurrent_bytes(
     x: Tensor, weights: Sequence[Tensor], output: object, options: Sequence[object]
 ) -> float:
     """Options: layers, batch_first, dropout, train, bidirectional."""
-    turned_bytes = tensor_bytes(x) if _is_batch_first(options) else 0
+    transposed_bytes = tensor_bytes(x) if _is_batch_first(options) else 0
     directions = 1.25 if options[4:5] == (True,) else 1.0
-    return 6.2 * directions * tensor_bytes(output) + 1.45 * tensor_bytes(*weights) + turned_bytes
+    return (
+        6.2 * directions * tensor_bytes(output) + 1.45 * tensor_bytes(*weights) + transposed_bytes
+    )
 
 
 _BY_NAME: Mapping[str, _Formula] = {

@@ -1,0 +1,1 @@
+"""What to train, for how long, on what data, within which limits: the file `outlay.toml`."""

@@ -32,9 +32,9 @@ SHORT = {
     "interval": "checkpoint.interval",
 }
 """Inputs that people vary, and where they stand in the file."""
-MOST = 24
+_MOST_WHOLE = 24
 """Whole numbers in a range that are all tried; of wider ranges a dozen values is."""
-POINTS = 12
+_POINTS = 12
 
 _NAMED = {"machine": "name", "provider": "name", "stored": "name", "offer": "instance"}
 """Tables that stand in a file more than once, and the key that tells them apart."""
@@ -64,20 +64,20 @@ class Variation:
 
 def variation_of(text: str) -> Variation:
     """`sessions=1..12` as what to vary and the values to give it."""
-    name, equals, said = (part.strip() for part in text.partition("="))
-    if not equals or not name or not said:
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if not equals or not name or not values:
         raise InputError(
             f"--vary {text!r} says not what to vary and how.",
             fix="Write for example --vary sessions=1..12 or --vary data.size=100GB,500GB.",
         )
     path = SHORT.get(name, name)
-    if ".." in said:
-        return _ranged(path, said, text)
-    return _listed(path, [part.strip() for part in said.split(",")])
+    if ".." in values:
+        return _over_range(path, values, text)
+    return _over_list(path, [part.strip() for part in values.split(",")])
 
 
-def _ranged(path: str, said: str, text: str) -> Variation:
-    first, _, last = (part.strip() for part in said.partition(".."))
+def _over_range(path: str, values: str, text: str) -> Variation:
+    first, _, last = (part.strip() for part in values.partition(".."))
     low, high = _QUANTITY.fullmatch(first), _QUANTITY.fullmatch(last)
     if low is None or high is None:
         raise InputError(
@@ -103,21 +103,23 @@ def _ranged(path: str, said: str, text: str) -> Variation:
     )
 
 
-def _listed(path: str, parts: Sequence[str]) -> Variation:
+def _over_list(path: str, parts: Sequence[str]) -> Variation:
     matches = [_QUANTITY.fullmatch(part) for part in parts]
     unit = next((match["unit"].strip() for match in matches if match), "")
     numbers: list[float | None] = []
     for match in matches:
         ratio = None if match is None else _ratio(match["unit"].strip(), unit)
-        known = match is not None and ratio is not None
-        numbers.append(_number(match["number"]) * ratio if known else None)  # type: ignore[index,operator]
+        if match is None or ratio is None:
+            numbers.append(None)
+        else:
+            numbers.append(_number(match["number"]) * ratio)
     comparable = all(number is not None for number in numbers)
     return Variation(
         path=path,
-        values=tuple(map(_written, parts)),
+        values=tuple(map(_toml_value, parts)),
         numbers=tuple(numbers if comparable else [None] * len(parts)),
         unit=unit if comparable else "",
-        is_whole=all(isinstance(_written(part), int) for part in parts),
+        is_whole=all(isinstance(_toml_value(part), int) for part in parts),
     )
 
 
@@ -141,15 +143,15 @@ def _between(low: float, high: float, *, whole: bool) -> list[float]:
     """Every whole number of a short range; else a dozen, by ratio where it spans decades."""
     if low == high:
         return [int(low) if whole else low]
-    if whole and high - low <= MOST:
+    if whole and high - low <= _MOST_WHOLE:
         return [*range(int(low), int(high) + 1)]
-    steps = [step / (POINTS - 1) for step in range(1, POINTS - 1)]
+    steps = [step / (_POINTS - 1) for step in range(1, _POINTS - 1)]
     if low > 0 and high / low > 20:
         inner = [_rounded(low * (high / low) ** step, high - low) for step in steps]
     else:
         inner = [_rounded(low + (high - low) * step, high - low) for step in steps]
-    found = [low, *(value for value in inner if low < value < high), high]
-    return sorted({int(value) for value in found}) if whole else found
+    numbers = [low, *(value for value in inner if low < value < high), high]
+    return sorted({int(number) for number in numbers}) if whole else numbers
 
 
 def _rounded(value: float, span: float) -> float:
@@ -159,7 +161,7 @@ def _rounded(value: float, span: float) -> float:
     return coarse if abs(coarse - value) < span / 100 or not step else round(value / step) * step
 
 
-def _written(text: str) -> Any:
+def _toml_value(text: str) -> Any:
     """A value as TOML would have it: a number, yes or no, or a text."""
     if text in ("true", "false"):
         return text == "true"
@@ -179,13 +181,13 @@ def with_value(table: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def _put(inner: Any, keys: Sequence[str], depth: int, path: str, value: Any) -> None:
-    """Go on along the keys; `*` is every one of a repeated table."""
+    """Put the value where the keys from `depth` on lead; `*` is every one of a repeated table."""
     key = keys[depth]
     if isinstance(inner, list) and key == "*" and depth + 1 < len(keys):
-        for one in inner:
-            _put(one, keys, depth + 1, path, value)
+        for table in inner:
+            _put(table, keys, depth + 1, path, value)
     elif depth + 1 < len(keys):
-        _put(_entered(inner, key, keys[: depth + 1], path), keys, depth + 1, path, value)
+        _put(_inner_table(inner, key, keys[: depth + 1], path), keys, depth + 1, path, value)
     elif isinstance(inner, dict):
         inner[key] = [value] if key in _LISTS and not isinstance(value, int) else value
     elif isinstance(inner, list):
@@ -194,16 +196,17 @@ def _put(inner: Any, keys: Sequence[str], depth: int, path: str, value: Any) -> 
         raise _no_such(path, f"{keys[depth - 1]!r} is no table")
 
 
-def _entered(inner: Any, key: str, so_far: Sequence[str], path: str) -> Any:
+def _inner_table(inner: Any, key: str, so_far: Sequence[str], path: str) -> Any:
+    """The table under a key, or the one of a repeated table that has that name or number."""
     if isinstance(inner, list):
         name = _NAMED.get(so_far[0], "name")
-        for one in inner:
-            if str(one.get(name, "")).lower() == key.lower():
-                return one
+        for table in inner:
+            if str(table.get(name, "")).lower() == key.lower():
+                return table
         if key.isdecimal() and 1 <= int(key) <= len(inner):
             return inner[int(key) - 1]
-        known = ", ".join(repr(one.get(name, place)) for place, one in enumerate(inner, 1))
-        raise _no_such(path, f"there is no [[{so_far[0]}]] {key!r}; there are {known}")
+        names = ", ".join(repr(table.get(name, place)) for place, table in enumerate(inner, 1))
+        raise _no_such(path, f"there is no [[{so_far[0]}]] {key!r}; there are {names}")
     if not isinstance(inner, dict):
         raise _no_such(path, f"{so_far[-2]!r} is no table")
     if key in _NAMED and key not in inner:

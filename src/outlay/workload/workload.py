@@ -1,6 +1,7 @@
 """What the user wants to train, for how long, on what data and within which limits.
 
-Plain values in outlay's units (seconds, bytes, dollars); `workload_file` reads them from TOML.
+Plain values in outlay's units (seconds, bytes, dollars); `workload.file` reads them from TOML,
+where `workload.tables` says what may be written.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ class Quote:
     instance: str
     gpu: str
     gpus: int
-    price_usd_per_hour: float | None
+    price_usd_per_hour: float | None = None
     spot_usd_per_hour: float | None = None
     region: str = "any"
     vcpus: float | None = None

@@ -1,4 +1,8 @@
-"""Putting a machine together around its cards: the cheapest parts under which every rule holds."""
+"""Putting a machine together around its cards: the cheapest parts under which every rule holds.
+
+`cheapest` chooses one part, `cheapest_fix` the part that mends a broken rule, `assemble` every part
+that is missing; a `BuildRequest` is what a person asks for, parts by name or by size.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,12 @@ from outlay.workstation.parts import NOUNS, Card, Catalogue, Kind, Part, card_of
 from outlay.workstation.rules import RULES, RULES_OF, Rule, broken, judge
 from outlay.workstation.rules_space import slots_verdict
 
-# Choosing parts: what a machine is worth beside another, and the cheapest part that mends it.
-
-
 _MOST_KITS = 4
+_MOST_CARDS = 16
+_FLAW_USD = 100.0
+# Assumes: a rule that is tight or cannot be checked is worth a hundred dollars to avoid (a guess).
+
+# --- one part ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +40,11 @@ class Choice:
 
 
 Merit = tuple[int, int, int, int, float]
-"""Broken rules, those without a way out, parts without a price, overtaken prices, dollars."""
-_FLAW_USD = 100.0
-# Assumes: a rule that is tight or cannot be checked is worth a hundred dollars to avoid (a guess).
+"""Broken rules, those without a remedy, parts without a price, overtaken prices, dollars."""
 
 
 def merit(build: Build, catalogue: Catalogue, rules: Sequence[Rule], *, spare: bool) -> Merit:
-    """What is minimised; without `spare` it does not matter whether a rule holds tightly."""
+    """What a choice minimises; without `spare` it does not matter whether a rule holds tightly."""
     verdicts = [verdict for rule in rules if (verdict := rule(build)) is not None]
     states = [verdict.state for verdict in verdicts]
     flaws = states.count("not checked") + (states.count("tight") if spare else 0)
@@ -62,8 +66,8 @@ def with_choice(build: Build, kind: Kind, choice: Choice) -> Build:
         return replace(build, ssds=(*build.ssds, part))
     if kind == "hdd":
         return replace(build, hdds=(*build.hdds, part))
-    one: Mapping[str, Part] = {kind: part}
-    return replace(build, **one)  # type: ignore[arg-type]
+    field_of_kind: Mapping[str, Part] = {kind: part}
+    return replace(build, **field_of_kind)  # type: ignore[arg-type]
 
 
 def choices(catalogue: Catalogue, kind: Kind, least: float | None = None) -> Iterator[Choice]:
@@ -84,16 +88,21 @@ def cheapest(
     spare: bool = True,
 ) -> Build:
     """The machine with the best part of a kind; as it is where there is none to choose from."""
-    made = [with_choice(build, kind, choice) for choice in among]
+    builds = [with_choice(build, kind, choice) for choice in among]
     rules = RULES_OF[kind]
-    return min(made, key=lambda one: merit(one, catalogue, rules, spare=spare), default=build)
+    return min(builds, key=lambda made: merit(made, catalogue, rules, spare=spare), default=build)
 
 
-def mended(build: Build, verdicts: Sequence[Verdict], catalogue: Catalogue) -> list[Verdict]:
+# --- what mends a broken rule ---
+
+
+def with_fixes(build: Build, verdicts: Sequence[Verdict], catalogue: Catalogue) -> list[Verdict]:
     """The verdicts, the broken ones with the cheapest part that mends them."""
     return [
-        one if one.state != "broken" else _with_part(one, mend(build, one, catalogue))
-        for one in verdicts
+        _with_part(verdict, cheapest_fix(build, verdict, catalogue))
+        if verdict.state == "broken"
+        else verdict
+        for verdict in verdicts
     ]
 
 
@@ -103,23 +112,25 @@ def _with_part(verdict: Verdict, choice: Choice | None) -> Verdict:
     return replace(verdict, part=choice.part, pieces=choice.pieces)
 
 
-def mend(build: Build, verdict: Verdict, catalogue: Catalogue) -> Choice | None:
+def cheapest_fix(build: Build, verdict: Verdict, catalogue: Catalogue) -> Choice | None:
     """The cheapest part under which a rule holds and none breaks that held before."""
     kind = verdict.replaces
     if kind is None:
         return None
-    before = {one.rule for one in broken(judge(build))} - {verdict.rule}
+    broken_before = {other.rule for other in broken(judge(build))} - {verdict.rule}
     ranked = sorted(choices(catalogue, kind), key=lambda choice: _dearness(choice, catalogue))
     for choice in ranked:
         after = judge(with_choice(build, kind, choice))
-        breaks = {one.rule for one in broken(after)}
-        holds = any(one.rule == verdict.rule and one.state in ("ok", "tight") for one in after)
-        if holds and breaks <= before and not _is_there(build, kind, choice):
+        broken_after = {other.rule for other in broken(after)}
+        holds = any(
+            other.rule == verdict.rule and other.state in ("ok", "tight") for other in after
+        )
+        if holds and broken_after <= broken_before and not _is_there(build, kind, choice):
             return choice
-    return _narrower(build, catalogue) if verdict.rule == "slots" else None
+    return _narrower_card(build, catalogue) if verdict.rule == "slots" else None
 
 
-def _narrower(build: Build, catalogue: Catalogue) -> Choice | None:
+def _narrower_card(build: Build, catalogue: Catalogue) -> Choice | None:
     """The cheapest card with the same GPU that goes into the board's slots."""
     if len(build.counted_cards) > 1:
         return None
@@ -140,13 +151,15 @@ def _is_there(build: Build, kind: Kind, choice: Choice) -> bool:
     return kind != "memory" and part_of(build, kind) is choice.part
 
 
+# --- a whole machine ---
+
 CHOSEN: tuple[Kind, ...] = ("cooler", "memory", "ssd", "case", "psu")
 """What is chosen once CPU and board are, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What the user said of the parts to choose: at least so large, and within a budget."""
+    """What the parts to choose must satisfy: at least so large, and within a budget."""
 
     least: Mapping[Kind, float] = field(default_factory=dict)
     """GB of memory or of a drive, watts of a supply."""
@@ -168,18 +181,18 @@ def assemble(start: Build, catalogue: Catalogue, order: Order | None = None) -> 
 
 
 def _assembled(start: Build, catalogue: Catalogue, order: Order, *, spare: bool) -> Build:
-    made = []
-    for base in _bases(start, catalogue):
+    builds = []
+    for base in _platforms(start, catalogue):
         build = base
         for kind in CHOSEN:
             if part_of(build, kind) is None:
                 among = choices(catalogue, kind, order.least.get(kind))
                 build = cheapest(build, catalogue, kind, among, spare=spare)
-        made.append(build)
-    return min(made, key=lambda build: merit(build, catalogue, RULES, spare=spare))
+        builds.append(build)
+    return min(builds, key=lambda build: merit(build, catalogue, RULES, spare=spare))
 
 
-def _bases(start: Build, catalogue: Catalogue) -> list[Build]:
+def _platforms(start: Build, catalogue: Catalogue) -> list[Build]:
     """Every CPU with every board that break the fewest rules together."""
     cpus = [start.cpu] if start.cpu else _parts(catalogue, "cpu")
     boards = [start.board] if start.board else _parts(catalogue, "board")
@@ -193,10 +206,7 @@ def _parts(catalogue: Catalogue, kind: Kind) -> list[Part] | list[None]:
     return [choice.part for choice in choices(catalogue, kind)] or [None]
 
 
-# The parts somebody asks for, by name or by size, as the beginning of a machine.
-
-
-_MOST_CARDS = 16
+# --- what a person asks for ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +225,7 @@ class BuildRequest:
 
     @property
     def order(self) -> Order:
-        """What is said of the parts to choose."""
+        """What the parts to choose must satisfy."""
         return Order(least=self.least, budget_usd=self.budget_usd)
 
 
@@ -228,7 +238,7 @@ def build_request(
     power_limit_w: float | None = None,
     budget_usd: float | None = None,
 ) -> BuildRequest:
-    """What was asked for in words: cards with their numbers, other parts by name or size."""
+    """A request in words: cards with their numbers, other parts by name or size."""
     least = {kind: size for kind, name in names.items() if (size := _size(kind, name)) is not None}
     parts: list[tuple[Kind, Choice]] = [
         (kind, Choice(part=catalogue.find(kind, name)))
@@ -252,13 +262,13 @@ def build_request(
     )
 
 
-def _cards(catalogue: Catalogue, wanted: Sequence[tuple[str, int]]) -> tuple[Card, ...]:
-    total = sum(count for _, count in wanted)
+def _cards(catalogue: Catalogue, names: Sequence[tuple[str, int]]) -> tuple[Card, ...]:
+    total = sum(count for _, count in names)
     if total > _MOST_CARDS:
         raise InputError(
             f"{total} cards do not go into one workstation.", fix=f"Ask for {_MOST_CARDS} or fewer."
         )
-    return tuple(card for name, count in wanted for card in [card_of(catalogue, name)] * count)
+    return tuple(card for name, count in names for card in [card_of(catalogue, name)] * count)
 
 
 def _size(kind: Kind, text: str) -> float | None:
@@ -270,9 +280,9 @@ def _size(kind: Kind, text: str) -> float | None:
     return None
 
 
-def beginning(asked: BuildRequest, build: Build | None = None) -> Build:
-    """A machine with what was asked for by name, on top of another or of nothing."""
-    made = build or Build(name="this machine", cards=asked.cards)
-    for kind, choice in asked.parts:
-        made = with_choice(made, kind, choice)
-    return made
+def starting_build(request: BuildRequest) -> Build:
+    """A machine with just what the request names."""
+    build = Build(name="this machine", cards=request.cards)
+    for kind, choice in request.parts:
+        build = with_choice(build, kind, choice)
+    return build

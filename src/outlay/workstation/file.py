@@ -1,9 +1,13 @@
-"""A machine described in a TOML file: parts by name or by their figures."""
+"""A machine described in a TOML file: parts by name or by their figures.
+
+One pydantic model for each part: its fields are the parameters of the part's facts, with their
+units, and an alias is the key in the file where that is another word.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -14,18 +18,28 @@ from outlay.currency import in_usd
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact
 from outlay.units import GB, size_bytes
-from outlay.workload.schema import Count, Day, Money, Name
-from outlay.workload.toml import Kind as FileKind
-from outlay.workload.toml import read_model
+from outlay.workload.tables import Count, Day, Money, Name
+from outlay.workload.toml import FileKind, read_model
 from outlay.workstation.machine import Build, slots_in
 from outlay.workstation.parts import NOUNS, Card, Catalogue, Kind, Part, Price, card_of
 
-# The tables of a machine file as pydantic models: what may be written, and its bounds.
+SOURCE = "your file"
+
+# --- figures as people write them, and their bounds ---
+
+_SIZE = re.compile(r"[0-9][0-9.,_]*\s*[GTM]i?B", re.IGNORECASE)
+_WATTS = re.compile(r"([0-9]+)\s*W", re.IGNORECASE)
 
 
-Watts = Annotated[float, Field(strict=True, gt=0, le=20_000)]
-Millimetres = Annotated[float, Field(strict=True, gt=0, le=2_000)]
-Few = Annotated[int, Field(strict=True, ge=0, le=64)]
+def is_size(text: str) -> bool:
+    """Whether a text is a size such as `64GB` rather than a name."""
+    return _SIZE.fullmatch(text.strip()) is not None
+
+
+def watts_in(text: str) -> float | None:
+    """The watts of a text such as `1600W`; None where it is something else."""
+    match = _WATTS.fullmatch(text.strip())
+    return None if match is None else float(match[1])
 
 
 def _as_gb(value: object) -> float:
@@ -46,146 +60,153 @@ def _as_slots(value: object) -> str:
     return str(value)
 
 
-Gigabytes = Annotated[float, BeforeValidator(_as_gb, json_schema_input_type=str)]
-Slots = Annotated[str, BeforeValidator(_as_slots, json_schema_input_type=str)]
-
-
-def _as_table(value: object, key: str = "name") -> object:
-    """A bare name as the table that holds it."""
-    return {key: value} if isinstance(value, str) else value
-
-
-_SIZE = re.compile(r"[0-9][0-9.,_]*\s*[GTM]i?B", re.IGNORECASE)
-_WATTS = re.compile(r"([0-9]+)\s*W", re.IGNORECASE)
-
-
-def is_size(value: object) -> bool:
-    """Whether a text is a size such as `64GB` rather than a name."""
-    return isinstance(value, str) and _SIZE.fullmatch(value.strip()) is not None
-
-
-def watts_in(value: object) -> float | None:
-    """The watts of a text such as `1600W`; None where it is something else."""
-    match = _WATTS.fullmatch(value.strip()) if isinstance(value, str) else None
-    return None if match is None else float(match[1])
-
-
 def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-class PartTable(BaseModel):
-    """A part: its name where it is known, figures where it is not or where they differ."""
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a field that is a fact of the part."""
 
+    name: str
+
+
+_UpTo64 = Annotated[int, Field(strict=True, ge=0, le=64)]
+_UpTo2000 = Annotated[float, Field(strict=True, gt=0, le=2_000)]
+_UpTo20000 = Annotated[float, Field(strict=True, gt=0, le=20_000)]
+
+Text = Annotated[Name | None, Unit("text")]
+Threads = Annotated[Count | None, Unit("count")]
+Few = Annotated[_UpTo64 | None, Unit("count")]
+Watts = Annotated[_UpTo20000 | None, Unit("W")]
+Megabytes = Annotated[_UpTo20000 | None, Unit("MB/s")]
+Millimetres = Annotated[_UpTo2000 | None, Unit("mm")]
+Pitches = Annotated[Annotated[float, Field(strict=True, gt=0, le=6)] | None, Unit("slots")]
+WholeGigabytes = Annotated[Count | None, Unit("GB")]
+Gigabytes = Annotated[Annotated[float, BeforeValidator(_as_gb)] | None, Unit("GB")]
+Slots = Annotated[Annotated[str, BeforeValidator(_as_slots)] | None, Unit("text")]
+
+# --- the tables ---
+
+
+class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PartTable(_Table):
+    """A part: its name where it is known, figures where it is not or where they differ."""
 
     name: Name | None = None
     price: Money | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
-        return _as_table(value)
+    def _text_or_table(cls, value: Any) -> Any:
+        return cls.table_of(value) if isinstance(value, str) else value
+
+    @classmethod
+    def table_of(cls, text: str) -> dict[str, Any]:
+        """The table that a bare text stands for: its name."""
+        return {"name": text}
 
 
 class CardTable(PartTable):
     """A graphics card."""
 
-    slots: Annotated[float, Field(strict=True, gt=0, le=6)] | None = None
-    length_mm: Millimetres | None = None
-    cooling: Name | None = Field(None, description="open, blower, water or passive.")
-    connectors: Name | None = Field(None, description="2x 8-pin, 1x 16-pin, none.")
-    watts: Watts | None = None
+    slot_width: Pitches = Field(None, alias="slots")
+    length: Millimetres = Field(None, alias="length_mm")
+    cooling: Text = Field(None, description="open, blower, water or passive.")
+    power_connectors: Text = Field(
+        None, alias="connectors", description="2x 8-pin, 1x 16-pin, none."
+    )
+    power_max: Watts = Field(None, alias="watts")
 
 
 class CpuTable(PartTable):
     """The CPU."""
 
-    threads: Count | None = None
-    lanes: Few | None = None
-    watts: Watts | None = None
-    socket: Name | None = None
-    memory_type: Name | None = None
-    memory_max_gb: Count | None = None
+    threads: Threads = None
+    pcie_lanes: Few = Field(None, alias="lanes")
+    power_max: Watts = Field(None, alias="watts")
+    socket: Text = None
+    memory_type: Text = None
+    memory_max: WholeGigabytes = Field(None, alias="memory_max_gb")
 
 
 class CoolerTable(PartTable):
     """The CPU's cooler."""
 
-    watts: Watts | None = None
+    rated_power: Watts = Field(None, alias="watts")
 
 
 class BoardTable(PartTable):
     """The board."""
 
-    socket: Name | None = None
-    slots: Slots | None = Field(None, description="Position and lanes of each: 1:x8 4:x8.")
-    form: Name | None = None
-    memory_type: Name | None = None
-    memory_slots: Few | None = None
-    memory_max_gb: Count | None = None
-    m2_slots: Few | None = None
+    socket: Text = None
+    slots: Slots = Field(None, description="Position and lanes of each: 1:x8 4:x8.")
+    form: Text = None
+    memory_type: Text = None
+    memory_slots: Few = None
+    memory_max: WholeGigabytes = Field(None, alias="memory_max_gb")
+    m2_slots: Few = None
 
 
-class MemoryTable(PartTable):
+class _SizedTable(PartTable):
+    """A part that is sold by its size; a bare size will do."""
+
+    size: Gigabytes = None
+
+    @classmethod
+    def table_of(cls, text: str) -> dict[str, Any]:
+        """Its size, or its name."""
+        return {"size" if is_size(text) else "name": text}
+
+
+class MemoryTable(_SizedTable):
     """The memory; a bare size such as "64GB" will do."""
 
-    size: Gigabytes | None = None
-    type: Name | None = None
-    modules: Few | None = None
+    memory_type: Text = Field(None, alias="type")
+    modules: Few = None
     kits: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return _as_table(value, "size" if is_size(value) else "name")
 
-
-class DriveTable(PartTable):
+class DriveTable(_SizedTable):
     """An SSD or a hard disk; a bare size such as "1TB" will do."""
 
-    size: Gigabytes | None = None
-    interface: Name | None = None
-    read_mb_per_s: Watts | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return _as_table(value, "size" if is_size(value) else "name")
+    interface: Text = None
+    read_bandwidth: Megabytes = Field(None, alias="read_mb_per_s")
 
 
 class SupplyTable(PartTable):
     """The power supply; bare watts such as "1600W" will do."""
 
-    watts: Watts | None = None
-    eight_pin: Few | None = None
-    sixteen_pin: Few | None = None
-    efficiency: Name | None = Field(None, description="Gold, Platinum, Titanium ...")
+    power: Watts = Field(None, alias="watts")
+    pcie_8pin: Few = Field(None, alias="eight_pin")
+    pcie_16pin: Few = Field(None, alias="sixteen_pin")
+    efficiency: Text = Field(None, description="Gold, Platinum, Titanium ...")
 
-    @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
-        watts = watts_in(value)
-        return _as_table(value) if watts is None else {"watts": watts}
+    def table_of(cls, text: str) -> dict[str, Any]:
+        """Its watts, or its name."""
+        watts = watts_in(text)
+        return {"name": text} if watts is None else {"watts": watts}
 
 
 class CaseTable(PartTable):
     """The case."""
 
-    slots: Few | None = None
-    card_length_mm: Millimetres | None = None
-    form: Name | None = None
+    expansion_slots: Few = Field(None, alias="slots")
+    gpu_length_max: Millimetres = Field(None, alias="card_length_mm")
+    form: Text = None
 
 
-class WorkstationTable(BaseModel):
+class WorkstationTable(_Table):
     """A workstation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name = "this machine"
     gpu: Annotated[tuple[CardTable, ...], BeforeValidator(_as_list)] = Field(min_length=1)
     gpus: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
-    power_limit_watts: Watts | None = None
+    power_limit_watts: _UpTo20000 | None = None
     cpu: CpuTable | None = None
     cooler: CoolerTable | None = None
     board: BoardTable | None = None
@@ -201,72 +222,19 @@ class WorkstationTable(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _gpus_agree(self) -> Self:
         if len(self.gpu) > 1 and self.gpus not in (1, len(self.gpu)):
             raise ValueError("gpus and the list of gpu do not agree; leave gpus out")
         return self
 
 
-class WorkstationFile(BaseModel):
+class WorkstationFile(_Table):
     """A machine file: one table, [machine]."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     machine: WorkstationTable
 
 
-SOURCE = "your file"
-
-_PARAMETERS: dict[type[PartTable], dict[str, tuple[str, str]]] = {
-    CpuTable: {
-        "threads": ("threads", "count"),
-        "lanes": ("pcie_lanes", "count"),
-        "watts": ("power_max", "W"),
-        "socket": ("socket", "text"),
-        "memory_type": ("memory_type", "text"),
-        "memory_max_gb": ("memory_max", "GB"),
-    },
-    CoolerTable: {"watts": ("rated_power", "W")},
-    BoardTable: {
-        "socket": ("socket", "text"),
-        "slots": ("slots", "text"),
-        "form": ("form", "text"),
-        "memory_type": ("memory_type", "text"),
-        "memory_slots": ("memory_slots", "count"),
-        "memory_max_gb": ("memory_max", "GB"),
-        "m2_slots": ("m2_slots", "count"),
-    },
-    MemoryTable: {
-        "size": ("size", "GB"),
-        "type": ("memory_type", "text"),
-        "modules": ("modules", "count"),
-    },
-    DriveTable: {
-        "size": ("size", "GB"),
-        "interface": ("interface", "text"),
-        "read_mb_per_s": ("read_bandwidth", "MB/s"),
-    },
-    SupplyTable: {
-        "watts": ("power", "W"),
-        "eight_pin": ("pcie_8pin", "count"),
-        "sixteen_pin": ("pcie_16pin", "count"),
-        "efficiency": ("efficiency", "text"),
-    },
-    CaseTable: {
-        "slots": ("expansion_slots", "count"),
-        "card_length_mm": ("gpu_length_max", "mm"),
-        "form": ("form", "text"),
-    },
-    CardTable: {
-        "slots": ("slot_width", "slots"),
-        "length_mm": ("length", "mm"),
-        "cooling": ("cooling", "text"),
-        "connectors": ("power_connectors", "text"),
-        "watts": ("power_max", "W"),
-    },
-}
-"""For each table: its keys, and the parameter and unit each one is a fact of."""
-
+# --- the machine ---
 
 KIND = FileKind(
     noun="machine file",
@@ -292,11 +260,11 @@ def read_machine(path: Path, catalogue: Catalogue) -> MachineDescription:
     notes: list[str] = []
     usd = in_usd(machine.currency, machine.currency_day)
 
-    def part(kind: Kind, table: PartTable | None) -> Part | None:
-        return None if table is None else _part(kind, table, catalogue, usd, notes)
-
-    def drives(kind: Kind, tables: tuple[DriveTable, ...]) -> tuple[Part, ...]:
+    def parts(kind: Kind, tables: Iterable[PartTable]) -> tuple[Part, ...]:
         return tuple(_part(kind, table, catalogue, usd, notes) for table in tables)
+
+    def part(kind: Kind, table: PartTable | None) -> Part | None:
+        return None if table is None else parts(kind, (table,))[0]
 
     build = Build(
         name=machine.name,
@@ -306,8 +274,8 @@ def read_machine(path: Path, catalogue: Catalogue) -> MachineDescription:
         board=part("board", machine.board),
         memory=part("memory", machine.ram),
         kits=machine.ram.kits if machine.ram else 1,
-        ssds=drives("ssd", machine.ssd),
-        hdds=drives("hdd", machine.hdd),
+        ssds=parts("ssd", machine.ssd),
+        hdds=parts("hdd", machine.hdd),
         psu=part("psu", machine.psu),
         case=part("case", machine.case),
         power_limit_w=machine.power_limit_watts,
@@ -342,41 +310,41 @@ def _part(kind: Kind, table: PartTable, catalogue: Catalogue, usd: float, notes:
     """The known part of that name with the figures given, or one made of the figures alone."""
     facts = _facts(table)
     if table.name is None:
-        known = Part(kind=kind, name=_described(kind, table))
+        part = Part(kind=kind, name=_name_of(kind, facts))
     else:
         try:
-            known = catalogue.find(kind, table.name)
+            part = catalogue.find(kind, table.name)
         except NotKnown as error:
-            known = Part(kind=kind, name=table.name, price=catalogue.price_of(table.name, None))
+            part = Part(kind=kind, name=table.name, price=catalogue.price_of(table.name, None))
             if not facts:
                 notes.append(
                     f"{error.what} {error.why} Rules on it are not checked.".replace("  ", " ")
                 )
-    price = _price(table, usd) or known.price
-    return replace(known, facts={**known.facts, **facts}, price=price)
+    price = _price(table, usd) or part.price
+    return replace(part, facts={**part.facts, **facts}, price=price)
 
 
-def _described(kind: Kind, table: PartTable) -> str:
+def _name_of(kind: Kind, facts: Mapping[str, Fact]) -> str:
     """A name for a part that has none: what it is, and its first figure."""
     figures = [
         f"{fact.text} {fact.unit}" if fact.unit not in ("text", "count") else str(fact.text)
-        for fact in _facts(table).values()
+        for fact in facts.values()
     ]
     return f"{NOUNS[kind]}, {figures[0]}" if figures else NOUNS[kind]
 
 
 def _facts(table: PartTable) -> Mapping[str, Fact]:
-    names = _PARAMETERS[type(table)]
-    given = table.model_dump(exclude_none=True)
+    """The figures that are given."""
     return {
-        names[key][0]: Fact(
+        parameter: Fact(
             text=f"{value:g}" if isinstance(value, float | int) else value,
-            unit=names[key][1],
+            unit=unit.name,
             source=SOURCE,
             as_of="",
         )
-        for key, value in given.items()
-        if key in names
+        for parameter, field in type(table).model_fields.items()
+        for unit in field.metadata
+        if isinstance(unit, Unit) and (value := getattr(table, parameter)) is not None
     }
 
 

@@ -1,4 +1,7 @@
-"""A workstation: its cards and parts, what they draw, and how the cards sit on the board."""
+"""A workstation: its cards and parts, what they draw, and how the cards sit on the board.
+
+Last what a rule says of one (`Verdict`), and the rows of `data/build_rules.csv` behind the rules.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,13 @@ class MachineUse:
     while_training: bool = True
     """Whether samples are preprocessed while training, rather than before."""
     country: str | None = None
-    """Whose wall sockets; None: nobody said."""
+    """Whose wall sockets; None: not given."""
     dataset_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """A workstation. A part that is None is not there, or nobody said which it is."""
+    """A workstation. A part that is None is not there, or it is not known which it is."""
 
     name: str = "machine"
     cards: tuple[Card, ...] = ()
@@ -127,9 +130,17 @@ class Build:
 
 def part_of(build: Build, kind: Kind) -> Part | None:
     """The part of a kind that a machine has one of; of several drives the first."""
-    of_kind = (part for found, part, _ in build.parts if found == kind)
-    return next(of_kind, None)
+    return next((part for part_kind, part, _ in build.parts if part_kind == kind), None)
 
+
+def drives_bytes(parts: tuple[Part, ...]) -> float | None:
+    """The drives together; None where one's size is unknown."""
+    sizes = [part.number("size") for part in parts]
+    known = [size for size in sizes if size is not None]
+    return sum(known) * GB if len(known) == len(sizes) else None
+
+
+# --- slots and how cards sit in them ---
 
 _SLOT = re.compile(r"(\d+):x(\d+)")
 
@@ -139,11 +150,11 @@ def slots_in(text: str) -> tuple[Slot, ...]:
     if text == NONE:
         return ()
     words = text.split()
-    found = [_SLOT.fullmatch(word) for word in words]
-    if not words or None in found:
+    matches = [_SLOT.fullmatch(word) for word in words]
+    if not words or None in matches:
         raise ValueError(f"{text!r} is not a list of slots such as '1:x8 4:x8'")
-    places = [Slot(position=int(one[1]), lanes=int(one[2])) for one in found if one]
-    return tuple(sorted(places, key=lambda slot: slot.position))
+    slots = [Slot(position=int(match[1]), lanes=int(match[2])) for match in matches if match]
+    return tuple(sorted(slots, key=lambda slot: slot.position))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,42 +168,36 @@ class Seating:
 
 
 def seating(slots: tuple[Slot, ...], widths: list[int], most_pitches: int | None) -> Seating | None:
-    """The widest spaced way to seat cards of these widths; None where they do not go in.
+    """The widest spaced seating of cards of these widths; None where they do not go in.
 
-    Cards are taken in the order given. `most_pitches` is what the case has room for. Among ways
-    with the same gap, the one with the most lanes for its poorest card.
+    Cards are taken in the order given. `most_pitches` is what the case has room for. Among
+    seatings with the same gap, the one with the most lanes for its poorest card.
     """
-    ways = [
-        seated
+    seatings = [
+        candidate
         for chosen in combinations(slots, len(widths))
-        if (seated := _seated(chosen, widths)) is not None
-        if most_pitches is None or seated.last_pitch <= most_pitches
+        if (candidate := _seating_in(chosen, widths)) is not None
+        if most_pitches is None or candidate.last_pitch <= most_pitches
     ]
-    return max(ways, key=_comfort, default=None)
+    return max(seatings, key=_comfort, default=None)
 
 
-def _comfort(seated: Seating) -> tuple[int, int]:
-    return (seated.gap or 0, min(slot.lanes for slot in seated.slots))
+def _comfort(candidate: Seating) -> tuple[int, int]:
+    return (candidate.gap or 0, min(slot.lanes for slot in candidate.slots))
 
 
-def _seated(chosen: tuple[Slot, ...], widths: list[int]) -> Seating | None:
-    taken = [
+def _seating_in(chosen: tuple[Slot, ...], widths: list[int]) -> Seating | None:
+    """Each card in its slot; None where two overlap."""
+    covered = [
         (slot.position, slot.position + width) for slot, width in zip(chosen, widths, strict=True)
     ]
-    gaps = [below[0] - above[1] for above, below in pairwise(taken)]
+    gaps = [below[0] - above[1] for above, below in pairwise(covered)]
     if any(gap < 0 for gap in gaps):
         return None
-    return Seating(slots=chosen, gap=min(gaps, default=None), last_pitch=taken[-1][1] - 1)
+    return Seating(slots=chosen, gap=min(gaps, default=None), last_pitch=covered[-1][1] - 1)
 
 
-def drives_bytes(parts: tuple[Part, ...]) -> float | None:
-    """The drives together; None where one's size is unknown."""
-    sizes = [part.number("size") for part in parts]
-    known = [size for size in sizes if size is not None]
-    return sum(known) * GB if len(known) == len(sizes) else None
-
-
-# What a rule says of a machine, and the rows of `data/build_rules.csv` that rules stand on.
+# --- what a rule says of a machine ---
 
 
 State = Literal[
@@ -242,7 +247,7 @@ def rulebook() -> Mapping[str, Fact]:
     return {row["rule"]: fact_of(row) for row in rows_of("build_rules.csv")}
 
 
-def ruled(name: str) -> float:
+def rule_value(name: str) -> float:
     """The number of a rule; it must be known."""
     number = rulebook()[name].number
     if number is None:

@@ -1,6 +1,8 @@
-"""Parts a workstation is made of, as `data/parts.csv` knows them, and prices from price lists.
+"""Parts a workstation is made of, and what they cost.
 
-A part somebody describes by its figures is a `Part`, too: its facts come from that description.
+A `Catalogue` holds every part of `data/parts.csv` with the prices in force; a part described by its
+figures is a `Part`, too. Then prices: of cards from the tables, and the user's own price list. Then
+cards: a GPU under any spelling, or a named card of the table.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class Catalogue:
     """What is older than a year by this day is an old price; empty: none is."""
     used: bool = False
     """Whether prices of used cards come first."""
-    strangers: Sequence[str] = ()
+    unknown_names: Sequence[str] = ()
     """Names with a price of one's own that no table has."""
 
     def of(self, kind: Kind) -> list[Part]:
@@ -104,14 +106,14 @@ class Catalogue:
 
     def find(self, kind: Kind, spelling: str) -> Part:
         """The part a spelling means: its whole name, or words of it that no other has."""
-        found = _matching(self.of(kind), spelling)
-        if len(found) == 1:
-            return found[0]
+        matches = _matching(self.of(kind), spelling)
+        if len(matches) == 1:
+            return matches[0]
         noun = NOUNS[kind]
-        if found:
-            names = ", ".join(f'"{part.name}"' for part in found[:5])
+        if matches:
+            names = ", ".join(f'"{part.name}"' for part in matches[:5])
             raise InputError(
-                f"{spelling!r} may be any of {len(found)} parts: {names}.",
+                f"{spelling!r} may be any of {len(matches)} parts: {names}.",
                 fix=f"Write more of the {noun}'s name; `outlay build --list {kind}` has all.",
             )
         raise NotKnown(
@@ -161,8 +163,8 @@ def catalogue(
     own_prices: Prices | None = None, today: str = "", *, used: bool = False
 ) -> Catalogue:
     """The bundled parts, with prices of one's own in place of the table's."""
-    meant = {name: _whole_name(name) for name in own_prices or {}}
-    own = {letters(meant[name] or name): price for name, price in (own_prices or {}).items()}
+    whole_names = {name: _whole_name(name) for name in own_prices or {}}
+    own = {letters(whole_names[name] or name): price for name, price in (own_prices or {}).items()}
     parts = [
         replace(part, price=own.get(letters(part.name), part.price)) for part in bundled_parts()
     ]
@@ -171,15 +173,15 @@ def catalogue(
         own_prices=own,
         today=today,
         used=used,
-        strangers=[name for name in meant if meant[name] is None],
+        unknown_names=[name for name, whole in whole_names.items() if whole is None],
     )
 
 
 def _whole_name(name: str) -> str | None:
     """The name in the tables that a name in a price list means."""
-    found = _matching(bundled_parts(), name)
-    if len(found) == 1:
-        return found[0].name
+    matches = _matching(bundled_parts(), name)
+    if len(matches) == 1:
+        return matches[0].name
     try:
         return find_gpu(name).gpu.name
     except NotKnown:
@@ -193,8 +195,8 @@ def bundled_parts() -> tuple[Part, ...]:
     for row in rows_of("parts.csv"):
         facts.setdefault((row["kind"], row["part"]), {})[row["parameter"]] = fact_of(row)
     return tuple(
-        Part(kind=kind, name=name, facts=of_part, price=price_in(of_part.get("price")))  # type: ignore[arg-type]
-        for (kind, name), of_part in facts.items()
+        Part(kind=kind, name=name, facts=own, price=price_in(own.get("price")))  # type: ignore[arg-type]
+        for (kind, name), own in facts.items()
     )
 
 
@@ -203,12 +205,12 @@ def price_in(fact: Fact | None, note: str = "") -> Price | None:
     amount = None if fact is None else fact.number
     if fact is None or amount is None:
         return None
-    own = "" if fact.unit == "USD" else f"{amount:,.0f} {fact.unit}"
+    original = "" if fact.unit == "USD" else f"{amount:,.0f} {fact.unit}"
     return Price(
         usd=amount * in_usd(fact.unit),
         source=fact.source,
         as_of=fact.as_of,
-        note=", ".join(filter(None, (note, own))),
+        note=", ".join(filter(None, (note, original))),
     )
 
 
@@ -236,8 +238,7 @@ def _short_names(parts: Iterable[Part]) -> list[str]:
     return names
 
 
-# Prices of graphics cards, and the user's own price list.
-
+# --- prices of cards, and the user's own price list ---
 
 _COLUMNS = ("part", "price", "currency", "as_of")
 _OPTIONAL = ("source",)
@@ -249,13 +250,13 @@ def card_price(gpu: Gpu, today: str = "", *, used: bool = False) -> Price | None
     A price of a new card that is older than a year stands back for a newer one of a used card;
     with `used`, used cards come first. None where nobody knows.
     """
-    known = {condition: _newest(gpu, condition) for condition in ("new", "used")}
-    order = [known["used"], known["new"]] if used else [known["new"], known["used"]]
-    found = [price for price in order if price is not None]
-    return next((price for price in found if not price.is_old(today)), next(iter(found), None))
+    order = ("used", "new") if used else ("new", "used")
+    newest = (_newest_price(gpu, condition) for condition in order)
+    prices = [price for price in newest if price is not None]
+    return next((price for price in prices if not price.is_old(today)), next(iter(prices), None))
 
 
-def _newest(gpu: Gpu, condition: str) -> Price | None:
+def _newest_price(gpu: Gpu, condition: str) -> Price | None:
     """The latest price of a card in a condition, from either table."""
     facts = [*_card_prices().get((gpu.name, condition), ())]
     facts += [fact for fact in (gpu.facts.get(f"typical_price_{condition}"),) if fact]
@@ -272,7 +273,7 @@ def _card_prices() -> dict[tuple[str, str], list[Fact]]:
 
 
 def read_prices(path: Path) -> dict[str, Price]:
-    """A price list by the names in it; the first line that cannot be read is told of."""
+    """A price list by the names in it; the first line that cannot be read is an error."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.reader(file, strict=True))
@@ -283,11 +284,11 @@ def read_prices(path: Path) -> dict[str, Price]:
         ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"The price list {path} cannot be read: {error}.") from error
-    head = _head(path, rows)
+    head = _price_list_head(path, rows)
     prices: dict[str, Price] = {}
     for line, row in enumerate(rows[1:], 2):
         if row:
-            name, price = _priced(f"{path}, line {line}", head, row)
+            name, price = _price_list_row(f"{path}, line {line}", head, row)
             if letters(name) in map(letters, prices):
                 raise InputError(
                     f"{path}, line {line}: {name!r} stands there twice.", fix="Remove one."
@@ -296,7 +297,7 @@ def read_prices(path: Path) -> dict[str, Price]:
     return prices
 
 
-def _head(path: Path, rows: list[list[str]]) -> list[str]:
+def _price_list_head(path: Path, rows: list[list[str]]) -> list[str]:
     head = [cell.strip() for cell in rows[0]] if rows else []
     missing = [name for name in _COLUMNS if name not in head]
     foreign = [name for name in head if name not in (*_COLUMNS, *_OPTIONAL)]
@@ -309,7 +310,7 @@ def _head(path: Path, rows: list[list[str]]) -> list[str]:
     return head
 
 
-def _priced(where: str, head: list[str], row: list[str]) -> tuple[str, Price]:
+def _price_list_row(where: str, head: list[str], row: list[str]) -> tuple[str, Price]:
     if len(row) != len(head):
         raise InputError(
             f"{where}: {len(row)} cells where the first line has {len(head)}.",
@@ -354,8 +355,7 @@ def _day(where: str, text: str) -> str:
         ) from None
 
 
-# Graphics cards: a GPU under any spelling, or a named card of the table.
-
+# --- graphics cards ---
 
 CARD_FORM = "PCIe"
 """The form of a GPU that goes into a desktop's slot."""
@@ -416,7 +416,7 @@ class Card:
 
     @property
     def _is_reference(self) -> bool:
-        """Whether the GPU's own rows tell of it: those are of the maker's board."""
+        """Whether the GPU's own rows describe it: those are of the maker's board."""
         return self.name == self.gpu.name or REFERENCE in self.name
 
 
@@ -426,7 +426,7 @@ def card_of(catalogue: Catalogue, name: str) -> Card:
         match = find_gpu(name)
     except NotKnown as not_a_gpu:
         return _named_card(catalogue, name, not_a_gpu)
-    gpu = next((one for one in match.candidates if one.form == CARD_FORM), None)
+    gpu = next((gpu for gpu in match.candidates if gpu.form == CARD_FORM), None)
     if gpu is None or " MIG " in gpu.name:
         raise InputError(
             f"{match.gpu.name} is no card for a workstation.",
@@ -436,7 +436,7 @@ def card_of(catalogue: Catalogue, name: str) -> Card:
     facts = _reference_facts(catalogue, gpu)
     return Card(
         gpu=gpu,
-        part=Part(kind="card", name=gpu.name, facts=facts, price=_price(catalogue, gpu)),
+        part=Part(kind="card", name=gpu.name, facts=facts, price=_price_of_gpu(catalogue, gpu)),
     )
 
 
@@ -446,10 +446,10 @@ def _named_card(catalogue: Catalogue, name: str, not_a_gpu: NotKnown) -> Card:
     except NotKnown:
         raise not_a_gpu from None
     gpu = find_gpu(part.text("gpu") or "").gpu
-    return Card(gpu=gpu, part=replace(part, price=part.price or _price(catalogue, gpu)))
+    return Card(gpu=gpu, part=replace(part, price=part.price or _price_of_gpu(catalogue, gpu)))
 
 
-def _price(catalogue: Catalogue, gpu: Gpu) -> Price | None:
+def _price_of_gpu(catalogue: Catalogue, gpu: Gpu) -> Price | None:
     """The user's own price of a card with this GPU, or the table's."""
     price = card_price(gpu, catalogue.today, used=catalogue.used)
     return catalogue.price_of(gpu.name, price)

@@ -69,10 +69,10 @@ RULES_OF: dict[Kind, tuple[Rule, ...]] = {
 
 def judge(build: Build) -> tuple[Verdict, ...]:
     """What every rule says of a machine with at least one card."""
-    found = (rule(build) for rule in RULES)
+    verdicts = (rule(build) for rule in RULES)
     return tuple(
         replace(verdict, guessed=_stands_on_guess(build, verdict))
-        for verdict in found
+        for verdict in verdicts
         if verdict is not None
     )
 

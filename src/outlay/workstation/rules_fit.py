@@ -8,8 +8,8 @@ from outlay.workstation.machine import (
     Verdict,
     drives_bytes,
     fact_in,
+    rule_value,
     rulebook,
-    ruled,
     unchecked,
 )
 from outlay.workstation.parts import Part, letters
@@ -19,8 +19,8 @@ def ram_verdict(build: Build) -> Verdict:
     """RAM at least the memory of the largest GPU, better twice."""
     source = rulebook()["ram_per_gpu_memory_least"]
     largest = max(card.gpu.memory_bytes for card in build.cards)
-    least = largest * ruled("ram_per_gpu_memory_least")
-    better = largest * ruled("ram_per_gpu_memory_better")
+    least = largest * rule_value("ram_per_gpu_memory_least")
+    better = largest * rule_value("ram_per_gpu_memory_better")
     needed = f"{least / GIB:.0f} GB, better {better / GIB:.0f}"
     ram = build.ram_bytes
     if ram is None:
@@ -39,7 +39,7 @@ def threads_verdict(build: Build) -> Verdict:
     """CPU threads for each GPU, more of them where samples are preprocessed while training."""
     when = "preprocessing_while_training" if build.use.while_training else "preprocessed"
     source = rulebook()[f"cpu_threads_per_gpu_{when}"]
-    each = ruled(f"cpu_threads_per_gpu_{when}")
+    each = rule_value(f"cpu_threads_per_gpu_{when}")
     gpus = sum(card.gpu.devices_per_board for card in build.cards)
     needed = f"{each * gpus:.0f} ({each:.0f} a GPU)"
     threads = build.cpu.number("threads") if build.cpu else None

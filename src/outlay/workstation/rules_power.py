@@ -6,7 +6,7 @@ import math
 import re
 
 from outlay.facts import NONE
-from outlay.workstation.machine import Build, Verdict, rulebook, ruled, unchecked
+from outlay.workstation.machine import Build, Verdict, rule_value, rulebook, unchecked
 from outlay.workstation.parts import Card
 from outlay.workstation.rules_fit import unknown
 
@@ -25,14 +25,14 @@ _HALF_TO_FULL = 0.75
 
 _CONNECTOR = re.compile(r"(\d+)x (\d+)-pin")
 _LEAST_LIMIT = 0.3
-# Assumes: as `predict.machine`: drivers take no limit below about a third of the shipped one.
+# Assumes: as `predict.roofline`: drivers take no limit below about a third of the shipped one.
 
 
 def load_w(build: Build) -> float | None:
     """What the machine draws from its supply at full load; None where the CPU is unknown."""
     if build.cpu_w is None:
         return None
-    return build.cards_w + build.cpu_w + ruled("other_parts_power")
+    return build.cards_w + build.cpu_w + rule_value("other_parts_power")
 
 
 def psu_verdict(build: Build) -> Verdict:
@@ -41,7 +41,9 @@ def psu_verdict(build: Build) -> Verdict:
     draws = load_w(build)
     if draws is None:
         return unchecked("PSU watts", unknown("the CPU", "power", build.cpu), source)
-    least, better = (round(draws * (1 + ruled(f"psu_headroom_{end}"))) for end in ("low", "high"))
+    least, better = (
+        round(draws * (1 + rule_value(f"psu_headroom_{end}"))) for end in ("low", "high")
+    )
     needed = f"{least:,.0f}-{better:,.0f} W"
     has = build.psu.number("power") if build.psu else None
     if has is None:
@@ -60,29 +62,29 @@ def psu_verdict(build: Build) -> Verdict:
 
 
 def _psu_limit(build: Build, has_w: float) -> str:
-    return limited(build, has_w / (1 + ruled("psu_headroom_low")), build.cpu_w or 0.0)
+    return power_limit_fix(build, has_w / (1 + rule_value("psu_headroom_low")), build.cpu_w or 0.0)
 
 
 def training_w(build: Build) -> float | None:
     """What it draws from its supply for hours: the CPU then does less than it can."""
     if build.cpu_w is None:
         return None
-    return build.cards_w + _training_cpu_w(build) + ruled("other_parts_power")
+    return build.cards_w + _training_cpu_w(build) + rule_value("other_parts_power")
 
 
 def _training_cpu_w(build: Build) -> float:
-    return min(build.cpu_w or 0.0, ruled("cpu_power_while_training"))
+    return min(build.cpu_w or 0.0, rule_value("cpu_power_while_training"))
 
 
-def limited(build: Build, room_w: float, cpu_w: float) -> str:
+def power_limit_fix(build: Build, room_w: float, cpu_w: float) -> str:
     """The power limit under which the machine stays within `room_w`, and what it costs."""
     limit_w = limit_within_w(build, room_w, cpu_w)
     if limit_w is None:
         return ""
-    return f"hold each GPU to {limit_w} W (nvidia-smi -pl {limit_w}): {slower(build, limit_w)}"
+    return f"hold each GPU to {limit_w} W (nvidia-smi -pl {limit_w}): {slowdown(build, limit_w)}"
 
 
-def slower(build: Build, limit_w: float) -> str:
+def slowdown(build: Build, limit_w: float) -> str:
     """What a power limit costs in speed: `5 % slower`."""
     share = limit_w / max(card.shipped_w for card in build.cards)
     lost = 1 - build.use.speed_at(min(share, 1.0))
@@ -94,7 +96,7 @@ def limit_within_w(build: Build, room_w: float, cpu_w: float) -> int | None:
 
     Rounded down to whole fives of watts.
     """
-    others_w = cpu_w + ruled("other_parts_power")
+    others_w = cpu_w + rule_value("other_parts_power")
     each_w = math.floor(round((room_w - others_w) / len(build.cards), 6) / 5) * 5
     least_w = _LEAST_LIMIT * max(card.shipped_w for card in build.cards)
     return each_w if each_w >= least_w else None
@@ -104,10 +106,10 @@ def connectors_verdict(build: Build) -> Verdict:
     """The supply has a plug for every socket of the cards."""
     source = rulebook()["connector_8pin"]
     plugs = [plugs_of(card) for card in build.cards]
-    known = [one for one in plugs if one is not None]
+    known = [counts for counts in plugs if counts is not None]
     if len(known) < len(plugs):
         return unchecked("PSU connectors", "the card's connectors are unknown", source)
-    new, old = sum(one[0] for one in known), sum(one[1] for one in known)
+    new, old = sum(new for new, _ in known), sum(old for _, old in known)
     needed = _plugs(new, old)
     if not needed:
         return Verdict(
@@ -140,7 +142,7 @@ def _plugs(new: float, old: float) -> str:
 
 def _plugs_adapted(build: Build) -> int:
     """8-pin plugs that an adapter to 16-pin takes for the hungriest card."""
-    return math.ceil(max(card.shipped_w for card in build.cards) / ruled("connector_8pin"))
+    return math.ceil(max(card.shipped_w for card in build.cards) / rule_value("connector_8pin"))
 
 
 def plugs_of(card: Card) -> tuple[int, int] | None:
@@ -153,10 +155,10 @@ def plugs_of(card: Card) -> tuple[int, int] | None:
         return None
     if text == NONE:
         return 0, 0
-    found = {int(pins): int(count) for count, pins in _CONNECTOR.findall(text)}
-    if not found:
+    counts = {int(pins): int(count) for count, pins in _CONNECTOR.findall(text)}
+    if not counts:
         return None
-    return found.get(16, 0), found.get(8, 0) + found.get(6, 0) + 2 * found.get(12, 0)
+    return counts.get(16, 0), counts.get(8, 0) + counts.get(6, 0) + 2 * counts.get(12, 0)
 
 
 def wall_w(build: Build) -> float | None:
@@ -170,15 +172,15 @@ def efficiency(build: Build) -> float:
 
     One of unknown grade is taken as a plain 80 PLUS one.
     """
-    said = (build.psu.text("efficiency") or "").lower() if build.psu else ""
-    grade = next((one for one in _GRADES if one in said), None)
+    label = (build.psu.text("efficiency") or "").lower() if build.psu else ""
+    grade = next((grade for grade in _GRADES if grade in label), None)
     if grade is None:
-        return ruled("psu_efficiency_standard_half_load_115v")
+        return rule_value("psu_efficiency_standard_half_load_115v")
     power, draws = build.psu.number("power") if build.psu else None, training_w(build)
     low = build.use.country in _LOW_VOLTAGE
     full = low and bool(power) and (draws or 0.0) > _HALF_TO_FULL * (power or 0.0)
     load, volts = "full" if full else "half", "115v" if low else "230v"
-    return ruled(f"psu_efficiency_{grade}_{load}_load_{volts}")
+    return rule_value(f"psu_efficiency_{grade}_{load}_load_{volts}")
 
 
 def wall_verdict(build: Build) -> Verdict:
@@ -186,26 +188,26 @@ def wall_verdict(build: Build) -> Verdict:
     if build.use.country is None:
         return unchecked("wall circuit", "the country is not given (--country)", None)
     row = CIRCUITS[build.use.country]
-    source, carries = rulebook()[row], ruled(row)
+    source, carries = rulebook()[row], rule_value(row)
     drawn = wall_w(build)
     needed = f"at most {carries:,.0f} W ({build.use.country})"
     if drawn is None:
         return unchecked("wall circuit", unknown("the CPU", "power", build.cpu), source, needed)
     broken = drawn > carries
     room_w = carries * efficiency(build)
-    way_out = limited(build, room_w, _training_cpu_w(build)) if broken else ""
-    wider = _wider(build.use.country, drawn) if broken else ""
+    limit = power_limit_fix(build, room_w, _training_cpu_w(build)) if broken else ""
+    wider = _wider_circuit(build.use.country, drawn) if broken else ""
     return Verdict(
         rule="wall circuit",
         state="broken" if broken else "ok",
         needed=needed,
         have=f"{drawn:,.0f} W",
         source=source,
-        fix=", or ".join(filter(None, (way_out, wider))),
+        fix=", or ".join(filter(None, (limit, wider))),
     )
 
 
-def _wider(country: str, drawn_w: float) -> str:
+def _wider_circuit(country: str, drawn_w: float) -> str:
     """The larger circuit that some have at home, where it carries the machine."""
-    carries = ruled("us_20a_120v_continuous_w")
+    carries = rule_value("us_20a_120v_continuous_w")
     return f"a 20 A circuit ({carries:,.0f} W)" if country == "us" and drawn_w <= carries else ""

@@ -11,8 +11,8 @@ from outlay.workstation.machine import (
     Seating,
     Verdict,
     fact_in,
+    rule_value,
     rulebook,
-    ruled,
     seating,
     unchecked,
 )
@@ -43,7 +43,7 @@ def widths_of(build: Build) -> list[int] | None:
     return known if len(known) == len(widths) else None
 
 
-def seated(build: Build) -> Seating | None:
+def seating_of(build: Build) -> Seating | None:
     """How the cards sit on the board in its case; None where they do not, or nobody knows."""
     widths, slots = widths_of(build), build.slots
     if widths is None or slots is None:
@@ -63,13 +63,13 @@ def slots_verdict(build: Build) -> Verdict:
     needed = f"{len(widths)} x {max(widths)} pitches"
     if slots is None:
         return _unknown_slots(build, widths, needed)
-    found = seating(slots, widths, None)
-    used = slots if found is None else found.slots
+    seats = seating(slots, widths, None)
+    used = slots if seats is None else seats.slots
     at = ", ".join(str(slot.position) for slot in used)
     have = f"{len(used)} at pitch {at}" if used else "none"
-    narrow = [int(ruled("card_slots_default"))] * len(widths)
-    helps = found is None and seating(slots, narrow, None) is not None
-    return _slots("broken" if found is None else "ok", needed, have, _NARROWER if helps else "")
+    narrow = [int(rule_value("card_slots_default"))] * len(widths)
+    helps = seats is None and seating(slots, narrow, None) is not None
+    return _slots("broken" if seats is None else "ok", needed, have, _NARROWER if helps else "")
 
 
 def _unknown_slots(build: Build, widths: list[int], needed: str) -> Verdict:
@@ -98,12 +98,12 @@ def _slots(state: Literal["ok", "broken"], needed: str, have: str, fix: str = ""
 def lanes_verdict(build: Build) -> Verdict:
     """PCIe lanes of each card: they hardly matter up to four GPUs; fewer than x8 are a warning."""
     source = rulebook()["pcie_lanes_per_gpu_4gpus_preferred"]
-    least = ruled("pcie_lanes_per_gpu_4gpus_preferred")
+    least = rule_value("pcie_lanes_per_gpu_4gpus_preferred")
     needed = f"x{least:.0f} a card"
-    found = seated(build)
+    seats = seating_of(build)
     total = build.cpu.number("pcie_lanes") if build.cpu else None
-    if found is not None:
-        lanes = [slot.lanes for slot in found.slots]
+    if seats is not None:
+        lanes = [slot.lanes for slot in seats.slots]
     elif total is not None:
         lanes = [_shared_lanes(int(total), len(build.cards))] * len(build.cards)
     else:
@@ -128,7 +128,7 @@ def _lanes_lost(cards: int) -> str:
     """What few lanes cost."""
     if cards <= 2:
         return "costs hardly any speed with so few cards"
-    low, high = (ruled(f"pcie_x4_penalty_4gpus_{end}") for end in ("low", "high"))
+    low, high = (rule_value(f"pcie_x4_penalty_4gpus_{end}") for end in ("low", "high"))
     return f"x4 costs {100 * low:.0f} to {100 * high:.0f} % over four cards"
 
 
@@ -147,16 +147,16 @@ def cooling_verdict(build: Build) -> Verdict:
     if set(kinds) <= {*_COOL, "blower"}:
         return _cooled("ok", "blower or water", how)
     needed = "blower or water"
-    many = len(build.cards) >= ruled("blower_needed_from_gpus")
-    found = seated(build)
-    if found is None and not many:
+    many = len(build.cards) >= rule_value("blower_needed_from_gpus")
+    seats = seating_of(build)
+    if seats is None and not many:
         source = rulebook()["throttling_packed_low"]
         why = "how far apart the cards sit is unknown"
         return unchecked("cooling", why, source, f"air, {needed}")
-    gap = "" if found is None else f", {found.gap} free between"
+    gap = "" if seats is None else f", {seats.gap} free between"
     if not many:
         needed = f"air, {needed}"
-        if found is not None and found.gap:
+        if seats is not None and seats.gap:
             return _cooled("ok", needed, how + gap)
     water = f"water for about ${water_usd(build):,.0f}"
     return _cooled("tight", needed, how + gap, f"blower cards, or {water}")
@@ -175,22 +175,24 @@ def _cooled(state: Literal["ok", "tight"], needed: str, have: str, fix: str = ""
 
 def water_usd(build: Build) -> float:
     """What water cooling of all cards costs about."""
-    return ruled("water_cooling_per_gpu") * len(build.cards) + ruled("water_cooling_fixed")
+    return rule_value("water_cooling_per_gpu") * len(build.cards) + rule_value(
+        "water_cooling_fixed"
+    )
 
 
 def throttling(build: Build) -> tuple[float, float, str]:
     """The share of speed that heat is expected to cost, low and high, and for which cards."""
     kinds = {card.cooling for card in build.cards}
-    found = seated(build)
+    seats = seating_of(build)
     if kinds <= _COOL:
-        return ruled("throttling_water"), ruled("throttling_water"), "cards under water"
-    if len(build.cards) == 1 or (found is not None and found.gap):
+        return rule_value("throttling_water"), rule_value("throttling_water"), "cards under water"
+    if len(build.cards) == 1 or (seats is not None and seats.gap):
         words = "a card" if len(build.cards) == 1 else "cards"
-        low, high = ruled("throttling_alone_low"), ruled("throttling_alone_high")
+        low, high = rule_value("throttling_alone_low"), rule_value("throttling_alone_high")
         return low, high, f"{words} with air around"
     how = "blower_packed" if kinds <= {*_COOL, "blower"} else "packed"
     words = "blower cards side by side" if how == "blower_packed" else "cards side by side"
-    return ruled(f"throttling_{how}_low"), ruled(f"throttling_{how}_high"), words
+    return rule_value(f"throttling_{how}_low"), rule_value(f"throttling_{how}_high"), words
 
 
 def case_slots_verdict(build: Build) -> Verdict:
@@ -199,13 +201,13 @@ def case_slots_verdict(build: Build) -> Verdict:
     room = build.case.number("expansion_slots") if build.case else None
     if room is None:
         return unchecked("case slots", unknown("the case", "slots", build.case), source)
-    found = seated(build)
-    if found is None:
+    seats = seating_of(build)
+    if seats is None:
         return unchecked("case slots", "where the cards sit is unknown", source)
     return Verdict(
         rule="case slots",
-        state="ok" if found.last_pitch <= room else "broken",
-        needed=f"{found.last_pitch}",
+        state="ok" if seats.last_pitch <= room else "broken",
+        needed=f"{seats.last_pitch}",
         have=f"{room:.0f}",
         source=source,
         replaces="case",

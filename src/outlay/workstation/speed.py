@@ -10,8 +10,8 @@ from outlay.hardware.gpus import Gpu
 from outlay.offers.instances import feed_rates
 from outlay.plan.placement import calibration
 from outlay.predict.input_pipeline import thread_samples_per_s
-from outlay.predict.parallel import Question, best_step, on_unlike
-from outlay.predict.roofline import checked_limit_w, speed_at
+from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_step
+from outlay.predict.roofline import checked_power_limit_w, speed_at_power_share
 from outlay.predict.step import Conditions, Placement, StepPrediction
 from outlay.predict.strategy import parse_strategy
 from outlay.trace.profile import Profile
@@ -36,12 +36,12 @@ class Training:
 
 def power_speed() -> Callable[[float], float]:
     """Training speed at a share of the shipped power limit."""
-    return lambda share: speed_at(share, calibration())
+    return lambda share: speed_at_power_share(share, calibration())
 
 
 def speed_of(training: Training | None) -> SpeedOf:
     """The speed of machines at this training; of none where nothing is to be trained."""
-    known: dict[tuple[object, ...], TrainingSpeed | None] = {}
+    speeds: dict[tuple[object, ...], TrainingSpeed | None] = {}
 
     def speed(build: Build) -> TrainingSpeed | None:
         if training is None or not build.cards:
@@ -49,9 +49,9 @@ def speed_of(training: Training | None) -> SpeedOf:
         rate = input_samples_per_s(build, training)
         gpus = tuple(card.gpu.name for card in build.cards)
         key = (gpus, _threads(build), build.power_limit_w, rate)
-        if key not in known:
-            known[key] = _speed(build, training, rate)
-        return known[key]
+        if key not in speeds:
+            speeds[key] = _speed(build, training, rate)
+        return speeds[key]
 
     return speed
 
@@ -78,23 +78,23 @@ def _step(build: Build, training: Training, conditions: Conditions) -> StepPredi
         placement = Placement(
             gpu=gpu,
             gpus=total,
-            power_limit_w=checked_limit_w(build.power_limit_w, gpu),
+            power_limit_w=checked_power_limit_w(build.power_limit_w, gpu),
             vcpus=_threads(build) if total > 1 else None,
         )
-        question = Question(
+        question = StepRequest(
             profile=training.profile,
             placement=placement,
             batch_size=batch_size,
             global_batch_size=training.step.global_batch_size,
             precision=training.step.precision,  # type: ignore[arg-type]
-            wanted=parse_strategy(training.step.strategy or "auto"),
+            strategy=parse_strategy(training.step.strategy or "auto"),
             conditions=conditions,
         )
         return best_step(question, calibration(), thorough=False)
 
     if len(gpus) == 1:
         return on(gpus[0], training.step.batch_size)
-    return on_unlike(
+    return mixed_gpus_step(
         lambda batch_size: [on(gpu, batch_size) for gpu in gpus], training.step.batch_size
     )
 
@@ -117,10 +117,10 @@ def _decoded_per_s(build: Build, training: Training) -> float | None:
     threads = _threads(build)
     if threads is None or not build.use.while_training or IMAGES not in training.profile.sample:
         return None
-    return threads * _thread_samples_per_s(training)
+    return threads * _decode_rate_per_thread(training)
 
 
-def _thread_samples_per_s(training: Training) -> float:
+def _decode_rate_per_thread(training: Training) -> float:
     """As the workload says what a sample is, or as images usually are."""
     feed = training.data.feed
     each = None if feed is None else thread_samples_per_s(feed, feed_rates())
@@ -134,19 +134,21 @@ def _read_per_s(build: Build, training: Training) -> float | None:
     if fastest is None or not data.size_bytes or not data.samples:
         return None
     stays = build.ram_bytes is not None and data.size_bytes < build.ram_bytes
-    held = drives_bytes(build.ssds)
-    if stays or held is None or held < data.size_bytes:
+    capacity_bytes = drives_bytes(build.ssds)
+    if stays or capacity_bytes is None or capacity_bytes < data.size_bytes:
         return None
     return fastest * MB / (data.size_bytes / data.samples)
 
 
 def input_note(build: Build, training: Training | None) -> list[str]:
-    """What was taken of the input, where it may bound the training."""
+    """What was assumed of the input, where it may bound the training."""
     if training is None:
         return []
     decoded = _decoded_per_s(build, training)
     if decoded is None:
         return []
-    each = _thread_samples_per_s(training)
-    said = f"{_threads(build):.0f} threads prepare {each:.0f} images a second each (low confidence)"
-    return [f"Input: {said}, {decoded:,.0f} in all; --input before leaves that out."]
+    each = _decode_rate_per_thread(training)
+    rates = (
+        f"{_threads(build):.0f} threads prepare {each:.0f} images a second each (low confidence)"
+    )
+    return [f"Input: {rates}, {decoded:,.0f} in all; --input before leaves that out."]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.uncertainty import Estimate
-from outlay.workstation.assembly import Choice, assemble, mend, with_choice
+from outlay.workstation.assembly import Choice, assemble, cheapest_fix, with_choice
 from outlay.workstation.machine import Build, Verdict, part_of
 from outlay.workstation.parts import Card, Catalogue, Kind, Part
 from outlay.workstation.rules import broken, judge
@@ -53,8 +53,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
-    """A change that is not made yet."""
+class _Replacement:
+    """A part to replace or add, before it is done."""
 
     kind: Kind
     choice: Choice
@@ -63,81 +63,84 @@ class _Candidate:
 
 
 def upgrades_of(
-    have: Build,
+    had: Build,
     cards: tuple[Card, ...],
-    asked: Sequence[tuple[Kind, Choice]],
+    parts: Sequence[tuple[Kind, Choice]],
     catalogue: Catalogue,
     speed_of: SpeedOf,
 ) -> list[Change]:
     """The changes in order: what the new cards need, the cards, then everything else.
 
-    `cards` are those the machine shall have, empty where they stay; `asked` are further parts
+    `cards` are those the machine shall have, empty where they stay; `parts` are further ones
     the user names. Old parts are not sold: what they bring is not counted.
     """
-    held = {one.rule for one in judge(have) if one.state != "broken"} if have.cards else set()
-    kept = {kind for kind, _ in asked}
-    first, later = _needed(_wished(have, cards, asked), catalogue, held, kept)
-    wishes = [_Candidate(kind=kind, choice=choice, why="asked for") for kind, choice in asked]
+    verdicts = judge(had) if had.cards else ()
+    rules_held = {verdict.rule for verdict in verdicts if verdict.state != "broken"}
+    named_kinds = {kind for kind, _ in parts}
+    first, later = _needed(_requested(had, cards, parts), catalogue, rules_held, named_kinds)
+    named = [_Replacement(kind=kind, choice=choice, why="asked for") for kind, choice in parts]
     changes: list[Change] = []
-    build = have
-    for wish in first:
-        changes.append(_part_change(build, wish, speed_of))
+    build = had
+    for replacement in first:
+        changes.append(_part_change(build, replacement, speed_of))
         build = changes[-1].build
     if cards:
         changes += _card_changes(build, cards, speed_of)
         build = changes[-1].build if changes else build
-    for wish in (*wishes, *later):
-        changes.append(_part_change(build, wish, speed_of))
+    for replacement in (*named, *later):
+        changes.append(_part_change(build, replacement, speed_of))
         build = changes[-1].build
     return changes
 
 
-def _wished(have: Build, cards: tuple[Card, ...], asked: Sequence[tuple[Kind, Choice]]) -> Build:
-    build = replace(have, cards=cards or have.cards)
-    for kind, choice in asked:
+def _requested(had: Build, cards: tuple[Card, ...], parts: Sequence[tuple[Kind, Choice]]) -> Build:
+    """The machine with all that the user names."""
+    build = replace(had, cards=cards or had.cards)
+    for kind, choice in parts:
         build = with_choice(build, kind, choice)
     return build
 
 
 def _needed(
-    build: Build, catalogue: Catalogue, held: set[str], kept: set[Kind]
-) -> tuple[list[_Candidate], list[_Candidate]]:
-    """Parts that mend what is broken: what broke by the change first, what was broken before.
+    build: Build, catalogue: Catalogue, rules_held: set[str], named_kinds: set[Kind]
+) -> tuple[list[_Replacement], list[_Replacement]]:
+    """Parts that mend what is broken: what broke by the change, and what was broken before.
 
-    `kept` are the kinds that the user has chosen.
+    Kinds that the user names are left as they are.
     """
-    first: list[_Candidate] = []
-    later: list[_Candidate] = []
+    first: list[_Replacement] = []
+    later: list[_Replacement] = []
     for _ in range(_MOST_ROUNDS):
-        found = _mending(build, catalogue, kept)
-        if not found:
+        fixes = _fixes(build, catalogue, named_kinds)
+        if not fixes:
             break
-        for verdict, kind, choice in found:
-            wish = _wish(verdict, kind, choice, held)
-            (first if verdict.rule in held else later).append(wish)
+        for verdict, kind, choice in fixes:
+            held = verdict.rule in rules_held
+            (first if held else later).append(_replacement(verdict, kind, choice, held=held))
             build = with_choice(build, kind, choice)
     return first, later
 
 
-def _wish(verdict: Verdict, kind: Kind, choice: Choice, held: set[str]) -> _Candidate:
+def _replacement(verdict: Verdict, kind: Kind, choice: Choice, *, held: bool) -> _Replacement:
     if kind != verdict.replaces:
-        return _Candidate(kind=kind, choice=choice, why=f"goes with the new {verdict.replaces}")
-    why = _reason(verdict, verdict.rule in held)
-    return _Candidate(kind=kind, choice=choice, why=why, instead=verdict.fix)
+        return _Replacement(kind=kind, choice=choice, why=f"goes with the new {verdict.replaces}")
+    need = f"{verdict.rule}: needs {verdict.needed}, has {verdict.have}"
+    why = f"must go along; {need}" if held else f"short already; {need}"
+    return _Replacement(kind=kind, choice=choice, why=why, instead=verdict.fix)
 
 
-def _mending(
-    build: Build, catalogue: Catalogue, kept: set[Kind]
+def _fixes(
+    build: Build, catalogue: Catalogue, named_kinds: set[Kind]
 ) -> list[tuple[Verdict, Kind, Choice]]:
     """The first broken rule that a part mends, or else another board with all that it needs."""
-    faults = [one for one in broken(judge(build)) if one.replaces not in kept]
+    faults = [verdict for verdict in broken(judge(build)) if verdict.replaces not in named_kinds]
     for verdict in faults:
-        choice = mend(build, verdict, catalogue)
+        choice = cheapest_fix(build, verdict, catalogue)
         if choice is not None and verdict.replaces == choice.part.kind:
             return [(verdict, verdict.replaces, choice)]
     boards = [verdict for verdict in faults if verdict.replaces == "board"]
-    free = kept.isdisjoint(_PLATFORM)
-    return _platform(build, boards[0], catalogue) if boards and free else []
+    is_free = named_kinds.isdisjoint(_PLATFORM)
+    return _platform(build, boards[0], catalogue) if boards and is_free else []
 
 
 def _platform(
@@ -145,47 +148,46 @@ def _platform(
 ) -> list[tuple[Verdict, Kind, Choice]]:
     """Another board with its CPU, cooler and memory, where that breaks fewer rules."""
     bare = replace(build, cpu=None, cooler=None, board=None, memory=None, kits=1)
-    made = assemble(bare, catalogue)
-    if len(broken(judge(made))) >= len(broken(judge(build))):
+    assembled = assemble(bare, catalogue)
+    if len(broken(judge(assembled))) >= len(broken(judge(build))):
         return []
     return [
-        (verdict, kind, Choice(part=part, pieces=made.kits if kind == "memory" else 1))
+        (verdict, kind, Choice(part=part, pieces=assembled.kits if kind == "memory" else 1))
         for kind in _PLATFORM
-        if (part := part_of(made, kind)) is not None
+        if (part := part_of(assembled, kind)) is not None
     ]
 
 
-def _reason(verdict: Verdict, held: bool) -> str:
-    need = f"{verdict.rule}: needs {verdict.needed}, has {verdict.have}"
-    return f"must go along; {need}" if held else f"short already; {need}"
-
-
-def _part_change(build: Build, wish: _Candidate, speed_of: SpeedOf) -> Change:
-    after = with_choice(build, wish.kind, wish.choice)
-    old = part_of(build, wish.kind)
-    more = wish.kind == "memory" and old is not None and old.name == wish.choice.part.name
-    added = old is None or more or wish.kind in ("ssd", "hdd")
+def _part_change(build: Build, replacement: _Replacement, speed_of: SpeedOf) -> Change:
+    after = with_choice(build, replacement.kind, replacement.choice)
+    old = part_of(build, replacement.kind)
+    more = (
+        replacement.kind == "memory"
+        and old is not None
+        and old.name == replacement.choice.part.name
+    )
+    added = old is None or more or replacement.kind in ("ssd", "hdd")
     return Change(
-        kind=wish.kind,
-        new=wish.choice.part,
-        pieces=wish.choice.pieces - (build.kits if more else 0),
+        kind=replacement.kind,
+        new=replacement.choice.part,
+        pieces=replacement.choice.pieces - (build.kits if more else 0),
         old="" if added or old is None else old.name,
-        why=wish.why,
+        why=replacement.why,
         build=after,
         before=speed_of(build),
         after=speed_of(after),
-        instead=wish.instead,
+        instead=replacement.instead,
     )
 
 
 def _card_changes(build: Build, cards: tuple[Card, ...], speed_of: SpeedOf) -> list[Change]:
     """One change for each kind of card that is bought."""
     had = {card.name: count for card, count in build.counted_cards}
-    wanted = replace(build, cards=cards)
-    kept = {card.name for card, _ in wanted.counted_cards}
-    gone = [f"{count}x {name}" for name, count in had.items() if name not in kept]
+    after = replace(build, cards=cards)
+    staying = {card.name for card, _ in after.counted_cards}
+    gone = [f"{count}x {name}" for name, count in had.items() if name not in staying]
     changes = []
-    for card, count in wanted.counted_cards:
+    for card, count in after.counted_cards:
         bought = count - had.get(card.name, 0)
         if bought > 0:
             changes.append(
@@ -195,9 +197,9 @@ def _card_changes(build: Build, cards: tuple[Card, ...], speed_of: SpeedOf) -> l
                     pieces=bought,
                     old=", ".join(gone),
                     why="asked for",
-                    build=wanted,
+                    build=after,
                     before=speed_of(build),
-                    after=speed_of(wanted),
+                    after=speed_of(after),
                 )
             )
     return changes

@@ -44,5 +44,5 @@ class Hand:
         self.first, self.started_s = self.steps, time.perf_counter()
 
     def _write(self):
-        found = {"step_s": statistics.median(self.times_s), "series_s": self.times_s}
-        Path(self.path).write_text(json.dumps(found))
+        result = {"step_s": statistics.median(self.times_s), "series_s": self.times_s}
+        Path(self.path).write_text(json.dumps(result))

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from outlay.probe.agent.optimizers import bytes_of, frozen_bytes
+from outlay.probe.agent.optimizers import frozen_bytes, tensor_bytes
 
 pytestmark = pytest.mark.torch
 
@@ -65,6 +65,6 @@ def test_of_a_sharded_tensor_the_part_that_lies_here_counts(tmp_path):
             torch.zeros(8, 4), mesh, [Shard(0)], shape=torch.Size([32, 4]), stride=(4, 1)
         )
         assert whole.numel() == 32 * 4
-        assert bytes_of(whole) == 8 * 4 * 4
+        assert tensor_bytes(whole) == 8 * 4 * 4
     finally:
         dist.destroy_process_group()

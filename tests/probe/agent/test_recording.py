@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import types
 
 import pytest
+from tests.probe.made import written_reports
 
-from outlay.probe.agent.channel import AgentRequest, Channel
+from outlay.probe.agent.channel import Channel
+from outlay.probe.agent.protocol import AgentRequest, KernelTimes
 from outlay.probe.agent.recording import Recording
 from outlay.probe.agent.step_watch import StepWatch
 
-ASKED = AgentRequest(profile_from=10, profile_until=13, record_from=14, record_until=15)
+REQUEST = AgentRequest(profile_from=10, profile_until=13)
 MS_NS = 10**6
 
 
@@ -70,7 +71,7 @@ class Training:
             recorder=None,
             device=types.SimpleNamespace(index=0),
         )
-        self.phases = Recording(watch)
+        self.recording = Recording(watch)
         self.now_ns = 0
 
     def runs(self, ms):
@@ -78,17 +79,14 @@ class Training:
         self.now_ns += ms * MS_NS
 
     def kernels(self, evaluations):
-        """What is told of a profile, with an evaluation after each of the steps given."""
-        asked = ASKED._replace(record_from=0, record_until=0)
+        """What is reported of a profile, with an evaluation after each of the steps given."""
         for step in range(1, 20):
             self.runs(5)
-            self.phases.at(step, asked)
+            self.recording.after_step(step, REQUEST)
             if step in evaluations:
-                self.phases.pause_begins(step)
+                self.recording.pause_begins(step)
                 self.runs(100)
-
-        told = [json.loads(line) for line in self.channel.lines]
-        return [values for kind, values in told if kind == "kernels"]
+        return written_reports(self.channel, KernelTimes)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +101,8 @@ class Training:
 )
 def test_a_profile_has_steps_alone(evaluations, steps):
     (kernels,) = Training().kernels(evaluations)
-    assert kernels["optimizer_steps"] == steps
-    assert kernels["busy_s"] == pytest.approx(5e-3 * steps)
+    assert kernels.optimizer_steps == steps
+    assert kernels.busy_s == pytest.approx(5e-3 * steps)
 
 
 def test_a_profile_without_a_whole_step_is_none():
@@ -112,7 +110,7 @@ def test_a_profile_without_a_whole_step_is_none():
 
 
 class Paused:
-    """Takes the place of the phases."""
+    """Takes the place of the recording."""
 
     def __init__(self):
         self.at_steps = []
@@ -142,12 +140,12 @@ def test_what_is_part_of_nearly_every_step_is_no_pause(every, kept_out):
             model(torch.ones(3, 2)).sum().backward()
             optimizer.step()
             if step == 15:
-                watch.phases = paused = Paused()
+                watch.recording = paused = Paused()
             if step % every == 0:
                 model.eval()
                 model.train()
     finally:
-        watch.phases = None
+        watch.recording = None
         watch.uninstall()
     assert paused.at_steps == kept_out
 
@@ -163,7 +161,7 @@ def test_what_always_follows_one_of_two_optimizers_is_no_pause(critics):
     watch = StepWatch(torch, Channel())
     watch.install()
     try:
-        watch.phases = paused = Paused()
+        watch.recording = paused = Paused()
         for _ in range(20):
             for _ in range(critics):
                 model.eval()
@@ -173,7 +171,7 @@ def test_what_always_follows_one_of_two_optimizers_is_no_pause(critics):
             model(torch.ones(3, 2)).sum().backward()
             second.step()
     finally:
-        watch.phases = None
+        watch.recording = None
         watch.uninstall()
     # Until it is known how often: once at the start, and once after each of the two at most.
     assert len(paused.at_steps) <= 3
@@ -181,19 +179,19 @@ def test_what_always_follows_one_of_two_optimizers_is_no_pause(critics):
 
 
 def test_a_profile_that_a_pause_has_spoiled_begins_anew():
-    """Nothing told that the evaluation began: it was told when the step was over."""
+    """Nothing shows that the evaluation began: it is known when the step is over."""
     training = Training()
-    asked = ASKED._replace(record_from=0, record_until=0)
     for step in range(1, 20):
         training.runs(5)
-        training.phases.step_was(is_pause=step == 12)
-        training.phases.at(step, asked)
+        training.recording.step_was(is_pause=step == 12)
+        training.recording.after_step(step, REQUEST)
         if step == 11:
             training.runs(100)
-    (kernels,) = [json.loads(line)[1] for line in training.channel.lines]
-    # Asked for are 10 to 13: what began at 10 is lost, and 12 to 13 is left.
-    assert kernels["optimizer_steps"] == 1
-    assert kernels["busy_s"] == pytest.approx(5e-3)
+    (kernels,) = written_reports(training.channel, KernelTimes)
+    assert len(training.channel.lines) == 1
+    # Requested are 10 to 13: what began at 10 is lost, and 12 to 13 is left.
+    assert kernels.optimizer_steps == 1
+    assert kernels.busy_s == pytest.approx(5e-3)
 
 
 @pytest.mark.torch

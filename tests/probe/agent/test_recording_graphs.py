@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from tests.probe.made import written_reports, written_steps
 
-from outlay.probe.agent.channel import AgentRequest, Channel
+from outlay.probe.agent.channel import Channel
+from outlay.probe.agent.protocol import AgentRequest, PhaseFailed
 from outlay.probe.agent.recording import Recording
 from outlay.probe.agent.step_watch import StepWatch
 
@@ -47,10 +47,9 @@ def watch(torch, monkeypatch):
     watch.uninstall()
 
 
-def told(watch):
-    """Optimizer, backward passes of each step told."""
-    steps = [json.loads(line) for line in watch.channel.lines if line.startswith(b'["s"')]
-    return [(step[2], step[5]) for step in steps]
+def steps(watch):
+    """Optimizer and backward passes of each step."""
+    return [(step.optimizer, step.passes) for step in written_steps(watch.channel)]
 
 
 def trained(torch, passes=1):
@@ -65,45 +64,45 @@ def trained(torch, passes=1):
     return step
 
 
-def captured(torch, *steps):
+def captured(torch, *calls):
     """A graph of steps that have run before, as one warms up."""
-    for step in steps:
-        step()
+    for call in calls:
+        call()
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()
-    for step in steps:
-        step()
+    for call in calls:
+        call()
     graph.capture_end()
     return graph
 
 
 def test_a_step_that_is_captured_counts_when_it_is_replayed(torch, watch):
     graph = captured(torch, trained(torch, passes=2))
-    assert told(watch) == [(0, 2)]
+    assert steps(watch) == [(0, 2)]
     for _ in range(4):
         graph.replay()
-    assert told(watch) == [(0, 2)] * 5
+    assert steps(watch) == [(0, 2)] * 5
 
 
 def test_several_optimizers_in_one_graph_keep_their_order(torch, watch):
     critic, generator = trained(torch), trained(torch, passes=3)
     captured(torch, critic, generator).replay()
-    assert told(watch) == [(0, 1), (1, 3)] * 2
+    assert steps(watch) == [(0, 1), (1, 3)] * 2
 
 
 def test_graphs_without_a_step_count_for_nothing(torch, watch):
     trained(torch)()
     captured(torch, lambda: torch.ones(2).sum()).replay()
-    assert len(told(watch)) == 1
+    assert len(steps(watch)) == 1
     assert not watch.graphs.are_replayed
 
 
 def test_operations_of_a_replayed_graph_are_not_guessed(torch, watch):
     captured(torch, trained(torch)).replay()
-    Recording(watch).at(9, AgentRequest(record_from=9, record_until=10))
-    failed = [json.loads(line) for line in watch.channel.lines if line.startswith(b'["failed"')]
-    assert [one["phase"] for _, one in failed] == ["record"]
-    assert "CUDA graph" in failed[0][1]["why"]
+    Recording(watch).after_step(9, AgentRequest(record_from=9, record_until=10))
+    failures = written_reports(watch.channel, PhaseFailed)
+    assert [failed.phase for failed in failures] == ["record"]
+    assert "CUDA graph" in failures[0].why
 
 
 def test_a_graph_that_is_gone_is_not_kept(torch, watch):

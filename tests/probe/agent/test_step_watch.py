@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from tests.probe.made import written_reports, written_steps
 
 from outlay.probe.agent import step_watch
-from outlay.probe.agent.channel import AgentRequest, Channel
+from outlay.probe.agent.channel import Channel
+from outlay.probe.agent.protocol import (
+    AgentRequest,
+    LoaderInfo,
+    Loss,
+    ModuleInputs,
+    OptimizerInfo,
+    RecordedOperations,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -16,7 +23,7 @@ pytestmark = pytest.mark.torch
 def watch(monkeypatch):
     import torch
 
-    monkeypatch.setattr(step_watch, "_LOOK_S", -1.0)  # look after every step
+    monkeypatch.setattr(step_watch, "_REPORT_S", -1.0)  # report after every step
     watch = step_watch.StepWatch(torch, Channel())
     watch.install()
     yield watch
@@ -33,16 +40,19 @@ def train(model, *batches):
         optimizer.step()
 
 
-def told(watch, kind):
-    lines = [json.loads(line) for line in watch.channel.lines]
-    return [values for name, *values in lines if name == kind]
+def reports(watch, kind):
+    return written_reports(watch.channel, kind)
+
+
+def steps(watch):
+    return written_steps(watch.channel)
 
 
 def test_a_batch_that_grows_is_seen_to(watch):
     import torch
 
     train(torch.nn.Linear(2, 1), *(torch.ones(size, 2) for size in (4, 4, 4, 4, 4, 16, 16, 16)))
-    assert [values["samples"] for (values,) in told(watch, "batch")][-1] == 16
+    assert reports(watch, ModuleInputs)[-1].samples == 16
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -50,7 +60,7 @@ def test_samples_come_second_where_time_comes_first(watch, batch_first):
     import torch
 
     train(torch.nn.LSTM(6, 3, batch_first=batch_first), *[torch.ones(10, 4, 6)] * 3)
-    samples = {values["samples"] for (values,) in told(watch, "batch")}
+    samples = {inputs.samples for inputs in reports(watch, ModuleInputs)}
     assert samples == {10 if batch_first else 4}
 
 
@@ -80,11 +90,12 @@ def test_tokens_may_have_positions_first(watch, kind, turned):
     layer = torch.nn.LSTM(6, 3) if kind == "LSTM" else torch.nn.TransformerEncoderLayer(6, 2, 8)
     tokens = torch.zeros((10, 4), dtype=torch.long)
     train(of_tokens(layer, turned=turned), *[tokens] * 3)
-    assert {values["samples"] for (values,) in told(watch, "batch")} == {10 if turned else 4}
+    samples = {inputs.samples for inputs in reports(watch, ModuleInputs)}
+    assert samples == {10 if turned else 4}
 
 
-def looks(watch, step, steps=3):
-    """Batches, their samples and backward passes of each step that was looked at."""
+def inputs_of(watch, step, steps=3):
+    """Batches, their samples and backward passes of each step whose inputs were read."""
     import torch
 
     torch.manual_seed(0)
@@ -93,8 +104,8 @@ def looks(watch, step, steps=3):
     for _ in range(steps):
         step(model)
         optimizer.step()
-    found = told(watch, "batch")
-    return {(one["inputs"], one["rows"], one["passes"]) for (one,) in found}
+    all_inputs = reports(watch, ModuleInputs)
+    return {(inputs.inputs, inputs.rows, inputs.passes) for inputs in all_inputs}
 
 
 def test_one_batch_may_have_several_backward_passes(watch):
@@ -106,7 +117,7 @@ def test_one_batch_may_have_several_backward_passes(watch):
         for _ in range(2):  # another view of the same rows each time, as in SAM
             model(data[10:15]).sum().backward()
 
-    assert looks(watch, again) == {(1, 5, 2)}
+    assert inputs_of(watch, again) == {(1, 5, 2)}
 
 
 def test_several_losses_of_one_forward_pass_are_one_batch(watch):
@@ -119,7 +130,7 @@ def test_several_losses_of_one_forward_pass_are_one_batch(watch):
         for left in (True, False):
             head(out).sum().backward(retain_graph=left)
 
-    assert looks(watch, losses) == {(1, 5, 2)}
+    assert inputs_of(watch, losses) == {(1, 5, 2)}
 
 
 def test_batches_that_are_made_on_the_spot_are_all_counted(watch):
@@ -129,7 +140,7 @@ def test_batches_that_are_made_on_the_spot_are_all_counted(watch):
         for rows in (4, 4, 4, 2):  # memory that was freed is used again
             model(torch.ones(rows, 2)).sum().backward()
 
-    assert looks(watch, accumulate) == {(4, 14, 4)}
+    assert inputs_of(watch, accumulate) == {(4, 14, 4)}
 
 
 def test_a_buffer_that_is_filled_anew_is_another_batch(watch):
@@ -142,7 +153,7 @@ def test_a_buffer_that_is_filled_anew_is_another_batch(watch):
             buffer.fill_(value)
             model(buffer).sum().backward()
 
-    assert looks(watch, refill) == {(3, 15, 3)}
+    assert inputs_of(watch, refill) == {(3, 15, 3)}
 
 
 def test_what_is_recomputed_is_no_batch(watch):
@@ -154,7 +165,7 @@ def test_what_is_recomputed_is_no_batch(watch):
             hidden = model[0](torch.ones(5, 2))
             checkpoint(model[1], hidden, use_reentrant=True).sum().backward()
 
-    assert looks(watch, accumulate) == {(2, 10, 2)}
+    assert inputs_of(watch, accumulate) == {(2, 10, 2)}
 
 
 def test_what_runs_without_gradients_is_no_batch(watch):
@@ -165,12 +176,12 @@ def test_what_runs_without_gradients_is_no_batch(watch):
             model(torch.ones(50, 2))
         model(torch.ones(5, 2)).sum().backward()
 
-    assert looks(watch, distil) == {(1, 5, 1)}
+    assert inputs_of(watch, distil) == {(1, 5, 1)}
 
 
 def evaluated(watch):
     """Whether there was an evaluation before each step."""
-    return [bool(step[9] or step[14]) for step in told(watch, "s")]
+    return [bool(step.evaluated or step.mostly_no_grad) for step in steps(watch)]
 
 
 def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
@@ -190,8 +201,8 @@ def test_time_without_gradients_is_an_evaluation_where_it_is_most_of_it(watch):
     assert evaluated(watch) == [False, False, True, False]
 
 
-@pytest.mark.parametrize("way", ["function", "block", "nested"])
-def test_gradients_that_are_switched_off_are_off(watch, way):
+@pytest.mark.parametrize("switch", ["function", "block", "nested"])
+def test_gradients_that_are_switched_off_are_off(watch, switch):
     import time
 
     import torch
@@ -199,11 +210,11 @@ def test_gradients_that_are_switched_off_are_off(watch, way):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
-        if step == 2 and way == "function":
+        if step == 2 and switch == "function":
             torch.set_grad_enabled(False)
             time.sleep(0.03)
             torch.set_grad_enabled(True)
-        elif step == 2 and way == "block":
+        elif step == 2 and switch == "block":
             with torch.set_grad_enabled(False):
                 time.sleep(0.03)
         elif step == 2:
@@ -235,9 +246,9 @@ def test_a_teacher_hides_no_evaluation(watch):
             time.sleep(0.01)
         student(torch.ones(3, 2)).sum().backward()
         optimizer.step()
-    steps = told(watch, "s")
-    assert [bool(step[9]) for step in steps] == [False, False, False, False, True, False]
-    assert all(step[14] for step in steps[1:])
+    made = steps(watch)
+    assert [bool(step.evaluated) for step in made] == [False, False, False, False, True, False]
+    assert all(step.mostly_no_grad for step in made[1:])
 
 
 def test_a_checkpoint_that_another_thread_writes_is_no_pause(watch, tmp_path):
@@ -253,7 +264,7 @@ def test_a_checkpoint_that_another_thread_writes_is_no_pause(watch, tmp_path):
             saving.start()
             saving.join()
     assert (tmp_path / "model.pt").exists()
-    assert [step[10] for step in told(watch, "s")] == [0] * 4
+    assert [step.saves for step in steps(watch)] == [0] * 4
     assert not any(evaluated(watch))
 
 
@@ -284,7 +295,7 @@ def test_what_runs_without_gradients_alone_is_recorded_where_it_is_part_of_the_s
 
     left = []
     watch.on_stop = lambda: left.append(watch.steps)
-    watch.channel.asked = AgentRequest(record_from=10, record_until=11, stop_at=11)
+    watch.channel.request = AgentRequest(record_from=10, record_until=11, stop_at=11)
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(1, 12):
@@ -294,8 +305,8 @@ def test_what_runs_without_gradients_alone_is_recorded_where_it_is_part_of_the_s
                 time.sleep(0.02)
         model(torch.ones(3, 2)).sum().backward()
         optimizer.step()
-    (operations,) = told(watch, "operations")
-    shapes = [shape for op in operations[0]["ops"] for shape in op["shapes"]]
+    (operations,) = reports(watch, RecordedOperations)
+    shapes = [shape for op in operations.recording["ops"] for shape in op["shapes"]]
     rows = {size for shape in shapes for size in shape}
     assert left == [11]
     assert evaluated(watch)[1:] == [not seldom] * 9 + [True]
@@ -347,13 +358,13 @@ def test_optimizers_made_anew_for_every_task_are_one(watch):
             step(inner)
         del inner
         step(outer)
-    met = [(one["number"], one["name"]) for (one,) in told(watch, "optimizer")]
-    assert met == [(0, "SGD"), (1, "Adam")]
-    assert [step[1] for step in told(watch, "s")] == [0, 0, 1] * 4
+    names = [(optimizer.number, optimizer.name) for optimizer in reports(watch, OptimizerInfo)]
+    assert names == [(0, "SGD"), (1, "Adam")]
+    assert [step.optimizer for step in steps(watch)] == [0, 0, 1] * 4
 
 
-@pytest.mark.parametrize(("asked_at", "recorded"), [(2, 5), (7, 8)])
-def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
+@pytest.mark.parametrize(("requested_at", "recorded"), [(2, 5), (7, 8)])
+def test_what_is_heard_of_too_late_is_done_later(watch, requested_at, recorded):
     """Steps in bursts: outlay asks for the fourth when the seventh has been made."""
     import torch
 
@@ -362,17 +373,16 @@ def test_what_is_heard_of_too_late_is_done_later(watch, asked_at, recorded):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(1, 12):
-        if step == asked_at:
-            asked = AgentRequest(
+        if step == requested_at:
+            watch.channel.request = AgentRequest(
                 profile_from=4, profile_until=4, record_from=4, record_until=5, stop_at=5
             )
-            watch.channel.asked = asked
         model(torch.ones(3, 2)).sum().backward()
         optimizer.step()
         if left:
             break
-    (operations,) = told(watch, "operations")
-    assert operations[0]["optimizer_steps"] == 1
+    (operations,) = reports(watch, RecordedOperations)
+    assert operations.optimizer_steps == 1
     assert left == [recorded]
 
 
@@ -382,7 +392,7 @@ def test_the_rest_of_an_epoch_is_not_what_is_recorded(watch):
 
     left = []
     watch.on_stop = lambda: left.append(watch.steps)
-    watch.channel.asked = AgentRequest(
+    watch.channel.request = AgentRequest(
         profile_from=1, profile_until=1, record_from=2, record_until=3, stop_at=3
     )
     model = torch.nn.Linear(2, 1)
@@ -393,9 +403,9 @@ def test_the_rest_of_an_epoch_is_not_what_is_recorded(watch):
             model(batch).sum().backward()
             optimizer.step()
     assert left[0] == 4
-    ((operations,),) = told(watch, "operations")
-    assert operations["numbers"] == [4, 4]
-    assert operations["look"]["rows"] == 4
+    (operations,) = reports(watch, RecordedOperations)
+    assert (operations.first_step, operations.last_step) == (4, 4)
+    assert operations.inputs["rows"] == 4
 
 
 def test_whole_graphs_count_as_compiled_and_are_left_alone(watch):
@@ -418,7 +428,7 @@ def test_whole_graphs_count_as_compiled_and_are_left_alone(watch):
         optimizer.step()
     assert compiled_frames() >= 1
     assert len(graphs) == 1
-    assert told(watch, "batch") == []
+    assert reports(watch, ModuleInputs) == []
 
 
 def test_nothing_of_ours_is_compiled(watch):
@@ -440,23 +450,24 @@ def test_nothing_of_ours_is_compiled(watch):
             optimizer.step()
         return dict(torch._dynamo.utils.counters["stats"])
 
-    seen = graphs()
+    counters = graphs()
     assert watch.steps == 3
     watch.uninstall()
-    assert graphs() == seen
+    assert graphs() == counters
 
 
 def test_waiting_for_a_cpu_is_told(watch, monkeypatch):
     """Told by the kernel in nanoseconds: 300 of the 1000 ms between two looks."""
     from outlay.probe.agent import device
 
-    told = {}
-    monkeypatch.setattr(watch.channel, "tell_values", lambda _, values: told.update(values))
+    reported = []
+    monkeypatch.setattr(watch.channel, "report", reported.append)
     for queued_s, now_s in ((2.0, 50.0), (2.3, 51.0)):
         monkeypatch.setattr(device, "_queued_s", lambda queued_s=queued_s: queued_s)
         monkeypatch.setattr(device.time, "perf_counter", lambda now_s=now_s: now_s)
-        watch._queue.look()
-    assert told["fraction"] == pytest.approx(0.3)
+        watch._cpu_queue.report()
+    (queue,) = reported
+    assert queue.fraction == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("changes", [False, True])
@@ -474,8 +485,7 @@ def test_the_loss_is_the_one_before_a_gradient_scaler(watch, changes):
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item() / (2 if changes else 1))
-    seen = [value for _, value in told(watch, "l")]
-    assert seen == pytest.approx(losses)
+    assert [loss.value for loss in reports(watch, Loss)] == pytest.approx(losses)
 
 
 def test_the_longest_of_loaders_side_by_side_makes_the_epoch(watch):
@@ -495,6 +505,6 @@ def test_the_longest_of_loaders_side_by_side_makes_the_epoch(watch):
                 other = next(others)
             (model(batch).sum() + model(other).sum()).backward()
             optimizer.step()
-    epochs = [step[0] for step in told(watch, "s") if step[12]]
+    epochs = [step.number for step in steps(watch) if step.new_epoch]
     assert epochs == [1, 11, 21]
-    assert sorted(one["batches"] for (one,) in told(watch, "loader")) == [4, 10]
+    assert sorted(loader.batches for loader in reports(watch, LoaderInfo)) == [4, 10]

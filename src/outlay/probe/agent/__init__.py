@@ -1,26 +1,22 @@
-"""What goes into the user's training processes: counts steps, and stops them when told to.
+"""What goes into the user's training processes: it counts steps, and stops them when requested.
 
 Only the standard library and the script's own torch are used, in the syntax of Python 3.9: the
 script may run in another Python than outlay. In a probed command it is loaded under the name
 `_outlay_agent` by `probe/inject/sitecustomize.py`; in notebooks and callbacks it is imported as
 `outlay.probe.agent`.
 
-    imports     does something right after a module was imported
-    channel     what is told to outlay (a file of lines), and what outlay asks for (a few numbers)
-    watch       the steps of a process, and what happened since the last one
-    optimizers  which there are, and what they hold
-    holding     bytes that tensors take, and modules that no optimizer updates
-    backward    backward passes, their losses, and updates made within them
-    patching    functions replaced by ones that count, and put back
-    gradless    time without gradients
-    pausing     evaluations and checkpoints
-    loaders     batches, and how long they were waited for
-    epochs      which loaders are trained on, and when an epoch begins
-    allocations what the allocator was asked for, where that is wanted
-    device      the GPU's own clock, its memory
-    cpu_queue   waiting for a CPU that others use
-    phases      a profile of a few steps, and the operations of one
-    ending      what is left to tell, and the way out
+    protocol     every record that crosses between a process and outlay, in either direction
+    channel      how they cross: a file of lines to outlay, a few numbers from it
+    patches      actions after an import; functions replaced by ones that count, and put back
+    step_watch   the steps of a process: a record of each, and what is due after it
+    loaders      batches of DataLoaders and the waiting for them, evaluations among them, epochs
+    batch        the inputs of modules, where no DataLoader shows the batch
+    backward     backward passes, their losses, and updates made within them
+    optimizers   which there are, and the memory that stays from step to step
+    evaluations  evaluations and checkpoints between steps, and time without gradients
+    device       the GPU's own clock and memory, waiting for CPUs, what the process is
+    recording    a profile of a few steps and the operations of one; steps in CUDA graphs
+    shutdown     final reports, figures for trackers, and the way out
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import functools
 import weakref
 from typing import Any
 
+from .protocol import StepsDiscarded
+
 _SCALERS = {
     "torch.amp.grad_scaler": "GradScaler",
     "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
@@ -24,17 +26,17 @@ class UnknownOptimizer:
 
     def __init__(self, tensors: Any) -> None:
         self.state: dict[Any, Any] = {}
-        self._parameters = [weakref.ref(one) for one in _leaves(tensors)]
+        self._parameters = [weakref.ref(leaf) for leaf in _leaves(tensors)]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """As optimizers have them."""
-        alive = [reference() for reference in self._parameters]
-        return [{"params": [one for one in alive if one is not None]}]
+        parameters = [reference() for reference in self._parameters]
+        return [{"params": [parameter for parameter in parameters if parameter is not None]}]
 
 
 class Backward:
-    """Counts passes, and keeps the loss of one of them when it is asked to."""
+    """Counts passes, and keeps the loss of one of them now and then."""
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
@@ -44,66 +46,66 @@ class Backward:
         self._loss: Any = None
         self._wants_loss = True
         self._scaling: Any = None
-        """The last scaler, the loss it was given, and what it made of that."""
+        """The last scaler, the loss it was given, and the scaled one."""
         self._has_optimizer = False
-        self._alone = 0
+        self._passes_alone = 0
         """Passes before any optimizer made a step."""
-        self._unseen: UnknownOptimizer | None = None
+        self._unknown: UnknownOptimizer | None = None
 
     def install(self) -> None:
         """Begin to count."""
         torch, patches = self._watch.torch, self._watch.patches
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        patches.wrap(torch.autograd, "backward", self._counted)
+        patches.wrap(torch.autograd, "backward", self._count_pass)
         for name, kind in _SCALERS.items():
-            patches.once_imported(name, functools.partial(self._see_scales, kind))
+            patches.once_imported(name, functools.partial(self._wrap_scaler, kind))
 
-    def _see_scales(self, kind: str, owner: Any) -> None:
-        self._watch.patches.wrap(getattr(owner, kind), "scale", self._scaled)
+    def _wrap_scaler(self, kind: str, owner: Any) -> None:
+        self._watch.patches.wrap(getattr(owner, kind), "scale", self._note_scaling)
 
-    def _scaled(self, original: Any, scaler: Any, outputs: Any) -> Any:
-        """Keep what a gradient scaler is given, where its loss is the next to be looked at."""
+    def _note_scaling(self, original: Any, scaler: Any, outputs: Any) -> Any:
+        """Keep what a gradient scaler is given, where its loss is the next to be reported."""
         result = original(scaler, outputs)
-        if self._wants_loss and self._is_value(outputs):
+        if self._wants_loss and self._is_scalar(outputs):
             self._scaling = scaler, outputs.detach(), weakref.ref(result)
         return result
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew, in a process that was just forked."""
-        self._runs = self._alone = 0
+        self._runs = self._passes_alone = 0
         self._has_optimizer = False
         self._updated.clear()
-        self._unseen = self._scaling = None
+        self._unknown = self._scaling = None
 
     @property
     def is_running(self) -> bool:
         """Whether a pass runs just now."""
         return self._runs > 0
 
-    def loss(self) -> Any:
-        """The loss of a while ago, as a tensor, if there was one; look out for the next."""
+    def take_loss(self) -> Any:
+        """The loss of a while ago, as a tensor, if there was one; the next pass's is kept."""
         loss, self._loss, self._wants_loss = self._loss, None, True
         return loss
 
-    def holds(self, optimizer: Any) -> bool:
-        """Whether a step that has just returned belongs to a pass; it is told at its end."""
-        if self._unseen is not None:
-            self._unseen = None
-            self._watch.channel.tell_values("anew", {})
+    def defers(self, optimizer: Any) -> bool:
+        """Whether a step that has just returned belongs to a pass: it counts at the pass's end."""
+        if self._unknown is not None:
+            self._unknown = None
+            self._watch.channel.report(StepsDiscarded())
         self._has_optimizer = True
         if not self._runs or self._graph_task() == -1:
             return False
         self._updated.append(optimizer)
         return True
 
-    def _counted(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def _count_pass(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if self._graph_task() != -1:  # recomputing, within a pass that is counted
             return original(tensors, *args, **kwargs)
-        self._watch.since.passes += 1
+        self._watch.counters.passes += 1
         if self._wants_loss:
             self._keep_loss(tensors)
         if not self._has_optimizer:
-            self._count_alone(tensors)
+            self._count_pass_alone(tensors)
         self._runs += 1
         try:
             result = original(tensors, *args, **kwargs)
@@ -115,46 +117,47 @@ class Backward:
         if self._updated:
             updated, self._updated = tuple(self._updated), []
             self._watch.step_ended(*updated)
-        elif self._unseen is not None:
-            self._watch.step_ended(self._unseen)
+        elif self._unknown is not None:
+            self._watch.step_ended(self._unknown)
         return result
 
-    def _count_alone(self, tensors: Any) -> None:
-        self._alone += 1
-        if self._alone == PASSES_ALONE:
-            self._unseen = UnknownOptimizer(tensors)
+    def _count_pass_alone(self, tensors: Any) -> None:
+        self._passes_alone += 1
+        if self._passes_alone == PASSES_ALONE:
+            self._unknown = UnknownOptimizer(tensors)
 
     def _keep_loss(self, tensors: Any) -> None:
         first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-        if self._is_value(first):
+        if self._is_scalar(first):
             self._loss = self._unscaled(first)
             self._wants_loss = False
         self._scaling = None
 
-    def _is_value(self, value: Any) -> bool:
+    def _is_scalar(self, value: Any) -> bool:
         return isinstance(value, self._watch.torch.Tensor) and value.numel() == 1
 
     def _unscaled(self, loss: Any) -> Any:
         """The loss as the script has it; computed where it was scaled and changed after that."""
         if self._scaling is None:
             return loss.detach()
-        scaler, given, made = self._scaling
-        if made() is loss:
-            return given
+        scaler, unscaled, scaled = self._scaling
+        if scaled() is loss:
+            return unscaled
         scale = getattr(scaler, "_scale", None)
         return loss.detach() if scale is None else loss.detach() / scale.to(loss.device)
 
 
 def _leaves(tensors: Any) -> list[Any]:
     """Tensors that a pass leaves gradients in."""
-    given = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
-    nodes = [one.grad_fn for one in given if getattr(one, "grad_fn", None) is not None]
-    seen, leaves = set(nodes), []
+    outputs = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+    nodes = [output.grad_fn for output in outputs if getattr(output, "grad_fn", None) is not None]
+    visited, leaves = set(nodes), []
     while nodes:
         node = nodes.pop()
         if hasattr(node, "variable"):
             leaves.append(node.variable)
-        new = {following for following, _ in node.next_functions if following is not None} - seen
-        seen |= new
+        following = {function for function, _ in node.next_functions if function is not None}
+        new = following - visited
+        visited |= new
         nodes += new
     return leaves

@@ -1,6 +1,6 @@
-"""What modules are given in a step, where no DataLoader tells it or where a batch is cut up.
+"""The inputs of modules in a step, where no DataLoader shows the batch or where it is cut up.
 
-Asked in whole steps at the beginning, and later in one now and then. The first input after each
+They are read in each of the first steps, and later in one now and then. The first input after each
 backward pass is what the next pass is made of: one that was there before (SAM, a closure that is
 called again) or none at all (several losses of one forward pass) is no new batch.
 """
@@ -10,42 +10,43 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .channel import complain
+from .channel import log_error
+from .protocol import ModuleInputs
 
-BATCH_LOOKED_FOR = 4
-"""Steps at the beginning after each of which modules are asked; later, now and then."""
+FIRST_STEPS = 4
+"""Steps at the beginning in each of which inputs are read; later, now and then."""
 
 
-class BatchLook:
-    """Looks at all batches of the next step; again and again, since batches may grow."""
+class BatchWatch:
+    """Reads all batches of the next step; again and again, since batches may grow."""
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
         self._hook: Any = None
-        self.last: dict[str, Any] = {}
-        """What was told last."""
+        self.last_inputs = ModuleInputs()
+        """What was reported last."""
 
     @property
     def is_on(self) -> bool:
-        """Whether modules are asked just now."""
+        """Whether inputs are read just now."""
         return self._hook is not None
 
-    def forget(self) -> None:
-        """Ask no module any more."""
+    def stop(self) -> None:
+        """Read no inputs any more."""
         if self._hook is not None:
             self._hook.remove()
         self._hook = None
 
-    def look(self) -> None:
-        """Ask modules until the next step, once one has returned."""
+    def start(self) -> None:
+        """Read inputs until the next step; called when one has returned."""
         if self._hook is None and self._may_hook_modules():
-            self._begin()
+            self._reset()
             reductions = importlib.import_module("torch.multiprocessing.reductions")
-            self._reference = reductions.StorageWeakRef
+            self._weak_reference = reductions.StorageWeakRef
             modules = self._watch.torch.nn.modules.module
-            self._hook = modules.register_module_forward_pre_hook(self._see_input)
+            self._hook = modules.register_module_forward_pre_hook(self._read_input)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._pass = -1
         self._inputs: set[Any] = set()
         self._rows: list[int] = []
@@ -57,58 +58,59 @@ class BatchLook:
         """Of the last batch, until it is known where its samples are."""
 
     def _may_hook_modules(self) -> bool:
-        """Not where DataLoaders tell everything, and not where modules were compiled."""
+        """Not where DataLoaders show everything, and not where modules were compiled."""
         from .shutdown import compiled_frames
 
-        since = self._watch.since
-        return (not since.batches or since.passes > since.batches) and not compiled_frames()
+        counters = self._watch.counters
+        is_shown = counters.batches and counters.passes <= counters.batches
+        return not is_shown and not compiled_frames()
 
     def step_ended(self) -> None:
-        """Tell what was seen; go on where that was nothing, or where steps were left out."""
-        since = self._watch.since
+        """Report the inputs; go on where there were none, or where steps were left out."""
+        counters = self._watch.counters
         if not self._rows and self._inner is not None:
             self._rows, self._module = [self._inner[0]], self._inner[1]
-        if not self._rows or since.skipped:
-            self._begin()
+        if not self._rows or counters.skipped:
+            self._reset()
             return
-        self.forget()
-        self.last = {
-            "samples": self._rows[0],
-            "module": self._module,
-            "step": self._watch.steps,
-            "inputs": len(self._rows),
-            "rows": sum(self._rows),
-            "passes": since.passes,
-            "batches": since.batches,
-            "loaded": since.samples,
-        }
-        self._watch.channel.tell_values("batch", self.last)
+        self.stop()
+        self.last_inputs = ModuleInputs(
+            samples=self._rows[0],
+            inputs=len(self._rows),
+            rows=sum(self._rows),
+            module=self._module,
+            step=self._watch.steps,
+            passes=counters.passes,
+            batches=counters.batches,
+            loaded=counters.samples,
+        )
+        self._watch.channel.report(self.last_inputs)
 
-    def _see_input(self, module: Any, inputs: Any) -> None:
+    def _read_input(self, module: Any, inputs: Any) -> None:
         watch = self._watch
         if watch.backward.is_running:  # to recompute
             return
         first = inputs[0] if inputs else None
         try:
-            if watch.since.passes != self._pass and self._is_input(first):
-                self._take(module, first)
+            if watch.counters.passes != self._pass and self._is_input(first):
+                self._count_input(module, first)
             if self._shape and self._takes_positions_first(module):
-                self._correct(first)
+                self._correct_rows(first)
         except Exception as error:
-            complain(error)
+            log_error(error)
 
     def _is_input(self, value: Any) -> bool:
         torch = self._watch.torch
         return isinstance(value, torch.Tensor) and value.dim() > 0 and torch.is_grad_enabled()
 
-    def _take(self, module: Any, first: Any) -> None:
-        shape, name = tuple(map(int, first.shape)), type(module).__name__
-        if first.grad_fn is not None:  # what another module made, mostly
+    def _count_input(self, module: Any, tensor: Any) -> None:
+        shape, name = tuple(map(int, tensor.shape)), type(module).__name__
+        if tensor.grad_fn is not None:  # what another module made, mostly
             is_second = len(shape) == 3 and self._takes_positions_first(module)
             self._inner = self._inner or (shape[is_second], name)
             return
-        self._pass, self._shape = self._watch.since.passes, ()
-        key = self._key(first)
+        self._pass, self._shape = self._watch.counters.passes, ()
+        key = self._key(tensor)
         if key not in self._inputs:
             self._inputs.add(key)
             self._rows.append(shape[0])
@@ -121,7 +123,7 @@ class BatchLook:
         The reference is weak: it keeps no memory, but the storage's own address from being reused.
         """
         try:
-            storage = self._reference(tensor.untyped_storage())
+            storage = self._weak_reference(tensor.untyped_storage())
             place = tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
             return storage, place, tensor._version
         except Exception:  # no storage of its own, or no count of what was written
@@ -132,15 +134,15 @@ class BatchLook:
         is_sequential = isinstance(module, (nn.RNNBase, nn.MultiheadAttention))
         return is_sequential and not module.batch_first
 
-    def _correct(self, given: Any) -> None:
-        """Take the second dimension of the input, where the layer it gets to has samples there.
+    def _correct_rows(self, layer_input: Any) -> None:
+        """Take the second dimension of the batch, where the layer it gets to has samples there.
 
-        An input of (positions, samples) does not tell by itself: some models turn it round.
+        A batch of (positions, samples) does not show that by itself: some models turn it round.
         """
-        if isinstance(given, self._watch.torch.Tensor):
-            samples = int(given.shape[1]) if given.dim() == 3 else 0
+        if isinstance(layer_input, self._watch.torch.Tensor):
+            samples = int(layer_input.shape[1]) if layer_input.dim() == 3 else 0
         else:  # packed
-            samples = int(given.batch_sizes[0])
+            samples = int(layer_input.batch_sizes[0])
         if samples and samples != self._shape[0] and samples in self._shape[1:2]:
             self._rows[-1] = samples
         self._shape = ()

@@ -1,7 +1,9 @@
-"""Evaluations and checkpoints between the steps of a training process.
+"""Pauses between the steps of a training process: evaluations and checkpoints.
 
 A module that is put into evaluation mode and is back in training when the next step is made was
-evaluated. One that stays there was not: layers whose statistics are frozen are, for good.
+evaluated. One that stays there was not: layers whose statistics are frozen are, for good. Not every
+script changes modes: a copy of the model may be in evaluation mode for good. So an evaluation is
+also known by time that is spent without gradients.
 """
 
 from __future__ import annotations
@@ -13,33 +15,36 @@ from typing import Any
 
 MOSTLY = 0.5
 """Of the time since the last step: so much without gradients is an evaluation."""
-SELDOM = 0.5
+OCCASIONAL = 0.5
 """Of the steps: evaluations and checkpoints before more of them are part of the training, as a
 generator in evaluation mode is while its critic learns."""
-_SWITCHED, _GRADLESS, _SAVED = range(3)
+_EVAL_MODE, _NO_GRAD, _SAVE = range(3)
 _NONE = (0, 0, 0)
 
 
-def is_seldom(count: int, steps: int) -> bool:
-    """Whether what came before some of the steps is no part of them; once before the first is."""
-    return count < steps and count <= SELDOM * (steps + 1)
+def is_occasional(count: int, steps: int) -> bool:
+    """Whether what came before `count` of so many steps is no part of them, but a pause.
+
+    count < steps and count <= 0.5 (steps + 1); once before the first step is part of it.
+    """
+    return count < steps and count <= OCCASIONAL * (steps + 1)
 
 
 class PauseWatch:
-    """Sees pauses, and keeps them out of what is profiled and recorded."""
+    """Notes pauses, and keeps them out of what is profiled and recorded."""
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
-        self._last = -1
-        """The optimizer of the last step: in a GAN, a pause may follow each of one's."""
+        self._last_optimizer = -1
+        """That of the last step: in a GAN, a pause may follow each step of one of them."""
         self._counts: dict[int, tuple[tuple[int, ...], int]] = {}
         """Pauses of each kind, and steps, by the optimizer that stepped before them."""
         self._is_switching = False
 
     def install(self) -> None:
-        """Begin to look."""
+        """Begin to watch."""
         torch, patches = self._watch.torch, self._watch.patches
-        self._see_switches(torch.nn.Module)
+        self._watch_modes(torch.nn.Module)
         # One function under both names, as ever: else it cannot be pickled.
         patches.wrap(torch.serialization, "save", self._timed_save)
         patches.replace(torch, "save", torch.serialization.save)
@@ -49,32 +54,32 @@ class PauseWatch:
         ):
             patches.once_imported(name, functools.partial(self._time_saves, function))
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew, in a process that was just forked."""
         self._counts.clear()
-        self._last, self._is_switching = -1, False
+        self._last_optimizer, self._is_switching = -1, False
 
-    def step_ended(self, number: int, passed_s: float) -> None:
-        """Tell whether there was an evaluation before a step, and keep a pause out."""
+    def step_ended(self, optimizer: int, passed_s: float) -> None:
+        """Note whether there was an evaluation before a step, and keep a pause out."""
         watch = self._watch
-        since = watch.since
-        rest_s = max(passed_s - since.saved_s, 0.0)
-        since.gradless = since.gradless_s > MOSTLY * rest_s
-        since.evaluated = any(module.training for module in since.switched)
-        seen = since.evaluated, since.gradless, since.saves > 0
-        counts, steps = self._counts.get(self._last, (_NONE, 0))
-        counts = tuple(count + one for count, one in zip(counts, seen))  # noqa: B905
-        self._counts[self._last] = counts, steps + 1
-        self._last = number
-        if watch.phases is not None:
-            often = [count for count, one in zip(counts, seen) if one]  # noqa: B905
-            is_pause = any(is_seldom(count, steps + 1) for count in often)
-            watch.phases.step_was(is_pause=is_pause)
+        counters = watch.counters
+        rest_s = max(passed_s - counters.saved_s, 0.0)
+        counters.mostly_no_grad = counters.no_grad_s > MOSTLY * rest_s
+        counters.evaluated = any(module.training for module in counters.eval_modules)
+        flags = counters.evaluated, counters.mostly_no_grad, counters.saves > 0
+        counts, steps = self._counts.get(self._last_optimizer, (_NONE, 0))
+        counts = tuple(count + flag for count, flag in zip(counts, flags))  # noqa: B905
+        self._counts[self._last_optimizer] = counts, steps + 1
+        self._last_optimizer = optimizer
+        if watch.recording is not None:
+            present = [count for count, flag in zip(counts, flags) if flag]  # noqa: B905
+            is_pause = any(is_occasional(count, steps + 1) for count in present)
+            watch.recording.step_was(is_pause=is_pause)
 
-    # What is seen
+    # Changes of mode, and checkpoints
 
-    def _see_switches(self, module_class: Any) -> None:
-        """See a model change into evaluation mode: `eval` calls `train(False)`, as some models do.
+    def _watch_modes(self, module_class: Any) -> None:
+        """Note a model's change into evaluation mode: `eval` calls `train(False)`, as some do.
 
         Called for every module of a model, mostly to train: no argument more than needed.
         """
@@ -84,8 +89,8 @@ class PauseWatch:
         def train(module: Any, mode: bool = True) -> Any:
             if mode or not module.training or self._is_switching:
                 return original(module, mode)
-            self._begins(_SWITCHED)
-            self._watch.since.switched += (module,)
+            self._pause_begins(_EVAL_MODE)
+            self._watch.counters.eval_modules += (module,)
             self._is_switching = True
             try:
                 return original(module, mode)
@@ -94,72 +99,72 @@ class PauseWatch:
 
         self._watch.patches.replace(module_class, "train", train)
 
-    def _begins(self, kind: int) -> None:
+    def _pause_begins(self, kind: int) -> None:
         """End a profile before what may be a pause."""
         watch = self._watch
-        if watch.phases is None or watch.is_off or watch.thread != threading.get_ident():
+        if watch.recording is None or watch.is_off:
             return
-        counts, steps = self._counts.get(self._last, (_NONE, 1))
-        if is_seldom(counts[kind], steps):
-            watch.phases.pause_begins(watch.steps)
+        if watch.training_thread != threading.get_ident():
+            return
+        counts, steps = self._counts.get(self._last_optimizer, (_NONE, 1))
+        if is_occasional(counts[kind], steps):
+            watch.recording.pause_begins(watch.steps)
 
     def _time_saves(self, name: str, owner: Any) -> None:
         self._watch.patches.wrap(owner, name, self._timed_save)
 
     def _timed_save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         watch = self._watch
-        if watch.thread and watch.thread != threading.get_ident():  # training does not wait for it
-            return original(*args, **kwargs)
-        self._begins(_SAVED)
-        since = watch.since
-        before_s, saved_s = time.perf_counter(), since.saved_s
+        if watch.training_thread and watch.training_thread != threading.get_ident():
+            return original(*args, **kwargs)  # training does not wait for it
+        self._pause_begins(_SAVE)
+        counters = watch.counters
+        before_s, saved_s = time.perf_counter(), counters.saved_s
         try:
             return original(*args, **kwargs)
         finally:
-            since.saves += 1
-            since.saved_s = saved_s + time.perf_counter() - before_s
+            counters.saves += 1
+            counters.saved_s = saved_s + time.perf_counter() - before_s
 
 
-# Time that a training process spends without gradients between its steps: evaluations, mostly.
-#
-# Not every script puts a model into evaluation mode for them: a copy of it may be in it for good.
+# Time without gradients
 
 
 class NoGradTime:
-    """Adds up the time in which gradients are off, optimizers' own apart.
+    """Adds up the time between steps in which gradients are off, optimizers' own apart.
 
-    Seen when `torch.no_grad`, `inference_mode` or `set_grad_enabled` turns them off or on.
+    Measured where `torch.no_grad`, `inference_mode` or `set_grad_enabled` turns them off or on.
     """
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
-        self._since_s: float | None = None
+        self._off_since_s: float | None = None
 
     def install(self) -> None:
-        """Begin to look."""
+        """Begin to watch."""
         torch, patches = self._watch.torch, self._watch.patches
         for name in ("no_grad", "inference_mode", "enable_grad", "set_grad_enabled"):
             owner = getattr(torch, name, None)
             if owner is not None:
-                patches.wrap(owner, "__enter__", self._turned)
-                patches.wrap(owner, "__exit__", self._turned)
-        patches.wrap(torch.set_grad_enabled, "__init__", self._turned)  # it does so by itself
+                patches.wrap(owner, "__enter__", self._on_change)
+                patches.wrap(owner, "__exit__", self._on_change)
+        patches.wrap(torch.set_grad_enabled, "__init__", self._on_change)  # it does so by itself
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew, in a process that was just forked."""
-        self._since_s = None
+        self._off_since_s = None
 
-    def _is_here(self) -> bool:
+    def _is_between_steps(self) -> bool:
         watch = self._watch
-        return watch.thread == threading.get_ident() and not watch.is_in_optimizer
+        return watch.training_thread == threading.get_ident() and not watch.is_in_optimizer
 
-    def _turned(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = original(*args, **kwargs)
-        if self._is_here():
+    def _on_change(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if self._is_between_steps():
             is_off = not self._watch.torch.is_grad_enabled()
-            if is_off and self._since_s is None:
-                self._since_s = time.perf_counter()
-            elif not is_off and self._since_s is not None:
-                self._watch.since.gradless_s += time.perf_counter() - self._since_s
-                self._since_s = None
-        return answer
+            if is_off and self._off_since_s is None:
+                self._off_since_s = time.perf_counter()
+            elif not is_off and self._off_since_s is not None:
+                self._watch.counters.no_grad_s += time.perf_counter() - self._off_since_s
+                self._off_since_s = None
+        return result

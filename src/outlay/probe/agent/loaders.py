@@ -1,4 +1,10 @@
-"""Batches: how many came from DataLoaders, of how many samples, and the waiting for them."""
+"""DataLoaders: their batches and samples, the waiting for them, evaluations and epochs.
+
+Samples      of a batch, by the indices it is made of, else by its rows
+Evaluations  batches that are not trained on, and are set aside
+Wrappers     of DataLoader and its iterators, which count and time
+Epochs       which loaders are trained on, and when an epoch begins
+"""
 
 from __future__ import annotations
 
@@ -12,54 +18,52 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .channel import complain
+from .channel import log_error
+from .protocol import LoaderInfo
 
-# Samples in the batches of DataLoaders: by the indices that a batch is made of, else by its rows.
-#
-# Rows tell less: of images of different sizes the first dimension is their colours, of sequences
-# that are padded it may be time.
+# Samples: rows say less than indices. Of images of different sizes the first dimension is their
+# colours, of sequences that are padded it may be time.
 
-
-_MAP = 0
+_MAP_STYLE = 0
 """The kind of a dataset that is asked for samples by index, as torch numbers them."""
-_DEEP = 4
+_MOST_LEVELS = 4
 
 
 def note_indices(iterator: Any, index: Any) -> None:
-    """Keep how many samples were asked for, 0 where that does not tell; workers load ahead."""
+    """Keep how many samples were asked for, 0 where that is not exact; workers load ahead."""
     if getattr(iterator, "_outlay_sampler", None) is not iterator._sampler_iter:  # a new epoch
         iterator._outlay_sampler, iterator._outlay_indices = iterator._sampler_iter, deque()
     is_batch = isinstance(index, list) or (iterator._auto_collation and hasattr(index, "__len__"))
     # Where a dataset is iterable, a whole batch is asked for even when less is left.
-    is_exact = is_batch and iterator._dataset_kind == _MAP
+    is_exact = is_batch and iterator._dataset_kind == _MAP_STYLE
     iterator._outlay_indices.append(len(index) if is_exact else 0)
 
 
 def next_indices(iterator: Any) -> int:
     """Samples that were asked for in the batch that comes now; 0 where that is not known."""
-    waiting = getattr(iterator, "_outlay_indices", None)
-    return int(waiting.popleft()) if waiting else 0
+    pending = getattr(iterator, "_outlay_indices", None)
+    return int(pending.popleft()) if pending else 0
 
 
 def samples_in(torch: Any, batch: Any, iterator: Any) -> int:
-    """Samples in a batch: what its loader was told, by its rows where fewer are left at an end.
+    """Samples in a batch: its loader's batch size, or its rows where fewer are left at an end.
 
-    Rows tell that where the first batch has as many as the loader was told. 0 where nothing tells.
+    Rows count where the first batch has as many as the batch size. 0 where nothing is known.
     """
     batch_size = getattr(iterator, "_outlay_batch_size", None)
-    rows = _rows(torch, batch, batch_size, _DEEP)
+    rows = _rows(torch, batch, batch_size, _MOST_LEVELS)
     if batch_size is None:
         return rows or 0
-    do_rows_tell = getattr(iterator, "_outlay_rows_tell", None)
-    if do_rows_tell is None:
-        do_rows_tell = iterator._outlay_rows_tell = rows == batch_size
-    return min(rows or batch_size, batch_size) if do_rows_tell else int(batch_size)
+    are_rows_samples = getattr(iterator, "_outlay_rows_are_samples", None)
+    if are_rows_samples is None:
+        are_rows_samples = iterator._outlay_rows_are_samples = rows == batch_size
+    return min(rows or batch_size, batch_size) if are_rows_samples else int(batch_size)
 
 
-def _rows(torch: Any, value: Any, batch_size: int | None, deep: int) -> int | None:
+def _rows(torch: Any, value: Any, batch_size: int | None, levels: int) -> int | None:
     if isinstance(value, torch.Tensor):
         return int(value.shape[0]) if value.dim() else None
-    if not deep:
+    if not levels:
         return None
     if isinstance(value, (list, tuple)):
         if len(value) == batch_size or _are_samples(torch, value):
@@ -70,7 +74,7 @@ def _rows(torch: Any, value: Any, batch_size: int | None, deep: int) -> int | No
     else:
         return None
     for part in parts:
-        rows = _rows(torch, part, batch_size, deep - 1)
+        rows = _rows(torch, part, batch_size, levels - 1)
         if rows is not None:
             return rows
     return None
@@ -84,104 +88,105 @@ def _are_samples(torch: Any, parts: Any) -> bool:
     return len(kinds) == 1 and len({part.shape[0] for part in parts}) > 1
 
 
-# Batches that are not trained on: those of an evaluation.
-#
-# They come without gradients, while a model is in evaluation mode, or their loader is at its end
-# before any backward pass. The loader that was asked last before a step is known to be trained on.
-# Where step after step has no other batches, those that were laid aside are trained on after all:
-# some scripts load ahead without gradients, or train with all layers in evaluation mode.
+# Evaluations: their batches come without gradients, while a model is in evaluation mode, or their
+# loader is at its end before any backward pass. The loader of the last batch before a step is known
+# to be trained on. Where step after step has no other batches, those that were set aside are
+# trained on after all: some scripts load ahead without gradients, or train with all layers in
+# evaluation mode.
 
 
 def is_evaluating(watch: Any) -> bool:
     """Whether what is loaded now is most likely evaluated."""
     if not watch.torch.is_grad_enabled():
         return True
-    return any(not module.training for module in watch.since.switched)
+    return any(not module.training for module in watch.counters.eval_modules)
 
 
-def lay_aside(since: Any, iterator: Any, samples: int) -> None:
+def set_aside_batch(counters: Any, iterator: Any, samples: int) -> None:
     """Count a batch as one that is not trained on."""
-    since.aside += 1
-    since.aside_loader = getattr(iterator, "_outlay_number", 0)
-    which, batches, before = since.aside_last
-    if which != id(iterator):
-        batches = before = 0
-    since.aside_last = id(iterator), batches + 1, before + samples
+    counters.evaluation_batches += 1
+    counters.evaluation_loader = getattr(iterator, "_outlay_number", 0)
+    key, batches, samples_before = counters.last_set_aside
+    if key != id(iterator):
+        batches = samples_before = 0
+    counters.last_set_aside = id(iterator), batches + 1, samples_before + samples
 
 
-def take_back(since: Any, is_known: bool) -> None:
-    """Before a step without other batches: count what a known loader gave last after all.
+def restore_set_aside(counters: Any, is_trained_on: bool) -> None:
+    """Before a step without other batches: count after all what was set aside last.
 
-    It may have been loaded before the model was put back to train.
+    Where its loader is trained on: the model may have been put back to train after the loading.
     """
-    _, batches, samples = since.aside_last
-    if is_known and not since.batches and batches:
-        since.batches, since.samples = batches, samples
-        since.asked.add(since.aside_loader)
-        since.aside -= batches
+    _, batches, samples = counters.last_set_aside
+    if is_trained_on and not counters.batches and batches:
+        counters.batches, counters.samples = batches, samples
+        counters.loaders.add(counters.evaluation_loader)
+        counters.evaluation_batches -= batches
 
 
-def keep_in_mind(watch: Any, iterator: Any, samples: int) -> None:
-    """Keep in mind a batch of a loader that is not known to be trained on, but may be."""
-    when = watch.steps, watch.since.passes
-    if getattr(iterator, "_outlay_when", None) != when:
-        iterator._outlay_when, iterator._outlay_given = when, [0, 0]
-    iterator._outlay_given[0] += 1
-    iterator._outlay_given[1] += samples
+def note_provisional_batch(watch: Any, iterator: Any, samples: int) -> None:
+    """Keep that a batch was counted whose loader is not known to be trained on."""
+    when = watch.steps, watch.counters.passes
+    if getattr(iterator, "_outlay_provisional_at", None) != when:
+        iterator._outlay_provisional_at, iterator._outlay_provisional = when, [0, 0]
+    iterator._outlay_provisional[0] += 1
+    iterator._outlay_provisional[1] += samples
 
 
-def withdraw(watch: Any, iterator: Any) -> None:
-    """Count those no more that a loader gave since the last backward pass or step.
+def withdraw_provisional(watch: Any, iterator: Any) -> None:
+    """Count those as an evaluation's that a loader gave since the last backward pass or step.
 
     Called when it is at its end, or gives batches to an evaluation.
     """
-    since, when = watch.since, getattr(iterator, "_outlay_when", None)
-    is_known = getattr(iterator, "_outlay_number", 0) in watch.loaders
-    if is_known or when != (watch.steps, since.passes):
+    counters, when = watch.counters, getattr(iterator, "_outlay_provisional_at", None)
+    is_trained_on = getattr(iterator, "_outlay_number", 0) in watch.training_loaders
+    if is_trained_on or when != (watch.steps, counters.passes):
         return
-    batches, samples = iterator._outlay_given
-    if batches > since.batches:
+    batches, samples = iterator._outlay_provisional
+    if batches > counters.batches:
         return
-    since.batches -= batches
-    since.samples -= samples
-    since.aside += batches
+    counters.batches -= batches
+    counters.samples -= samples
+    counters.evaluation_batches += batches
     number = getattr(iterator, "_outlay_number", 0)
-    since.asked.discard(number)
-    since.aside_loader, since.aside_last = number, (0, 0, 0)
-    if since.loader == number:
-        since.loader = 0
-    iterator._outlay_when = None
+    counters.loaders.discard(number)
+    counters.evaluation_loader, counters.last_set_aside = number, (0, 0, 0)
+    if counters.last_loader == number:
+        counters.last_loader = 0
+    iterator._outlay_provisional_at = None
 
+
+# Wrappers
 
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-_facts: dict[int, dict[str, Any]] = {}
-"""What is to be told of loaders, once they are known to be trained on; a process may be watched
-more than once, and each time it is told."""
+_infos: dict[int, LoaderInfo] = {}
+"""What to report of loaders once they are known to be trained on; a process may be watched more
+than once, and each time it is reported."""
 _count = itertools.count(1)
-_MOST = 50
-"""Loaders of which may be told in one probe: a script may make one for each epoch or step."""
+_MOST_REPORTED = 50
+"""Loaders that may be reported in one probe: a script may make one for each epoch or step."""
 
 
-def count_batches(watch: Any) -> None:
+def patch_loaders(watch: Any) -> None:
     """Count what comes out of the DataLoaders of this process."""
     data = importlib.import_module("torch.utils.data")
     iterators = importlib.import_module("torch.utils.data.dataloader")
-    watch.patches.replace(data.DataLoader, "__iter__", _started(watch, data.DataLoader.__iter__))
+    watch.patches.replace(data.DataLoader, "__iter__", _timed_iter(watch, data.DataLoader.__iter__))
     iterator = iterators._BaseDataLoaderIter
-    watch.patches.replace(iterator, "__next__", _waited(watch, iterator.__next__))
-    watch.patches.replace(iterator, "_next_index", _counted(iterator._next_index))
+    watch.patches.replace(iterator, "__next__", _timed_next(watch, iterator.__next__))
+    watch.patches.replace(iterator, "_next_index", _counted_next_index(iterator._next_index))
 
 
-def _started(watch: Any, original: Any) -> Any:
+def _timed_iter(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
         before_s = time.perf_counter()
         iterator = original(self)
-        watch.since.wait_s += time.perf_counter() - before_s
+        watch.counters.wait_s += time.perf_counter() - before_s
         try:
             _note_start(watch, self, iterator)
         except Exception as error:
-            complain(error)
+            log_error(error)
         return iterator
 
     return __iter__
@@ -191,35 +196,35 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
-    if number not in _facts and len(watch.loaders) < _MOST:
-        _facts[number] = _facts_of(loader)
-        if len(_facts) > _MOST:
-            del _facts[next(iter(_facts))]
-    if number not in watch.loaders or not is_evaluating(watch):
-        watch.since.started = (*watch.since.started, number)
+    if number not in _infos and len(watch.training_loaders) < _MOST_REPORTED:
+        _infos[number] = _info_of(loader)
+        if len(_infos) > _MOST_REPORTED:
+            del _infos[next(iter(_infos))]
+    if number not in watch.training_loaders or not is_evaluating(watch):
+        watch.counters.started_loaders = (*watch.counters.started_loaders, number)
     iterator._outlay_batch_size = loader.batch_size
     iterator._outlay_number = number
 
 
-def known_facts(number: int) -> dict[str, Any]:
+def loader_info(number: int) -> LoaderInfo | None:
     """What is known of a loader; nothing of one too many."""
-    return _facts.get(number, {})
+    return _infos.get(number)
 
 
-def _facts_of(loader: Any) -> dict[str, Any]:
-    return {
-        "batch_size": loader.batch_size,
-        "batches": _length_of(loader),
-        "workers": loader.num_workers,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
-    }
+def _info_of(loader: Any) -> LoaderInfo:
+    return LoaderInfo(
+        batch_size=loader.batch_size,
+        batches=_length_of(loader),
+        workers=loader.num_workers,
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(getattr(loader, "persistent_workers", False)),
+    )
 
 
 def _length_of(loader: Any) -> int | None:
-    """Batches of an epoch, asked without a trace.
+    """Batches of an epoch, without a trace in the loader.
 
-    A loader of an iterable dataset that was once asked warns from then on where more come.
+    One of an iterable dataset whose length was once read warns from then on where more come.
     """
     mark = "_IterableDataset_len_called"
     before = getattr(loader, mark, None)
@@ -232,7 +237,7 @@ def _length_of(loader: Any) -> int | None:
             setattr(loader, mark, before)
 
 
-def _counted(original: Any) -> Any:
+def _counted_next_index(original: Any) -> Any:
     """Keep how many indices each batch is made of, until it comes."""
 
     @functools.wraps(original)
@@ -241,126 +246,126 @@ def _counted(original: Any) -> Any:
         try:
             note_indices(self, index)
         except Exception as error:
-            complain(error)
+            log_error(error)
         return index
 
     return _next_index
 
 
-def _waited(watch: Any, original: Any) -> Any:
-    since, clock, thread = watch.since, time.perf_counter, threading.get_ident
+def _timed_next(watch: Any, original: Any) -> Any:
+    counters, clock, thread = watch.counters, time.perf_counter, threading.get_ident
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         recorder, before_s = watch.recorder, clock()
         # A thread that loads ahead keeps nobody waiting.
-        is_ahead = watch.thread and watch.thread != thread()
+        is_ahead = watch.training_thread and watch.training_thread != thread()
         if recorder is not None and not is_ahead:
             recorder.paused += 1
         try:
             batch = original(self)
         except StopIteration:
-            withdraw(watch, self)
+            withdraw_provisional(watch, self)
             raise
         finally:
             indices = next_indices(self)
             if not is_ahead:
-                since.wait_s += clock() - before_s
+                counters.wait_s += clock() - before_s
             if recorder is not None and not is_ahead:
                 recorder.paused -= 1
-        samples = indices or _samples_by(watch, batch, self)
+        samples = indices or _samples_or_zero(watch, batch, self)
         number = getattr(self, "_outlay_number", 0)
         if is_evaluating(watch):
-            withdraw(watch, self)  # the first one may come before the change of modes
-            lay_aside(since, self, samples)
+            withdraw_provisional(watch, self)  # the first may come before the change of modes
+            set_aside_batch(counters, self, samples)
         else:
-            if number not in watch.loaders:
-                keep_in_mind(watch, self, samples)
-            since.loader = number
-            since.asked.add(number)
-            since.batches += 1
-            since.samples += samples
+            if number not in watch.training_loaders:
+                note_provisional_batch(watch, self, samples)
+            counters.last_loader = number
+            counters.loaders.add(number)
+            counters.batches += 1
+            counters.samples += samples
         return batch
 
     return __next__
 
 
-def _samples_by(watch: Any, batch: Any, iterator: Any) -> int:
+def _samples_or_zero(watch: Any, batch: Any, iterator: Any) -> int:
     try:
         return samples_in(watch.torch, batch, iterator)
     except Exception as error:  # a batch is whatever the script makes of it
-        complain(error)
+        log_error(error)
         return 0
 
 
-# Which loaders are trained on, and when an epoch begins.
-#
-# The loader that was asked last before a step is trained on, those of an evaluation apart
-# (`aside`). Beside it others may be: a second source of data, a set without labels. Of loaders that
-# are used side by side the longest makes the epoch: shorter ones are started again and again in it.
-
+# Epochs: the loader of the last batch before a step is trained on, those of an evaluation apart.
+# Beside it others may be: a second source of data, a set without labels. Of loaders that are used
+# side by side the longest makes the epoch: shorter ones are started again and again in it.
 
 _SIDE_BY_SIDE = 3
-"""Steps in a row for which a loader is asked beside another, to be trained on as well."""
+"""Steps in a row for which a loader is used beside another, to be trained on as well."""
 
-_MOST_ASKED = 50
-"""Loaders that are kept in mind."""
+_MOST_USED = 50
+"""Loaders of which the last use is kept."""
 
 
 class Epochs:
-    """Loaders by their numbers, and the steps at which each was last asked and started."""
+    """Loaders by their numbers, and the steps at which each was last used and started."""
 
-    def __init__(self, watch: Any, facts_of: Callable[[int], dict[str, Any]]) -> None:
+    def __init__(self, watch: Any, info_of: Callable[[int], LoaderInfo | None]) -> None:
         self._watch = watch
-        self._facts_of = facts_of
+        self._info_of = info_of
         self._in_a_row: dict[int, tuple[int, int]] = {}
-        self._asked: dict[int, int] = {}
+        """The last step of which a loader was used beside another, and how many in a row."""
+        self._used: dict[int, int] = {}
         self._started: dict[int, int] = {}
 
     def begin(self) -> bool:
         """Whether an epoch began since the last step; called when a step was made."""
-        watch, since = self._watch, self._watch.since
-        if since.loader and since.loader not in watch.loaders:
-            self._take(since.loader)
-        elif since.aside_loader and not since.loader and since.aside_loader not in watch.loaders:
-            self._ask_beside(since.aside_loader)
-        take_back(since, since.aside_loader in watch.loaders)
-        for number in since.asked - watch.loaders:
-            self._ask_beside(number)
-        begins = [number for number in since.started if self._makes_epoch(number)]
-        if len(self._asked) > _MOST_ASKED:  # a loader for each step: they do not come back
-            self.forget()
-        self._asked.update(dict.fromkeys(since.asked, watch.steps))
-        self._started.update(dict.fromkeys(since.started, watch.steps))
+        watch, counters = self._watch, self._watch.counters
+        last, evaluation = counters.last_loader, counters.evaluation_loader
+        if last and last not in watch.training_loaders:
+            self._train_on(last)
+        elif evaluation and not last and evaluation not in watch.training_loaders:
+            self._use_beside(evaluation)
+        restore_set_aside(counters, evaluation in watch.training_loaders)
+        for number in counters.loaders - watch.training_loaders:
+            self._use_beside(number)
+        begins = [number for number in counters.started_loaders if self._makes_epoch(number)]
+        if len(self._used) > _MOST_USED:  # a loader for each step: they do not come back
+            self.reset()
+        self._used.update(dict.fromkeys(counters.loaders, watch.steps))
+        self._started.update(dict.fromkeys(counters.started_loaders, watch.steps))
         return bool(begins)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew."""
         self._in_a_row.clear()
-        self._asked.clear()
+        self._used.clear()
         self._started.clear()
 
-    def _take(self, number: int) -> None:
-        self._watch.loaders.add(number)
-        facts = self._facts_of(number)
-        if facts:
-            self._watch.channel.tell_values("loader", facts)
+    def _train_on(self, number: int) -> None:
+        self._watch.training_loaders.add(number)
+        info = self._info_of(number)
+        if info is not None:
+            self._watch.channel.report(info)
 
-    def _ask_beside(self, number: int) -> None:
-        last, before = self._in_a_row.get(number, (0, 0))
-        in_a_row = before + 1 if last == self._watch.steps - 1 else 1
+    def _use_beside(self, number: int) -> None:
+        last_step, before = self._in_a_row.get(number, (0, 0))
+        in_a_row = before + 1 if last_step == self._watch.steps - 1 else 1
         self._in_a_row[number] = self._watch.steps, in_a_row
         if in_a_row >= _SIDE_BY_SIDE:
-            self._take(number)
+            self._train_on(number)
 
     def _makes_epoch(self, number: int) -> bool:
-        if number not in self._watch.loaders:
+        if number not in self._watch.training_loaders:
             return False
-        length, before = self._length(number), self._started.get(number)
-        if length is None or before is None:
+        length, started = self._length(number), self._started.get(number)
+        if length is None or started is None:
             return True
-        used = [one for one, last in self._asked.items() if one != number and last > before]
-        return not any((self._length(one) or 0) > length for one in used)
+        others = [other for other, step in self._used.items() if other != number and step > started]
+        return not any((self._length(other) or 0) > length for other in others)
 
     def _length(self, number: int) -> int | None:
-        return self._facts_of(number).get("batches")
+        info = self._info_of(number)
+        return None if info is None else info.batches

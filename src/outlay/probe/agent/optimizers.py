@@ -1,4 +1,9 @@
-"""The optimizers of a training process, numbered in the order they were first seen."""
+"""The optimizers of a training process, and the memory that stays from one step to the next.
+
+`Optimizers` numbers them in the order of their first steps. What they update is not all that
+stays: a base model under adapters, a teacher, an average of the weights, copies in 16 bits beside
+an optimizer's own. Modules that are alive show those.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +13,40 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .channel import complain
+from .channel import log_error
+from .protocol import OptimizerInfo, PersistentMemory
 
-# Bytes that tensors really take in a training process: each storage once, of sharded ones a part.
-#
-# What optimizers update is not all that stays: a base model under adapters, a teacher, an average
-# of the weights, copies in 16 bits beside an optimizer's own. Modules that are alive tell of those.
+# Bytes of tensors: each storage counts once, and of a sharded tensor the part that lies here
 
 
-def bytes_of(tensor: Any) -> int:
+def tensor_bytes(tensor: Any) -> int:
     """What a tensor takes in this process."""
-    return sum(int(part.numel()) * int(part.element_size()) for part in parts_of(tensor))
+    return sum(int(part.numel()) * int(part.element_size()) for part in plain_tensors(tensor))
 
 
-def parts_of(tensor: Any) -> list[Any]:
-    """The plain tensors that one is made of: of a sharded one, what lies here."""
+def plain_tensors(tensor: Any) -> list[Any]:
+    """The plain tensors that a tensor is made of: of a sharded one, what lies here."""
     try:
         if hasattr(tensor, "__tensor_flatten__"):
             inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
         else:
             inner = [tensor._local_tensor] if hasattr(tensor, "_local_tensor") else []
     except Exception as error:
-        complain(error)
+        log_error(error)
         inner = []
-    tensors = [one for one in inner if hasattr(one, "untyped_storage")]  # not a mesh of devices
-    return [part for one in tensors for part in parts_of(one)] or [tensor]
+    # Not a mesh of devices, which is among them as well
+    tensors = [part for part in inner if hasattr(part, "untyped_storage")]
+    return [plain for part in tensors for plain in plain_tensors(part)] or [tensor]
 
 
 MOST_OBJECTS = 1_000_000
-"""Of Python's, to be gone through in a step; at the end, all are. They take some 0.2 s."""
+"""Python objects to go through in a step; at the end, all are. They take some 0.2 s."""
 
 
 def frozen_bytes(
-    torch: Any, device: tuple[str, int | None], own: Iterable[Any], most: float = math.inf
+    torch: Any, device: tuple[str, int | None], trained: Iterable[Any], most: float = math.inf
 ) -> int | None:
-    """Parameters and buffers of all modules on a device, beside the own ones of optimizers.
+    """Parameters and buffers of all modules on a device, but for those that optimizers train.
 
     Goes through all objects that Python knows; None where there are too many, or where it fails.
     """
@@ -50,37 +54,39 @@ def frozen_bytes(
         objects = gc.get_objects()
         if len(objects) > most:
             return None
-        updated = list(_stored(own, device))
-        modules = _alive(torch.nn.Module, objects)
-        kept = {key: size for key, size, _ in [*_stored(_tensors(modules), device), *updated]}
-        return max(sum(kept.values()) - sum(size for *_, size in updated), 0)
+        updated = list(_stored(trained, device))
+        modules = _instances(torch.nn.Module, objects)
+        storages = {key: size for key, size, _ in [*_stored(_tensors(modules), device), *updated]}
+        return max(sum(storages.values()) - sum(size for *_, size in updated), 0)
     except Exception as error:
-        complain(error)
+        log_error(error)
         return None
 
 
-def _alive(module_class: Any, objects: list[Any]) -> list[Any]:
+def _instances(module_class: Any, objects: list[Any]) -> list[Any]:
     # By `type` alone: `isinstance` asks objects that stand for others, and may wake them up.
     kinds = {kind for kind in set(map(type, objects)) if module_class in kind.__mro__}
-    return [one for one in objects if type(one) in kinds]
+    return [instance for instance in objects if type(instance) in kinds]
 
 
 def _tensors(modules: Iterable[Any]) -> Iterator[Any]:
     for module in modules:
         for name in ("_parameters", "_buffers"):
-            yield from [one for one in vars(module).get(name, {}).values() if one is not None]
+            tensors = vars(module).get(name, {}).values()
+            yield from [tensor for tensor in tensors if tensor is not None]
 
 
 def _stored(
     tensors: Iterable[Any], device: tuple[str, int | None]
 ) -> Iterator[tuple[int, int, int]]:
     """Of tensors on a device: their storage, its bytes, and how many of them are the tensor's."""
-    for part in {id(part): part for one in tensors for part in parts_of(one)}.values():
+    parts = {id(part): part for tensor in tensors for part in plain_tensors(tensor)}
+    for part in parts.values():
         try:
             storage = part.untyped_storage()
             size = int(part.numel()) * int(part.element_size())
         except Exception as error:  # not yet made, or none of its own
-            complain(error)
+            log_error(error)
             continue
         # By the storage: that of a tensor which only stands for one on a GPU lies elsewhere.
         kind, index = storage.device.type, storage.device.index
@@ -88,8 +94,11 @@ def _stored(
             yield storage._cdata, int(storage.nbytes()), size
 
 
+# The optimizers
+
+
 class Optimizers:
-    """Those that stepped; several that step as one have one number."""
+    """The optimizers that have stepped; several that step as one have one number."""
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
@@ -97,77 +106,79 @@ class Optimizers:
         self._kinds: list[tuple[str, int, int]] = []
         """By number: class, parameters, and how many step as one."""
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew, in a process that was just forked."""
         self._numbers.clear()
         self._kinds.clear()
 
-    def number(self, together: tuple[Any, ...]) -> int:
-        """The number of one, or of several that stepped together."""
-        for one in together:
-            known = self._numbers.get(one)
-            if known is not None:
-                return known
-        return self._meet(together)
+    def number(self, optimizers: tuple[Any, ...]) -> int:
+        """The number of an optimizer, or of several that stepped together."""
+        for optimizer in optimizers:
+            number = self._numbers.get(optimizer)
+            if number is not None:
+                return number
+        return self._add(optimizers)
 
-    def _meet(self, together: tuple[Any, ...]) -> int:
-        """A number; that of those that are gone and were like them, where there are such.
+    def _add(self, optimizers: tuple[Any, ...]) -> int:
+        """A number for new ones; that of others of their kind that are gone, if there are such.
 
         Scripts that make an optimizer anew for every task (MAML) have few kinds of them.
         """
-        names = sorted({type(one).__name__ for one in together})
-        elements = sum(int(p.numel()) for one in together for p in parameters_of(one))
-        kind = ", ".join(names), elements, len(together)
-        taken = set(self._numbers.values())
-        gone = [n for n, known in enumerate(self._kinds) if known == kind and n not in taken]
-        number = gone[0] if gone else len(self._kinds)
-        for one in together:
-            self._numbers[one] = number
-        if not gone:
+        names = sorted({type(optimizer).__name__ for optimizer in optimizers})
+        parameters = [p for optimizer in optimizers for p in parameters_of(optimizer)]
+        elements = sum(int(p.numel()) for p in parameters)
+        kind = ", ".join(names), elements, len(optimizers)
+        used = set(self._numbers.values())
+        free = [n for n, other in enumerate(self._kinds) if other == kind and n not in used]
+        number = free[0] if free else len(self._kinds)
+        for optimizer in optimizers:
+            self._numbers[optimizer] = number
+        if not free:
             self._kinds.append(kind)
-            self._tell(number)
+            self._report(number)
         return number
 
-    def tell_held(self, most_objects: float = math.inf) -> None:
-        """Tell what stays from step to step and how much it takes, while there are optimizers."""
-        held = {one: self._held(one) for one in list(self._numbers)}
-        if not held:
+    def report_memory(self, most_objects: float = math.inf) -> None:
+        """Report the bytes that stay from step to step, while there are optimizers."""
+        trained = {optimizer: self._trained(optimizer) for optimizer in list(self._numbers)}
+        if not trained:
             return
-        self._tell_grown(held)
-        everything = {id(p): p for parameters in held.values() for p in parameters}.values()
-        told: dict[str, int | None] = {
-            "parameters": sum(bytes_of(p) for p in everything),
-            "gradients": sum(bytes_of(p) for p in everything if p.requires_grad),
-            "states": sum(self._state_bytes(one) for one in held),
-        }
+        self._report_grown(trained)
+        parameters = {id(p): p for tensors in trained.values() for p in tensors}.values()
         place = self._watch.device.place
-        told["frozen"] = frozen_bytes(self._watch.torch, place, everything, most_objects)
-        self._watch.channel.tell_values("held", told)
+        self._watch.channel.report(
+            PersistentMemory(
+                parameters=sum(tensor_bytes(p) for p in parameters),
+                gradients=sum(tensor_bytes(p) for p in parameters if p.requires_grad),
+                optimizer_states=sum(self._state_bytes(optimizer) for optimizer in trained),
+                frozen=frozen_bytes(self._watch.torch, place, parameters, most_objects),
+            )
+        )
 
-    def _held(self, optimizer: Any) -> list[Any]:
+    def _trained(self, optimizer: Any) -> list[Any]:
         """All parameters that were updated: some take only a part of them into each step."""
-        known = [p for p in optimizer.state if isinstance(p, self._watch.torch.Tensor)]
-        return list({id(p): p for p in [*parameters_of(optimizer), *known]}.values())
+        with_state = [p for p in optimizer.state if isinstance(p, self._watch.torch.Tensor)]
+        return list({id(p): p for p in [*parameters_of(optimizer), *with_state]}.values())
 
-    def _tell_grown(self, held: dict[Any, list[Any]]) -> None:
+    def _report_grown(self, trained: dict[Any, list[Any]]) -> None:
+        """Report those anew that have got more parameters."""
         elements = dict.fromkeys(range(len(self._kinds)), 0)
-        for optimizer, parameters in held.items():
+        for optimizer, parameters in trained.items():
             elements[self._numbers[optimizer]] += sum(int(p.numel()) for p in parameters)
-        for number, (name, met, count) in enumerate(self._kinds):
-            if elements[number] > met:
+        for number, (name, reported, count) in enumerate(self._kinds):
+            if elements[number] > reported:
                 self._kinds[number] = name, elements[number], count
-                self._tell(number)
+                self._report(number)
 
     def _state_bytes(self, optimizer: Any) -> int:
         states = [state for state in optimizer.state.values() if hasattr(state, "values")]
         tensor = self._watch.torch.Tensor
         values = [v for state in states for v in state.values() if isinstance(v, tensor)]
-        return sum(map(bytes_of, values))
+        return sum(map(tensor_bytes, values))
 
-    def _tell(self, number: int) -> None:
+    def _report(self, number: int) -> None:
         name, elements, _ = self._kinds[number]
-        told = {"number": number, "name": name, "parameters": elements}
-        self._watch.channel.tell_values("optimizer", told)
+        self._watch.channel.report(OptimizerInfo(number=number, name=name, parameters=elements))
 
 
 def parameters_of(optimizer: Any) -> list[Any]:

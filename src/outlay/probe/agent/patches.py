@@ -1,4 +1,8 @@
-"""Functions of torch and others replaced by ones that count, and put back."""
+"""Changes to other modules: actions right after an import, and functions replaced and put back.
+
+`after_import` waits for the script to import a module, without importing it for the script.
+`FunctionPatches` keeps what was replaced, and undoes it.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +15,46 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# Doing something right after a module was imported, without importing it oneself.
+# Actions after an import
 
-
-_waiting: dict[str, list[Callable[[Any], None]]] = {}
+_actions: dict[str, list[Callable[[Any], None]]] = {}
+"""What is to be done once a module is imported, by its name."""
 
 
 def after_import(name: str, action: Callable[[Any], None]) -> None:
     """Call `action(module)` once the module is there: now, or when the script imports it."""
     module = sys.modules.get(name)
     if module is not None and not _is_loading(module):
-        _quietly(action, module)
+        _call_safely(action, module)
         return
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-    _waiting.setdefault(name, []).append(action)
+    _actions.setdefault(name, []).append(action)
 
 
-def forget(name: str, action: Callable[[Any], None]) -> None:
+def cancel_after_import(name: str, action: Callable[[Any], None]) -> None:
     """Wait no longer; nothing is left behind once nobody waits."""
-    waiting = _waiting.get(name, [])
+    waiting = _actions.get(name, [])
     if action in waiting:
         waiting.remove(action)
     if not waiting:
-        _waiting.pop(name, None)
-    if not _waiting:
-        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _Finder)]
+        _actions.pop(name, None)
+    if not _actions:
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
 
 
 def _is_loading(module: ModuleType) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
-def _quietly(action: Callable[[Any], None], module: Any) -> None:
+def _call_safely(action: Callable[[Any], None], module: Any) -> None:
     """Whatever goes wrong in the agent, the script goes on."""
     try:
         action(module)
     except Exception as error:
-        from .channel import complain
+        from .channel import log_error
 
-        complain(error)
+        log_error(error)
 
 
 class _Finder(MetaPathFinder):
@@ -60,7 +64,7 @@ class _Finder(MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self._looking: set[str] = set()
+        self._searching: set[str] = set()
 
     def find_spec(
         self,
@@ -68,13 +72,13 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        if fullname not in _waiting or fullname in self._looking:
+        if fullname not in _actions or fullname in self._searching:
             return None
-        self._looking.add(fullname)
+        self._searching.add(fullname)
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._looking.discard(fullname)
+            self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, fullname)
         return spec
@@ -96,11 +100,14 @@ class _Loader(Loader):
             module.__spec__.loader = self._original
         module.__loader__ = self._original
         self._original.exec_module(module)
-        for action in _waiting.pop(self._name, []):
-            _quietly(action, module)
+        for action in _actions.pop(self._name, []):
+            _call_safely(action, module)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
+
+
+# Functions replaced
 
 
 class FunctionPatches:
@@ -142,4 +149,4 @@ class FunctionPatches:
     def once_imported(self, name: str, action: Callable[[Any], None]) -> None:
         """Do something as soon as the script imports a module."""
         after_import(name, action)
-        self._undo.append(lambda: forget(name, action))
+        self._undo.append(lambda: cancel_after_import(name, action))

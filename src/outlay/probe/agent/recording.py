@@ -1,7 +1,8 @@
-"""After the timing: a profile of a few steps, then the operations of one.
+"""A profile of a few steps and the operations of one, after the timing; steps in CUDA graphs.
 
-Both slow the script down and are therefore asked for when its speed is known. What fails here is
-told and costs nothing but itself.
+Profile and recording slow the script down and are therefore requested when its speed is known. A
+failure here is reported and costs nothing but itself. Steps that are captured in a CUDA graph
+(`CudaGraphs`) run when it is replayed, not when they are called.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from .channel import AgentRequest, complain
+from .channel import log_error
+from .protocol import AgentRequest, KernelTimes, PhaseFailed, RecordedOperations
 
 _EXCHANGES = ("nccl", "rccl", "oneccl")
 """What kernels that exchange data between GPUs have in their names."""
 
+# The profile and the recording
+
 
 class Recording:
-    """Begins and ends each phase at the optimizer steps that outlay asks for."""
+    """Begins and ends each phase at the optimizer steps that outlay requests."""
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
@@ -32,24 +36,25 @@ class Recording:
         self._skipped_before = 0
         self._recorded_from = 0
         self._done: set[str] = set()
+        self._is_postponed = False
 
-    def at(self, step: int, asked: AgentRequest) -> None:
+    def after_step(self, step: int, request: AgentRequest) -> None:
         """Do what is due after a step."""
         try:
-            self._profile(step, asked)
+            self._profile(step, request)
         except Exception as error:
-            self._failed("profile", error)
+            self._report_failure("profile", error)
         try:
-            self._record(step, asked)
+            self._record(step, request)
         except Exception as error:
-            self._failed("record", error)
+            self._report_failure("record", error)
 
-    def _failed(self, phase: str, error: Exception) -> None:
-        complain(error)
+    def _report_failure(self, phase: str, error: Exception) -> None:
+        log_error(error)
         self._profiler = self._watch.recorder = None
         self._done.add(phase)
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        self._watch.channel.tell_values("failed", {"phase": phase, "why": why})
+        self._watch.channel.report(PhaseFailed(phase=phase, why=why))
 
     def pause_begins(self, step: int) -> None:
         """Keep out an evaluation or a checkpoint, whose kernels are no step's.
@@ -59,12 +64,12 @@ class Recording:
         try:
             self._cut_profile(step)
         except Exception as error:
-            self._failed("profile", error)
+            self._report_failure("profile", error)
 
     def step_was(self, *, is_pause: bool) -> None:
-        """Say what the time before a step was that has just ended.
+        """Take in whether there was a pause before the step that has just ended.
 
-        A pause that was not seen to begin has spoiled a profile: another one is begun.
+        A pause whose beginning was not noted has spoiled a profile: another one is begun.
         """
         if self._watch.recorder is not None:
             self._watch.recorder.step_was(is_pause=is_pause)
@@ -73,27 +78,28 @@ class Recording:
             try:
                 profiler.stop()
             except Exception as error:
-                self._failed("profile", error)
+                self._report_failure("profile", error)
 
     def abandon(self) -> None:
-        """End what is going on; what it has seen is lost."""
+        """End what is going on, without a result."""
         for part in (self._profiler, self._watch.recorder):
             if part is not None:
                 try:
                     part.stop()
                 except Exception as error:
-                    complain(error)
+                    log_error(error)
         self._profiler = self._watch.recorder = None
         self._done |= {"profile", "record"}
 
     # Kernels
 
-    def _profile(self, step: int, asked: AgentRequest) -> None:
-        if "profile" in self._done or not asked.profile_from or step < asked.profile_from:
+    def _profile(self, step: int, request: AgentRequest) -> None:
+        if "profile" in self._done or not request.profile_from or step < request.profile_from:
             return
         if self._profiler is None:
-            length = asked.profile_until - asked.profile_from
-            self._profiled_until = min(step + length, max(asked.profile_until, asked.record_from))
+            length = request.profile_until - request.profile_from
+            latest = max(request.profile_until, request.record_from)
+            self._profiled_until = min(step + length, latest)
             if step < self._profiled_until:
                 self._start_profiler(step)
             return
@@ -118,7 +124,7 @@ class Recording:
             self._done.add("profile")
             return
         torch.cuda.synchronize()
-        self._profiler = torch.profiler.profile(activities=[activity], **_keeping(torch))
+        self._profiler = torch.profiler.profile(activities=[activity], **_profile_options(torch))
         self._profiler.start()
         self._profiled_from = step
 
@@ -139,51 +145,57 @@ class Recording:
             is_exchange = any(word in name.lower() for word in _EXCHANGES)
             (exchanges if is_exchange else spans).append(span)
             names[name] = names.get(name, 0.0) + duration
-        busy, everything = union(spans), union(spans + exchanges)
+        busy_ns, covered_ns = union_length(spans), union_length(spans + exchanges)
         longest = sorted(names.items(), key=lambda item: -item[1])[:20]
-        self._watch.channel.tell_values(
-            "kernels",
-            {
-                "optimizer_steps": step - self._profiled_from,
-                "busy_s": busy / 1e9,
-                "exchange_s": (everything - busy) / 1e9,
-                "kernels": len(spans) + len(exchanges),
-                "longest": [[name, duration / 1e9] for name, duration in longest],
-            },
+        self._watch.channel.report(
+            KernelTimes(
+                optimizer_steps=step - self._profiled_from,
+                busy_s=busy_ns / 1e9,
+                exchange_s=(covered_ns - busy_ns) / 1e9,
+                kernels=len(spans) + len(exchanges),
+                longest=[[name, duration / 1e9] for name, duration in longest],
+            )
         )
         self._watch.channel.flush()
 
     # Operations
 
-    def _record(self, step: int, asked: AgentRequest) -> None:
-        if "record" in self._done or not asked.record_from or step < asked.record_from:
+    def _record(self, step: int, request: AgentRequest) -> None:
+        if "record" in self._done or not request.record_from or step < request.record_from:
             return
         if self._recorder is None:
             if self._watch.graphs.are_replayed:
                 raise RuntimeError("what a CUDA graph runs is not seen when it is replayed")
-            if step < asked.record_until:
+            if step < request.record_until:
                 self._start_recorder(step)
             return
-        if step >= asked.record_until:
+        if step >= request.record_until:
             if self._is_cut_short(step):
                 self._recorder.stop()
                 self._start_recorder(step)
                 return
             self._done.add("record")
             self._watch.recorder = None
-            found = self._recorder.stop()
-            # A step that a gradient scaler left out was computed and recorded all the same.
-            skipped = self._watch.skipped - self._skipped_before
-            found["optimizer_steps"] = asked.record_until - asked.record_from + skipped
-            found["numbers"] = [self._recorded_from + 1, step]
-            look = self._watch.batch.last
-            found["look"] = look if look.get("step") == self._recorded_from + 1 else None
-            self._watch.channel.tell_values("operations", found)
-            self._watch.channel.flush()
-            if not asked.stop_at and self._watch.channel.folder:  # the script goes on to its end
+            self._report_operations(step, request.record_until - request.record_from)
+            if not request.stop_at and self._watch.channel.folder:  # the script goes on to its end
                 from .shutdown import log_figures
 
                 log_figures(self._watch.channel.folder)
+
+    def _report_operations(self, step: int, optimizer_steps: int) -> None:
+        first_step, inputs = self._recorded_from + 1, self._watch.batch.last_inputs
+        # A step that a gradient scaler left out was computed and recorded all the same.
+        skipped = self._watch.skipped - self._skipped_before
+        self._watch.channel.report(
+            RecordedOperations(
+                recording=self._recorder.stop(),
+                optimizer_steps=optimizer_steps + skipped,
+                first_step=first_step,
+                last_step=step,
+                inputs=inputs._asdict() if inputs.step == first_step else None,
+            )
+        )
+        self._watch.channel.flush()
 
     def _start_recorder(self, step: int) -> None:
         live_recorder = outlay_module("trace.capture.live_recorder")
@@ -192,28 +204,28 @@ class Recording:
         self._watch.recorder = self._recorder
         self._skipped_before = self._watch.skipped
         self._recorded_from = step
-        self._watch.batch.look()
+        self._watch.batch.start()
 
     def _is_cut_short(self, step: int) -> bool:
-        """Whether what was recorded is the rest at the end of an epoch: then the next step is.
+        """Whether the recorded step had the rest of an epoch: then the next one is recorded.
 
-        Once: where sizes vary, one is as good as another.
+        Once: where sizes vary, one step is as good as another.
         """
-        before, last = self._watch.samples
+        before, last = self._watch.recent_samples
         is_rest = step - self._recorded_from == 1 and 0 < 2 * last < before
-        if not is_rest or "put off" in self._done:
+        if not is_rest or self._is_postponed:
             return False
-        self._done.add("put off")
-        return bool(self._watch.delay.put_off(1))
+        self._is_postponed = True
+        return bool(self._watch.request_delay.postpone(1))
 
 
-def _keeping(torch: Any) -> dict[str, bool]:
+def _profile_options(torch: Any) -> dict[str, bool]:
     """An option of newer versions of torch, without which they warn."""
-    known = inspect.signature(torch.profiler.profile.__init__).parameters
-    return {"acc_events": True} if "acc_events" in known else {}
+    parameters = inspect.signature(torch.profiler.profile.__init__).parameters
+    return {"acc_events": True} if "acc_events" in parameters else {}
 
 
-def union(spans: Iterable[tuple[int, int]]) -> int:
+def union_length(spans: Iterable[tuple[int, int]]) -> int:
     """The length of what several spans cover together."""
     covered, end = 0, -1
     for start, stop in sorted(spans):
@@ -245,10 +257,10 @@ def outlay_module(name: str) -> Any:
     return importlib.import_module("outlay." + name)
 
 
-# Steps captured in a CUDA graph: they run when it is replayed, not when they are called.
+# Steps in CUDA graphs
 
 
-class Graphs:
+class CudaGraphs:
     """Which optimizer steps each graph of the process holds."""
 
     def __init__(self, watch: Any) -> None:
@@ -275,9 +287,9 @@ class Graphs:
         cuda = self._watch.torch.cuda
         if not (self._is_on and cuda.is_initialized() and cuda.is_current_stream_capturing()):
             return False
-        since = self._watch.since
-        self._captured.append((optimizer, since.passes))
-        since.passes = 0
+        counters = self._watch.counters
+        self._captured.append((optimizer, counters.passes))
+        counters.passes = 0
         return True
 
     def _capture_end(self, original: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
@@ -291,6 +303,6 @@ class Graphs:
         result = original(graph, *args, **kwargs)
         for optimizer, passes in self._steps.get(graph, ()):
             self.are_replayed = True
-            self._watch.since.passes += passes
+            self._watch.counters.passes += passes
             self._watch.step_ended(optimizer)
         return result

@@ -1,8 +1,8 @@
-"""The way out: what is left to tell, then the end of the script as if it had called `sys.exit`.
+"""The end of a training process: final reports, then out as if the script had called `sys.exit`.
 
 `finally` blocks, context managers and exit handlers of the script run. A script that catches the
-exit and trains on is asked again, and ended after a few times. Where another thread than the main
-one trains, both are left.
+exit and trains on is stopped again, and ended after a few times. Where another thread than the main
+one trains, both are left. Before the end, figures of the probe are logged to the script's trackers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ import threading
 import time
 from typing import Any
 
-from .channel import complain
+from .channel import log_error
+from .protocol import (
+    FIGURES_FILE,
+    FINAL_FIGURES_FILE,
+    AwaitingFigures,
+    CompiledFrames,
+    LibraryVersions,
+    Stopping,
+)
 
-_ASKED_AT_MOST = 5
-_LOOK_S = 0.05
-FIGURES = "figures.json"
-LAST_FIGURES = "last_figures.json"
-"""Those of a script that ends by itself, which asks for them."""
-AWAITED_S = 2.0
-"""How long it waits for them at most, where it has a run to log them to."""
-_VERSIONS = (
+_MOST_EXITS = 5
+_POLL_S = 0.05
+FIGURES_WAIT_S = 2.0
+"""How long a script that ends by itself waits for figures, where it has a run to log them to."""
+_LIBRARIES = (
     "torchvision",
     "torchaudio",
     "transformers",
@@ -45,21 +50,21 @@ _VERSIONS = (
 
 
 class Shutdown:
-    """Leaves the process, more firmly each time it is asked."""
+    """Leaves the process, more firmly each time."""
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
-        self._asked = 0
+        self._exits = 0
 
     def leave(self) -> None:
-        """Raise `SystemExit`; of a script that goes on nevertheless, end the process."""
-        if not self._asked:
-            self._watch.channel.tell_values("stopping", {"step": self._watch.steps})
-            last_words(self._watch)
+        """Raise `SystemExit`; end the process of a script that goes on nevertheless."""
+        if not self._exits:
+            self._watch.channel.report(Stopping(step=self._watch.steps))
+            send_final_reports(self._watch)
             log_figures(self._watch.channel.folder)
             _end_main_thread()
-        self._asked += 1
-        if self._asked > _ASKED_AT_MOST:
+        self._exits += 1
+        if self._exits > _MOST_EXITS:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
@@ -81,23 +86,23 @@ def _end_main_thread() -> None:
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         raise_in(ctypes.c_ulong(main.ident), ctypes.py_object(SystemExit))
     except Exception as error:  # another Python than CPython
-        complain(error)
+        log_error(error)
 
 
-def last_words(watch: Any) -> None:
-    """Tell what is known at the end only, once."""
-    if watch.has_said_last:
+def send_final_reports(watch: Any) -> None:
+    """Report what is known at the end only, once."""
+    if watch.has_sent_final_reports:
         return
-    watch.has_said_last = True
+    watch.has_sent_final_reports = True
     try:
         watch.device.finish()
-        watch.device.look()
-        watch.optimizers.tell_held()
-        watch.channel.tell_values("versions", dict(versions()))
-        watch.channel.tell_values("compiled", {"frames": compiled_frames()})
+        watch.device.report_memory()
+        watch.optimizers.report_memory()
+        watch.channel.report(LibraryVersions(versions=library_versions()))
+        watch.channel.report(CompiledFrames(frames=compiled_frames()))
         watch.channel.flush()
     except Exception as error:
-        complain(error)
+        log_error(error)
 
 
 def compiled_frames() -> int:
@@ -108,19 +113,19 @@ def compiled_frames() -> int:
     return frames or int(counters.get("stats", {}).get("unique_graphs", 0))
 
 
-def versions() -> dict[str, str]:
-    """The libraries that the script has imported."""
+def library_versions() -> dict[str, str]:
+    """The versions of libraries that the script has imported."""
     import importlib.metadata
 
-    found = {}
-    for name in _VERSIONS:
+    versions = {}
+    for name in _LIBRARIES:
         if name in sys.modules:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                found[name] = importlib.metadata.version(name)
-    return found
+                versions[name] = importlib.metadata.version(name)
+    return versions
 
 
-def log_figures(folder: str, name: str = FIGURES) -> bool:
+def log_figures(folder: str, name: str = FIGURES_FILE) -> bool:
     """Give the figures to Weights & Biases and MLflow, where the script has a run of theirs.
 
     False where there are none yet.
@@ -136,24 +141,24 @@ def log_figures(folder: str, name: str = FIGURES) -> bool:
 
 def log_at_exit(channel: Any) -> None:
     """Ask for the figures of a script that ends by itself, and log them when they are there."""
-    if not _has_run():
+    if not _has_tracker_run():
         return
-    channel.tell_values("awaits", {"figures": True})
+    channel.report(AwaitingFigures())
     channel.flush()
-    until_s = time.perf_counter() + AWAITED_S
-    while not log_figures(channel.folder, LAST_FIGURES):
-        if time.perf_counter() > until_s or channel.is_deserted():
+    until_s = time.perf_counter() + FIGURES_WAIT_S
+    while not log_figures(channel.folder, FINAL_FIGURES_FILE):
+        if time.perf_counter() > until_s or channel.is_abandoned():
             log_figures(channel.folder)
             return
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
-def _has_run() -> bool:
+def _has_tracker_run() -> bool:
     """Whether a tracker has a run that is open in this process."""
     try:
         return _wandb_run() is not None or _mlflow_run() is not None
     except Exception as error:
-        complain(error)
+        log_error(error)
         return False
 
 
@@ -176,7 +181,7 @@ def log_to_trackers(figures: dict[str, Any]) -> None:
         try:
             log(figures)
         except Exception as error:
-            complain(error)
+            log_error(error)
 
 
 def _log_to_wandb(figures: dict[str, Any]) -> None:

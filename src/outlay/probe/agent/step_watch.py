@@ -1,7 +1,8 @@
-"""The optimizers of a training process: each of their steps, and what happened since the last one.
+"""The optimizer steps of a training process: what happened before each, and what is due after it.
 
-Everything that changes torch is here and in the modules next to it: a hook after every optimizer
-step, and thin wrappers around functions that count. One step costs some 15 microseconds.
+`StepWatch` holds everything together: a hook after every optimizer step writes its `OptimizerStep`,
+and the modules next to this one replace functions of torch by ones that count. One step costs some
+15 microseconds.
 """
 
 from __future__ import annotations
@@ -15,23 +16,79 @@ from collections.abc import Callable
 from typing import Any
 
 from .backward import Backward
-from .batch import BATCH_LOOKED_FOR, BatchLook
-from .channel import Channel, RequestDelay, StepCounters, complain
-from .device import STEPS, Allocations, CpuQueue, Device, process_values
+from .batch import FIRST_STEPS, BatchWatch
+from .channel import Channel, log_error
+from .device import RECORDED_STEPS, AllocationRecorder, CpuQueue, Device, process_info
 from .evaluations import NoGradTime, PauseWatch
-from .loaders import Epochs, count_batches, known_facts
+from .loaders import Epochs, loader_info, patch_loaders
 from .optimizers import MOST_OBJECTS, Optimizers, parameters_of
 from .patches import FunctionPatches
-from .recording import Graphs
+from .protocol import AgentFailed, AgentRequest, OptimizerStep, TorchImported, step_values
+from .recording import CudaGraphs
 
-_LOOK_S = 1.0
-"""Memory and the loss are looked at once in so long."""
+_REPORT_S = 1.0
+"""Memory and the loss are reported once in so long."""
 _CPU_S = 0.005
-"""CPU time is asked for once in so long: the kernel adds it up over all threads."""
-_TOLD_AT_ONCE = 3
-"""Steps that are told at once: a process that dies in its fourth has been seen to train."""
-_HELD_AT = 2
-"""The step at which what stays is told first, within the warm-up: at the end it may be gone."""
+"""CPU time is read once in so long: the kernel adds it up over all threads."""
+_FLUSHED_STEPS = 3
+"""Steps that are written at once: a process that dies in its fourth is known to train."""
+_MEMORY_STEP = 2
+"""The step at which persistent memory is reported first, within the warm-up: at the end it may be
+gone."""
+
+
+class StepCounters(OptimizerStep):
+    """The record of the step to come, and what is counted besides to fill it in."""
+
+    def reset(self) -> None:
+        """Begin anew, after a step."""
+        OptimizerStep.reset(self)  # `super` takes longer, and this is called in every step
+        self.last_loader = 0
+        """The number of the loader that gave the last batch to train on; 0 is none."""
+        self.loaders: set[int] = set()
+        """All whose batches are counted."""
+        self.started_loaders: tuple[int, ...] = ()
+        self.evaluation_loader = 0
+        """The last one whose batch was set aside, as one of an evaluation."""
+        self.last_set_aside = 0, 0, 0
+        """Which iterator gave those that were set aside last, how many, and their samples."""
+        self.eval_modules: tuple[Any, ...] = ()
+        """Modules that the script put into evaluation mode."""
+        self.no_grad_s = 0.0
+
+
+class RequestDelay:
+    """How many steps later than requested a process acts, where it is alone.
+
+    Several processes must be at the same step, and act without a delay. Steps that come in bursts,
+    with long pauses between, are reported only when the next one is made: outlay asks for what is
+    past by then.
+    """
+
+    def __init__(self) -> None:
+        self.is_alone = False
+        self._steps: int | None = None
+        """None until something is requested."""
+
+    def reset(self) -> None:
+        """Begin anew, in a process that was just forked."""
+        self._steps = None
+
+    def delayed(self, request: AgentRequest, step: int) -> AgentRequest:
+        """The request, after a step, with the delay."""
+        if not request.profile_from:
+            return request
+        if self._steps is None:
+            self._steps = max(step - request.profile_from, 0) if self.is_alone else 0
+        delay = self._steps
+        return AgentRequest(*(number + delay if number else 0 for number in request))
+
+    def postpone(self, steps: int) -> bool:
+        """Act so many steps later from now on; False where that cannot be."""
+        if self._steps is None or not self.is_alone:
+            return False
+        self._steps += steps
+        return True
 
 
 class StepWatch:
@@ -40,50 +97,51 @@ class StepWatch:
     def __init__(self, torch: Any, channel: Channel) -> None:
         self.torch = torch
         self.channel = channel
-        self.since = StepCounters()
+        self.counters = StepCounters()
         self.steps = 0
-        self.samples = 0, 0
+        self.recent_samples = 0, 0
         """Those that loaders gave for the last step but one, and for the last."""
         self.skipped = 0
         """Steps that a gradient scaler left out, in all."""
-        self.thread = 0
+        self.training_thread = 0
         """The one that made the last step."""
-        self.loaders: set[int] = set()
+        self.training_loaders: set[int] = set()
         """Those whose batches are trained on, by their numbers."""
         self.optimizers = Optimizers(self)
         self.backward = Backward(self)
         self.device = Device(torch, channel)
-        self._allocations = Allocations(torch, channel)
-        self.graphs = Graphs(self)
-        self._gradless = NoGradTime(self)
+        self._allocations = AllocationRecorder(torch, channel)
+        self.graphs = CudaGraphs(self)
+        self._no_grad = NoGradTime(self)
         self._ended_s = 0.0
         self.is_off = False
-        self.has_said_last = False
+        self.has_sent_final_reports = False
         self.on_stop: Callable[[], None] | None = None
         """Called instead of leaving the process, where it is not ours to leave."""
         self._pid = os.getpid()
         self._running: list[int] = []
+        """Optimizers that are in their step, by identity, the outermost first."""
         self._cpu_s = 0.0
         self._cpu_read_s = 0.0
-        self._looked_s = 0.0
-        self._pausing = PauseWatch(self)
-        self.delay = RequestDelay()
+        self._reported_s = 0.0
+        self._pauses = PauseWatch(self)
+        self.request_delay = RequestDelay()
         self.patches = FunctionPatches()
-        self.batch = BatchLook(self)
-        self._queue = CpuQueue(self)
-        self._epochs = Epochs(self, known_facts)
+        self.batch = BatchWatch(self)
+        self._cpu_queue = CpuQueue(self)
+        self._epochs = Epochs(self, loader_info)
         self.recorder: Any = None
         """Records operations just now, if any does."""
-        self.phases: Any = None
-        """What is profiled and recorded, once that is asked for."""
-        self._leaving: Any = None
+        self.recording: Any = None
+        """The `Recording`, once a profile or the operations are requested."""
+        self._shutdown: Any = None
 
     # Getting in and out
 
     def install(self) -> None:
         """Begin to watch."""
         torch = self.torch
-        self.channel.tell_values("torch", {"version": str(torch.__version__)})
+        self.channel.report(TorchImported(version=str(torch.__version__)))
         optim = importlib.import_module("torch.optim.optimizer")
         before, after = self._before_step, self._after_step
         handles = [
@@ -93,43 +151,43 @@ class StepWatch:
         for handle in handles:
             self.patches.finally_do(handle.remove)
         if self.channel.is_shared and hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(after_in_child=self._reset_after_fork)
         self.patches.once_imported(
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
-        count_batches(self)
+        patch_loaders(self)
         self.backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
-        self.patches.wrap(scaling.GradScaler, "step", self._counted_scaler)
-        self._pausing.install()
+        self.patches.wrap(scaling.GradScaler, "step", self._count_skipped)
+        self._pauses.install()
         self.device.install(self)
         self._allocations.install()
         self.graphs.install()
-        self._gradless.install()
+        self._no_grad.install()
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Begin anew in a forked process: a loader's worker, or one that trains itself."""
         self._pid = os.getpid()
-        self.channel.forked()
-        self.since.clear()
+        self.channel.reset_after_fork()
+        self.counters.reset()
         self.steps = 0
-        self._gradless.forget()
-        self._pausing.forget()
-        self.optimizers.forget()
-        self.backward.forget()
+        self._no_grad.reset()
+        self._pauses.reset()
+        self.optimizers.reset()
+        self.backward.reset()
         self._running.clear()
-        self.batch.forget()
-        self._epochs.forget()
-        self.phases = self._leaving = self.recorder = None
-        self.has_said_last = False
-        self.delay.forget()
+        self.batch.stop()
+        self._epochs.reset()
+        self.recording = self._shutdown = self.recorder = None
+        self.has_sent_final_reports = False
+        self.request_delay.reset()
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
         self.is_off = True
-        if self.phases is not None:
-            self.phases.abandon()
-        self.batch.forget()
+        if self.recording is not None:
+            self.recording.abandon()
+        self.batch.stop()
         self.patches.undo()
 
     def _keep_out_of_graphs(self, optim: Any, dynamo: Any) -> None:
@@ -141,19 +199,18 @@ class StepWatch:
         # Our wrappers run as written: else they would be compiled along, once they are called.
         importlib.import_module("torch._dynamo.trace_rules").add(__package__)
 
-    # What is counted
+    # Steps
 
-    def _counted_scaler(
+    def _count_skipped(
         self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        """A gradient scaler's `step`, which may leave the optimizer's out."""
         before = self.steps
         result = original(scaler, optimizer, *args, **kwargs)
         if self.steps == before and not self._running:
-            self.since.skipped += 1
+            self.counters.skipped += 1
             self.skipped += 1
         return result
-
-    # Steps
 
     @property
     def is_in_optimizer(self) -> bool:
@@ -177,119 +234,124 @@ class StepWatch:
         # An optimizer within another is no step of its own; one that is captured runs later.
         if self._running or self.is_off or self.graphs.captures(optimizer):
             return
-        if not self.backward.holds(optimizer):
+        if not self.backward.defers(optimizer):
             self.step_ended(optimizer)
 
     def step_ended(self, *optimizers: Any) -> None:
-        """Tell of a step, by one optimizer or several at once; leave, where it is time to."""
+        """Write the record of a step, by one optimizer or several at once; stop where it is due."""
         if self.is_off:
             return
-        leave = False
+        is_last = False
         try:
-            leave = self._note_step(optimizers)
+            is_last = self._record_step(optimizers)
         except Exception as error:
-            self._give_up(error)
-        if leave:
-            self._leave()
+            self._disable(error)
+        if is_last:
+            self._stop_training()
 
-    def _note_step(self, optimizers: tuple[Any, ...]) -> bool:
-        """Tell of a step that has just returned; True when it is time to stop."""
+    def _record_step(self, optimizers: tuple[Any, ...]) -> bool:
+        """Write the record of a step that has just returned; True when it is time to stop."""
         now_s = time.perf_counter()
         self.steps += 1
-        self.thread = threading.get_ident()
+        self.training_thread = threading.get_ident()
         if self.steps == 1:
-            self._introduce(optimizers[0])
-        number = self.optimizers.number(optimizers)
-        self.since.new_epoch = self._epochs.begin()
+            self._report_process(optimizers[0])
+        counters = self.counters
+        counters.number = self.steps
+        counters.optimizer = self.optimizers.number(optimizers)
+        counters.host_s = now_s
+        counters.new_epoch = self._epochs.begin()
         passed_s, self._ended_s = now_s - self._ended_s, now_s
-        self._pausing.step_ended(number, passed_s)
-        cpu_s = self._used_cpu_s(now_s)
-        self.channel.tell_step(self.since.told(self.steps, number, now_s, cpu_s))
+        self._pauses.step_ended(counters.optimizer, passed_s)
+        counters.cpu_s = self._used_cpu_s(now_s)
+        self.channel.write_step(step_values(counters))
         self.device.mark(self.steps)
         if self.batch.is_on:
             self.batch.step_ended()
-        if now_s - self._looked_s > _LOOK_S:
-            self._looked_s = now_s
-            self._look()
-            self.batch.look()
-        elif self.steps < BATCH_LOOKED_FOR:
-            self.batch.look()
-        if self.steps == _HELD_AT:
-            self.optimizers.tell_held(MOST_OBJECTS)
+        if now_s - self._reported_s > _REPORT_S:
+            self._reported_s = now_s
+            self._report_state()
+            self.batch.start()
+        elif self.steps < FIRST_STEPS:
+            self.batch.start()
+        if self.steps == _MEMORY_STEP:
+            self.optimizers.report_memory(MOST_OBJECTS)
             self._ended_s = time.perf_counter()
-        if self.steps == STEPS:
-            self._allocations.tell(self.device.index)
-        if self.steps <= _TOLD_AT_ONCE:
+        if self.steps == RECORDED_STEPS:
+            self._allocations.report(self.device.index)
+        if self.steps <= _FLUSHED_STEPS:
             self.channel.flush()
-        self.samples = self.samples[1], self.since.samples
-        self.since.clear()
-        return self._obey()
+        self.recent_samples = self.recent_samples[1], counters.samples
+        counters.reset()
+        return self._handle_request()
 
     def _used_cpu_s(self, now_s: float) -> float:
-        """CPU time since it was last asked for; of short steps, a later one has that of several."""
+        """CPU time since it was last read; of short steps, a later one has that of several."""
         if now_s - self._cpu_read_s < _CPU_S:
             return 0.0
         before_s, self._cpu_s = self._cpu_s, time.process_time()
         self._cpu_read_s = now_s
         return self._cpu_s - before_s
 
-    def _obey(self) -> bool:
-        asked = self.delay.of(self.channel.reads(), self.steps)
-        if asked.profile_from or asked.record_from:
-            if self.phases is None:
+    def _handle_request(self) -> bool:
+        """Do what outlay wants after this step; True when that is to stop."""
+        request = self.request_delay.delayed(self.channel.read_request(), self.steps)
+        if request.profile_from or request.record_from:
+            if self.recording is None:
                 from .recording import Recording
 
-                self.phases = Recording(self)
-            self.phases.at(self.steps, asked)
-            asked = self.delay.of(self.channel.reads(), self.steps)
+                self.recording = Recording(self)
+            self.recording.after_step(self.steps, request)
+            request = self.request_delay.delayed(self.channel.read_request(), self.steps)
             self._ended_s = time.perf_counter()
-        return bool(asked.stop_at and self.steps >= asked.stop_at) or self.channel.is_deserted()
+        is_last = bool(request.stop_at and self.steps >= request.stop_at)
+        return is_last or self.channel.is_abandoned()
 
-    def _leave(self) -> None:
+    def _stop_training(self) -> None:
         if self.on_stop is not None:
             self.on_stop()
             return
-        if self._leaving is None:
+        if self._shutdown is None:
             from .shutdown import Shutdown
 
-            self._leaving = Shutdown(self)
-        self._leaving.leave()
+            self._shutdown = Shutdown(self)
+        self._shutdown.leave()
 
-    def _give_up(self, error: Exception) -> None:
-        """Stop watching; the script goes on."""
-        complain(error)
+    def _disable(self, error: Exception) -> None:
+        """Stop watching after an error of our own; the script goes on."""
+        log_error(error)
         self.is_off = True
         try:
-            self.channel.tell_values("broken", {"error": repr(error)})
+            self.channel.report(AgentFailed(error=repr(error)))
             self.channel.flush()
-        except Exception as second:
-            complain(second)
+        except Exception as second_error:
+            log_error(second_error)
 
-    # What is told of the process
+    # Reports
 
-    def _introduce(self, optimizer: Any) -> None:
+    def _report_process(self, optimizer: Any) -> None:
         self._cpu_s, self._cpu_read_s = time.process_time(), time.perf_counter()
         if self.channel.is_shared:
             atexit.register(self._at_exit)
-        found = self.device.introduced(next(iter(parameters_of(optimizer)), None))
-        values = process_values(self.torch)
-        self.delay.is_alone = values["world_size"] == 1
-        self.channel.tell_values("process", {**values, **found})
+        self.device.identify(next(iter(parameters_of(optimizer)), None))
+        info = process_info(self.torch, self.device)
+        self.request_delay.is_alone = info.world_size == 1
+        self.channel.report(info)
 
     def _at_exit(self) -> None:
-        """Tell the rest, where the script ends by itself, and log to trackers what came of it."""
-        from .shutdown import last_words, log_at_exit
+        """Send the final reports where the script ends by itself, and log figures to trackers."""
+        from .shutdown import log_at_exit, send_final_reports
 
         if os.getpid() != self._pid or not self.steps:
             return
-        last_words(self)
-        if self._leaving is None:  # else they were logged when it was stopped
+        send_final_reports(self)
+        if self._shutdown is None:  # else they were logged when it was stopped
             log_at_exit(self.channel)
 
-    def _look(self) -> None:
-        """Memory, and the loss of a while ago."""
-        self.device.look()
-        self._queue.look()
-        loss = self.backward.loss()
+    def _report_state(self) -> None:
+        """Report memory, waiting for CPUs, and the loss of a while ago."""
+        self.device.report_memory()
+        self._cpu_queue.report()
+        loss = self.backward.take_loss()
         if loss is not None:
-            self.device.keep_value(self.steps, loss)
+            self.device.report_loss(self.steps, loss)

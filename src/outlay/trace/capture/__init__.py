@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise ExtraMissing('Tracing needs torch: pip install "outlay[torch]".') from error
 
-from outlay.trace.capture.capture import Capture, capture_steps, watch_imports
+from outlay.trace.capture.capture import Capture, capture_steps, prepare_process
 from outlay.trace.capture.wrappers import NotTraceable
 
-__all__ = ["Capture", "NotTraceable", "capture_steps", "watch_imports"]
+__all__ = ["Capture", "NotTraceable", "capture_steps", "prepare_process"]

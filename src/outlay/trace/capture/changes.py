@@ -2,7 +2,8 @@
 
 The user's function is called as it is; what it builds is changed where torch lets one in: the
 default precision, autocast around forward, the forward of blocks, the optimizers it makes. Works
-on fake and on real tensors alike. Everything is undone when the `with` block ends.
+on fake and on real tensors alike. Everything is undone when the `with` block of `with_changes`
+ends. Blocks, which can be recomputed, gathered or placed one by one, are found by `blocks_of`.
 """
 
 from __future__ import annotations
@@ -29,76 +30,12 @@ from torch.utils.checkpoint import (
 from outlay.errors import TraceFailed
 from outlay.trace.capture.cuda_ops import update_8bit
 from outlay.trace.capture.wrappers import AttributePatches
-from outlay.trace.target import Changes, Recompute
-
-# The blocks a model is made of: what can be recomputed, gathered or placed one by one.
-#
-# A block is a module with modules of its own and parameters, in a list or sequence of a model, of a
-# class that the model has at least twice: an encoder layer, a bottleneck, a stage of a U-Net.
-
-
-_LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
-
-
-def living_models() -> list[nn.Module]:
-    """Modules on the GPU that are no part of another one, in the order they were made."""
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
-    parts = {id(child) for module in modules for child in module.children()}
-    return [one for one in modules if id(one) not in parts and _is_on_gpu(one)]
-
-
-def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The outermost blocks of a model, in order."""
-    found = list(_in_lists(model))
-    kinds = Counter(type(block) for block in found)
-    return [block for block in found if kinds[type(block)] > 1]
-
-
-def _in_lists(module: nn.Module) -> Iterator[nn.Module]:
-    listed = isinstance(module, _LISTS)
-    for child in module.children():
-        if listed and not isinstance(child, _LISTS) and _is_composed(child):
-            yield child
-        else:
-            yield from _in_lists(child)
-
-
-def _is_composed(module: nn.Module) -> bool:
-    """Whether it has modules and parameters of its own."""
-    return next(module.children(), None) is not None and any(True for _ in module.parameters())
-
-
-def _is_on_gpu(module: nn.Module) -> bool:
-    return any(parameter.device.type == "cuda" for parameter in module.parameters())
-
-
-def parameters_of(module: nn.Module) -> int:
-    """How many parameters a module has."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def first_tensor(value: object) -> Tensor | None:
-    """The first tensor in what a module returns."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, dict):
-        return _first(value.values())
-    if isinstance(value, (tuple, list)):
-        return _first(value)
-    return None
-
-
-def _first(values: Iterable[object]) -> Tensor | None:
-    return next((t for t in map(first_tensor, values) if t is not None), None)
-
-
-Step = Callable[[], object]
-Build = Callable[[int], Step]
+from outlay.trace.target import Changes, Recompute, StepBuilder, StepFunction
 
 _AUTOCAST = {"bf16 autocast": torch.bfloat16, "fp16 autocast": torch.float16}
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
 _aten = torch.ops.aten
-_KEPT = frozenset(
+_SAVED_OPERATORS = frozenset(
     getattr(_aten, name)
     for name in (
         "mm",
@@ -111,11 +48,11 @@ _KEPT = frozenset(
         "_scaled_dot_product_cudnn_attention",
     )
 )
-"""Operators whose results are kept when the rest of a block is computed again."""
+"""Operators whose results are saved when the rest of a block is computed again."""
 
 
 @contextlib.contextmanager
-def changed(build: Build, changes: Changes) -> Iterator[Build]:
+def with_changes(build: StepBuilder, changes: Changes) -> Iterator[StepBuilder]:
     """The function with the changes made to the step it returns."""
     patches = AttributePatches()
     try:
@@ -124,12 +61,14 @@ def changed(build: Build, changes: Changes) -> Iterator[Build]:
         patches.restore()
 
 
-def _build(build: Build, changes: Changes, patches: AttributePatches, batch_size: int) -> Step:
+def _build(
+    build: StepBuilder, changes: Changes, patches: AttributePatches, batch_size: int
+) -> StepFunction:
     if changes.update == "fused":
-        _fuse(patches)
+        _fuse_optimizers(patches)
     if changes.update in ("8-bit", "offloaded") or changes.lora_rank or changes.accumulate > 1:
-        _adopt_optimizers(patches, changes)
-    with _precision(changes):
+        _change_optimizers(patches, changes)
+    with _default_precision(changes):
         step = build(batch_size)
     period = getattr(step, "period", 1)
     if changes.recompute is not None:
@@ -137,14 +76,14 @@ def _build(build: Build, changes: Changes, patches: AttributePatches, batch_size
     dtype = _AUTOCAST.get(changes.arithmetic or "")
     if dtype is not None:
         step = _autocast(step, dtype, patches)
-    return _carrying(step, period, changes)
+    return _with_period(step, period, changes)
 
 
-def _carrying(step: Step, period: int, changes: Changes) -> Step:
-    """The step in the right default precision; it repeats itself with each update."""
+def _with_period(step: StepFunction, period: int, changes: Changes) -> StepFunction:
+    """The step in the right default precision, with a period that ends with an update."""
 
     def run() -> object:
-        with _precision(changes):
+        with _default_precision(changes):
             return step()
 
     run.period = period * changes.accumulate  # type: ignore[attr-defined]
@@ -152,8 +91,8 @@ def _carrying(step: Step, period: int, changes: Changes) -> Step:
 
 
 @contextlib.contextmanager
-def _precision(changes: Changes) -> Iterator[None]:
-    """bf16 as the precision of whatever is made, where that is asked for."""
+def _default_precision(changes: Changes) -> Iterator[None]:
+    """bf16 as the precision of whatever is made, where the changes say so."""
     before = torch.get_default_dtype()
     if changes.arithmetic == "bf16":
         torch.set_default_dtype(torch.bfloat16)
@@ -166,10 +105,10 @@ def _precision(changes: Changes) -> Iterator[None]:
 # Autocast
 
 
-def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step:
+def _autocast(step: StepFunction, dtype: torch.dtype, patches: AttributePatches) -> StepFunction:
     """The step with its forward under autocast; in fp16 with a gradient scaler."""
     scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
-    off = _Off()
+    off = _AutocastOff()
 
     def outside(function: Callable[..., Any], *, scaled: bool) -> Callable[..., Any]:
         def call(first: Any, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +122,7 @@ def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step
 
     patches.set(Tensor, "backward", outside(Tensor.backward, scaled=True))
     patches.set(torch.autograd, "grad", outside(torch.autograd.grad, scaled=False))
-    _switch_on(patches, dtype, off)
+    _enable_disabled(patches, dtype, off)
 
     def before(optimizer: Optimizer, *_: object) -> None:
         if scaler.is_enabled():
@@ -195,11 +134,8 @@ def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step
         if scaler.is_enabled():
             scaler.update()
 
-    handles = [
-        optim.register_optimizer_step_pre_hook(before),
-        optim.register_optimizer_step_post_hook(after),
-    ]
-    patches.finally_do(lambda: [handle.remove() for handle in handles])
+    patches.on_restore(optim.register_optimizer_step_pre_hook(before).remove)
+    patches.on_restore(optim.register_optimizer_step_post_hook(after).remove)
 
     def run() -> object:
         with torch.autocast("cuda", dtype):
@@ -208,7 +144,7 @@ def _autocast(step: Step, dtype: torch.dtype, patches: AttributePatches) -> Step
     return run
 
 
-class _Off:
+class _AutocastOff:
     """Autocast turned off for a while, as deep as it is entered."""
 
     def __init__(self) -> None:
@@ -229,8 +165,8 @@ class _Off:
         self._contexts.pop()
 
 
-def _switch_on(patches: AttributePatches, dtype: torch.dtype, off: _Off) -> None:
-    """Take autocast that the user's loop has switched off as the switch to turn on.
+def _enable_disabled(patches: AttributePatches, dtype: torch.dtype, off: _AutocastOff) -> None:
+    """Enable autocast that the user's loop has disabled: that is the switch to turn on.
 
     Only around modules: one within a module's forward keeps a part of it in fp32 on purpose.
     """
@@ -244,11 +180,8 @@ def _switch_on(patches: AttributePatches, dtype: torch.dtype, off: _Off) -> None
         nonlocal running
         running -= 1
 
-    handles = [
-        module.register_module_forward_pre_hook(before),
-        module.register_module_forward_hook(after, always_call=True),
-    ]
-    patches.finally_do(lambda: [handle.remove() for handle in handles])
+    patches.on_restore(module.register_module_forward_pre_hook(before).remove)
+    patches.on_restore(module.register_module_forward_hook(after, always_call=True).remove)
     kind = torch.amp.autocast_mode.autocast
     enter = kind.__enter__
 
@@ -293,13 +226,17 @@ def _recomputed(
 
 def _policy(_context: object, operator: Any, *_: object, **__: object) -> CheckpointPolicy:
     packet = getattr(operator, "overloadpacket", None)
-    return CheckpointPolicy.MUST_SAVE if packet in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+    return (
+        CheckpointPolicy.MUST_SAVE
+        if packet in _SAVED_OPERATORS
+        else CheckpointPolicy.PREFER_RECOMPUTE
+    )
 
 
 # Optimizers
 
 
-def _fuse(patches: AttributePatches) -> None:
+def _fuse_optimizers(patches: AttributePatches) -> None:
     for kind in _FUSED:
         patches.set(kind, "__init__", _fused(kind.__init__))
 
@@ -312,8 +249,8 @@ def _fused(initialise: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-def _adopt_optimizers(patches: AttributePatches, changes: Changes) -> None:
-    """See to every optimizer as it is made: what it trains, and how and when it updates."""
+def _change_optimizers(patches: AttributePatches, changes: Changes) -> None:
+    """Change every optimizer as it is made: what it trains, and how and when it updates."""
     initialise = Optimizer.__init__
 
     def made(optimizer: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
@@ -324,10 +261,10 @@ def _adopt_optimizers(patches: AttributePatches, changes: Changes) -> None:
             optimizer.step = types.MethodType(optimizer.profile_hook_step(_update_8bit), optimizer)
         elif changes.update == "offloaded":
             optimizer.step = types.MethodType(
-                optimizer.profile_hook_step(_update_elsewhere), optimizer
+                optimizer.profile_hook_step(_update_on_host), optimizer
             )
         if changes.accumulate > 1:
-            _gate(optimizer, changes.accumulate)
+            _accumulate_gradients(optimizer, changes.accumulate)
 
     patches.set(Optimizer, "__init__", made)
     if changes.accumulate > 1:
@@ -336,16 +273,16 @@ def _adopt_optimizers(patches: AttributePatches, changes: Changes) -> None:
 
 def _flat(params: Any) -> list[Tensor]:
     """All parameters given to an optimizer, out of groups, names or plain."""
-    found: list[Tensor] = []
-    for one in params:
-        if isinstance(one, dict):
-            found += _flat(one["params"])
+    flat: list[Tensor] = []
+    for item in params:
+        if isinstance(item, dict):
+            flat += _flat(item["params"])
         else:
-            found.append(one[1] if isinstance(one, tuple) else one)
-    return found
+            flat.append(item[1] if isinstance(item, tuple) else item)
+    return flat
 
 
-def _gate(optimizer: Optimizer, accumulate: int) -> None:
+def _accumulate_gradients(optimizer: Optimizer, accumulate: int) -> None:
     """Let an optimizer update, and clear its gradients, every so many calls."""
     update, clear = optimizer.step, optimizer.zero_grad
     calls = 0
@@ -376,7 +313,7 @@ def _update_8bit(optimizer: Optimizer, closure: Callable[[], Any] | None = None)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _update_elsewhere(_optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+def _update_on_host(_optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
     """An update on the host: nothing of it happens on the GPU but copies, counted apart."""
     return closure() if closure is not None else None
 
@@ -386,8 +323,8 @@ def _update_elsewhere(_optimizer: Optimizer, closure: Callable[[], Any] | None =
 
 def _adapters(params: Sequence[Tensor], rank: int, patches: AttributePatches) -> list[nn.Parameter]:
     """Freeze the models that own the parameters; train a low-rank pair beside each linear."""
-    wanted = {id(one) for one in params}
-    models = [m for m in living_models() if any(id(p) in wanted for p in m.parameters())]
+    ids = {id(parameter) for parameter in params}
+    models = [m for m in living_models() if any(id(p) in ids for p in m.parameters())]
     linears = [
         linear
         for model in models
@@ -403,7 +340,7 @@ def _adapters(params: Sequence[Tensor], rank: int, patches: AttributePatches) ->
         )
     for model in models:
         model.requires_grad_(False)
-    return [one for linear in linears for one in _adapt(linear, rank, patches)]
+    return [adapter for linear in linears for adapter in _adapt(linear, rank, patches)]
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -421,11 +358,71 @@ def _adapt(linear: nn.Module, rank: int, patches: AttributePatches) -> Iterable[
     forward = linear.forward
 
     def run(x: Tensor, *args: object, **kwargs: object) -> Tensor:
-        beside = nn.functional.linear(nn.functional.linear(x, down), up)
-        result: Tensor = forward(x, *args, **kwargs) + beside * 2.0
+        adapted = nn.functional.linear(nn.functional.linear(x, down), up)
+        result: Tensor = forward(x, *args, **kwargs) + adapted * 2.0
         return result
 
     patches.set(linear, "forward", run)
     linear.register_parameter("outlay_down", down)
     linear.register_parameter("outlay_up", up)
     return down, up
+
+
+# Blocks. A block is a module with modules of its own and parameters, in a list or sequence of a
+# model, of a class that the model has at least twice: an encoder layer, a bottleneck, a stage of a
+# U-Net.
+
+
+_LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
+
+
+def living_models() -> list[nn.Module]:
+    """Modules on the GPU that are no part of another one, in the order they were made."""
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+    parts = {id(child) for module in modules for child in module.children()}
+    return [module for module in modules if id(module) not in parts and _is_on_gpu(module)]
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The outermost blocks of a model, in order."""
+    candidates = list(_in_lists(model))
+    counts = Counter(type(block) for block in candidates)
+    return [block for block in candidates if counts[type(block)] > 1]
+
+
+def _in_lists(module: nn.Module) -> Iterator[nn.Module]:
+    listed = isinstance(module, _LISTS)
+    for child in module.children():
+        if listed and not isinstance(child, _LISTS) and _is_composed(child):
+            yield child
+        else:
+            yield from _in_lists(child)
+
+
+def _is_composed(module: nn.Module) -> bool:
+    """Whether it has modules and parameters of its own."""
+    return next(module.children(), None) is not None and any(True for _ in module.parameters())
+
+
+def _is_on_gpu(module: nn.Module) -> bool:
+    return any(parameter.device.type == "cuda" for parameter in module.parameters())
+
+
+def parameters_of(module: nn.Module) -> int:
+    """How many parameters a module has."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def first_tensor(value: object) -> Tensor | None:
+    """The first tensor in what a module returns."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, dict):
+        return _first(value.values())
+    if isinstance(value, (tuple, list)):
+        return _first(value)
+    return None
+
+
+def _first(values: Iterable[object]) -> Tensor | None:
+    return next((t for t in map(first_tensor, values) if t is not None), None)

@@ -1,4 +1,4 @@
-"""Values that a trace has all the same: of tensors made from constants alone.
+"""Constant values: those of tensors made from constants alone, which a trace has all the same.
 
 A fake tensor has no values, but a mask made of `arange`, a list of lengths or a counter that only
 ever had 1 added to it has them whatever the data. Each such storage has a twin in the host's
@@ -30,7 +30,7 @@ Kwargs = dict[str, Any]
 _T = TypeVar("_T")
 
 _MOST_ELEMENTS = 2**20
-_MOST_FRACTIONS = 2**12
+_MOST_FLOATS = 2**12
 """Masks and positions are kept up to the first size, floating-point values up to the second."""
 
 _aten = torch.ops.aten
@@ -56,30 +56,30 @@ _BY_SHAPE_ALONE = {
 
 
 class ByStorage(Generic[_T]):
-    """Something known of a storage, for as long as the storage lives."""
+    """A mapping from storages to something known of them, for as long as the storage lives."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[UntypedStorage], _T]] = {}
+        self._entries: dict[int, tuple[weakref.ref[UntypedStorage], _T]] = {}
 
     def get(self, tensor: Tensor) -> _T | None:
         """What is known of the tensor's storage."""
-        if not self._known or not isinstance(tensor, FakeTensor) or _has_no_storage(tensor):
+        if not self._entries or not isinstance(tensor, FakeTensor) or _has_no_storage(tensor):
             return None
-        entry = self._known.get(tensor.untyped_storage()._cdata)
+        entry = self._entries.get(tensor.untyped_storage()._cdata)
         return None if entry is None else entry[1]
 
-    def set(self, tensor: Tensor, known: _T) -> None:
+    def set(self, tensor: Tensor, value: _T) -> None:
         """Note something of the tensor's storage."""
         if _has_no_storage(tensor):
             return
         storage = tensor.untyped_storage()
         key = storage._cdata
-        self._known[key] = (weakref.ref(storage, lambda _: self._known.pop(key, None)), known)
+        self._entries[key] = (weakref.ref(storage, lambda _: self._entries.pop(key, None)), value)
 
     def drop(self, tensor: Tensor) -> None:
         """Forget what is known of the tensor's storage."""
-        if self._known and not _has_no_storage(tensor):
-            self._known.pop(tensor.untyped_storage()._cdata, None)
+        if self._entries and not _has_no_storage(tensor):
+            self._entries.pop(tensor.untyped_storage()._cdata, None)
 
 
 class ConstantValues:
@@ -96,16 +96,16 @@ class ConstantValues:
         twin = self._twins.get(tensor)
         if twin is None:
             return None
-        with _for_real():
+        with without_dispatch():
             empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
             return empty.set_(twin, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def give(self, tensor: Tensor, values: Tensor) -> None:
         """Let a fake tensor with a storage of its own have these values."""
-        most = _MOST_FRACTIONS if tensor.is_floating_point() else _MOST_ELEMENTS
+        most = _MOST_FLOATS if tensor.is_floating_point() else _MOST_ELEMENTS
         if not isinstance(tensor, FakeTensor) or tensor.numel() > most or tensor.is_complex():
             return
-        with _for_real(), contextlib.suppress(RuntimeError):
+        with without_dispatch(), contextlib.suppress(RuntimeError):
             twin = torch.empty_strided(
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
             )
@@ -120,50 +120,50 @@ class ConstantValues:
             self._follow_in_place(func, args, kwargs, places)
         elif func.overloadpacket is _aten.lift_fresh:
             self._lift(args[0], out)
-        elif not func.is_view and self._is_worth_it(func, args, out):
+        elif not func.is_view and self._may_be_constant(func, args, out):
             self._follow_new(func, args, kwargs, out)
 
     def _lift(self, constant: Tensor, out: object) -> None:
-        known = getattr(out, "constant", None)
-        values = constant if not isinstance(constant, FakeTensor) else known
+        is_real = not isinstance(constant, FakeTensor)
+        values = constant if is_real else getattr(out, "constant", None)
         if values is not None and isinstance(out, Tensor):
             self.give(out, values)
 
-    def _is_worth_it(self, func: OpOverload, args: Args, out: object) -> bool:
+    def _may_be_constant(self, func: OpOverload, args: Args, out: object) -> bool:
         """Whether the results are small, and everything they depend on may be known."""
         packet = func.overloadpacket
         if torch.Tag.nondeterministic_seeded in func.tags:
             return False
-        results = [one for one in tree_iter(out) if isinstance(one, Tensor)]
-        if not results or any(one.numel() > _MOST_ELEMENTS for one in results):
+        results = _tensors(out)
+        if not results or any(result.numel() > _MOST_ELEMENTS for result in results):
             return False
         if packet in _FACTORIES:
             return True
         if packet in _BY_SHAPE_ALONE:
             return not results[0].is_floating_point()
-        first = next((one for one in tree_iter(args) if isinstance(one, Tensor)), None)
+        first = next((arg for arg in tree_iter(args) if isinstance(arg, Tensor)), None)
         return first is not None and self.of(first) is not None
 
     def _follow_new(self, func: OpOverload, args: Args, kwargs: Kwargs, out: object) -> None:
         by_shape = func.overloadpacket in _BY_SHAPE_ALONE
-        real = self._on_twins(func, args, kwargs, by_shape=by_shape)
-        if real is None:
+        result = self._on_twins(func, args, kwargs, by_shape=by_shape)
+        if result is None:
             return
-        for tensor, values in zip(tree_iter(out), tree_iter(real), strict=False):
-            same = isinstance(tensor, Tensor) and isinstance(values, Tensor)
-            if same and tensor.shape == values.shape:
+        for tensor, values in zip(tree_iter(out), tree_iter(result), strict=False):
+            are_tensors = isinstance(tensor, Tensor) and isinstance(values, Tensor)
+            if are_tensors and tensor.shape == values.shape:
                 self.give(tensor, values)
 
     def _follow_in_place(
         self, func: OpOverload, args: Args, kwargs: Kwargs, places: tuple[int | str, ...]
     ) -> None:
         written = list(_tensors_at(places, args, kwargs))
-        if not any(self._twins.get(one) is not None for one in written):
+        if not any(self._twins.get(tensor) is not None for tensor in written):
             return
-        random = torch.Tag.nondeterministic_seeded in func.tags
-        if random or self._on_twins(func, args, kwargs) is None:
-            for one in written:
-                self._twins.drop(one)
+        is_random = torch.Tag.nondeterministic_seeded in func.tags
+        if is_random or self._on_twins(func, args, kwargs) is None:
+            for tensor in written:
+                self._twins.drop(tensor)
 
     def _on_twins(
         self, func: OpOverload, args: Args, kwargs: Kwargs, *, by_shape: bool = False
@@ -177,12 +177,12 @@ class ConstantValues:
                 return torch.device("cpu")
             if not isinstance(value, Tensor):
                 return value
-            found = self.of(value)
-            if found is None and by_shape:
-                with _for_real():
+            values = self.of(value)
+            if values is None and by_shape:
+                with without_dispatch():
                     return torch.empty(value.shape, dtype=value.dtype, device="cpu")
-            unknown = unknown or found is None
-            return found
+            unknown = unknown or values is None
+            return values
 
         real_args, real_kwargs = tree_map(real, (args, kwargs))
         if unknown:
@@ -190,7 +190,7 @@ class ConstantValues:
         real_kwargs.pop("pin_memory", None)
         if "device" in {argument.name for argument in func._schema.arguments}:
             real_kwargs["device"] = torch.device("cpu")
-        with _for_real(), torch.no_grad(), contextlib.suppress(Exception):
+        with without_dispatch(), torch.no_grad(), contextlib.suppress(Exception):
             result: object = func(*real_args, **real_kwargs)
             return result
         return None
@@ -212,14 +212,17 @@ def _tensors_at(places: tuple[int | str, ...], args: Args, kwargs: Kwargs) -> It
             value = args[place] if place < len(args) else None
         else:
             value = kwargs.get(place)
-        yield from (one for one in tree_iter(value) if isinstance(one, Tensor))
+        yield from _tensors(value)
 
 
-@contextlib.contextmanager
-def _for_real() -> Iterator[None]:
+def _tensors(value: object) -> list[Tensor]:
+    return [leaf for leaf in tree_iter(value) if isinstance(leaf, Tensor)]
+
+
+def without_dispatch() -> contextlib.AbstractContextManager[object]:
     """Compute on real tensors although fake ones are in force."""
-    with torch._C._DisableTorchDispatch():
-        yield
+    disabled: contextlib.AbstractContextManager[object] = torch._C._DisableTorchDispatch()
+    return disabled
 
 
 def _has_no_storage(tensor: Tensor) -> bool:

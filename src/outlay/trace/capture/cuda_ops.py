@@ -1,10 +1,8 @@
-"""Which attention kernel CUDA would run, without CUDA to ask.
+"""Operators as CUDA runs them, where a CPU build of torch runs something else on fake tensors.
 
-torch picks a backend of `scaled_dot_product_attention` by asking the GPU; for fake tensors it
-falls back to separate matrix products. Here the choice follows torch's own rules for a GPU of
-compute capability 8.0 or later: flash for 16-bit tensors without a mask, memory-efficient
-otherwise, separate products where neither applies. Older GPUs have no flash kernel; what that
-means for time is decided when predicting.
+Attention takes the kernel that a GPU would, RMS norm is one kernel each way, a bias is added in
+place, and an optimizer update with 8-bit state is one operator. Layers that work on sequences are
+in `cuda_sequences`.
 """
 
 from __future__ import annotations
@@ -17,6 +15,35 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+_libraries: list[torch.library.Library] = []
+
+
+def install() -> None:
+    """Route these operators on CUDA tensors through here. Does nothing the second time."""
+    if _libraries:
+        return
+    own = torch.library.Library("outlay", "DEF")
+    own.define("rms_norm(Tensor input, Tensor? weight) -> (Tensor, Tensor)")
+    own.define(
+        "rms_norm_backward(Tensor grad, Tensor input, Tensor rstd, Tensor? weight)"
+        " -> (Tensor, Tensor)"
+    )
+    own.impl("rms_norm", _rms_norm_result, "Meta")
+    own.impl("rms_norm_backward", _rms_norm_gradients, "Meta")
+    aten = torch.library.Library("aten", "IMPL")
+    aten.impl("scaled_dot_product_attention", attend, "AutogradCUDA")
+    aten.impl("rms_norm", _rms_norm, "AutogradCUDA")
+    aten.impl("linear", _linear, "AutogradCUDA")
+    _libraries.extend((own, aten))
+
+
+# Attention. torch picks a backend of `scaled_dot_product_attention` by asking the GPU; for fake
+# tensors it falls back to separate matrix products. Here the choice follows torch's own rules for a
+# GPU of compute capability 8.0 or later: flash for 16-bit tensors without a mask, memory-efficient
+# otherwise, separate products where neither applies. Older GPUs have no flash kernel; what that
+# means for time is decided when predicting.
+
+
 Backend = Literal["flash", "efficient", "math"]
 
 # Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
@@ -24,29 +51,18 @@ _FLASH_MAX_HEAD_DIM = 256
 _FLASH_ALIGNMENT = 8
 _MASK_ALIGNMENT = 16
 
-_attention_library: list[torch.library.Library] = []
 
-
-def install_attention() -> None:
-    """Route attention on CUDA tensors through `attend`. Does nothing the second time."""
-    if not _attention_library:
-        library = torch.library.Library("aten", "IMPL")
-        library.impl("scaled_dot_product_attention", attend, "AutogradCUDA")
-        _attention_library.append(library)
-
-
-def backend_for(
+def attention_backend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> Backend:
     """The backend torch would take, honouring `torch.nn.attention.sdpa_kernel`."""
-    four_dimensional = query.dim() == key.dim() == value.dim() == 4
-    if not four_dimensional:
+    if not query.dim() == key.dim() == value.dim() == 4:
         return "math"
-    enabled = torch.backends.cuda
-    if enabled.flash_sdp_enabled() and _flash_can(query, key, value, mask, causal):
+    switches = torch.backends.cuda
+    if switches.flash_sdp_enabled() and _flash_can(query, key, value, mask, causal):
         return "flash"
     dtypes = (torch.float16, torch.bfloat16, torch.float32)
-    efficient = enabled.mem_efficient_sdp_enabled() and query.dtype in dtypes
+    efficient = switches.mem_efficient_sdp_enabled() and query.dtype in dtypes
     if efficient and _efficient_can(query, key, mask):
         return "efficient"
     return "math"
@@ -64,7 +80,7 @@ def _flash_can(
 
 
 def _efficient_can(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
-    """No shared key heads, and no mask that is learned (seen on an H200 with torch 2.11)."""
+    """No shared key heads, and no mask that is learned (as on an H200 with torch 2.11)."""
     return query.shape[-3] == key.shape[-3] and not (mask is not None and mask.requires_grad)
 
 
@@ -80,7 +96,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`scaled_dot_product_attention` as CUDA would run it."""
-    backend = backend_for(query, key, value, attn_mask, is_causal)
+    backend = attention_backend(query, key, value, attn_mask, is_causal)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if enable_gqa and backend != "flash":
         key, value = _repeated_heads(query, key), _repeated_heads(query, value)
@@ -99,8 +115,8 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, causal: bool, scal
     padding = -head_dim % _FLASH_ALIGNMENT
     if padding:
         q, k, v = (functional.pad(tensor, (0, padding)) for tensor in (q, k, v))
-    run = torch.ops.aten._scaled_dot_product_flash_attention
-    out = run(q, k, v, dropout_p, causal, False, scale=scale)[0]
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    out = flash(q, k, v, dropout_p, causal, False, scale=scale)[0]
     return out[..., :head_dim] if padding else out
 
 
@@ -116,8 +132,8 @@ def _efficient(
     if mask is not None:
         mask = _aligned(mask).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     needs_grad = any(tensor.requires_grad for tensor in (q, k, v))
-    run = torch.ops.aten._scaled_dot_product_efficient_attention
-    return run(q, k, v, mask, needs_grad, dropout_p, causal, scale=scale)[0]
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    return efficient(q, k, v, mask, needs_grad, dropout_p, causal, scale=scale)[0]
 
 
 def _repeated_heads(query: Tensor, tensor: Tensor) -> Tensor:
@@ -138,31 +154,10 @@ def _aligned(mask: Tensor) -> Tensor:
     return functional.pad(mask, (0, padding))[..., :columns] if padding else mask
 
 
-# RMS norm as CUDA runs it: one kernel forward and one backward.
-#
-# A CPU build of torch has no kernel of its own for it and takes it apart into element-wise
-# operations, which would show traffic and memory that no GPU has. Here `rms_norm` of CUDA tensors
-# becomes two operators of outlay's own that keep what CUDA keeps: the input and one number a row.
-
-
-_norm_library: list[torch.library.Library] = []
-
-
-def install_norms() -> None:
-    """Route RMS norm on CUDA tensors through `_RmsNorm`. Does nothing the second time."""
-    if _norm_library:
-        return
-    own = torch.library.Library("outlay", "DEF")
-    own.define("rms_norm(Tensor input, Tensor? weight) -> (Tensor, Tensor)")
-    own.define(
-        "rms_norm_backward(Tensor grad, Tensor input, Tensor rstd, Tensor? weight)"
-        " -> (Tensor, Tensor)"
-    )
-    own.impl("rms_norm", _forward, "Meta")
-    own.impl("rms_norm_backward", _backward, "Meta")
-    aten = torch.library.Library("aten", "IMPL")
-    aten.impl("rms_norm", _rms_norm, "AutogradCUDA")
-    _norm_library.extend((own, aten))
+# RMS norm: one kernel forward and one backward. A CPU build of torch has no kernel of its own for
+# it and takes it apart into element-wise operations, which would show traffic and memory that no
+# GPU has. Here it becomes two operators of outlay's own that save what CUDA saves: the input and
+# one number a row.
 
 
 def _rms_norm(
@@ -190,12 +185,12 @@ class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
         return to_input, None if weight is None else to_weight
 
 
-def _forward(tensor: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+def _rms_norm_result(tensor: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: ARG001
     rows = (*tensor.shape[:-1], 1)
     return torch.empty_like(tensor), tensor.new_empty(rows, dtype=torch.float32)
 
 
-def _backward(
+def _rms_norm_gradients(
     grad: Tensor,  # noqa: ARG001
     tensor: Tensor,
     rstd: Tensor,  # noqa: ARG001
@@ -204,22 +199,10 @@ def _backward(
     return torch.empty_like(tensor), torch.empty_like(tensor[0] if weight is None else weight)
 
 
-# `linear` as it runs on real tensors: a bias is added in place.
-#
-# torch adds it out of place where it sees a tensor that is not plain, as fake ones are not, and
-# that takes memory for a second result. It only does so for inputs with gaps and more than two
-# dimensions; all others are one matrix product with the bias in it.
-
-
-_linear_library: list[torch.library.Library] = []
-
-
-def install_linear() -> None:
-    """Route `linear` on CUDA tensors through `_linear`. Does nothing the second time."""
-    if not _linear_library:
-        library = torch.library.Library("aten", "IMPL")
-        library.impl("linear", _linear, "AutogradCUDA")
-        _linear_library.append(library)
+# `linear`: a bias is added in place, as it is to real tensors. torch adds it out of place where a
+# tensor is not plain, as fake ones are not, and that takes memory for a second result. It only does
+# so for inputs with gaps and more than two dimensions; all others are one matrix product with the
+# bias in it.
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -229,14 +212,13 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.matmul(x, weight.t()).add_(bias)
 
 
-# An optimizer update with 8-bit state as one operator, as its libraries run one kernel for it.
-#
-# State is kept as blocks of 256 values of a byte each with one fp32 scale (Dettmers et al. 2022,
-# arXiv 2110.02861); parameters of fewer than 4096 values keep theirs in fp32, as bitsandbytes does.
+# An optimizer update with 8-bit state: one operator, as its libraries run one kernel for it. State
+# is kept as blocks of 256 values of a byte each with one fp32 scale (Dettmers et al. 2022, arXiv
+# 2110.02861); parameters of fewer than 4096 values keep theirs in fp32, as bitsandbytes does.
 
 
-_BLOCK = 256
-_SMALLEST = 4096
+_BLOCK_VALUES = 256
+_FEWEST_VALUES = 4096
 
 
 @torch.library.custom_op("outlay::update_8bit", mutates_args=("parameter", "states"))  # type: ignore[untyped-decorator]
@@ -257,18 +239,18 @@ def _(name: str, gradient: Tensor, parameter: Tensor, states: list[Tensor]) -> N
 def update_8bit(parameter: Tensor, state: dict[str, Any], moments: int) -> None:
     """Update one parameter from its gradient, making its state the first time."""
     if not state:
-        made = _states(parameter, moments)
-        state.update({f"state{i}": one for i, one in enumerate(made)})
+        tensors = _new_state(parameter, moments)
+        state.update({f"state{i}": tensor for i, tensor in enumerate(tensors)})
     _update("8-bit", parameter.grad, parameter.detach(), list(state.values()))
 
 
-def _states(parameter: Tensor, moments: int) -> list[Tensor]:
+def _new_state(parameter: Tensor, moments: int) -> list[Tensor]:
     size = parameter.numel()
-    if size < _SMALLEST:
+    if size < _FEWEST_VALUES:
         return [torch.zeros_like(parameter, dtype=torch.float32) for _ in range(moments)]
-    made: list[Tensor] = []
+    blocks = -(-size // _BLOCK_VALUES)
+    tensors: list[Tensor] = []
     for _ in range(moments):
-        made.append(torch.zeros(size, dtype=torch.uint8, device=parameter.device))
-        scales = -(-size // _BLOCK)
-        made.append(torch.zeros(scales, dtype=torch.float32, device=parameter.device))
-    return made
+        tensors.append(torch.zeros(size, dtype=torch.uint8, device=parameter.device))
+        tensors.append(torch.zeros(blocks, dtype=torch.float32, device=parameter.device))
+    return tensors

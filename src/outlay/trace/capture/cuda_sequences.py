@@ -1,7 +1,8 @@
-"""Recurrent layers as CUDA runs them: one cuDNN call a layer stack, not one operator a time step.
+"""Layers that work on sequences as CUDA runs them: recurrent layers and cells, packing, CTC loss.
 
-torch takes cuDNN for `nn.LSTM`, `nn.GRU` and `nn.RNN` where it finds it; for fake tensors it would
-unroll the sequence. Packed sequences take the same road: see `sequences`.
+torch takes cuDNN for `nn.LSTM`, `nn.GRU` and `nn.RNN` where it finds it: one call a layer stack.
+For fake tensors it would unroll the sequence. What torch works out from lengths in C++, where a
+trace cannot follow it, is worked out here.
 """
 
 from __future__ import annotations
@@ -13,30 +14,38 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from outlay.trace.capture.constant_values import without_dispatch
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from outlay.trace.capture.data_dependent import SelectionSizes
 
 
-_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
-_KEPT_PER_POSITION = {0: 1, 1: 1, 2: 5, 3: 6}
-# Found on an H200: what cuDNN keeps of each position for the backward pass, in hidden sizes; and
-# the output of every layer but the last.
-
-_Argument = Any
-_recurrent_library: list[torch.library.Library] = []
+_libraries: list[torch.library.Library] = []
 
 
-def install_recurrent() -> None:
-    """Route recurrent layers on CUDA tensors through cuDNN. Does nothing the second time."""
-    if _recurrent_library:
+def install() -> None:
+    """Route these operators on CUDA tensors through here. Does nothing the second time."""
+    if _libraries:
         return
     library = torch.library.Library("aten", "IMPL")
     for name, mode in _MODES.items():
         library.impl(f"{name}.input", _layer(mode), "AutogradCUDA")
         library.impl(f"{name}.data", _packed_layer(mode), "AutogradCUDA")
-    _recurrent_library.append(library)
+    library.impl("_pad_packed_sequence", _pad, "AutogradCUDA")
+    library.impl("_pack_padded_sequence_backward", _pack_backward, "AutogradCUDA")
+    library.impl("ctc_loss.IntList", _ctc_loss_of_lists, "AutogradCUDA")
+    _libraries.append(library)
+
+
+# Recurrent layers
+
+
+_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+_SAVED_PER_POSITION = {0: 1, 1: 1, 2: 5, 3: 6}
+# Found on an H200: what cuDNN saves of each position for the backward pass, in hidden sizes; and
+# the output of every layer but the last.
 
 
 def _layer(mode: int) -> Callable[..., tuple[Tensor, ...]]:
@@ -102,15 +111,17 @@ def _autocast(tensors: list[Tensor | None]) -> list[Tensor]:
     return [tensor if tensor is None else tensor.to(torch.float16) for tensor in tensors]
 
 
-def recurrent_forward(x: Tensor, *args: _Argument) -> tuple[Tensor, ...]:
+def recurrent_forward(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """What `aten._cudnn_rnn` returns, with a reserve that has a size."""
     out, *others, _reserve, buffer = torch.ops.aten._cudnn_rnn(x, *args)
     _, _, _, _, _, mode, hidden, _, num_layers, batch_first, _, _, bidirectional, *_ = args
     states = math.prod(x.shape[:-1]) * hidden * (2 if bidirectional else 1)
-    kept = states * (_KEPT_PER_POSITION[mode] * num_layers + num_layers - 1) * x.dtype.itemsize
+    reserve_bytes = (
+        states * (_SAVED_PER_POSITION[mode] * num_layers + num_layers - 1) * x.dtype.itemsize
+    )
     if batch_first and out.dim() == 3:
         out = out.new_empty(out.shape[1], out.shape[0], out.shape[2]).transpose(0, 1)
-    return out, *others, x.new_empty(kept, dtype=torch.uint8), buffer
+    return out, *others, x.new_empty(reserve_bytes, dtype=torch.uint8), buffer
 
 
 def recurrent_backward(
@@ -124,11 +135,11 @@ def recurrent_backward(
     flat = x.new_empty(sum(tensor.numel() for tensor in weights))
     parts = flat.split([tensor.numel() for tensor in weights])
     grads = [part.view(tensor.shape) for part, tensor in zip(parts, weights, strict=True)]
-    no_cell = x.new_empty(0) if cell is None else torch.empty_like(cell)
-    return torch.empty_like(x), torch.empty_like(state), no_cell, grads
+    to_cell = x.new_empty(0) if cell is None else torch.empty_like(cell)
+    return torch.empty_like(x), torch.empty_like(state), to_cell, grads
 
 
-# Single cells (`nn.GRUCell`, `nn.LSTMCell`): one fused kernel after the two products.
+# Cells (`nn.GRUCell`, `nn.LSTMCell`): one fused kernel after the two products.
 # Source: aten/src/ATen/native/cuda/RNN.cu
 
 
@@ -172,23 +183,8 @@ def lstm_cell_backward(
     return torch.empty_like(workspace), torch.empty_like(cx), bias
 
 
-# Packed sequences: what torch works out from lengths in C++, where a trace cannot follow it.
-#
-# `pack` needs the lengths. Made from a list they are known; lengths that only the data could tell
-# are taken to be full, with a note.
-
-
-_packing_library: list[torch.library.Library] = []
-
-
-def install_packing() -> None:
-    """Route padding and the backward of packing through here. Does nothing the second time."""
-    if _packing_library:
-        return
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("_pad_packed_sequence", _pad, "AutogradCUDA")
-    library.impl("_pack_padded_sequence_backward", _pack_backward, "AutogradCUDA")
-    _packing_library.append(library)
+# Packed sequences. `pack` needs the lengths. Made from a list they are known; lengths that only the
+# data could tell are taken to be full, with a note.
 
 
 def pack(
@@ -196,12 +192,12 @@ def pack(
 ) -> tuple[Tensor, Tensor]:
     """`aten._pack_padded_sequence`: all time steps one after the other, and the size of each."""
     batch, longest = padded.shape[:2] if batch_first else (padded.shape[1], padded.shape[0])
-    known = selection.values.of(lengths)
-    with torch._C._DisableTorchDispatch():
-        values = torch.full((batch,), longest) if known is None else known
+    constant = selection.values.of(lengths)
+    with without_dispatch():
+        values = torch.full((batch,), longest) if constant is None else constant
         sizes = (values[:, None] > torch.arange(int(values.max()))).sum(0)
         total = int(values.sum())
-    if known is None:
+    if constant is None:
         selection.note("pack_padded_sequence", "every sequence was assumed to have full length")
     batch_sizes = torch.empty(sizes.shape, dtype=torch.int64, device="cpu")
     selection.values.give(batch_sizes, sizes)
@@ -221,7 +217,7 @@ def _pad(
     padded = data.new_full((longest, sizes[0], *data.shape[1:]), padding_value)
     for step, steps, size, part in _runs(sizes, data):
         padded[step : step + steps, :size] = part.view(steps, size, *data.shape[1:])
-    lengths = [sum(size > place for size in sizes) for place in range(sizes[0])]
+    lengths = [sum(size > sequence for size in sizes) for sequence in range(sizes[0])]
     result = padded.transpose(0, 1) if batch_first else padded
     return result, torch.tensor(lengths, device="cpu")
 
@@ -246,29 +242,19 @@ def _runs(sizes: Sequence[int], data: Tensor) -> Iterator[tuple[int, int, int, T
         step, row = step + steps, row + steps * size
 
 
-# CTC loss as CUDA runs it: torch's own kernels, one each way.
+# CTC loss: torch's own kernels, one each way
 
 
-_ctc_library: list[torch.library.Library] = []
-
-
-def install_ctc_loss() -> None:
-    """Let lengths given as lists be tensors, as the other form has them. Once."""
-    if not _ctc_library:
-        library = torch.library.Library("aten", "IMPL")
-        library.impl("ctc_loss.IntList", _with_tensors, "AutogradCUDA")
-        _ctc_library.append(library)
-
-
-def _with_tensors(
+def _ctc_loss_of_lists(
     log_probs: Tensor,
     targets: Tensor,
     input_lengths: Sequence[int],
     target_lengths: Sequence[int],
     *options: int,
 ) -> Tensor:
+    """With lengths as tensors, as the other form of the operator has them."""
     device = log_probs.device
-    lengths = [torch.tensor(list(one), device=device) for one in (input_lengths, target_lengths)]
+    lengths = [torch.tensor(list(n), device=device) for n in (input_lengths, target_lengths)]
     on_gpu = targets.to(device)
     loss: Tensor = torch.ops.aten.ctc_loss.Tensor(log_probs, on_gpu, *lengths, *options)
     return loss
@@ -298,11 +284,11 @@ def ctc_loss(
 def _longest(selection: SelectionSizes, lengths: Tensor | Sequence[int]) -> int | None:
     if not isinstance(lengths, Tensor):
         return max(lengths, default=0)
-    known = selection.values.of(lengths)
-    if known is None:
+    constant = selection.values.of(lengths)
+    if constant is None:
         return None
-    with torch._C._DisableTorchDispatch():
-        return int(known.max().item())
+    with without_dispatch():
+        return int(constant.max().item())
 
 
 def ctc_loss_backward(_grad: Tensor, log_probs: Tensor, *_: object) -> Tensor:

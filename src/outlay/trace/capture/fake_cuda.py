@@ -1,10 +1,14 @@
-"""A CUDA device that is not there: lets fake tensors run forward and backward on a CPU-only torch.
+"""A CUDA device that is not there: training code runs on fake CUDA tensors with a CPU-only torch.
 
-A torch built without CUDA has neither a device guard nor an accelerator, and autograd asks for
-both. torch itself swaps in a guard that does nothing once it finds one that counts zero devices;
-`install` gives it such a guard, and makes the hooks of the CPU build answer "built". This
-depends on torch's binary layout: `python -m outlay.trace.capture.self_test` tries it where an abort
-does no harm. A torch built with CUDA has a guard; only the hooks are changed, as it has no GPU.
+`install` changes torch's C++ side. A torch built without CUDA has neither a device guard nor an
+accelerator, and autograd asks for both. torch itself swaps in a guard that does nothing once it
+finds one that counts zero devices; `install` gives it such a guard, and makes the hooks of the CPU
+build answer "built". This depends on torch's binary layout: `python -m
+outlay.trace.capture.self_test` tries it where an abort does no harm. A torch built with CUDA has a
+guard; only the hooks are changed, as it has no GPU.
+
+`patched_cuda` changes what user code finds in Python: `torch.cuda` answers, modules move, values
+can be read. Every change is undone when its `with` block ends.
 """
 
 from __future__ import annotations
@@ -26,11 +30,15 @@ from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
 
 from outlay.errors import TraceFailed
+from outlay.trace.capture.constant_values import without_dispatch
 from outlay.trace.capture.wrappers import AttributePatches, patch_wrappers
 from outlay.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+# The device guard and the hooks
 
 
 _CUDA = 1  # c10::DeviceType::CUDA
@@ -48,7 +56,7 @@ _CUDA_KERNELS_WITH_COMPOSITION = ("silu_backward", "mish_backward", "native_chan
 _OLDEST_TORCH = (2, 4)
 
 _kept_alive: list[object] = []
-_declared: list[torch.library.Library] = []
+_libraries: list[torch.library.Library] = []
 
 
 def built_with_cuda() -> bool:
@@ -81,12 +89,12 @@ def _declare_cuda_kernels() -> None:
     They have a kernel of their own on CUDA and a composition for other devices; without the
     kernel, torch runs the composition. Fake tensors never reach the kernel.
     """
-    if _declared:
+    if _libraries:
         return
     library = torch.library.Library("aten", "IMPL")
     for name in _CUDA_KERNELS_WITH_COMPOSITION:
         library.impl(name, _never_run, "CUDA")
-    _declared.append(library)
+    _libraries.append(library)
 
 
 def _never_run(*_args: object, **_kwargs: object) -> None:
@@ -114,7 +122,7 @@ def _install_guard(c10: ctypes.CDLL) -> None:
     """Register a guard whose every function returns 0; torch replaces it by its no-op guard."""
     registry = (ctypes.c_void_p * _DEVICE_TYPES).in_dll(c10, _GUARD_REGISTRY)
     if registry[_CUDA] is None:
-        vtable = (ctypes.c_void_p * _VTABLE_SLOTS)(*[_returning(0)] * _VTABLE_SLOTS)
+        vtable = (ctypes.c_void_p * _VTABLE_SLOTS)(*[_c_function_returning(0)] * _VTABLE_SLOTS)
         guard = (ctypes.c_void_p * 4)(ctypes.addressof(vtable))
         _kept_alive.extend((vtable, guard))
         registry[_CUDA] = ctypes.addressof(guard)
@@ -122,33 +130,31 @@ def _install_guard(c10: ctypes.CDLL) -> None:
 
 
 def _install_hooks(torch_cpu: ctypes.CDLL) -> None:
-    """Give the CUDA hooks object a copied table of functions with two answers changed."""
-    hooks_of = getattr(torch_cpu, _HOOKS)
-    hooks_of.restype = ctypes.c_void_p
-    hooks = ctypes.cast(hooks_of(), ctypes.POINTER(ctypes.c_void_p))
+    """Give the CUDA hooks object a copied table of functions with two of them replaced."""
+    get_hooks = getattr(torch_cpu, _HOOKS)
+    get_hooks.restype = ctypes.c_void_p
+    hooks = ctypes.cast(get_hooks(), ctypes.POINTER(ctypes.c_void_p))
     original = hooks[0]
     if original is None:
         raise ValueError("The CUDA hooks of this build have no table of functions.")
     start = original - _VTABLE_HEADER * ctypes.sizeof(ctypes.c_void_p)
     table = (ctypes.c_void_p * _VTABLE_SLOTS)()
     ctypes.memmove(table, start, ctypes.sizeof(table))
-    table[_VTABLE_HEADER + _IS_BUILT] = _returning(1)
-    table[_VTABLE_HEADER + _HAS_PRIMARY_CONTEXT] = _returning(0)
+    table[_VTABLE_HEADER + _IS_BUILT] = _c_function_returning(1)
+    table[_VTABLE_HEADER + _HAS_PRIMARY_CONTEXT] = _c_function_returning(0)
     _kept_alive.append(table)
     hooks[0] = ctypes.addressof(table) + _VTABLE_HEADER * ctypes.sizeof(ctypes.c_void_p)
     atexit.register(hooks.__setitem__, 0, original)
 
 
-def _returning(value: int) -> int | None:
+def _c_function_returning(value: int) -> int | None:
     """The address of a C function that takes anything and returns `value`."""
     function = ctypes.CFUNCTYPE(ctypes.c_long)(lambda: value)
     _kept_alive.append(function)
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
-# What user code must find where there is no GPU: `torch.cuda` that answers, modules that move.
-#
-# Every change is undone when the `with` block ends.
+# What user code finds
 
 
 # Assumes: code that asks the GPU what it is gets the answers of a large data-centre card.
@@ -175,12 +181,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def pretended_cuda(
+def patched_cuda(
     notes: set[str], values_of: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[AttributePatches]:
     """Let training code run as it would with one GPU; `notes` collects what was left out.
 
-    `values_of` answers code that reads a whole tensor; zeros without it.
+    `values_of` gives values to code that reads a whole tensor; zeros without it.
     """
     patches = AttributePatches()
     try:
@@ -194,13 +200,13 @@ def pretended_cuda(
         patches.restore()
 
 
-def _answer(value: object) -> Callable[..., object]:
+def _returning(value: object) -> Callable[..., object]:
     return lambda *_, **__: value
 
 
 def _patch_device(patches: AttributePatches) -> None:
     cuda = torch.cuda
-    answers: dict[str, object] = {
+    results: dict[str, object] = {
         "is_available": True,
         "is_initialized": True,
         "is_bf16_supported": True,
@@ -219,30 +225,30 @@ def _patch_device(patches: AttributePatches) -> None:
         "manual_seed_all": None,
         "can_device_access_peer": False,
     }
-    for name, value in answers.items():
-        patches.set(cuda, name, _answer(value))
+    for name, value in results.items():
+        patches.set(cuda, name, _returning(value))
     _patch_random_numbers(patches)
     # torch's compiler asks for it when it is imported where CUDA is available.
-    patches.add(torch._C, "_cuda_getCurrentRawStream", _answer(0))
+    patches.add(torch._C, "_cuda_getCurrentRawStream", _returning(0))
 
 
 class _Generator(torch.Generator):  # type: ignore[misc]
     """A generator of random numbers nobody draws: on the host, whatever it was made for."""
 
     def __new__(cls, device: object = None) -> _Generator:  # noqa: ARG004
-        made: _Generator = super().__new__(cls, torch.device("cpu"))
-        return made
+        generator: _Generator = super().__new__(cls, torch.device("cpu"))
+        return generator
 
 
 def _patch_random_numbers(patches: AttributePatches) -> None:
-    with torch._C._DisableTorchDispatch():
+    with without_dispatch():
         state = torch.zeros(16, dtype=torch.uint8, device="cpu")
     for owner in (torch.cuda, torch.cuda.random):
-        patches.set(owner, "get_rng_state", _answer(state))
-        patches.set(owner, "get_rng_state_all", _answer([state]))
-        patches.set(owner, "initial_seed", _answer(0))
+        patches.set(owner, "get_rng_state", _returning(state))
+        patches.set(owner, "get_rng_state_all", _returning([state]))
+        patches.set(owner, "initial_seed", _returning(0))
         for name in ("set_rng_state", "set_rng_state_all", "seed", "seed_all"):
-            patches.set(owner, name, _answer(None))
+            patches.set(owner, name, _returning(None))
     patches.set(torch, "Generator", _Generator)
 
 
@@ -293,56 +299,56 @@ class _Stream(_Event):
 def _patch_memory_and_streams(patches: AttributePatches) -> None:
     cuda = torch.cuda
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
-        patches.set(cuda, name, _answer(0))
+        patches.set(cuda, name, _returning(0))
     for name in ("max_memory_reserved", "memory_cached", "max_memory_cached", "utilization"):
-        patches.set(cuda, name, _answer(0))
+        patches.set(cuda, name, _returning(0))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-        patches.set(cuda.nvtx, name, _answer(0))
+        patches.set(cuda.nvtx, name, _returning(0))
     for name in ("reset_max_memory_allocated", "reset_max_memory_cached", "ipc_collect"):
-        patches.set(cuda, name, _answer(None))
+        patches.set(cuda, name, _returning(None))
     for name in ("reset_accumulated_memory_stats", "_exchange_device", "_maybe_exchange_device"):
-        patches.set(cuda, name, _answer(0))
+        patches.set(cuda, name, _returning(0))
     for name in ("empty_cache", "reset_peak_memory_stats", "set_per_process_memory_fraction"):
-        patches.set(cuda, name, _answer(None))
-    patches.set(cuda, "memory_stats", _answer(defaultdict(int)))
-    patches.set(cuda, "memory_stats_as_nested_dict", _answer({}))
-    patches.set(cuda, "memory_summary", _answer(""))
-    patches.set(cuda, "memory_snapshot", _answer([]))
-    patches.set(cuda, "mem_get_info", _answer((_MEMORY_BYTES, _MEMORY_BYTES)))
+        patches.set(cuda, name, _returning(None))
+    patches.set(cuda, "memory_stats", _returning(defaultdict(int)))
+    patches.set(cuda, "memory_stats_as_nested_dict", _returning({}))
+    patches.set(cuda, "memory_summary", _returning(""))
+    patches.set(cuda, "memory_snapshot", _returning([]))
+    patches.set(cuda, "mem_get_info", _returning((_MEMORY_BYTES, _MEMORY_BYTES)))
     patches.set(cuda, "Event", _Event)
     patches.set(cuda, "Stream", _Stream)
-    patches.set(cuda, "current_stream", _answer(_Stream()))
-    patches.set(cuda, "default_stream", _answer(_Stream()))
-    patches.set(cuda, "stream", _answer(contextlib.nullcontext()))
+    patches.set(cuda, "current_stream", _returning(_Stream()))
+    patches.set(cuda, "default_stream", _returning(_Stream()))
+    patches.set(cuda, "stream", _returning(contextlib.nullcontext()))
 
 
 def _patch_fake_tensors(patches: AttributePatches) -> None:
     """Let modules and optimizers treat fake tensors as they treat real ones."""
-    patches.set(fake_tensor, "init_gpu_context", _answer(None))
+    patches.set(fake_tensor, "init_gpu_context", _returning(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
     patches.set(Tensor, "__deepcopy__", _deep_copy)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
 
 
-_deep_copy_of_real = Tensor.__deepcopy__
+_deep_copy_real = Tensor.__deepcopy__
 
 
 def _deep_copy(tensor: Tensor, memo: dict[int, object]) -> Tensor:
     """`copy.deepcopy` of a fake tensor: what torch remembers of its values is not copied."""
     if not isinstance(tensor, FakeTensor):
-        copied: Tensor = _deep_copy_of_real(tensor, memo)
+        copied: Tensor = _deep_copy_real(tensor, memo)
         return copied
     if id(tensor) not in memo:
         with torch.no_grad():
-            made = tensor.detach().clone()
+            copy = tensor.detach().clone()
         if getattr(tensor, "_is_param", False):
-            made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+            copy = nn.Parameter(copy, requires_grad=tensor.requires_grad)
         elif tensor.is_leaf:
-            made.requires_grad_(tensor.requires_grad)
+            copy.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
-            made.grad = _deep_copy(tensor.grad, memo)
-        memo[id(tensor)] = made
+            copy.grad = _deep_copy(tensor.grad, memo)
+        memo[id(tensor)] = copy
     result: Tensor = memo[id(tensor)]
     return result
 
@@ -383,18 +389,18 @@ def _patch_reads(
             return original_numpy(tensor, *args, **kwargs)
         notes.add("Tensors read as arrays were answered with zeros where values are unknown.")
         values = values_of(tensor)
-        with torch._C._DisableTorchDispatch():
+        with without_dispatch():
             return original_numpy(values.detach().clone())
 
     original_numpy = Tensor.numpy
     patches.set(Tensor, "numpy", numpy)
     patches.set(Tensor, "tolist", _tolist)
-    patches.set(Tensor, "record_stream", _answer(None))
+    patches.set(Tensor, "record_stream", _returning(None))
     patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
 
 
 def _zeros(tensor: Tensor) -> Tensor:
-    with torch._C._DisableTorchDispatch():
+    with without_dispatch():
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
@@ -405,7 +411,7 @@ def _tolist(tensor: Tensor) -> object:
 
 
 def patch_imported_libraries(patches: AttributePatches) -> None:
-    """Libraries that behave differently once they notice fake tensors; call after their import."""
+    """Patch libraries that behave differently with fake tensors; call after their import."""
     transformers = sys.modules.get("transformers.utils.import_utils")
     if transformers is not None:
-        patches.set(transformers, "is_fake_tensor", _answer(False))
+        patches.set(transformers, "is_fake_tensor", _returning(False))

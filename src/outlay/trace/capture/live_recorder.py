@@ -1,7 +1,7 @@
 """The operations of steps that really run, on whatever device: for a probe, after its timing.
 
-Nothing is faked or held back: every operator runs as it would, and is noted. Compiled code runs
-as it was written meanwhile.
+Nothing is faked or held back: every operator runs as it would, and is noted as a trace would note
+it. Compiled code runs as it was written meanwhile.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_iter
 
-from outlay.trace.capture.capture import eager
+from outlay.trace.capture.capture import force_eager
+from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.recorder import (
-    Args,
-    Kwargs,
     PhaseTracker,
     op_of,
-    watched_modules,
-    watched_recomputing,
+    track_modules,
+    track_recomputation,
 )
 
 if TYPE_CHECKING:
@@ -41,15 +40,15 @@ if TYPE_CHECKING:
 
 
 _ATTENTION = "aten._scaled_dot_product_flash_attention"
-_ALIKE = {
+_EQUIVALENTS = {
     # Operators of one device that do what one with a formula does.
     "aten._scaled_dot_product_cudnn_attention": _ATTENTION,
     "aten._scaled_dot_product_cudnn_attention_backward": f"{_ATTENTION}_backward",
     "aten._scaled_dot_product_flash_attention_for_cpu": _ATTENTION,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": f"{_ATTENTION}_backward",
 }
-_NO_OPERATIONS = ("prim", "c10d", "_c10d_functional", "profiler", "inductor")
-"""Questions, exchanges between processes, and marks: no work of the step's own on its device."""
+_OTHER_NAMESPACES = ("prim", "c10d", "_c10d_functional", "profiler", "inductor")
+"""Queries, exchanges between processes, and marks: no work of the step's own on its device."""
 
 
 class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
@@ -60,7 +59,7 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.paused = 0
         """How many reasons there are to note nothing just now: a loader makes a batch."""
         self._device = device
-        self._teller = PhaseTracker()
+        self._phases = PhaseTracker()
         self._ops: Counter[Op] = Counter()
         self._gradless: Counter[Op] = Counter()
         """Run without gradients since the last step: of the step, or of an evaluation before it."""
@@ -72,12 +71,12 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def start(self) -> None:
         """Record from now on."""
-        # Of the hooks by which the phase is told, torch warns where a module is compiled.
+        # Of the hooks that the phase is known by, torch warns where a module is compiled.
         self._stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
-        self._stack.enter_context(eager())
-        self._stack.enter_context(watched_modules(self._teller, self._see_input))
-        self._stack.enter_context(watched_recomputing(self._teller))
+        self._stack.enter_context(force_eager())
+        self._stack.enter_context(track_modules(self._phases, self._note_rows))
+        self._stack.enter_context(track_recomputation(self._phases))
         self._stack.enter_context(self)
         self._stack.callback(module.register_module_forward_pre_hook(self.wake).remove)
 
@@ -92,7 +91,7 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
             _push_mode(self)
 
     def stop(self) -> dict[str, Any]:
-        """Stop recording; what was seen, as JSON values."""
+        """Stop recording; returns the record as JSON values."""
         self._stack.close()
         self.step_was(is_pause=False)
         parameters = list(self._parameters.values())
@@ -117,32 +116,32 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> object:
         """Run one operator and note it."""
         kwargs = kwargs or {}
-        phase = self._teller.phase(func)
+        phase = self._phases.phase_of(func)
         out = func(*args, **kwargs)
-        is_operation = func.namespace not in _NO_OPERATIONS and not isinstance(out, bool)
-        if is_operation and not self.paused and self._ran_here(out, args):
+        is_operation = func.namespace not in _OTHER_NAMESPACES and not isinstance(out, bool)
+        if is_operation and not self.paused and self._ran_on_device(out, args):
             name = str(func.overloadpacket)
-            op, is_known = op_of(func, phase, args, kwargs, out, _ALIKE.get(name, name))
-            (self._gradless if self._is_gradless() else self._ops)[op] += 1
+            op, is_known = op_of(func, phase, args, kwargs, out, _EQUIVALENTS.get(name, name))
+            (self._gradless if self._may_be_evaluation() else self._ops)[op] += 1
             if not is_known:
                 self._unknown.add(op)
         return out
 
-    def _ran_here(self, out: object, args: Args) -> bool:
+    def _ran_on_device(self, out: object, args: Args) -> bool:
         """Whether an operator ran on the device of the steps: what the CPU does beside is not."""
         return any(
-            isinstance(one, Tensor) and one.device.type == self._device
-            for one in tree_iter((out, args))
+            isinstance(value, Tensor) and value.device.type == self._device
+            for value in tree_iter((out, args))
         )
 
-    def _is_gradless(self) -> bool:
+    def _may_be_evaluation(self) -> bool:
         """Whether what runs now may be no training: without gradients, between two steps."""
-        if self._teller.in_optimizer or torch.is_grad_enabled():
+        if self._phases.in_optimizer or torch.is_grad_enabled():
             return False
         in_backward = torch._C._current_graph_task_id() != -1
         return not in_backward
 
-    def _see_input(self, inputs: tuple[object, ...]) -> None:
+    def _note_rows(self, inputs: tuple[object, ...]) -> None:
         """The rows of the first tensor that a module is given: mostly the samples of a pass."""
         first = inputs[0] if inputs else None
         if isinstance(first, Tensor) and first.dim():
@@ -156,11 +155,11 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def before_update(self, optimizer: Optimizer) -> None:
         """Say that an optimizer begins its step."""
-        self._teller.enter_optimizer()
+        self._phases.enter_optimizer()
         for group in optimizer.param_groups:
             self._parameters.update((id(p), p) for p in group["params"])
 
     def after_update(self) -> None:
         """Say that it has ended."""
-        self._teller.in_optimizer = False
-        self._teller.start_step()
+        self._phases.exit_optimizer()
+        self._phases.start_step()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from outlay.trace.batch_scaling import FREED
 from outlay.trace.profile import Memory, Phase
+from outlay.trace.traffic import rounded
 from outlay.trace.workspace import CUBLAS, REFERENCE, Workspace
 
 if TYPE_CHECKING:
@@ -35,12 +36,23 @@ class _Storage:
     made_in: Phase | Literal["before"]
     role: Role | None = None
     is_workspace: bool = False
-    is_seen: bool = True
-    """Whether it is there on the GPU that peaks are shown for."""
+    on_reference: bool = True
+    """Whether it is there on the reference GPU, for which peaks are shown."""
+
+    @property
+    def category(self) -> str:
+        """The field of `Memory` that it counts in."""
+        if self.is_workspace:
+            return "workspace"
+        if self.role is not None:
+            return self.role
+        if self.made_in == "before":
+            return "inputs"
+        return "activations" if self.made_in == "forward" else "temporaries"
 
 
 class MemoryTracker:
-    """Allocations and frees in order; `restart` begins the part of which the peak is wanted."""
+    """Allocations and frees in order; `restart` begins the part whose peak is to be known."""
 
     def __init__(self, batch_size: int = 1) -> None:
         self._batch_size = batch_size
@@ -49,13 +61,16 @@ class MemoryTracker:
         self._events: list[tuple[int, _Storage]] = []
         self._at_restart: list[_Storage] = []
         self._history: list[tuple[int, int]] = []
-        self._ended: list[_Storage] = []
+        self._freed: list[_Storage] = []
+        """Storages that have ended and are not noted yet."""
         self._numbers = count()
-        self._workspaces: list[_Storage] = []
+        self._op_workspaces: list[_Storage] = []
+        """Those of the operation that runs."""
         self._companions: dict[int, _Storage] = {}
-        self._marks: list[tuple[int, list[_Storage]]] = []
+        self._operations: list[tuple[int, list[_Storage]]] = []
+        """After each operation: how many events there were, and what had ended without one."""
         self._cublas_threads: set[bool] = set()
-        self._kept_workspaces: list[_Storage] = []
+        self._cublas_workspaces: list[_Storage] = []
         self.step_starts: list[int] = []
         """How long the history was when each step began."""
         self.optional: set[int] = set()
@@ -63,7 +78,9 @@ class MemoryTracker:
         self.conditions: dict[int, str] = {}
         """Storages that are made only on GPUs that meet a condition."""
 
-    def made(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
+    # Tensors
+
+    def add(self, tensor: Tensor, phase: Phase | Literal["before"]) -> None:
         """Note the tensor's storage if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -71,192 +88,194 @@ class MemoryTracker:
             return
         entry = self._new(storage.nbytes(), phase)
         self._live[key] = entry
-        self._references[key] = weakref.ref(storage, lambda _: self._freed(key))
+        self._references[key] = weakref.ref(storage, lambda _: self._free(key))
         self._events.append((entry.size_bytes, entry))
 
-    def knows(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage was made while this ledger was kept, and lives."""
+    def is_live(self, tensor: Tensor) -> bool:
+        """Whether the tensor's storage was noted, and lives."""
         return tensor.untyped_storage()._cdata in self._live
 
+    def set_role(self, role: Role, tensors: Iterable[Tensor]) -> None:
+        """Give the storages of these tensors a role; the first role stays."""
+        for tensor in tensors:
+            self.add(tensor, "before")
+            entry = self._live[tensor.untyped_storage()._cdata]
+            entry.role = entry.role or role
+
     def _new(self, size_bytes: int, phase: Phase | Literal["before"]) -> _Storage:
-        self._settle()
-        entry = _Storage(next(self._numbers), -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES, phase)
+        self._note_freed()
+        entry = _Storage(next(self._numbers), rounded(size_bytes, _BLOCK_BYTES), phase)
         self._history.append((entry.number, size_bytes))
         return entry
 
-    def _freed(self, key: int) -> None:
+    def _free(self, key: int) -> None:
         entry = self._live.pop(key)
         del self._references[key]
-        self._ended.append(entry)
+        self._freed.append(entry)
         companion = self._companions.pop(key, None)
         if companion is not None:
-            self._ended.append(companion)
+            self._freed.append(companion)
 
-    def _settle(self) -> None:
+    def _note_freed(self) -> None:
         """Note the storages that ended together, in a fixed order.
 
         What a cache lets go of at once, it lets go of in any order; traces must be comparable.
         """
-        for entry in sorted(self._ended, key=lambda entry: entry.number):
-            if entry.is_seen:
+        for entry in sorted(self._freed, key=lambda entry: entry.number):
+            if entry.on_reference:
                 self._events.append((-entry.size_bytes, entry))
             self._history.append((entry.number, FREED))
-        self._ended.clear()
+        self._freed.clear()
 
-    @property
-    def history(self) -> list[tuple[int, int]]:
-        """Everything since the beginning, for the model of the allocator."""
-        self._settle()
-        return self._history
+    # Workspaces
 
-    def call(self, role: Role, tensors: Iterable[Tensor]) -> None:
-        """Give the storages of these tensors a role; the first role stays."""
-        for tensor in tensors:
-            self.made(tensor, "before")
-            entry = self._live[tensor.untyped_storage()._cdata]
-            entry.role = entry.role or role
+    def add_workspaces(self, workspaces: Sequence[Workspace], phase: Phase, rows: int = 1) -> None:
+        """Note what an operator allocates while it runs and frees at its end, stage by stage.
 
-    def restart(self) -> None:
-        """Begin a new part: what is live now existed before it."""
-        self._settle()
-        self._events.clear()
-        self._marks.clear()
-        kept = (*self._live.values(), *self._companions.values(), *self._kept_workspaces)
-        self._at_restart = [entry for entry in kept if entry.is_seen]
-        for entry in self._at_restart:
-            entry.made_in = "before"
+        `rows` is how many its tensors have in their first dimension.
+        """
+        throughout = self._add_stage(workspaces, 0, phase, rows)
+        for stage in sorted({workspace.stage for workspace in workspaces if workspace.stage}):
+            self._note_freed()
+            self._freed.extend(self._add_stage(workspaces, stage, phase, rows))
+        self._freed.extend(throughout)
 
-    def finish(self) -> None:
-        """Say that the last step is over: what ends from now on is no part of it."""
-        self._settle()
-        self._references.clear()
+    @contextlib.contextmanager
+    def workspaces_during(self, workspaces: Sequence[Workspace], phase: Phase) -> Iterator[None]:
+        """Note what an operator allocates before it makes its results and frees after."""
+        entries = self._add_stage(workspaces, 0, phase, 1)
+        yield
+        self._freed.extend(entries)
 
-    def start_step(self) -> None:
-        """Say that a step begins."""
-        self.step_starts.append(len(self._history))
-
-    def cublas(self, phase: Phase) -> None:
+    def add_cublas_workspace(self, phase: Phase) -> None:
         """Note the workspace that cuBLAS keeps from a thread's first matrix product on.
 
         Source: aten/src/ATen/cuda/CublasHandlePool.cpp. Each thread has a handle of its own: the
         user's, and autograd's.
         """
-        thread = phase == "backward"
-        if thread not in self._cublas_threads:
-            self._cublas_threads.add(thread)
-            kept = Workspace(size_bytes=REFERENCE.cublas_bytes, condition=CUBLAS)
-            self._kept_workspaces.append(self._take(kept, phase, CUBLAS))
+        is_autograd = phase == "backward"
+        if is_autograd not in self._cublas_threads:
+            self._cublas_threads.add(is_autograd)
+            workspace = Workspace(size_bytes=REFERENCE.cublas_bytes, condition=CUBLAS)
+            self._cublas_workspaces.append(self._add_workspace(workspace, phase, CUBLAS))
 
-    def workspaces(self, taken: Sequence[Workspace], phase: Phase, rows: int = 1) -> None:
-        """Note what an operator takes while it runs and gives back at its end, turn by turn.
-
-        `rows` is how many its tensors have in their first dimension.
-        """
-        throughout = self._take_all(taken, 0, phase, rows)
-        for turn in sorted({workspace.turn for workspace in taken if workspace.turn}):
-            self._settle()
-            self._ended.extend(self._take_all(taken, turn, phase, rows))
-        self._ended.extend(throughout)
-
-    @contextlib.contextmanager
-    def holding(self, taken: Sequence[Workspace], phase: Phase) -> Iterator[None]:
-        """Note what an operator takes before it makes its results and gives back after."""
-        entries = self._take_all(taken, 0, phase, 1)
-        yield
-        self._ended.extend(entries)
-
-    def _take_all(
-        self, taken: Sequence[Workspace], turn: int, phase: Phase, rows: int
-    ) -> list[_Storage]:
-        entries = [
-            self._take(workspace, phase, workspace.condition_for(rows, self._batch_size))
-            for workspace in taken
-            if workspace.turn == turn
-        ]
-        self._workspaces.extend(entries)
-        return entries
-
-    def beside(self, tensor: Tensor, workspace: Workspace, phase: Phase) -> None:
+    def add_companion(self, tensor: Tensor, workspace: Workspace, phase: Phase) -> None:
         """Note bytes that some GPUs keep as long as a tensor lives."""
         key = tensor.untyped_storage()._cdata
         if key in self._live and key not in self._companions:
-            self._companions[key] = self._take(workspace, phase, workspace.condition)
+            self._companions[key] = self._add_workspace(workspace, phase, workspace.condition)
 
-    def _take(self, workspace: Workspace, phase: Phase, condition: str) -> _Storage:
+    def _add_stage(
+        self, workspaces: Sequence[Workspace], stage: int, phase: Phase, rows: int
+    ) -> list[_Storage]:
+        entries = [
+            self._add_workspace(workspace, phase, workspace.condition_for(rows, self._batch_size))
+            for workspace in workspaces
+            if workspace.stage == stage
+        ]
+        self._op_workspaces.extend(entries)
+        return entries
+
+    def _add_workspace(self, workspace: Workspace, phase: Phase, condition: str) -> _Storage:
         entry = self._new(round(workspace.size_bytes), phase)
         entry.is_workspace = True
         if workspace.optional:
             self.optional.add(entry.number)
         if condition:
             self.conditions[entry.number] = condition
-        taken_bytes = REFERENCE.taken_bytes(condition, entry.size_bytes, self._batch_size)
-        entry.size_bytes = -(-round(taken_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES
-        entry.is_seen = taken_bytes > 0
-        if entry.is_seen:
+        size_bytes = REFERENCE.workspace_bytes(condition, entry.size_bytes, self._batch_size)
+        entry.size_bytes = rounded(round(size_bytes), _BLOCK_BYTES)
+        entry.on_reference = size_bytes > 0
+        if entry.on_reference:
             self._events.append((entry.size_bytes, entry))
         return entry
 
-    def mark(self) -> None:
-        """Say that an operation has run: its results exist, and its workspace until now."""
-        ended = [entry for entry in self._ended if entry not in self._workspaces and entry.is_seen]
-        self._marks.append((len(self._events), ended))
-        self._workspaces = []
+    # Steps and operations
 
-    def memory_at_marks(self) -> list[Memory]:
-        """What was allocated at each mark; at the one nearest the peak, what was at the peak.
+    def start_step(self) -> None:
+        """Say that a step begins."""
+        self.step_starts.append(len(self._history))
 
-        The peak may lie between two marks, at a tensor found rather than made.
-        """
-        live_bytes = self.live_bytes()
-        sums = {field.name: 0.0 for field in fields(Memory)}
+    def restart(self) -> None:
+        """Begin a new part: what is live now existed before it."""
+        self._note_freed()
+        self._events.clear()
+        self._operations.clear()
+        live = (*self._live.values(), *self._companions.values(), *self._cublas_workspaces)
+        self._at_restart = [entry for entry in live if entry.on_reference]
         for entry in self._at_restart:
-            sums[_category(entry)] += entry.size_bytes
-        memories, done = [], 0
-        for event, ended in self._marks:
-            for change_bytes, entry in self._events[done:event]:
-                sums[_category(entry)] += change_bytes
-            memories.append(_memory(sums, ended))
-            done = event
-        if memories:
-            peak = live_bytes.index(max(live_bytes))
-            nearest = bisect_left(self._marks, peak, key=lambda mark: mark[0])
-            memories[min(nearest, len(memories) - 1)] = self.memory_at(peak)
-        return memories
+            entry.made_in = "before"
+
+    def end_operation(self) -> None:
+        """Say that an operation has run: its results exist, and its workspace until now."""
+        freed = [
+            entry
+            for entry in self._freed
+            if entry not in self._op_workspaces and entry.on_reference
+        ]
+        self._operations.append((len(self._events), freed))
+        self._op_workspaces = []
+
+    def finish(self) -> None:
+        """Say that the last step is over: what ends from now on is no part of it."""
+        self._note_freed()
+        self._references.clear()
+
+    # What was allocated when
+
+    @property
+    def history(self) -> list[tuple[int, int]]:
+        """Everything since the beginning, for the model of the allocator."""
+        self._note_freed()
+        return self._history
 
     def live_bytes(self) -> list[int]:
         """Bytes allocated at `restart` and after each event since."""
-        self._settle()
+        self._note_freed()
         at_restart = sum(entry.size_bytes for entry in self._at_restart)
         return list(accumulate((change for change, _ in self._events), initial=at_restart))
 
     def peak(self) -> Memory:
         """What was allocated when most was, since `restart`."""
         live_bytes = self.live_bytes()
-        return self.memory_at(live_bytes.index(max(live_bytes)))
+        return self.at(live_bytes.index(max(live_bytes)))
 
-    def memory_at(self, event: int) -> Memory:
+    def at(self, event: int) -> Memory:
         """What was allocated after an event; 0 is `restart`."""
-        sums = {field.name: 0.0 for field in fields(Memory)}
-        for entry in self._at_restart:
-            sums[_category(entry)] += entry.size_bytes
+        sums = self._sums_at_restart()
         for change_bytes, entry in self._events[:event]:
-            sums[_category(entry)] += change_bytes
+            sums[entry.category] += change_bytes
         return Memory(**sums)
 
+    def by_operation(self) -> list[Memory]:
+        """What was allocated after each operation; after that nearest the peak, at the peak.
 
-def _memory(sums: dict[str, float], ended: list[_Storage]) -> Memory:
+        The peak may lie between two operations, at a tensor that was found rather than made.
+        """
+        live_bytes = self.live_bytes()
+        sums = self._sums_at_restart()
+        memories, done = [], 0
+        for event, freed in self._operations:
+            for change_bytes, entry in self._events[done:event]:
+                sums[entry.category] += change_bytes
+            memories.append(_without(freed, sums))
+            done = event
+        if memories:
+            peak = live_bytes.index(max(live_bytes))
+            nearest = bisect_left(self._operations, peak, key=lambda operation: operation[0])
+            memories[min(nearest, len(memories) - 1)] = self.at(peak)
+        return memories
+
+    def _sums_at_restart(self) -> dict[str, float]:
+        sums = {category.name: 0.0 for category in fields(Memory)}
+        for entry in self._at_restart:
+            sums[entry.category] += entry.size_bytes
+        return sums
+
+
+def _without(freed: list[_Storage], sums: dict[str, float]) -> Memory:
     """The sums without storages that have ended but were not taken off yet."""
-    left = dict(sums)
-    for entry in ended:
-        left[_category(entry)] -= entry.size_bytes
-    return Memory(**left)
-
-
-def _category(entry: _Storage) -> str:
-    if entry.is_workspace:
-        return "workspace"
-    if entry.role is not None:
-        return entry.role
-    if entry.made_in == "before":
-        return "inputs"
-    return "activations" if entry.made_in == "forward" else "temporaries"
+    rest = dict(sums)
+    for entry in freed:
+        rest[entry.category] -= entry.size_bytes
+    return Memory(**rest)

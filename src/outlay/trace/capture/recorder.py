@@ -1,4 +1,10 @@
-"""Every operation of a training step, as torch dispatches it."""
+"""Every operation of a training step, as torch dispatches it.
+
+`op_of` makes an `Op` of one dispatched operator: its kind, amounts, precision, layout and shapes.
+`CallSites` finds the line of the user's code that an operation comes from, `PhaseTracker` the phase
+of the step it belongs to. `Recorder` is the dispatch mode that runs each operator on fake tensors
+and notes all this, and the memory it takes.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +27,21 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
+from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
-from outlay.trace.capture.wrappers import AttributePatches
+from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
 from outlay.trace.formulas import Hint, OpCost, cost_of, formula_for
 from outlay.trace.profile import Kind, Op, Phase, Precision
 from outlay.trace.step_report import CallSite
+from outlay.trace.target import INSTALLED
 from outlay.trace.traffic import layout_of, tensors_in
-from outlay.trace.workspace import Workspace, takes_workspace, with_attention, workspaces_of
+from outlay.trace.workspace import (
+    Workspace,
+    has_workspace_formula,
+    with_attention,
+    workspaces_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,10 +50,9 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
     from outlay.trace.capture.data_dependent import SelectionSizes
-    from outlay.trace.profile import Phase
 
 
-# One dispatched operator as an `Op`: its kind, amounts, precision, layout and shapes.
+# One dispatched operator as an `Op`
 
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
@@ -51,9 +63,7 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "fp16",
     torch.bfloat16: "bf16",
 }
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-_SHAPES_AT_MOST = 16
+_MOST_SHAPES = 16
 _aten = torch.ops.aten
 
 
@@ -66,8 +76,8 @@ def op_of(
     """
     name = name or str(func.overloadpacket)
     cost = cost_of(name, args, kwargs, out, hint=_hint(func))
-    made = list(tensors_in(out))
-    tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *made]
+    results = list(tensors_in(out))
+    tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *results]
     op = Op(
         name=name,
         kind=cost.kind,
@@ -77,10 +87,10 @@ def op_of(
         flops=cost.flops,
         moved_bytes=cost.moved_bytes,
         launches=cost.launches,
-        layout=layout_of(cost.kind, name, tensors, len(made)),
+        layout=layout_of(cost.kind, name, tensors, len(results)),
         shapes=_shapes(cost, tensors),
     )
-    return op, cost.known
+    return op, cost.is_known
 
 
 @cache
@@ -88,10 +98,11 @@ def _hint(func: OpOverload) -> Hint:
     """What torch says of an operator; of one in place, what it says of its plain form."""
     if func.is_view:
         return "view"
-    name = func._schema.name.partition("::")[2]
-    plain = getattr(_aten, name[:-1], None) if name.endswith("_") else None
-    forms = [func, *(getattr(plain, one) for one in (plain.overloads() if plain else ()))]
-    return "pointwise" if any(torch.Tag.pointwise in one.tags for one in forms) else ""
+    operator = func._schema.name.partition("::")[2]
+    plain = getattr(_aten, operator[:-1], None) if operator.endswith("_") else None
+    overloads = [getattr(plain, name) for name in plain.overloads()] if plain else []
+    is_pointwise = any(torch.Tag.pointwise in overload.tags for overload in (func, *overloads))
+    return "pointwise" if is_pointwise else ""
 
 
 def precision_of(kind: Kind, tensors: list[Tensor]) -> Precision:
@@ -130,22 +141,18 @@ def _shapes(cost: OpCost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
         return ((sum(tensor.numel() for tensor in tensors),),)
     if cost.kind == "rnn":  # the input, then the states, whatever the number of weights
         tensors = [tensor for tensor in tensors if tensor.dim() == 3]
-    return tuple(tuple(tensor.shape) for tensor in tensors[:_SHAPES_AT_MOST])
+    return tuple(tuple(tensor.shape) for tensor in tensors[:_MOST_SHAPES])
 
 
-# Which line of the user's own code an operation comes from.
-#
-# A forward operation: the innermost frame in the user's folder. A backward operation: the line of
-# the forward operation it belongs to. torch numbers the nodes of autograd's graph in the order
-# they are made, in each thread; an operation that makes one sees its number (the newest), and
-# the backward pass says which node it is at.
+# The line of the user's own code that an operation comes from. A forward operation: the innermost
+# frame in the user's folder. A backward operation: the line of the forward operation it belongs to.
+# torch numbers the nodes of autograd's graph in the order they are made, in each thread; an
+# operation that makes one sees its number (the newest), and backward says which node it is at.
 
 
-_INSTALLED = ("site-packages", "dist-packages")
 _OUTLAY = str(Path(__file__).parents[2])
 _ENGINE = "_engine_run_backward"
-"""The function of torch that starts the backward pass; its callers did not ask for the operation
-at hand."""
+"""The function of torch that starts backward: the operation at hand is not its callers'."""
 
 
 class CallSites:
@@ -160,19 +167,20 @@ class CallSites:
         path = Path(file)
         self._folder = str(path.resolve().parent) + os.sep if path.is_file() else None
         self._names: dict[str, str | None] = {}
-        self._made: dict[int, dict[int, tuple[str, CallSite | None]]] = {}
+        self._nodes: dict[int, dict[int, tuple[str, CallSite | None]]] = {}
+        """Of each thread, by a node's number: the operator that made it, and its call site."""
 
-    def here(self, func: OpOverload) -> CallSite | None:
+    def site_of(self, func: OpOverload) -> CallSite | None:
         """The call site of the operation that runs now."""
         node = torch._C._current_autograd_node()
         site = self._innermost(sys._getframe(1), in_backward=node is not None)
         if node is not None and site is None:
-            site = self._site_of(node)
-        made = self._made.setdefault(threading.get_ident(), {})
-        made.setdefault(torch.autograd._get_sequence_nr() - 1, (_letters(func.name()), site))
+            site = self._node_site(node)
+        nodes = self._nodes.setdefault(threading.get_ident(), {})
+        nodes.setdefault(torch.autograd._get_sequence_nr() - 1, (_letters(func.name()), site))
         return site
 
-    def line_now(self, *, with_code: bool = False) -> str:
+    def current_line(self, *, with_code: bool = False) -> str:
         """The line that runs now, `train.py:31`; a library's with the user's line that led there.
 
         With its text in brackets if asked for. Empty where neither is known.
@@ -207,16 +215,16 @@ class CallSites:
             return Path(filename).name
         if self._folder is None or not filename.startswith(self._folder):
             return None
-        if filename.startswith(_OUTLAY) or any(part in filename for part in _INSTALLED):
+        if filename.startswith(_OUTLAY) or any(part in filename for part in INSTALLED):
             return None
         return filename.removeprefix(self._folder)
 
-    def _site_of(self, node: torch.autograd.graph.Node) -> CallSite | None:
+    def _node_site(self, node: torch.autograd.graph.Node) -> CallSite | None:
         """Where the node was made; of two threads' nodes with its number, the one of its name."""
         number, name = node._sequence_nr(), _letters(node.name())
-        found = [made[number] for made in self._made.values() if number in made]
-        named = [site for operator, site in found if name.startswith(operator)]
-        return next(iter(named or [site for _, site in found]), None)
+        candidates = [nodes[number] for nodes in self._nodes.values() if number in nodes]
+        named = [site for operator, site in candidates if name.startswith(operator)]
+        return next(iter(named or [site for _, site in candidates]), None)
 
 
 def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]) -> str | None:
@@ -225,10 +233,10 @@ def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]
         filename = frame.f_code.co_filename
         if own_name(filename) is not None:
             return None
-        found = [part for part in _INSTALLED if part in filename]
-        within = filename.rpartition(f"{found[0]}{os.sep}")[2] if found else ""
-        if within and within.partition(os.sep)[0] not in ("torch", "outlay"):
-            return f"{within}:{frame.f_lineno}"
+        folder = next((part for part in INSTALLED if part in filename), None)
+        path = filename.rpartition(f"{folder}{os.sep}")[2] if folder else ""
+        if path and path.partition(os.sep)[0] not in ("torch", "outlay"):
+            return f"{path}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 
@@ -246,19 +254,20 @@ def _letters(name: str) -> str:
     return operator.replace("_", "").lower()
 
 
-# Which phase of a step an operation belongs to: forward, backward, recompute, optimizer.
+# The phase of a step that an operation belongs to
 
 
 class PhaseTracker:
-    """Knows what runs now, from hooks that tell it and from autograd's engine."""
+    """The phase of what runs now, by hooks on modules and optimizers and by autograd's engine."""
 
     def __init__(self) -> None:
         self.in_optimizer = False
-        self.optimizer_task = -1
+        self._optimizer_task = -1
         """The backward pass that called the optimizer from a hook, if one did."""
-        self.modules_running = 0
-        self.recomputing = 0
-        """Whether torch's checkpoint runs a forward again: how deep."""
+        self.module_depth = 0
+        """How many modules deep a forward is."""
+        self.recompute_depth = 0
+        """How many of torch's checkpoints deep a forward that runs again is."""
         self._after_backward = False
 
     def start_step(self) -> None:
@@ -266,11 +275,15 @@ class PhaseTracker:
         self._after_backward = False
 
     def enter_optimizer(self) -> None:
-        """Say that an optimizer updates from now on."""
+        """Say that an optimizer begins its step."""
         self.in_optimizer = True
-        self.optimizer_task = torch._C._current_graph_task_id()
+        self._optimizer_task = torch._C._current_graph_task_id()
 
-    def phase(self, func: OpOverload) -> Phase:
+    def exit_optimizer(self) -> None:
+        """Say that its step has ended."""
+        self.in_optimizer = False
+
+    def phase_of(self, func: OpOverload) -> Phase:
         """Backward is what autograd's engine runs; after it, whatever needs no gradient updates.
 
         What a module computes is forward, also without gradients (a teacher, an evaluation).
@@ -278,11 +291,11 @@ class PhaseTracker:
         task = torch._C._current_graph_task_id()
         if task != -1:
             self._after_backward = True
-            if self.in_optimizer and task == self.optimizer_task:
+            if self.in_optimizer and task == self._optimizer_task:
                 return "optimizer"
-            again = self.recomputing or (self.modules_running and torch.is_grad_enabled())
+            again = self.recompute_depth or (self.module_depth and torch.is_grad_enabled())
             return "recompute" if again else "backward"
-        if self.modules_running:
+        if self.module_depth:
             return "forward"
         if self.in_optimizer or func.name().startswith(("aten::_amp_", "aten::_fused_")):
             return "optimizer"
@@ -292,50 +305,50 @@ class PhaseTracker:
 
 
 @contextlib.contextmanager
-def watched_recomputing(teller: PhaseTracker) -> Iterator[None]:
-    """Tell the teller while torch's checkpoint runs a forward again."""
+def track_modules(
+    phases: PhaseTracker, on_input: Callable[[tuple[object, ...]], None] | None = None
+) -> Iterator[None]:
+    """Let the tracker know while a module computes; `on_input` gets what modules are given."""
+
+    def before(_: object, inputs: tuple[object, ...]) -> None:
+        phases.module_depth += 1
+        if on_input is not None:
+            on_input(inputs)
+
+    def after(*_: object) -> None:
+        phases.module_depth -= 1
+
+    hooks = [
+        module.register_module_forward_pre_hook(before),
+        module.register_module_forward_hook(after, always_call=True),
+    ]
+    with remove_at_end(hooks):
+        yield
+
+
+@contextlib.contextmanager
+def track_recomputation(phases: PhaseTracker) -> Iterator[None]:
+    """Let the tracker know while torch's checkpoint runs a forward again."""
     patches = AttributePatches()
     hook = getattr(checkpoint, "_recomputation_hook", None)
 
-    def entering(original: Callable[..., object], change: int) -> Callable[..., object]:
+    def counting(original: Callable[..., object], change: int) -> Callable[..., object]:
         def call(*args: object) -> object:
-            teller.recomputing += change
+            phases.recompute_depth += change
             return original(*args)
 
         return call
 
     if hook is not None:
-        patches.set(hook, "__enter__", entering(hook.__enter__, 1))
-        patches.set(hook, "__exit__", entering(hook.__exit__, -1))
+        patches.set(hook, "__enter__", counting(hook.__enter__, 1))
+        patches.set(hook, "__exit__", counting(hook.__exit__, -1))
     try:
         yield
     finally:
         patches.restore()
 
 
-@contextlib.contextmanager
-def watched_modules(
-    teller: PhaseTracker, see_input: Callable[[tuple[object, ...]], None] | None = None
-) -> Iterator[None]:
-    """Tell the teller while a module computes, and what modules are given, where asked for."""
-
-    def before(_: object, inputs: tuple[object, ...]) -> None:
-        teller.modules_running += 1
-        if see_input is not None:
-            see_input(inputs)
-
-    def after(*_: object) -> None:
-        teller.modules_running -= 1
-
-    handles = [
-        module.register_module_forward_pre_hook(before),
-        module.register_module_forward_hook(after, always_call=True),
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+# The recorder
 
 
 _COLLECT_EVERY = 256
@@ -361,24 +374,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.selection = selection
-        self.ledger = MemoryTracker(batch_size)
+        self.memory = MemoryTracker(batch_size)
         self.ops: list[Op] = []
         self.sites: list[CallSite | None] = []
         self._callsites = callsites
         self._with_lines = with_lines
         self.unknown: Counter[str] = Counter()
         self.host_reads: Counter[tuple[str, str]] = Counter()
-        """Lines that read a value off the GPU and what they were answered, with how often."""
+        """Lines that read a value off the GPU and which value they got, with how often."""
         self.recording = False
-        self.teller = PhaseTracker()
+        self.phases = PhaseTracker()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
         self._dispatched = 0
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
-        self.teller.start_step()
-        self.ledger.start_step()
+        self.phases.start_step()
+        self.memory.start_step()
 
     def __torch_dispatch__(
         self,
@@ -396,25 +409,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._dispatched += 1
         if self._dispatched % _COLLECT_EVERY == 0:
             gc.collect(1)
-        phase = self.teller.phase(func)
+        phase = self.phases.phase_of(func)
         out = run_operator(func, args, kwargs, self.selection)
         self.selection.values.follow(func, args, kwargs, out)
-        self.selection.shares.follow(func, args, out)
+        self.selection.statistics.follow(func, args, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
-            out.outlay_answer = True
-        on_gpu = [t for t in stored(out) if _is_on_gpu(t)]
+            out.outlay_likely = True
+        on_gpu = [t for t in with_storage(out) if _is_on_gpu(t)]
         during: Phase = "backward" if phase == "recompute" else phase
-        with self.ledger.holding(self._first_taken(func, args, kwargs, out), during):
+        with self.memory.workspaces_during(_early_workspaces(func, args, kwargs, out), during):
             for tensor in on_gpu:
-                self.ledger.made(tensor, during)
-        self._take_workspace(func, during, args, kwargs, out)
+                self.memory.add(tensor, during)
+        self._add_workspaces(func, during, args, kwargs, out)
         if isinstance(out, bool):  # a question, answered on the host
             return out
         if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self._note(func, phase, args, kwargs, out)
             if self._callsites is not None and self._with_lines:
-                self.sites.append(self._callsites.here(func))
-                self.ledger.mark()
+                self.sites.append(self._callsites.site_of(func))
+                self.memory.end_operation()
         return out
 
     def _note(
@@ -425,96 +438,99 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if not is_known:
             self.unknown[op.name] += 1
 
-    def _first_taken(
-        self, func: OpOverload, args: Args, kwargs: Kwargs, out: object
-    ) -> Sequence[Workspace]:
-        """What an operator takes before it makes its results: recurrent layers do."""
-        if func is not _aten._cudnn_rnn.default:
-            return ()
-        return workspaces_of(str(func.overloadpacket), args, kwargs, out, "fp32")
-
-    def _take_workspace(
+    def _add_workspaces(
         self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object
     ) -> None:
-        """Note what a library takes for itself while this operator runs."""
+        """Note what a library allocates for itself while this operator runs."""
         name = str(func.overloadpacket)
         formula = formula_for(name)
         if formula is None or not any(map(_is_on_gpu, tree_iter(args))):
             return
         if formula.kind == "gemm":
-            self.ledger.cublas(phase)
-        if func is _aten._cudnn_rnn.default or not (takes_workspace(name) or name == _FLASH):
+            self.memory.add_cublas_workspace(phase)
+        has_workspaces = has_workspace_formula(name) or name == _FLASH
+        if func is _aten._cudnn_rnn.default or not has_workspaces:
             return
         tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *tensors_in(out)]
         precision = precision_of(formula.kind, tensors)
-        taken = workspaces_of(name, args, kwargs, out, precision)
-        if taken:
-            self.ledger.workspaces(taken, phase, _rows(tensors))
+        workspaces = workspaces_of(name, args, kwargs, out, precision)
+        if workspaces:
+            self.memory.add_workspaces(workspaces, phase, _rows(tensors))
         if name == _FLASH:
-            self._keep_scores(args, out, phase, precision)
+            self._add_scores(args, out, phase, precision)
 
-    def _keep_scores(self, args: Args, out: Any, phase: Phase, precision: Precision) -> None:
+    def _add_scores(self, args: Args, out: Any, phase: Phase, precision: Precision) -> None:
         """Note what GPUs without a fused kernel keep for backward: all scores, in fp32."""
         batch, heads, rows, _ = args[0].shape
         scores_bytes = 4 * batch * heads * rows * args[1].shape[-2]
         scores = Workspace(size_bytes=scores_bytes, condition=with_attention("math", precision))
-        self.ledger.workspaces([scores], phase)
-        self.ledger.beside(out[1], scores, phase)
+        self.memory.add_workspaces([scores], phase)
+        self.memory.add_companion(out[1], scores, phase)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
-        """An answer to `.item()`: the value where it follows from constants, else 0 from the GPU.
+        """What `.item()` returns: the value where it follows from constants, else 0 from the GPU.
 
         0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
         yes, other questions with what is likelier, or no. A random number is in the middle, and
         any other value on the CPU 1.
         """
-        known = self._known(tensor)
-        if known is not None:
-            return known
+        constant = self._constant_value(tensor)
+        if constant is not None:
+            return constant
         on_gpu = _is_on_gpu(tensor)
-        answer = self._answer(tensor, 0 if on_gpu else 1)
+        value = self._likely_value(tensor, 0 if on_gpu else 1)
         if on_gpu and self.recording:
-            line = "" if self._callsites is None else self._callsites.line_now(with_code=True)
-            self.host_reads[line, _said(answer)] += 1
-        return answer
+            line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
+            self.host_reads[line, _text(value)] += 1
+        return value
 
-    def _answer(self, tensor: Tensor, otherwise: int) -> bool | int | float:
-        likely = self.selection.likely(tensor)
+    def _likely_value(self, tensor: Tensor, otherwise: int) -> bool | int | float:
+        likely = self.selection.likely_value(tensor)
         if tensor.dtype == torch.bool:
-            usual = bool(getattr(tensor, "outlay_answer", False))
+            usual = bool(getattr(tensor, "outlay_likely", False))
             return usual if likely is None else bool(likely)
-        answer = otherwise if likely is None else likely
-        return float(answer) if tensor.dtype.is_floating_point else int(answer)
+        value = otherwise if likely is None else likely
+        return float(value) if tensor.dtype.is_floating_point else int(value)
 
-    def _known(self, tensor: Tensor) -> bool | int | float | None:
+    def _constant_value(self, tensor: Tensor) -> bool | int | float | None:
         """The tensor's value where it does not depend on the data."""
         constant = tensor.constant if isinstance(tensor, FakeTensor) else tensor
-        values = self.selection.values.of(tensor) if constant is None else constant
-        if values is None:
+        constant = self.selection.values.of(tensor) if constant is None else constant
+        if constant is None:
             return None
         with torch._C._DisableTorchDispatch():
-            value: bool | int | float = values.item()
+            value: bool | int | float = constant.item()
             return value
 
 
-def _said(answer: bool | int | float) -> str:
-    if isinstance(answer, bool):
-        return "yes" if answer else "no"
-    return f"{answer:g}"
+def _early_workspaces(
+    func: OpOverload, args: Args, kwargs: Kwargs, out: object
+) -> Sequence[Workspace]:
+    """What an operator allocates before it makes its results: recurrent layers do."""
+    if func is not _aten._cudnn_rnn.default:
+        return ()
+    return workspaces_of(str(func.overloadpacket), args, kwargs, out, "fp32")
 
 
-def stored(out: object) -> Iterator[object]:
-    """The tensors of a result that have a storage: of a sparse one, its places and values.
+def _text(value: bool | int | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}"
+
+
+def with_storage(out: object) -> Iterator[object]:
+    """What of a result has a storage: of a sparse tensor, its indices and values.
 
     Of a tensor made of tensors (a quantised state), those.
     """
-    for one in tree_iter(out):
-        if isinstance(one, FakeTensor) and one.layout == torch.sparse_coo:
-            yield from (one._indices(), one._values())
-        elif isinstance(one, Tensor) and is_traceable_wrapper_subclass(one):
-            yield from stored([getattr(one, name) for name in one.__tensor_flatten__()[0]])
+    for value in tree_iter(out):
+        if isinstance(value, FakeTensor) and value.layout == torch.sparse_coo:
+            yield from (value._indices(), value._values())
+        elif isinstance(value, Tensor) and is_traceable_wrapper_subclass(value):
+            inner = [getattr(value, name) for name in value.__tensor_flatten__()[0]]
+            yield from with_storage(inner)
         else:
-            yield one
+            yield value
 
 
 def _rows(tensors: list[Tensor]) -> int:

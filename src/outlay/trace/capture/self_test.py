@@ -1,20 +1,21 @@
-"""Whether this torch can be traced: one small training step on fake CUDA tensors.
+"""Tests of this torch and this host: whether steps can be traced, and what issuing one takes.
 
-`python -m outlay.trace.capture.self_test` ends with status 0 if it can; it may also abort.
+`python -m outlay.trace.capture.self_test` traces one small training step on fake CUDA tensors and
+ends with status 0 if it can; it may also abort. `step_times_s` times a tiny step on the CPU.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import torch
 
 from outlay.trace.capture import fake_cuda
-from outlay.trace.capture.capture import Step, capture_steps
+from outlay.trace.capture.capture import capture_steps
+from outlay.trace.target import StepFunction
 
 
-def small_step(batch_size: int) -> Step:
+def small_step(batch_size: int) -> StepFunction:
     """A convolution, a norm and an optimizer."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
     optimizer = torch.optim.Adam(model.parameters())
@@ -28,7 +29,7 @@ def small_step(batch_size: int) -> Step:
     return step
 
 
-def road() -> str:
+def patch_summary() -> str:
     """How fake CUDA tensors are made usable with this torch."""
     if fake_cuda.built_with_cuda():
         return "a CUDA build of torch, no GPU used: its CUDA hooks are changed"
@@ -36,28 +37,23 @@ def road() -> str:
 
 
 def main() -> None:
-    """Say which torch this is and which road is taken, then try it."""
-    print(f"torch {torch.__version__}; {road()}", flush=True)  # noqa: T201
+    """Print which torch this is and what is changed in it, then try it."""
+    print(f"torch {torch.__version__}; {patch_summary()}", flush=True)  # noqa: T201
     capture = capture_steps(small_step, 2)
     # 4 * 3 * 3 * 3 + 4 weights, and two of 4
-    if capture.parameters != 120 or capture.ledger.peak().peak_bytes <= 0:
+    if capture.parameters != 120 or capture.memory.peak().peak_bytes <= 0:
         raise SystemExit("The step was traced, but not rightly.")
     print("ok: a small training step was traced")  # noqa: T201
 
 
-if __name__ == "__main__":
-    main()
+# What issuing operations costs a host: a tiny training step on the CPU, repeated for some seconds.
+# Nothing in it takes time to compute, so what remains is what a training step on a GPU costs the
+# host as well: Python, autograd, the dispatcher. It runs on one thread, as issuing does.
 
 
-# A tiny training step on the CPU, repeated for some seconds: what issuing operations costs a host.
-#
-# Nothing in that step takes time to compute, so what remains is what a training step on a GPU costs
-# the host as well: Python, autograd, the dispatcher. It runs on one thread, as issuing does.
-
-
-LAYERS = 16
-STEPS_PER_SAMPLE = 10
-WARM_UP = 50
+_LAYERS = 16
+_STEPS_PER_SAMPLE = 10
+_WARM_UP_STEPS = 50
 
 
 def step_times_s(seconds: float) -> list[float]:
@@ -70,21 +66,22 @@ def step_times_s(seconds: float) -> list[float]:
         torch.set_num_threads(threads)
 
 
-def _sampled(step: Callable[[], None], seconds: float) -> list[float]:
-    for _ in range(WARM_UP):
+def _sampled(step: StepFunction, seconds: float) -> list[float]:
+    """At least five samples, each the mean of several steps."""
+    for _ in range(_WARM_UP_STEPS):
         step()
-    taken: list[float] = []
-    ends = time.perf_counter() + seconds
-    while len(taken) < 5 or time.perf_counter() < ends:
-        started = time.perf_counter()
-        for _ in range(STEPS_PER_SAMPLE):
+    samples_s: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(samples_s) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        for _ in range(_STEPS_PER_SAMPLE):
             step()
-        taken.append((time.perf_counter() - started) / STEPS_PER_SAMPLE)
-    return taken
+        samples_s.append((time.perf_counter() - start) / _STEPS_PER_SAMPLE)
+    return samples_s
 
 
-def _tiny_step() -> Callable[[], None]:
-    layers = [module for _ in range(LAYERS) for module in (torch.nn.Linear(8, 8), torch.nn.ReLU())]
+def _tiny_step() -> StepFunction:
+    layers = [module for _ in range(_LAYERS) for module in (torch.nn.Linear(8, 8), torch.nn.ReLU())]
     model = torch.nn.Sequential(*layers)
     update = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
     x = torch.randn(4, 8)
@@ -95,3 +92,7 @@ def _tiny_step() -> Callable[[], None]:
         update.zero_grad(set_to_none=True)
 
     return step
+
+
+if __name__ == "__main__":
+    main()

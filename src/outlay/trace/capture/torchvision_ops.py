@@ -53,13 +53,14 @@ _declared: list[torch.library.Library] = []
 
 
 def install() -> None:
-    """Look after torchvision when it is imported. Does nothing the second time."""
-    if _EXTENSION not in sys.modules and not any(isinstance(f, _Finder) for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    """Declare torchvision's operators when it is imported. Does nothing the second time."""
+    is_installed = any(isinstance(finder, _ExtensionFinder) for finder in sys.meta_path)
+    if _EXTENSION not in sys.modules and not is_installed:
+        sys.meta_path.insert(0, _ExtensionFinder())
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the part of torchvision that loads its operators, as usual, and watches it load."""
+class _ExtensionFinder(importlib.abc.MetaPathFinder):
+    """Finds the part of torchvision that loads its operators, with a loader of our own."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -69,11 +70,13 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _ExtensionLoader(spec.loader)
         return spec
 
 
-class _Loader(importlib.abc.Loader):
+class _ExtensionLoader(importlib.abc.Loader):
+    """Loads it, and declares the operators where that failed."""
+
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 

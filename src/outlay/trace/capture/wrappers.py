@@ -1,8 +1,9 @@
 """What a trace takes out of a step's way: compilers, graphs, several GPUs, loader processes.
 
-Each is replaced by what it does to one step on one GPU in eager mode, with a note that says so.
-User code may bind such a name when it is imported: `patch_decorators` can be called before that,
-and classes are changed rather than replaced.
+Each is replaced by what it does to one step on one GPU in eager mode, with a note that says so;
+what cannot be replaced raises `NotTraceable`. User code may bind such a name when it is imported:
+`patch_decorators` can be called before that, and classes are changed rather than replaced. All
+replacements are `AttributePatches`, which can be undone.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from torch import distributed as dist
 from torch.utils.data import DataLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch.utils.hooks import RemovableHandle
 
 
-# Attributes changed for a while.
+# Attributes and hooks set for a while
 
 
 class AttributePatches:
     """Attributes set for a while, each put back to what it was."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
 
     def set(self, owner: object, name: str, value: object) -> None:
         """Replace `owner.name` until `restore`; nothing happens where there is no such name."""
@@ -47,9 +50,9 @@ class AttributePatches:
         names.append(value)
         self._undo.append(lambda: names.remove(value))
 
-    def finally_do(self, undo: Callable[[], object]) -> None:
+    def on_restore(self, undo: Callable[[], object]) -> None:
         """Call this at `restore`, too."""
-        self._undo.append(lambda: (undo(), None)[1])
+        self._undo.append(undo)
 
     def restore(self) -> None:
         """Undo everything, last first."""
@@ -57,7 +60,17 @@ class AttributePatches:
             self._undo.pop()()
 
 
-# What a trace cannot follow, and how to get round it.
+@contextlib.contextmanager
+def remove_at_end(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks of torch when the `with` block ends."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+# What wraps a step
 
 
 class NotTraceable(Exception):
@@ -68,17 +81,17 @@ class NotTraceable(Exception):
         super().__init__(what)
 
 
-COMPILED = "torch.compile was left out: the step is counted as eager code."
-GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
-DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
-FLEX = (
+_COMPILED = "torch.compile was left out: the step is counted as eager code."
+_GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
+_DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
+_FLEX = (
     "flex_attention is counted as fused attention over all blocks: what a block mask saves and "
     "what a score function costs is left out."
 )
 
 
 def patch_wrappers(patches: AttributePatches, notes: set[str]) -> None:
-    """Replace what wraps a step; `notes` learns what was left out once it is used."""
+    """Replace what wraps a step; `notes` gets what was left out once it is used."""
     patch_decorators(patches, notes)
     _patch_graphs(patches, notes)
     _patch_loader(patches)
@@ -97,7 +110,7 @@ def patch_decorators(patches: AttributePatches, notes: set[str]) -> None:
 
 def _patch_compilers(patches: AttributePatches, notes: set[str]) -> None:
     def compile_(model: object = None, *_: object, **__: object) -> object:
-        notes.add(COMPILED)
+        notes.add(_COMPILED)
         return (lambda function: function) if model is None else model
 
     def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
@@ -120,7 +133,7 @@ class _Graph:
 
 def _patch_graphs(patches: AttributePatches, notes: set[str]) -> None:
     def graphed(callables: object, *_: object, **__: object) -> object:
-        notes.add(GRAPHED)
+        notes.add(_GRAPHED)
         return callables
 
     patches.set(torch.cuda, "make_graphed_callables", graphed)
@@ -130,13 +143,13 @@ def _patch_graphs(patches: AttributePatches, notes: set[str]) -> None:
 def _patch_loader(patches: AttributePatches) -> None:
     initialise = DataLoader.__init__
 
-    def in_this_process(loader: DataLoader, *args: object, **kwargs: object) -> None:
+    def without_workers(loader: DataLoader, *args: object, **kwargs: object) -> None:
         kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False)
         kwargs.update(prefetch_factor=None, multiprocessing_context=None, timeout=0)
         # Positions after the dataset: batch_size, shuffle, sampler, batch_sampler, num_workers.
         initialise(loader, *args[:5], **kwargs)
 
-    patches.set(DataLoader, "__init__", in_this_process)
+    patches.set(DataLoader, "__init__", without_workers)
 
 
 def _patch_saving(patches: AttributePatches, notes: set[str]) -> None:
@@ -154,11 +167,11 @@ def _patch_processes(patches: AttributePatches, notes: set[str]) -> None:
     started: list[bool] = []
 
     def start(*_: object, **__: object) -> None:
-        notes.add(DISTRIBUTED)
+        notes.add(_DISTRIBUTED)
         started.append(True)
 
-    def stay(*_: object, **__: object) -> None:
-        """Nothing to do among one: all_reduce, broadcast, barrier."""
+    def nothing(*_: object, **__: object) -> None:
+        """What all_reduce, broadcast and barrier do among one."""
 
     def first_of(outputs: list[Any], value: object, *_: object, **__: object) -> None:
         if outputs:
@@ -168,7 +181,7 @@ def _patch_processes(patches: AttributePatches, notes: set[str]) -> None:
         if outputs:
             outputs[0].copy_(tensor)
 
-    def into(output: Tensor, tensor: Tensor, *_: object, **__: object) -> None:
+    def copy_into(output: Tensor, tensor: Tensor, *_: object, **__: object) -> None:
         output.copy_(tensor)
 
     patches.set(dist, "init_process_group", start)
@@ -178,13 +191,13 @@ def _patch_processes(patches: AttributePatches, notes: set[str]) -> None:
     patches.set(dist, "get_backend", lambda *_: "nccl")
     patches.set(dist, "is_nccl_available", lambda: True)
     for name in ("destroy_process_group", "barrier", "all_reduce", "broadcast", "reduce"):
-        patches.set(dist, name, stay)
+        patches.set(dist, name, nothing)
     for name in ("new_group", "broadcast_object_list", "monitored_barrier"):
-        patches.set(dist, name, stay)
+        patches.set(dist, name, nothing)
     patches.set(dist, "all_gather", gather)
     patches.set(dist, "all_gather_object", first_of)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"):
-        patches.set(dist, name, into)
+        patches.set(dist, name, copy_into)
 
 
 def _patch_parallel_modules(patches: AttributePatches, notes: set[str]) -> None:
@@ -196,37 +209,37 @@ def _patch_parallel_modules(patches: AttributePatches, notes: set[str]) -> None:
         (nn.DataParallel, "module"),
         (fsdp.FullyShardedDataParallel, "_fsdp_wrapped_module"),
     ):
-        patches.set(kind, "__init__", _wrapping(name, notes))
-        patches.set(kind, "forward", _calling(name))
+        patches.set(kind, "__init__", _init_storing(name, notes))
+        patches.set(kind, "forward", _forward_calling(name))
         patches.set(kind, "no_sync", lambda _self: contextlib.nullcontext())
     for method in ("named_parameters", "named_buffers", "apply", "_apply", "train"):
         patches.set(fsdp.FullyShardedDataParallel, method, getattr(nn.Module, method))
-    patches.set(fsdp.FullyShardedDataParallel, "clip_grad_norm_", _clip)
+    patches.set(fsdp.FullyShardedDataParallel, "clip_grad_norm_", _clip_grad_norm)
 
     def fully_shard(module: nn.Module, *_: object, **__: object) -> nn.Module:
-        notes.add(DISTRIBUTED)
+        notes.add(_DISTRIBUTED)
         return module
 
     patches.set(fsdp, "fully_shard", fully_shard)
 
 
-def _wrapping(name: str, notes: set[str]) -> Callable[..., None]:
+def _init_storing(name: str, notes: set[str]) -> Callable[..., None]:
     def initialise(wrapper: nn.Module, module: nn.Module, *_: object, **__: object) -> None:
-        notes.add(DISTRIBUTED)
+        notes.add(_DISTRIBUTED)
         nn.Module.__init__(wrapper)
         setattr(wrapper, name, module)
 
     return initialise
 
 
-def _calling(name: str) -> Callable[..., object]:
+def _forward_calling(name: str) -> Callable[..., object]:
     def forward(wrapper: nn.Module, *args: object, **kwargs: object) -> object:
         return wrapper._modules[name](*args, **kwargs)
 
     return forward
 
 
-def _clip(module: nn.Module, max_norm: float, norm_type: float = 2.0) -> Tensor:
+def _clip_grad_norm(module: nn.Module, max_norm: float, norm_type: float = 2.0) -> Tensor:
     total: Tensor = nn.utils.clip_grad_norm_(module.parameters(), max_norm, norm_type)
     return total
 
@@ -243,11 +256,11 @@ def _patch_flex_attention(patches: AttributePatches, notes: set[str]) -> None:
     def attend(
         query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor, Tensor]:
-        notes.add(FLEX)
+        notes.add(_FLEX)
         scale = kwargs.get("scale", args[2] if len(args) > 2 else None)
-        heads = query.shape[1] // key.shape[1]
-        if heads > 1:
-            key, value = (one.repeat_interleave(heads, 1) for one in (key, value))
+        queries_per_key = query.shape[1] // key.shape[1]
+        if queries_per_key > 1:
+            key, value = (tensor.repeat_interleave(queries_per_key, 1) for tensor in (key, value))
         out = nn.functional.scaled_dot_product_attention(query, key, value, scale=scale)
         sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
         return out, sums, sums

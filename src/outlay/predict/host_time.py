@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
-from outlay.predict.kernels import recurrent_of
+from outlay.predict.kernels import recurrent_kernels
 from outlay.trace.profile import Op, Trace
 
 
@@ -44,38 +44,37 @@ class HostTest:
 
 def host_test_of(step_times_s: Sequence[float], calibration: Calibration) -> HostTest:
     """What the times of a tiny step say of the host they were taken on."""
-    taken = sorted(step_times_s)
-    median_s = statistics.median(taken)
-    low_s, high_s = taken[len(taken) // 10], taken[len(taken) * 9 // 10]
+    times_s = sorted(step_times_s)
+    median_s = statistics.median(times_s)
+    low_s, high_s = times_s[len(times_s) // 10], times_s[len(times_s) * 9 // 10]
     return HostTest(
         step_s=median_s,
         spread=(high_s - low_s) / 2 / median_s,
         speed=calibration.number("host_test_step_s") / median_s,
-        samples=len(taken),
+        samples=len(times_s),
     )
 
 
 def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_HOST) -> float:
     """Time the host needs to issue one step."""
-    return _issued_s(ById(trace), ById(calibration)) / host.speed
+    return _reference_host_s(ById(trace), ById(calibration)) / host.speed
 
 
 @lru_cache(maxsize=1024)
-def _issued_s(trace: ById[Trace], numbers: ById[Calibration]) -> float:
-    calibration = numbers.value
-    return sum(
-        op.count * _calls(op) * calibration.number(f"host_{_sort(op)}_s") for op in trace.value.ops
-    )
+def _reference_host_s(trace: ById[Trace], calibration: ById[Calibration]) -> float:
+    number = calibration.value.number
+    return sum(op.count * _calls(op) * number(f"host_{_call_kind(op)}_s") for op in trace.value.ops)
 
 
 def _calls(op: Op) -> float:
     """Recurrent layers issue a product for each position and layer; other operators are one."""
     if op.kind != "rnn" or op.flops <= 0 or len(op.shapes) < 2:
         return 1.0
-    return float(recurrent_of(op)[1].repeats)
+    return float(recurrent_kernels(op)[1].repeats)
 
 
-def _sort(op: Op) -> str:
+def _call_kind(op: Op) -> str:
+    """What kind of call an operator is to the host, as calibration rows name them."""
     if op.launches == 0:
         return "view"
     if op.phase == "optimizer":

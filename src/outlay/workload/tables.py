@@ -1,59 +1,85 @@
-"""The tables of a workload file as pydantic models: what may be written, and its bounds."""
+"""The tables of a workload file: what may be written, its bounds, and the dataclass it becomes.
+
+First quantities as people write them (durations, sizes, ranges, days), then a pydantic model of
+each table. A model's fields are those of its dataclass in `workload.workload`, and the key in the
+file is a field's name without its unit, or its alias: a new key is a field there and a field here.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import date
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from outlay.errors import InputError
+from outlay.errors import InputError, NotKnown
+from outlay.facts import assumptions, rows_of
 from outlay.uncertainty import Estimate, Uncertain
-from outlay.units import YEAR_S, duration_s, size_bytes
-from outlay.workload.workload import Cadence
+from outlay.units import MB, YEAR_S, duration_s, size_bytes
+from outlay.workload.workload import (
+    WITH_THE_RUN,
+    Cadence,
+    Checkpoint,
+    Dataset,
+    Evaluation,
+    Feed,
+    Length,
+    Limits,
+    OwnTime,
+    Pause,
+    Preferences,
+    Quote,
+    Selection,
+    Step,
+    StoredData,
+    TermsOverride,
+    Usage,
+    Workload,
+    Workstation,
+)
 
-# Values as people write them into TOML files: durations, sizes, ranges, dates; their bounds.
-
+# --- quantities as people write them, and their bounds ---
 
 _LONGEST_S = 100 * YEAR_S
-_MOST_COUNTED = 1e15
-LARGEST_BYTES = 10**18
+_LARGEST_BYTES = 10**18
+_HIGHEST_COUNT = 1e15
 
 
 def _as_duration(value: object) -> float:
     if not isinstance(value, str):
         raise ValueError('a duration needs a unit in quotes, for example "35m", "6h" or "14d"')
-    return _within(_read(duration_s, value), _LONGEST_S, "a hundred years")
+    return _bounded(_parse(duration_s, value), _LONGEST_S, "a hundred years")
 
 
 def _as_size(value: object) -> int:
     if not isinstance(value, str):
         raise ValueError('a size needs a unit in quotes, for example "13.8GB" or "600MB"')
-    return int(_within(_read(size_bytes, value), LARGEST_BYTES, "an exabyte"))
+    return int(_bounded(_parse(size_bytes, value), _LARGEST_BYTES, "an exabyte"))
 
 
-def _read(reader: Callable[[str], float], text: str) -> float:
+def _parse(parser: Callable[[str], float], text: str) -> float:
     """The quantity in a text; what is wrong with it becomes part of the message about its key."""
     try:
-        return reader(text)
+        return parser(text)
     except InputError as error:
         raise ValueError(f"{error.why} {error.fix}") from None
 
 
-def _within(amount: float, most: float, name: str) -> float:
+def _bounded(amount: float, most: float, most_name: str) -> float:
     if not 0 < amount <= most:
-        raise ValueError(f"it must be above zero and at most {name}")
+        raise ValueError(f"it must be above zero and at most {most_name}")
     return amount
 
 
-def _in_range(text: str, read: Callable[[str], float]) -> Uncertain:
+def _range_of(text: str, parser: Callable[[str], float]) -> Uncertain:
     """`30m..40m`: from its 10th to its 90th percentile, the middle being the likely one."""
     first, dots, last = text.partition("..")
     if not dots:
-        return read(first)
-    low, high = read(first.strip()), read(last.strip())
+        return parser(first)
+    low, high = parser(first.strip()), parser(last.strip())
     if low > high:
         raise ValueError("a range goes from the smaller to the larger, for example 30m..40m")
     return Estimate(low=low, likely=(low + high) / 2, high=high)
@@ -63,17 +89,15 @@ def _as_durations(value: object) -> Uncertain:
     """A duration or a range of them; here none at all (0m) is one, too."""
     if not isinstance(value, str):
         return _as_duration(value)
-    return _in_range(value, lambda text: 0.0 if _is_none(text) else _as_duration(text))
-
-
-def _is_none(text: str) -> bool:
-    return _read(duration_s, text) == 0
+    return _range_of(
+        value, lambda text: 0.0 if _parse(duration_s, text) == 0 else _as_duration(text)
+    )
 
 
 def _as_amounts(value: object) -> Uncertain:
     """A number, or a range of them in quotes."""
     if isinstance(value, str) and ".." in value:
-        return _in_range(value, _as_amount)
+        return _range_of(value, _as_amount)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError('it is a number, or a range in quotes such as "1000..1500"')
     return _as_amount(value)
@@ -81,9 +105,12 @@ def _as_amounts(value: object) -> Uncertain:
 
 def _as_amount(value: object) -> float:
     try:
-        return _from_zero(_number(str(value)))
+        amount = _number(str(value))
     except ValueError:
-        raise ValueError(f"{value!r} is not an amount from 0 to 1e9") from None
+        amount = -1.0
+    if not 0 <= amount <= 1e9:
+        raise ValueError(f"{value!r} is not an amount from 0 to 1e9")
+    return amount
 
 
 def _number(text: str) -> float:
@@ -102,17 +129,11 @@ def _at_most_one(value: Uncertain) -> Uncertain:
     return value
 
 
-def _from_zero(amount: float) -> float:
-    if not 0 <= amount <= 1e9:
-        raise ValueError
-    return amount
-
-
 _EVERY = re.compile(r"(?:every )?(?:([0-9][0-9_,.]*) ?)?(epoch|step|iteration|sample)s?")
 _COUNTED = {"epoch": "epochs", "step": "steps", "iteration": "steps", "sample": "samples"}
 
 
-def _as_every(value: object) -> Cadence:
+def _as_cadence(value: object) -> Cadence:
     """`epoch`, `5 epochs`, `1000 steps`, `64_000 samples`, or a duration."""
     if not isinstance(value, str):
         raise ValueError('an interval is "epoch", "1000 steps" or a duration such as "30m"')
@@ -120,7 +141,7 @@ def _as_every(value: object) -> Cadence:
     if match is None:
         return Cadence(time_s=_as_duration(value))
     count = _number(match[1] or "1")
-    if not 0 < count <= _MOST_COUNTED:
+    if not 0 < count <= _HIGHEST_COUNT:
         raise ValueError("an interval must be above zero, and a count that a run can reach")
     return Cadence(**{_COUNTED[match[2]]: count})
 
@@ -130,6 +151,16 @@ def _as_date(value: object) -> str:
         return date.fromisoformat(str(value)).isoformat()
     except ValueError:
         raise ValueError("it is not a date such as 2026-11-01") from None
+
+
+def _scaled(amount: Uncertain, factor: float) -> Uncertain:
+    """An amount that may be a range, times a factor."""
+    return amount.scaled(factor) if isinstance(amount, Estimate) else amount * factor
+
+
+def _likely(value: Uncertain | None) -> float:
+    """The likely value, 0 where none is given."""
+    return value.likely if isinstance(value, Estimate) else value or 0.0
 
 
 Duration = Annotated[
@@ -159,10 +190,14 @@ Times = Annotated[
     Field(description='How often in each such interval: 1, or a range such as "0.5..1.5".'),
 ]
 Rates = Annotated[Amounts, AfterValidator(_above_zero)]
+MbitRates = Annotated[Rates, AfterValidator(lambda mbit: _scaled(mbit, 1e6 / 8))]
+"""Mbit/s, in bytes per second from here on."""
+MegabyteRates = Annotated[Rates, AfterValidator(lambda mb: _scaled(mb, MB))]
+"""MB/s, in bytes per second from here on."""
 Shares = Annotated[Amounts, AfterValidator(_at_most_one)]
 Interval = Annotated[
     Cadence,
-    BeforeValidator(_as_every, json_schema_input_type=str),
+    BeforeValidator(_as_cadence, json_schema_input_type=str),
     Field(
         description='"epoch", "5 epochs", "1000 steps", "64_000 samples", or a duration ("30m").'
     ),
@@ -174,19 +209,65 @@ HourlyPrice = Annotated[float, Field(strict=True, gt=0, le=1e7)]
 Rate = Annotated[float, Field(strict=True, ge=0, le=1e6)]
 Count = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 Amount = Annotated[float, Field(strict=True, gt=0, le=1e15)]
+Gigabits = Annotated[Amount, AfterValidator(lambda gbit: gbit * 1e9 / 8)]
+"""Gbit/s, in bytes per second from here on."""
+Watts = Annotated[float, Field(strict=True, ge=0, le=20_000)]
+BatchSize = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1)]
 
 
-def likely_of(value: Uncertain | None) -> float:
-    """The likely value, 0 where none is given."""
-    return value.likely if isinstance(value, Estimate) else value or 0.0
+# --- the tables ---
+
+D = TypeVar("D")
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+def _key_of(field: str) -> str:
+    """The key a field has in the file: `deadline` of `deadline_s`, `per_hour` of `usd_per_hour`.
+
+    The unit stands with the value there, and money is in the file's currency.
+    """
+    return re.sub(r"_(?:s|bytes|fraction)$|^usd_|_usd(?=_|$)", "", field)
 
 
-class StepTable(_Table):
+class Table(BaseModel, Generic[D]):
+    """A table of the file; its fields are those of the dataclass D that it becomes."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, alias_generator=_key_of
+    )
+
+    def value(self, usd: float) -> D:
+        """The dataclass; `usd` is what one unit of the file's currency is worth."""
+        return self.dataclass()(**self.arguments(usd))
+
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """What is given, by field of the dataclass; money in dollars."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return {
+            name: _field_value(name, value, usd)
+            for name, value in given.items()
+            if value is not None
+        }
+
+    @classmethod
+    def dataclass(cls) -> type[D]:
+        """The D of `Table[D]`, which a table is derived from."""
+        bases = (base for base in cls.__mro__ if issubclass(base, Table))
+        parameters = (base.__pydantic_generic_metadata__["args"] for base in bases)
+        dataclass: type[D] = next(types[0] for types in parameters if types)
+        return dataclass
+
+
+def _field_value(name: str, value: Any, usd: float) -> Any:
+    """Tables as dataclasses, and money in dollars: a field with `usd` in its name is money."""
+    if isinstance(value, Table):
+        return value.value(usd)
+    if isinstance(value, tuple):
+        return tuple(_field_value(name, item, usd) for item in value)
+    return _scaled(value, usd) if "usd" in name.split("_") else value
+
+
+class StepTable(Table[Step]):
     """The training step: exactly one of `profile` and `target`."""
 
     profile: Name | None = Field(
@@ -206,7 +287,7 @@ class StepTable(_Table):
         "on get the measured time, others what that says of them.",
     )
     precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
-    global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+    global_batch_size: BatchSize | None = Field(
         None,
         description="Samples of one update over all GPUs, kept on every machine (in several passes "
         "where they do not fit); without it the batch grows with the GPUs.",
@@ -223,8 +304,16 @@ class StepTable(_Table):
             raise ValueError("give exactly one of profile and target")
         return self
 
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """`max` and `as traced` are what None stands for."""
+        return super().arguments(usd) | {
+            "batch_size": None if self.batch_size == "max" else self.batch_size,
+            "batch_as_measured": self.batch_size is None,
+            "precision": None if self.precision == "as traced" else self.precision,
+        }
 
-class LengthTable(_Table):
+
+class LengthTable(Table[Length]):
     """How long to train: exactly one of samples, epochs, iterations and time."""
 
     samples: Amount | None = None
@@ -232,33 +321,35 @@ class LengthTable(_Table):
         None, description="Passes over the dataset; needs data.samples."
     )
     iterations: Annotated[int, Field(strict=True, ge=1, le=10**12)] | None = None
-    global_batch_size: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+    global_batch_size: BatchSize | None = Field(
         None, description="The batch the iterations refer to; without it each machine's own."
     )
-    time: Duration | None = Field(None, description="Train for this long, whatever gets done.")
+    training_s: Duration | None = Field(
+        None, alias="time", description="Train for this long, whatever gets done."
+    )
     hours_are_equal: bool = Field(
         False, description="With time: an hour counts as the same work on every machine."
     )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
-        given = [self.samples, self.epochs, self.iterations, self.time]
-        if sum(value is not None for value in given) != 1:
+        lengths = (self.samples, self.epochs, self.iterations, self.training_s)
+        if sum(length is not None for length in lengths) != 1:
             raise ValueError("give exactly one of samples, epochs, iterations and time")
         if self.global_batch_size is not None and self.iterations is None:
             raise ValueError("global_batch_size goes with iterations")
-        if self.hours_are_equal and self.time is None:
+        if self.hours_are_equal and self.training_s is None:
             raise ValueError("hours_are_equal goes with time")
         return self
 
 
-class DataTable(_Table):
+class DataTable(Table[Dataset]):
     """The dataset."""
 
     samples: Annotated[int, Field(strict=True, ge=1, le=10**13)] | None = None
-    size: Size | None = Field(None, description="On disk; or give samples and sample_size.")
+    size_bytes: Size | None = Field(None, description="On disk; or give samples and sample_size.")
     sample_size: Size | None = None
-    preparation: Durations | None = Field(
+    preparation_s: Durations | None = Field(
         None, description='Time to prepare it on the machine, billed like training: "30m..40m".'
     )
     prepared: Literal["each session", "once"] = "each session"
@@ -267,52 +358,81 @@ class DataTable(_Table):
     storage: Literal["volume", "object", "disk", "none"] = Field(
         "volume", description="disk is the machine's own, which costs while it is stopped, too."
     )
-    results: Size | None = Field(None, description="Fetched home at the end.")
-    upload_mbit: Rates | None = Field(None, description="Mbit/s from home, for at = home.")
-    download_mbit: Rates | None = Field(None, description="Mbit/s to the machine.")
+    results_bytes: Size | None = Field(None, description="Fetched home at the end.")
+    upload_bytes_per_s: MbitRates | None = Field(
+        None, alias="upload_mbit", description="Mbit/s from home, for at = home."
+    )
+    download_bytes_per_s: MbitRates | None = Field(
+        None, alias="download_mbit", description="Mbit/s to the machine."
+    )
     kind: Name | None = Field(
         None,
         description='What a sample is to the CPU, such as "jpeg 256": see docs/models/feed.md.',
     )
-    decode_per_vcpu: Rates | None = Field(
-        None, description="Samples a second that one CPU thread decodes and augments."
+    samples_per_s_per_vcpu: Rates | None = Field(
+        None,
+        alias="decode_per_vcpu",
+        description="Samples a second that one CPU thread decodes and augments.",
     )
-    read_size: Size | None = Field(None, description="Bytes read for a sample, if not the average.")
+    sample_bytes: Size | None = Field(
+        None, alias="read_size", description="Bytes read for a sample, if not the average."
+    )
     disk: Literal["nvme", "sata", "hdd", "volume", "object", "network"] | None = Field(
         None, description="Where it is read from while training; without it what the offer has."
     )
-    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from there.")
+    disk_bytes_per_s: MegabyteRates | None = Field(
+        None, alias="disk_mb_per_s", description="MB/s read from there."
+    )
     cached: bool | None = Field(
         None, description="Read from RAM after the first epoch; without it, where it fits."
     )
 
     @model_validator(mode="after")
-    def _of_one_piece(self) -> Self:
+    def _sizes_agree(self) -> Self:
         if self.sample_size is not None and self.samples is None:
             raise ValueError("sample_size needs samples: how many there are")
-        if (self.samples or 0) * (self.sample_size or 0) > LARGEST_BYTES:
+        if (self.samples or 0) * (self.sample_size or 0) > _LARGEST_BYTES:
             raise ValueError("samples times sample_size is more than an exabyte")
         return self
 
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """The size by its samples where only theirs is given; the keys of the feed in one value."""
+        given = super().arguments(usd)
+        feed = {field.name: given.pop(field.name, None) for field in fields(Feed)}
+        is_fed = any(value is not None for value in feed.values())
+        sample_bytes = given.pop("sample_size", None)
+        if sample_bytes is not None:
+            given.setdefault("size_bytes", given["samples"] * sample_bytes)
+        prepared_each_session = given.pop("prepared") == "each session"
+        return given | {
+            "feed": Feed(**feed) if is_fed else None,
+            "prepared_each_session": prepared_each_session,
+        }
 
-class StoredTable(_Table):
+
+class StoredTable(Table[StoredData]):
     """Something kept by the GB-month besides the dataset, such as container images."""
 
     name: Name
-    size: Size
+    size_bytes: Size
     at: Name | tuple[Name, ...] = Field(
         "run", description="run, a provider, or a list of places to compare."
     )
     kind: Literal["volume", "object", "registry", "disk"] = "volume"
-    pulled: Size | None = Field(None, description="Pulled by each machine in each session.")
+    pulled_bytes: Size | None = Field(None, description="Pulled by each machine in each session.")
+
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """The first of several places, and the others to compare."""
+        first, *others = (self.at,) if isinstance(self.at, str) else self.at or (WITH_THE_RUN,)
+        return super().arguments(usd) | {"at": first, "also_at": tuple(others)}
 
 
-class CheckpointTable(_Table):
+class CheckpointTable(Table[Checkpoint]):
     """Checkpoints."""
 
-    size: Size | None = None
+    size_bytes: Size | None = None
     interval: Interval | None = None
-    time: Duration | None = Field(
+    time_s: Duration | None = Field(
         None, description="What writing one took somewhere, instead of by its size."
     )
     times: Times = 1.0
@@ -322,31 +442,31 @@ class CheckpointTable(_Table):
     )
 
 
-class EvaluationTable(_Table):
+class EvaluationTable(Table[Evaluation]):
     """What is evaluated while training: so many samples, or for so long."""
 
     every: Interval
     samples: Amount | None = None
-    time: Duration | None = None
+    time_s: Duration | None = None
     times: Times = 1.0
 
     @model_validator(mode="after")
     def _one_amount(self) -> Self:
-        if (self.samples is None) == (self.time is None):
+        if (self.samples is None) == (self.time_s is None):
             raise ValueError("give exactly one of samples and time")
         return self
 
 
-class PauseTable(_Table):
+class PauseTable(Table[Pause]):
     """Other time between steps, now and then: starts of epochs, stalls."""
 
     name: Name = "pauses"
     every: Interval
-    time: Durations
+    time_s: Durations
     times: Times = 1.0
 
 
-class UsageTable(_Table):
+class UsageTable(Table[Usage]):
     """One run (nothing given), or sessions a month, or hours a day."""
 
     sessions_per_month: Annotated[float, Field(strict=True, gt=0, le=10_000)] | None = None
@@ -357,14 +477,16 @@ class UsageTable(_Table):
     machines: Count | tuple[Count, ...] = Field(
         1, description="Machines that train together, or a list of numbers to try."
     )
-    setup: Durations | None = Field(
+    setup_s: Durations | None = Field(
         None, description="From asking for a machine to the first step, in each session."
     )
-    idle: Durations | None = Field(
+    idle_s: Durations | None = Field(
         None, description="Billed in each session while nothing trains, until it is stopped."
     )
-    keep_data: Duration | None = Field(None, description="How long data is kept and paid for.")
-    horizon: Duration | None = Field(
+    storage_s: Duration | None = Field(
+        None, alias="keep_data", description="How long data is kept and paid for."
+    )
+    horizon_s: Duration | None = Field(
         None, description="How long this use goes on, for commitments; without it this run."
     )
 
@@ -376,24 +498,35 @@ class UsageTable(_Table):
             raise ValueError("days_per_week goes with hours_per_day")
         return self
 
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """The first of several numbers of machines, and all of them to compare."""
+        tried = (self.machines,) if isinstance(self.machines, int) else self.machines
+        numbers = tuple(dict.fromkeys(tried)) or (1,)
+        return super().arguments(usd) | {
+            "machines": numbers[0],
+            "machines_tried": numbers if len(numbers) > 1 else (),
+        }
 
-class LimitsTable(_Table):
+
+class LimitsTable(Table[Limits]):
     """Limits every option must satisfy."""
 
-    budget: Money | None = None
-    deadline: Duration | None = None
-    gpu_memory: Size | None = Field(None, description="At least so much on each GPU.")
+    budget_usd: Money | None = None
+    deadline_s: Duration | None = None
+    gpu_memory_bytes: Size | None = Field(None, description="At least so much on each GPU.")
     interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
         None, description="At most so many to be expected on spot machines."
     )
 
 
-class PreferTable(_Table):
+class PreferTable(Table[Preferences]):
     """What is worth money besides money."""
 
-    waiting_per_hour: MoneyOrZero = Field(0.0, description="What an hour until the end is worth.")
+    waiting_usd_per_hour: MoneyOrZero = Field(
+        0.0, description="What an hour until the end is worth."
+    )
     providers: tuple[Name, ...] = Field((), description="Preferred, even if they cost more ...")
-    premium: Fraction = Field(0.0, description="... by this fraction.")
+    premium_fraction: Fraction = Field(0.0, description="... by this fraction.")
     access: Literal["full machine", "container", "notebook"] | None = Field(
         None, description="At least this: a notebook is less than a container or a machine."
     )
@@ -401,16 +534,24 @@ class PreferTable(_Table):
     persistent_disk: Literal["yes"] | None = None
     driver_image: Literal["yes"] | None = None
 
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """The facts a provider must have in one value."""
+        given = super().arguments(usd)
+        qualities = given.keys() - {field.name for field in fields(Preferences)}
+        return {name: value for name, value in given.items() if name not in qualities} | {
+            "qualities": tuple((name, given[name]) for name in given if name in qualities)
+        }
 
-class OwnTimeTable(_Table):
+
+class OwnTimeTable(Table[OwnTime]):
     """Your own hours, as a line of the bill."""
 
-    per_hour: Money
-    each_session: Durations | None = None
-    once: Durations | None = None
+    usd_per_hour: Money
+    session_s: Durations | None = Field(None, alias="each_session")
+    once_s: Durations | None = None
 
 
-class SelectionTable(_Table):
+class SelectionTable(Table[Selection]):
     """Names to consider, or to leave out."""
 
     gpus: tuple[Name, ...] = ()
@@ -427,60 +568,80 @@ class ConsiderTable(SelectionTable):
     bundled: bool = Field(True, description="Whether bundled offers rank beside your own.")
 
 
-class OfferTable(_Table):
+class OfferTable(Table[Quote]):
     """A quote of your own, in your currency."""
 
     provider: Name
     gpu: Name
     gpus: Count = 1
     instance: Name | None = None
-    price_per_hour: HourlyPrice | None = Field(None, description="The whole machine, on demand.")
-    spot_per_hour: HourlyPrice | None = None
+    price_usd_per_hour: HourlyPrice | None = Field(
+        None, description="The whole machine, on demand."
+    )
+    spot_usd_per_hour: HourlyPrice | None = None
     region: Name = "any"
     vcpus: Amount | None = None
-    ram: Size | None = None
-    local_disk: Size | None = None
-    network_gbit: Amount | None = Field(
-        None, description="Gbit/s of the machine, between several of them."
+    ram_bytes: Size | None = None
+    local_disk_bytes: Size | None = None
+    network_bytes_per_s: Gigabits | None = Field(
+        None, alias="network_gbit", description="Gbit/s of the machine, between several of them."
     )
-    setup: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
+    setup_s: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
     disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
-    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from its disk.")
+    disk_bytes_per_s: MegabyteRates | None = Field(
+        None, alias="disk_mb_per_s", description="MB/s read from its disk."
+    )
     interruptions_per_month: Amounts | None = Field(None, description="Of its spot machines.")
-    term: Duration | None = Field(
+    term_s: Duration | None = Field(
         None, description="Taken and paid for that long, used or not: price_per_hour is its price."
     )
     as_of: Day | None = None
     note: str = ""
 
 
-class MachineTable(_Table):
+def _numbered(tables: tuple[OfferTable, ...]) -> tuple[OfferTable, ...]:
+    """Quotes, each with its number for a name where it has none."""
+    return tuple(
+        table.model_copy(update={"instance": table.instance or f"quote {number}"})
+        for number, table in enumerate(tables, 1)
+    )
+
+
+class MachineTable(Table[Workstation]):
     """A machine of your own; with `purchase`, one to be bought."""
 
     name: Name
     gpu: Name | tuple[Name, ...] = Field(description="One name, or a list where its GPUs differ.")
     gpus: Count = 1
-    power_limit_watts: Annotated[float, Field(strict=True, gt=0, le=5000)] | None = Field(
-        None, description="What each GPU is held to (nvidia-smi -pl)."
+    power_limit_w: Annotated[float, Field(strict=True, gt=0, le=5000)] | None = Field(
+        None, alias="power_limit_watts", description="What each GPU is held to (nvidia-smi -pl)."
     )
     vcpus: Amount | None = None
-    ram: Size | None = None
-    network_gbit: Amount | None = Field(
-        None, description="Gbit/s of the machine, between several of them."
+    ram_bytes: Size | None = None
+    network_bytes_per_s: Gigabits | None = Field(
+        None, alias="network_gbit", description="Gbit/s of the machine, between several of them."
     )
-    host_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = None
-    idle_watts: Annotated[float, Field(strict=True, ge=0, le=20_000)] | None = Field(
-        None, description="Of the whole machine while it is on and nothing runs; else it is off."
+    host_w: Watts | None = Field(None, alias="host_watts")
+    idle_w: Watts | None = Field(
+        None,
+        alias="idle_watts",
+        description="Of the whole machine while it is on and nothing runs; else it is off.",
     )
-    electricity_per_kwh: Amounts | None = None
+    electricity_usd_per_kwh: Amounts | None = None
     disk: Literal["nvme", "sata", "hdd", "network"] | None = None
-    disk_mb_per_s: Rates | None = Field(None, description="MB/s read from its disk.")
-    purchase: Amounts | None = Field(None, description="The whole; or give parts.")
+    disk_bytes_per_s: MegabyteRates | None = Field(
+        None, alias="disk_mb_per_s", description="MB/s read from its disk."
+    )
+    purchase_usd: Amounts | None = Field(None, description="The whole; or give parts.")
     parts: dict[str, MoneyOrZero] = Field({}, description="What it is made of, and their prices.")
-    resale: Amounts | None = None
-    resale_fraction: Shares | None = Field(None, description="Of the purchase.")
-    use: Duration | None = Field(
-        None, description="Hours it will be used before it is sold; or years and utilisation."
+    resale_usd: Amounts | None = None
+    resale_fraction: Shares | None = Field(
+        None, alias="resale_fraction", description="Of the purchase."
+    )
+    lifetime_use_s: Duration | None = Field(
+        None,
+        alias="use",
+        description="Hours it will be used before it is sold; or years and utilisation.",
     )
     years: Annotated[float, Field(strict=True, gt=0, le=30)] | None = Field(
         None, description="From purchase to resale."
@@ -490,12 +651,12 @@ class MachineTable(_Table):
         description="Share of all hours it is used, or: student desktop, usual desktop, student "
         "cluster, company cluster. Without it, with years: nothing else runs on it.",
     )
-    others_use: Duration | None = Field(None, description="Hours others use it in its life.")
-    maintenance_per_year: MoneyOrZero = 0.0
+    others_use_s: Duration | None = Field(None, description="Hours others use it in its life.")
+    maintenance_usd_per_year: MoneyOrZero = 0.0
     interest_per_year: Fraction = Field(
         0.0, description="What the money would bring elsewhere, or what a loan costs: 0.05."
     )
-    wear_per_hour: MoneyOrZero = 0.0
+    wear_usd_per_hour: MoneyOrZero = 0.0
     pue: Annotated[float, Field(strict=True, ge=1, le=3)] = 1.0
 
     @model_validator(mode="after")
@@ -504,45 +665,73 @@ class MachineTable(_Table):
             raise ValueError("gpu is an empty list")
         if isinstance(self.gpu, tuple) and self.gpus not in (1, len(self.gpu)):
             raise ValueError("gpus and the list of gpu do not agree; leave gpus out")
-        bought = self.purchase is not None or self.parts
-        if self.purchase is not None and self.parts:
+        bought = self.purchase_usd is not None or self.parts
+        if self.purchase_usd is not None and self.parts:
             raise ValueError("give purchase or parts, not both")
-        if bought and self.use is None and self.years is None:
+        if bought and self.lifetime_use_s is None and self.years is None:
             raise ValueError(
                 "a machine to be bought needs use, the hours it will be used; or years, with or "
                 "without utilisation"
             )
-        if self.resale is not None and self.resale_fraction is not None:
+        if self.resale_usd is not None and self.resale_fraction is not None:
             raise ValueError("give resale or resale_fraction, not both")
-        if bought and likely_of(self.resale) > (
-            likely_of(self.purchase) or sum(self.parts.values())
-        ):
+        price = _likely(self.purchase_usd) or sum(self.parts.values())
+        if bought and _likely(self.resale_usd) > price:
             raise ValueError("resale is above purchase")
         return self
 
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """GPUs of one kind and the others; the whole's price of its parts; presets of use."""
+        names = (self.gpu,) if isinstance(self.gpu, str) else self.gpu
+        whole = self.purchase_usd or sum(self.parts.values())
+        return super().arguments(usd) | {
+            "gpu": names[0],
+            "gpus": self.gpus if isinstance(self.gpu, str) else len(names),
+            "other_gpus": tuple(name for name in names if name != names[0]),
+            "parts": tuple((name, price * usd) for name, price in self.parts.items()),
+            "purchase_usd": _scaled(whole, usd) if whole else None,
+            "utilisation": _utilisation(self.utilisation),
+        }
 
-class ProviderTable(_Table):
+
+def _utilisation(written: float | str | None) -> float | None:
+    """A share of all hours, or that of a preset: a row `utilisation_*` of the assumptions."""
+    if not isinstance(written, str):
+        return written
+    presets = {
+        name.removeprefix("utilisation_").replace("_", " "): fact.number
+        for name, fact in assumptions().items()
+        if name.startswith("utilisation_")
+    }
+    if written.lower() not in presets:
+        raise NotKnown("utilisation", written, sorted(presets), fix="Or give a share such as 0.15.")
+    return presets[written.lower()]
+
+
+class ProviderTable(Table[TermsOverride]):
     """What you pay a provider where it differs from the table, in your currency."""
 
-    name: Name
-    billing_step: Duration | None = None
-    billing_minimum: Duration | None = None
-    volume_per_gb_month: Rate | None = None
-    object_per_gb_month: Rate | None = None
-    registry_per_gb_month: Rate | None = None
-    egress_per_gb: Rate | None = None
+    provider: Name = Field(alias="name")
+    billing_step_s: Duration | None = None
+    billing_minimum_s: Duration | None = None
+    volume_usd_per_gb_month: Rate | None = None
+    object_usd_per_gb_month: Rate | None = None
+    registry_usd_per_gb_month: Rate | None = None
+    egress_usd_per_gb: Rate | None = None
     egress_free_gb_per_month: Rate | None = None
-    block: Money | None = Field(
+    block_usd: Money | None = Field(
         None, description="Machine time is bought beforehand in amounts of this."
     )
-    fee_per_month: MoneyOrZero = Field(
+    fee_usd_per_month: MoneyOrZero = Field(
         0.0, description="A subscription, a static address: what is paid each month besides."
     )
-    discount: Fraction = Field(0.0, description="Off machine time, as agreed: 0.1 is a tenth.")
-    credit: MoneyOrZero = Field(0.0, description="Free money you have there.")
+    discount_fraction: Fraction = Field(
+        0.0, description="Off machine time, as agreed: 0.1 is a tenth."
+    )
+    credit_usd: MoneyOrZero = Field(0.0, description="Free money you have there.")
 
 
-class WorkloadFile(_Table):
+class WorkloadFile(Table[Workload]):
     """An outlay workload file: what to train, for how long, on what data, within which limits."""
 
     name: Name = "training run"
@@ -551,9 +740,11 @@ class WorkloadFile(_Table):
         None, description="Day of the exchange rate; without it the newest known."
     )
     usd_per_unit: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = Field(
-        None, description="An exchange rate of your own: dollars for one unit of the currency."
+        None,
+        alias="usd_per_unit",
+        description="An exchange rate of your own: dollars for one unit of the currency.",
     )
-    tax: Fraction | Name = Field(
+    tax_fraction: Fraction | Name = Field(
         0.0, description='Added to what providers charge without it: 0.19, or a place ("DE").'
     )
     step: StepTable
@@ -561,7 +752,7 @@ class WorkloadFile(_Table):
     data: DataTable = DataTable()
     checkpoint: CheckpointTable = CheckpointTable()
     evaluation: EvaluationTable | None = None
-    pause: tuple[PauseTable, ...] = ()
+    pauses: tuple[PauseTable, ...] = Field((), alias="pause")
     usage: UsageTable = UsageTable()
     limits: LimitsTable = LimitsTable()
     prefer: PreferTable = PreferTable()
@@ -569,9 +760,9 @@ class WorkloadFile(_Table):
     consider: ConsiderTable = ConsiderTable()
     leave_out: SelectionTable = SelectionTable()
     stored: tuple[StoredTable, ...] = ()
-    offer: tuple[OfferTable, ...] = ()
-    machine: tuple[MachineTable, ...] = ()
-    provider: tuple[ProviderTable, ...] = ()
+    quotes: Annotated[tuple[OfferTable, ...], AfterValidator(_numbered)] = Field((), alias="offer")
+    workstations: tuple[MachineTable, ...] = Field((), alias="machine")
+    terms: tuple[ProviderTable, ...] = Field((), alias="provider")
 
     @model_validator(mode="after")
     def _epochs_need_a_dataset(self) -> Self:
@@ -580,8 +771,31 @@ class WorkloadFile(_Table):
         for name, every in (
             ("checkpoint.interval", self.checkpoint.interval),
             ("evaluation.every", self.evaluation and self.evaluation.every),
-            *(("pause.every", pause.every) for pause in self.pause),
+            *(("pause.every", pause.every) for pause in self.pauses),
         ):
             if every and every.epochs is not None and self.data.samples is None:
                 raise ValueError(f"{name} in epochs needs data.samples")
         return self
+
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """The rate of a place for its name; which day's exchange rate it was to be is settled."""
+        tax_fraction = _tax_fraction(self.tax_fraction)
+        given = super().arguments(usd)
+        given.pop("currency_day", None)
+        return given | {
+            "currency": self.currency.upper(),
+            "usd_per_unit": usd,
+            "tax_fraction": tax_fraction,
+        }
+
+
+def _tax_fraction(written: float | str) -> float:
+    """The rate itself, or that of a place."""
+    if not isinstance(written, str):
+        return float(written)
+    rates = {row["place"]: row["rate"] for row in rows_of("taxes.csv") if row["rate"]}
+    if written.upper() not in rates:
+        raise NotKnown(
+            "place with a tax rate", written, sorted(rates), fix="Give the rate: tax = 0.19."
+        )
+    return float(rates[written.upper()])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import a_calibration, a_memory, an_op
 
-from outlay.predict.host import Host, host_test_of, host_time_s
+from outlay.predict.host_time import Host, host_test_of, host_time_s
 from outlay.trace.profile import Trace
 
 COSTS_S = {
@@ -70,22 +70,22 @@ def test_nothing_to_issue():
 
 def test_a_host_s_speed_is_the_reference_s_time_over_its_own():
     # 1 to 10 ms: the median is 5.5 ms, and the reference takes 11 ms
-    found = host_test_of([n / 1000 for n in (10, 9, 8, 7, 6, 5, 4, 3, 2, 1)], _eleven_ms())
-    assert found.step_s == pytest.approx(5.5e-3)
-    assert found.speed == pytest.approx(2.0)
-    assert found.samples == 10
+    result = host_test_of([n / 1000 for n in (10, 9, 8, 7, 6, 5, 4, 3, 2, 1)], _eleven_ms())
+    assert result.step_s == pytest.approx(5.5e-3)
+    assert result.speed == pytest.approx(2.0)
+    assert result.samples == 10
     # from the second shortest to the longest: (10 - 2) / 2 / 5.5
-    assert found.spread == pytest.approx(4 / 5.5)
+    assert result.spread == pytest.approx(4 / 5.5)
 
 
 def test_a_steady_host_has_no_spread():
-    found = host_test_of([0.011] * 5, _eleven_ms())
-    assert (found.speed, found.spread) == (1, 0)
+    result = host_test_of([0.011] * 5, _eleven_ms())
+    assert (result.speed, result.spread) == (1, 0)
 
 
 def test_one_slow_sample_of_many_changes_little():
-    found = host_test_of([0.011] * 30 + [5.0], _eleven_ms())
-    assert (found.speed, found.spread) == (1, 0)
+    result = host_test_of([0.011] * 30 + [5.0], _eleven_ms())
+    assert (result.speed, result.spread) == (1, 0)
 
 
 def _eleven_ms():
