@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
+from tests.rows import for_every
 
 import outlay
 
@@ -69,7 +70,7 @@ def test_all_is_exact():
     assert dir(outlay) == sorted(PUBLIC)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_every("name", PUBLIC)
 def test_every_name_is_the_one_its_module_defines(name):
     member = getattr(outlay, name)
     home = importlib.import_module(member.__module__)

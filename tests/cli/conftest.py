@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from outlay.cli.main import main
+from outlay.offers import candidates
+from outlay.offers.catalog import bundled_offers
+from outlay.offers.offer import Offer
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +50,16 @@ def outlay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return Ended(code=int(ended.value.code or 0), out=said.out, err=said.err)
 
     return run
+
+
+@pytest.fixture
+def few_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans look at the bundled offers of one provider alone: predicting all takes seconds."""
+
+    def of_one_provider(today: str = "") -> tuple[Offer, ...]:
+        return tuple(offer for offer in bundled_offers(today) if offer.provider == "lambda")
+
+    monkeypatch.setattr(candidates, "bundled_offers", of_one_provider)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_plan(folder):
     same(plan_document(plan_of("one.toml"), "ResNet-50"), "plan", "one.toml")
 
 
-def test_plan_of_a_measurement(folder):
+def test_plan_of_a_measurement(folder, few_offers):
     workload = outlay.load_workload(Path("probe.json"), outlay.Length(epochs=90))
     plan = outlay.plan_workload(workload, today=TODAY)
     document = plan_document(plan, "probe.json", 5)

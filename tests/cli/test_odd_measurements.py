@@ -14,6 +14,8 @@ from outlay.report.batches import batches_document
 from outlay.report.documents import dumps
 from outlay.trace.store import find_profile
 
+pytestmark = pytest.mark.usefixtures("few_offers")
+
 COMMANDS = {
     "predict": ("predict", "FILE", "--gpu", "RTX 3090"),
     "plan": ("plan", "FILE", "--length", "9 steps", "--max-options", "1"),

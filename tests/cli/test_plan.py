@@ -285,7 +285,7 @@ def test_real_program_prints_json_alone(program, workload):
 
 
 def test_real_program_ends_with_3_over_budget(program, workload):
-    workload("[limits]\nbudget = 0.001")
+    workload('[consider]\nproviders = ["lambda"]\n[limits]\nbudget = 0.001')
     ended = program("plan", "work.toml", "--json")
     assert ended.code == 3
     assert ended.err == ""

@@ -19,6 +19,8 @@ from outlay.plan.pipeline import rank_offers
 from outlay.trace.store import find_profile
 from outlay.workload.workload import Cadence, Length
 
+pytestmark = pytest.mark.usefixtures("few_offers")
+
 
 @pytest.fixture
 def measured(tmp_path):

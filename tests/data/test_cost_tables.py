@@ -7,6 +7,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 import pytest
+from tests.rows import for_every
 
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
@@ -48,7 +49,7 @@ def is_cited(row):
     return row["source"].startswith(("http", "skypilot-catalog@"))
 
 
-@pytest.mark.parametrize(("table", "key"), TABLES.items(), ids=TABLES)
+@for_every("table, key", TABLES.items())
 def test_rows_are_unique_dated_and_cited_or_called_a_guess(table, key):
     rows = rows_of(table)
     keys = [tuple(row[column] for column in key) for row in rows]
@@ -69,11 +70,7 @@ def test_rows_are_unique_dated_and_cited_or_called_a_guess(table, key):
 # --- provider_qualities.csv ---
 
 
-@pytest.mark.parametrize(
-    "row",
-    rows_of("provider_qualities.csv"),
-    ids=lambda row: f"{row['provider']}-{row['parameter']}",
-)
+@for_every("row", rows_of("provider_qualities.csv"))
 def test_a_quality_is_one_that_is_known_and_says_what_it_may(row):
     parameter, value, unit = row["parameter"], row["value"], row["unit"]
     if parameter in WORDS:
@@ -115,11 +112,7 @@ def test_no_quality_stands_in_two_tables():
 # --- commitments.csv ---
 
 
-@pytest.mark.parametrize(
-    "row",
-    rows_of("commitments.csv"),
-    ids=lambda row: f"{row['provider']}-{row['instance_pattern']}-{row['term']}",
-)
+@for_every("row", rows_of("commitments.csv"))
 def test_a_commitment_has_a_term_a_discount_and_an_offer(row):
     assert 28 * DAY_S <= duration_s(row["term"]) <= 5 * 366 * DAY_S
     assert row["payment"] in ("no upfront", "partial upfront", "all upfront")
@@ -217,7 +210,7 @@ def test_an_hour_of_colab_is_its_units():
 # --- taxes.csv ---
 
 
-@pytest.mark.parametrize("row", rows_of("taxes.csv"), ids=lambda row: row["place"])
+@for_every("row", rows_of("taxes.csv"))
 def test_a_tax_is_a_small_share_of_a_country(row):
     assert re.fullmatch("[A-Z]{2}", row["place"])
     assert row["unit"] == "fraction"
@@ -250,7 +243,7 @@ def test_rates_are_those_the_model_asks_for():
     assert {name: row["unit"] for name, row in FEED.items()} == FEED_UNITS
 
 
-@pytest.mark.parametrize("row", FEED.values(), ids=FEED)
+@for_every("row", FEED.values())
 def test_rates_are_ordered(row):
     low, value, high = (float(row[end]) for end in ("low", "value", "high"))
     assert 0 < low <= value <= high
@@ -325,11 +318,7 @@ def test_derived_disk_rates_are_the_sums_of_their_notes():
 # --- assumptions.csv ---
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row in rows_of("assumptions.csv") if row["low"] or row["high"]],
-    ids=lambda row: row["name"],
-)
+@for_every("row", [row for row in rows_of("assumptions.csv") if row["low"] or row["high"]])
 def test_the_ends_of_an_assumption_are_on_either_side_of_it(row):
     assert float(row["low"]) < float(row["value"]) < float(row["high"])
 

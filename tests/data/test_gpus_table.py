@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from tests.rows import for_every
 
 from outlay.facts import NONE, rows_of
 from outlay.hardware.gpus import gpus
@@ -86,14 +87,14 @@ def test_at_least_sixty_gpus_and_the_ones_people_ask_for():
     assert len(NAMES) >= 60
 
 
-@pytest.mark.parametrize("gpu", NAMES)
+@for_every("gpu", NAMES)
 def test_every_parameter_once_with_its_unit(gpu):
     rows = [row for row in ROWS if row["gpu"] == gpu]
     assert [row["parameter"] for row in rows] == list(UNITS)
     assert {row["parameter"]: row["unit"] for row in rows} == UNITS
 
 
-@pytest.mark.parametrize("gpu", NAMES)
+@for_every("gpu", NAMES)
 def test_what_decides_is_known(gpu):
     missing = [name for name in MUST_BE_KNOWN if not BY_GPU[gpu][name]["value"]]
     assert missing == []
@@ -127,7 +128,7 @@ def test_plausible(parameter):
         assert value is None or low <= value <= high, (gpu, value)
 
 
-@pytest.mark.parametrize("gpu", NAMES)
+@for_every("gpu", NAMES)
 def test_usable_memory_is_a_little_less_than_nominal(gpu):
     usable, nominal = number(gpu, "memory_usable"), number(gpu, "memory_nominal")
     assert usable is not None
@@ -158,7 +159,7 @@ Sources: NVIDIA's whitepapers of V100, Turing, GA100, Ada, H100 and Blackwell.
 """
 
 
-@pytest.mark.parametrize("gpu", NAMES)
+@for_every("gpu", NAMES)
 @pytest.mark.parametrize("parameter", ["peak_fp16", "peak_bf16", "peak_fp16_fp16acc"])
 def test_peaks_are_dense(gpu, parameter):
     # A with-sparsity figure would be twice what the SMs can do; boost clocks are exact to some %.
@@ -175,7 +176,7 @@ def test_peaks_are_dense(gpu, parameter):
     assert rate <= most * 1.15
 
 
-@pytest.mark.parametrize("gpu", NAMES)
+@for_every("gpu", NAMES)
 def test_ratios_between_precisions(gpu):
     fp32, tf32, fp16, bf16, fp8 = (
         number(gpu, f"peak_{kind}") for kind in ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -193,7 +194,7 @@ def test_ratios_between_precisions(gpu):
     assert fp32 is not None
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row["note"].startswith("derived:")])
+@for_every("row", [row for row in ROWS if row["note"].startswith("derived:")])
 def test_derived_peaks_recompute(row):
     # derived: sm_count * RATE * boost_clock, RATE in FLOP per SM and clock
     match = re.match(r"derived: sm_count \* ([\d.]+) \* boost_clock", row["note"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import for_every
 
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
@@ -33,7 +33,7 @@ def test_no_row_is_there_twice():
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("gpu", gpus().values(), ids=lambda gpu: gpu.name)
+@for_every("gpu", gpus().values())
 def test_every_gpu_has_plausible_values(gpu):
     libraries = gpu.libraries
     assert 200 * MIB <= libraries.context_bytes <= 1500 * MIB

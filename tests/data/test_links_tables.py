@@ -7,6 +7,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 import pytest
+from tests.rows import for_every
 from tests.tables import REFERENCE, rows_in
 
 from outlay.facts import rows_of
@@ -26,14 +27,14 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("row", [*GPU_LINKS, *INSTANCE_LINKS, *MEASURED], ids=str)
+@for_every("row", [*GPU_LINKS, *INSTANCE_LINKS, *MEASURED])
 def test_every_row_has_a_source_and_a_date(row):
     assert row["source"].startswith("https://") or row["source"] == "guess"
     assert (row["source"] == "guess") == row["note"].startswith("guess:")
     date.fromisoformat(row["as_of"])
 
 
-@pytest.mark.parametrize("row", [*GPU_LINKS, *INSTANCE_LINKS], ids=str)
+@for_every("row", [*GPU_LINKS, *INSTANCE_LINKS])
 def test_values_are_known_words_or_numbers(row):
     if row["parameter"] == "network":
         assert 0.1 <= float(row["value"]) <= 10_000
@@ -54,13 +55,13 @@ def test_no_key_comes_twice():
         assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize("pattern", sorted({row["gpu_pattern"] for row in GPU_LINKS}))
+@for_every("pattern", sorted({row["gpu_pattern"] for row in GPU_LINKS}))
 def test_patterns_of_gpus_fit_some(pattern):
     assert any(fnmatchcase(name, pattern) for name in gpus())
 
 
-@pytest.mark.parametrize(
-    ("provider", "pattern"),
+@for_every(
+    "provider, pattern",
     sorted({(row["provider"], row["instance_pattern"]) for row in INSTANCE_LINKS}),
 )
 def test_patterns_of_instances_fit_some(provider, pattern):
@@ -92,7 +93,7 @@ def test_large_machines_of_the_clouds_have_a_network():
     assert known["aws", "p5.48xlarge"] == pytest.approx(400e9)
 
 
-@pytest.mark.parametrize("row", MEASURED, ids=str)
+@for_every("row", MEASURED)
 def test_measurements_are_plausible(row):
     assert row["bus_bytes_per_s"] or row["latency_s"]
     if row["bus_bytes_per_s"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-import pytest
+from tests.rows import for_every
 
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
@@ -60,7 +60,7 @@ def test_assumptions_are_unique_dated_and_cited_or_called_a_guess():
             assert row["note"].startswith("guess: "), row
 
 
-@pytest.mark.parametrize("row", rows_of("calibration.csv"), ids=lambda row: row["name"])
+@for_every("row", rows_of("calibration.csv"))
 def test_calibration_rows_are_ordered_and_say_where_they_come_from(row):
     assert float(row["low"]) <= float(row["likely"]) <= float(row["high"])
     assert row["source"]

@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import for_every
 
 from outlay.errors import InputError, NotKnown
 from outlay.facts import rows_of
@@ -97,7 +98,7 @@ def test_open_names_say_what_was_taken():
     assert "A100 80GB SXM" in note
 
 
-@pytest.mark.parametrize("name", list(gpus()))
+@for_every("name", gpus())
 def test_a_name_of_the_facts_table_means_itself(name):
     assert meanings(name) == [name]
 
@@ -111,7 +112,7 @@ def provider_spellings():
     return [(*key, sorted(names)) for key, names in match.items()]
 
 
-@pytest.mark.parametrize(("provider", "spelling", "names"), provider_spellings())
+@for_every("provider, spelling, names", provider_spellings())
 def test_a_providers_spelling_means_what_the_table_says(provider, spelling, names):
     match = set(meanings(spelling, provider))
     allowed = {gpu for name in names for gpu in meanings(name)}
@@ -121,7 +122,7 @@ def test_a_providers_spelling_means_what_the_table_says(provider, spelling, name
         assert match == allowed
 
 
-@pytest.mark.parametrize(("provider", "spelling", "names"), provider_spellings())
+@for_every("provider, spelling, names", provider_spellings())
 def test_a_providers_spelling_is_found_without_the_provider(provider, spelling, names):
     assert meanings(spelling)
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from tests.builders import a_calibration, pass_numbers, product_numbers, span
+from tests.rows import for_every
 
 from outlay.facts import rows_of
 from outlay.hardware.gpus import gpus
@@ -90,8 +93,7 @@ PRECISIONS = [None, "fp32", "tf32", "fp16", "bf16"]
 GPUS = ["K80", "P100 SXM2", "V100 SXM2 16GB", "T4", "RTX 4090", "H100 SXM", "B200", "MI300X"]
 
 
-@pytest.mark.parametrize("profile", bundled_profiles())
-@pytest.mark.parametrize("gpu", GPUS)
+@for_every("gpu, profile", product(GPUS, bundled_profiles()))
 def test_the_bundled_rows_are_all_that_a_bundled_profile_needs(profile, gpu):
     traced = find_profile(profile)
     for precision in PRECISIONS:

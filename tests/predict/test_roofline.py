@@ -4,6 +4,7 @@ import math
 
 import pytest
 from tests.builders import a_calibration, a_fact, a_gpu
+from tests.rows import for_every
 
 from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
@@ -168,7 +169,7 @@ def test_the_reference_is_the_gpu_that_the_kernels_were_measured_on():
     )
 
 
-@pytest.mark.parametrize("name", gpus())
+@for_every("name", gpus())
 def test_every_gpu_of_the_table_is_a_machine(name):
     machine = roofline_of(gpus()[name], bundled())
     assert machine.multiprocessors > 0
