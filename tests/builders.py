@@ -8,16 +8,10 @@ from outlay.cost.bill import Bill
 from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.facts import Fact
 from outlay.hardware.gpus import Gpu, Libraries, Software
-from outlay.measurement.measurement import (
-    Finding,
-    MeasuredGpu,
-    MeasuredMachine,
-    Measurement,
-    StepTime,
-)
 from outlay.offers.offer import Doubt, Offer
 from outlay.offers.terms import Terms
 from outlay.plan.option import Option
+from outlay.plan.ranking import Plan, choose, rank_options
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernels import Pass, Product
 from outlay.predict.memory import MemoryNeed
@@ -231,7 +225,7 @@ def a_pass(**changes):
     return Pass(**({"family": "other", "moved_bytes": 0.0, "elements": 0.0} | changes))
 
 
-def a_memory(*, parameters=0.0, activations=0.0):
+def a_step_memory(*, parameters=0.0, activations=0.0):
     return Memory(
         parameters=parameters,
         gradients=0.0,
@@ -288,7 +282,7 @@ def a_profile(
         trainable_parameters=trainable_parameters,
         ops=(product, views) if ops is None else ops,
         memory={
-            size: a_memory(parameters=fixed_bytes, activations=size * bytes_per_sample)
+            size: a_step_memory(parameters=fixed_bytes, activations=size * bytes_per_sample)
             for size in (1, 2)
         },
         issued_ops=issued_ops,
@@ -493,48 +487,13 @@ def an_option(
     )
 
 
+def a_plan(*options, **more):
+    """A plan with these options, ranked, and the best of them chosen."""
+    ranked = rank_options(options)
+    return Plan(options=ranked, chosen=choose(ranked), **more)
+
+
 def a_workload(**changes):
     """A thousand samples with nothing else said."""
     said = {"name": "test", "step": Step(profile="made up"), "length": Length(samples=1000)}
     return Workload(**(said | changes))
-
-
-def a_measurement(
-    mean_s=0.2,
-    *,
-    gpu="NVIDIA GeForce RTX 3090",
-    samples=64,
-    precision=0.02,
-    holder="gpu",
-    memory_bytes=None,
-    power_limit_w=None,
-    **changes,
-):
-    """A probe of steps of 0.2 s with 64 samples on one RTX 3090, whose mean is known to 2 %."""
-    said = {
-        "command": ("python", "train.py"),
-        "measured_on": "2026-11-01",
-        "ending": "stopped",
-        "status": 0,
-        "machine": MeasuredMachine(
-            system="Linux",
-            gpus=(MeasuredGpu(name=gpu, memory_bytes=memory_bytes, power_limit_w=power_limit_w),),
-        ),
-        "device": "cuda",
-        "ranks": 1,
-        "world_size": 1,
-        "samples_per_step": samples,
-        "step": StepTime(
-            mean_s=mean_s,
-            low_s=mean_s * (1 - precision),
-            high_s=mean_s * (1 + precision),
-            median_s=mean_s,
-            p10_s=mean_s,
-            p90_s=mean_s,
-            steps=100,
-            warm_up_steps=10,
-            is_steady=True,
-        ),
-        "finding": None if holder is None else Finding(holder=holder, evidence=(), cures=()),
-    }
-    return Measurement(**(said | changes))

@@ -22,6 +22,15 @@ from outlay.probe.find_batch import BatchSearch
 from outlay.probe.trial import Trial
 from outlay.units import GIB, MIB
 
+LEAST = {
+    "command": ("python", "train.py"),
+    "measured_on": "2026-11-01",
+    "ending": "stopped",
+    "status": 0,
+    "machine": MeasuredMachine(system="Linux"),
+    "device": "cuda",
+}
+"""What every measurement says."""
 GPU = MeasuredGpu(
     name="NVIDIA GeForce RTX 4090",
     memory_bytes=24.0 * GIB,
@@ -45,7 +54,7 @@ EVALUATIONS = MeasuredPause(
 )
 
 
-def a_step(**changes):
+def a_step_time(**changes):
     given = {name: getattr(STEP, name) for name in STEP.__dataclass_fields__}
     return StepTime(**{**given, **changes})
 
@@ -54,13 +63,9 @@ def a_measurement(**changes):
     """Steps of 0.5 s at batch 10 with 100 W, for 120 s: start-up 10 s, warm-up 8 s, a pause."""
     given = {
         "command": ("python", "train.py", "--batch-size", "10"),
-        "measured_on": "2026-11-01",
-        "ending": "stopped",
-        "status": 0,
         "machine": MeasuredMachine(
             system="Linux", cpu="EPYC 9354", cpu_threads=16, ram_bytes=64.0 * GIB, gpus=(GPU,)
         ),
-        "device": "cuda",
         "versions": {"python": "3.12.3", "torch": "2.13.0", "cuda": "12.8"},
         "ranks": 1,
         "world_size": 1,
@@ -107,7 +112,7 @@ def a_measurement(**changes):
         "profile": a_profile(),
         "notes": ("Samples were counted from the batches of the DataLoader.",),
     }
-    return Measurement(**{**given, **changes})
+    return Measurement(**{**LEAST, **given, **changes})
 
 
 def _step_times():
@@ -159,16 +164,60 @@ def on_the_cpu(**changes):
 def without_steps(**changes):
     """A command that died at once."""
     given = {
-        "command": ("python", "train.py"),
-        "measured_on": "2026-11-01",
         "ending": "failed",
         "status": 1,
-        "machine": MeasuredMachine(system="Linux"),
         "device": None,
         "elapsed_s": 3.0,
         "notes": ("No NVIDIA driver was found: GPU use, memory and power were not read.",),
     }
-    return Measurement(**{**given, **changes})
+    return Measurement(**{**LEAST, **given, **changes})
+
+
+def a_bare_measurement(
+    mean_s=0.2,
+    *,
+    gpu="NVIDIA GeForce RTX 3090",
+    samples=64,
+    precision=0.02,
+    holder="gpu",
+    memory_bytes=None,
+    power_limit_w=None,
+    **changes,
+):
+    """Steps of 0.2 s with 64 samples on one RTX 3090, the mean known to 2 %; nothing else."""
+    given = {
+        "machine": MeasuredMachine(
+            system="Linux",
+            gpus=(MeasuredGpu(name=gpu, memory_bytes=memory_bytes, power_limit_w=power_limit_w),),
+        ),
+        "ranks": 1,
+        "world_size": 1,
+        "samples_per_step": samples,
+        "step": StepTime(
+            mean_s=mean_s,
+            low_s=mean_s * (1 - precision),
+            high_s=mean_s * (1 + precision),
+            median_s=mean_s,
+            p10_s=mean_s,
+            p90_s=mean_s,
+            steps=100,
+            warm_up_steps=10,
+            is_steady=True,
+        ),
+        "finding": None if holder is None else Finding(holder=holder, evidence=(), cures=()),
+    }
+    return Measurement(**{**LEAST, **given, **changes})
+
+
+def a_short_measurement(**changes):
+    """Outlay stopped it after 20 steps of 32 samples; the machine's GPU is not known."""
+    given = {
+        "step": STEP,
+        "steps_seen": 20,
+        "samples_per_step": 32.0,
+        "memory": MeasuredMemory(allocated_bytes=5e9, reserved_bytes=6e9),
+    }
+    return Measurement(**{**LEAST, **given, **changes})
 
 
 def a_search(**changes):

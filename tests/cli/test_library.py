@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.measured import a_measurement, a_step
+from tests.measured import a_measurement, a_step_time
 
 import outlay
 from outlay.cli.main import COMMANDS, cli
@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
     )
     measurement = a_measurement(
         profile=find_profile("resnet50"),
-        step=a_step(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
+        step=a_step_time(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
         samples_per_step=128.0,
         busy_s=0.05,
         finding=Finding(holder="gpu", evidence=(), cures=()),

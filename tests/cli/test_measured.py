@@ -6,7 +6,7 @@ import json
 
 import jsonschema
 import pytest
-from tests.builders import a_measurement
+from tests.measured import a_bare_measurement
 
 from outlay.ledger.kept_measurements import calibration_file, keep_measurement
 from outlay.measurement.file import read_measurement, write_measurement
@@ -37,7 +37,7 @@ def measured(tmp_path):
 
     def write(name="m.json", mean_s=0.111, **changes):
         said = {"profile": find_profile("resnet50"), "precision": 0.01}
-        write_measurement(a_measurement(mean_s, **(said | changes)), tmp_path / name)
+        write_measurement(a_bare_measurement(mean_s, **(said | changes)), tmp_path / name)
         return str(tmp_path / name)
 
     return write
@@ -276,7 +276,7 @@ def test_forgetting_what_is_not_there(outlay, measured):
 
 
 def test_several_hosts(outlay, measured):
-    gpus = a_measurement().machine.gpus
+    gpus = a_bare_measurement().machine.gpus
     for cpu in ("Zen", "Xeon"):
         machine = MeasuredMachine(system="Linux", cpu=cpu, gpus=gpus)
         path = measured(f"{cpu}.json", 0.03, holder="host", busy_s=0.01, machine=machine)

@@ -6,8 +6,7 @@ import json
 import warnings
 
 import pytest
-from tests.builders import a_measurement
-from tests.measured import a_search
+from tests.measured import a_bare_measurement, a_search
 
 from outlay.measurement.file import measurement_to_json
 from outlay.report.batches import batches_document
@@ -42,7 +41,7 @@ def file(tmp_path):
     """A measurement of resnet50 in a file, changed as asked."""
 
     def write(change):
-        content = measurement_to_json(a_measurement(profile=find_profile("resnet50")))
+        content = measurement_to_json(a_bare_measurement(profile=find_profile("resnet50")))
         change(content)
         path = tmp_path / "probe.json"
         path.write_text(json.dumps(content))

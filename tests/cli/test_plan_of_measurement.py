@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from tests.builders import an_offer
-from tests.measured import a_measurement, a_step
+from tests.measured import a_measurement, a_step_time
 
 from outlay.cli.main import cli
 from outlay.cli.options import parse_length
@@ -169,7 +169,7 @@ def evaluated(tmp_path, **changes):
 
 def test_an_evaluation_takes_what_was_measured_there_and_longer_on_a_slower_gpu(tmp_path):
     busy = {
-        "step": a_step(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
+        "step": a_step_time(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
         "samples_per_step": 128.0,
         "busy_s": 0.05,
         "finding": Finding(holder="gpu", evidence=(), cures=()),

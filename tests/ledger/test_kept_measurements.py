@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.builders import a_measurement
+from tests.measured import a_bare_measurement
 
 from outlay.errors import InputError, OutlayError
 from outlay.ledger.kept_measurements import (
@@ -48,7 +48,7 @@ def test_tests_have_one_of_their_own(own_folder):
 
 
 def test_measurements_are_kept_and_found():
-    first, second = a_measurement(0.2), a_measurement(0.3)
+    first, second = a_bare_measurement(0.2), a_bare_measurement(0.3)
     assert own_measurements(pytest.fail) == []
     keep_measurement(first, "probe")
     assert keep_measurement(first, "probe").name == "probe.json"  # the same one again
@@ -60,7 +60,7 @@ def test_measurements_are_kept_and_found():
 
 
 def test_a_measurement_that_cannot_be_read_is_named_and_left_out():
-    keep_measurement(a_measurement(), "good")
+    keep_measurement(a_bare_measurement(), "good")
     (measurements_folder() / "bad.json").write_text("{")
     said = []
     assert [name for name, _ in own_measurements(said.append)] == ["good.json"]
@@ -94,7 +94,7 @@ def test_a_calibration_that_cannot_be_used_is_warned_of_once(text):
 
 
 def test_only_files_are_measurements():
-    keep_measurement(a_measurement(0.2), "b")
+    keep_measurement(a_bare_measurement(0.2), "b")
     for name in ("a.json", "c.json"):
         (measurements_folder() / name).mkdir()
     if hasattr(os, "mkfifo"):
@@ -116,7 +116,7 @@ def test_a_link_that_leads_nowhere_is_told_of_and_can_be_forgotten():
 
 
 def test_what_cannot_be_removed_is_named(monkeypatch):
-    kept = keep_measurement(a_measurement(0.2), "b")
+    kept = keep_measurement(a_bare_measurement(0.2), "b")
 
     def refuse(self, missing_ok=False):
         raise PermissionError(13, "Permission denied")
@@ -130,7 +130,7 @@ def test_what_cannot_be_removed_is_named(monkeypatch):
 
 def test_forgetting_leaves_other_files_alone():
     for number, name in enumerate("abc"):
-        keep_measurement(a_measurement(elapsed_s=number), name)
+        keep_measurement(a_bare_measurement(elapsed_s=number), name)
     (data_folder() / "notes.txt").write_text("mine")
     assert [path.name for path in forget_measurements(["b.json"])] == ["b.json"]
     assert [path.name for path in forget_measurements(["c"])] == ["c.json"]
@@ -140,7 +140,7 @@ def test_forgetting_leaves_other_files_alone():
 
 
 def test_a_name_that_nothing_has_removes_nothing():
-    keep_measurement(a_measurement(), "probe")
+    keep_measurement(a_bare_measurement(), "probe")
     with pytest.raises(InputError, match="'prob'") as raised:
         forget_measurements(["probe", "prob"])
     assert "There is probe in" in raised.value.why

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import an_offer, an_option
+from tests.builders import a_plan, an_offer, an_option
 
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.plan.difference import LineChange, difference
-from outlay.plan.ranking import Plan, choose, rank_options
 from outlay.workload.workload import Limits
-
-
-def a_plan(*options):
-    ranked = rank_options(options)
-    return Plan(options=ranked, chosen=choose(ranked))
 
 
 def billed(instance="box", *, tenancy="on-demand", limits=None, **lines):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import a_measurement, a_profile
+from tests.builders import a_profile
+from tests.measured import a_bare_measurement
 
 from outlay.errors import InputError
 from outlay.measurement.file import write_measurement
@@ -24,7 +25,7 @@ def measured(tmp_path):
 
     def write(name="m.json", **changes):
         path = tmp_path / name
-        write_measurement(a_measurement(**({"profile": a_profile()} | changes)), path)
+        write_measurement(a_bare_measurement(**({"profile": a_profile()} | changes)), path)
         return str(path)
 
     return write

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import an_offer
-from tests.measured import a_measurement, a_step
+from tests.measured import a_measurement, a_step_time
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json, write_measurement
 from outlay.measurement.measurement import Finding, MeasuredPause
@@ -28,7 +28,7 @@ ALL = (EVALUATION, CHECKPOINT, NEW_EPOCH, STALL)
 def measured(pauses, **changes):
     busy = {
         "profile": find_profile("resnet50"),
-        "step": a_step(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
+        "step": a_step_time(mean_s=0.05, low_s=0.049, high_s=0.051, median_s=0.05),
         "samples_per_step": 128.0,
         "busy_s": 0.05,
         "finding": Finding(holder="gpu", evidence=(), cures=()),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_cost, a_doubt, a_run, an_offer, an_option, exactly, span
+from tests.builders import a_cost, a_doubt, a_plan, a_run, an_offer, an_option, exactly, span
 
-from outlay.plan.ranking import Plan, choose, rank_options
+from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import RIVALS, find_option, rivals_of, swings, trial_value
 from outlay.predict.run_time import NeverEnds
 from outlay.uncertainty import LIKELY
@@ -29,11 +29,6 @@ def an_uncertain(inputs, *, gpu="T4", usd=3.0, run=None, **said):
         offer=an_offer(gpu=gpu, instance=gpu, usd=usd),
         **said,
     )
-
-
-def planned(*options):
-    ranked = rank_options(options)
-    return Plan(options=ranked, chosen=choose(ranked))
 
 
 # --- what the cost hangs on ---
@@ -115,13 +110,13 @@ def test_rivals_are_the_best_of_each_other_machine():
     other = an_option(4, offer=an_offer(gpu="L4", instance="another gpu"))
     dearer = an_option(5, offer=an_offer(gpu="L4", instance="the same, dearer"))
     odd = an_option(3, offer=an_offer("north", doubts=(a_doubt(),)))
-    found = rivals_of(planned(cheapest, same, spot, other, dearer, odd))
+    found = rivals_of(a_plan(cheapest, same, spot, other, dearer, odd))
     assert [one.offer.instance for one in found] == ["as spot", "another gpu"]
 
 
 def test_rivals_are_a_dozen_at_most():
     options = [an_option(n, offer=an_offer(f"provider {n}")) for n in range(1, 30)]
-    assert len(rivals_of(planned(*options))) == RIVALS
+    assert len(rivals_of(a_plan(*options))) == RIVALS
 
 
 def test_without_a_choice_there_are_no_rivals():
@@ -178,7 +173,7 @@ def mean_of(middle, factor):
     ],
 )
 def test_the_gain_of_a_trial_is_what_the_smaller_of_two_saves(one, other, names, correlation):
-    plan = planned(
+    plan = a_plan(
         an_uncertain({names[0]: log_normal(*one)}),
         an_uncertain({names[1]: log_normal(*other)}, gpu="L4"),
     )
@@ -192,7 +187,7 @@ def test_the_gain_of_a_trial_is_what_the_smaller_of_two_saves(one, other, names,
 
 
 def test_only_speeds_are_told_by_a_trial():
-    plan = planned(
+    plan = a_plan(
         an_uncertain({"spot price: acme": log_normal(100, 3)}),
         an_uncertain({"electricity": log_normal(101, 3)}, gpu="L4"),
     )
@@ -201,7 +196,7 @@ def test_only_speeds_are_told_by_a_trial():
 
 
 def test_a_trial_of_what_is_certain_gains_nothing():
-    found = trial_value(planned(an_uncertain({"x": 10.0}), an_uncertain({"x": 12.0}, gpu="L4")))
+    found = trial_value(a_plan(an_uncertain({"x": 10.0}), an_uncertain({"x": 12.0}, gpu="L4")))
     assert (found.gain_usd, found.second_wins) == (0, 0)
     assert not found.is_worth_it
 
@@ -212,7 +207,7 @@ costs = st.tuples(st.floats(1, 1000), st.floats(1, 4))
 @given(costs, costs)
 @settings(deadline=None, max_examples=30)
 def test_a_trial_never_loses_what_it_tells(one, other):
-    plan = planned(
+    plan = a_plan(
         an_uncertain({"speed: T4": log_normal(*one)}),
         an_uncertain({"speed: L4": log_normal(*other)}, gpu="L4"),
     )
@@ -232,7 +227,7 @@ def test_a_trial_costs_two_machines_set_up_and_ten_minutes():
         download_s=50.0,
         preparation_s=200.0,
     )
-    plan = planned(
+    plan = a_plan(
         an_uncertain({"speed: T4": span(5, 10, 30)}, usd=3.0, run=run),
         an_uncertain({"speed: L4": span(5, 11, 30)}, usd=6.0, run=run, gpu="L4"),
     )
@@ -241,12 +236,12 @@ def test_a_trial_costs_two_machines_set_up_and_ten_minutes():
 
 
 def test_a_trial_is_worth_it_where_it_saves_more_than_it_costs():
-    close = planned(
+    close = a_plan(
         an_uncertain({"speed: T4": log_normal(1000, 2)}),
         an_uncertain({"speed: L4": log_normal(1010, 2)}, gpu="L4"),
     )
     assert trial_value(close).is_worth_it
-    far = planned(
+    far = a_plan(
         an_uncertain({"speed: T4": log_normal(10, 1.1)}),
         an_uncertain({"speed: L4": log_normal(100, 1.1)}, gpu="L4"),
     )
@@ -254,7 +249,7 @@ def test_a_trial_is_worth_it_where_it_saves_more_than_it_costs():
 
 
 def test_the_rival_worth_most_is_tried():
-    plan = planned(
+    plan = a_plan(
         an_uncertain({"speed: T4": log_normal(100, 1.5)}),
         an_uncertain({"speed: L4": log_normal(101, 1.01)}, gpu="L4"),
         an_uncertain({"speed: A10": log_normal(102, 3)}, gpu="A10"),
@@ -274,12 +269,12 @@ def test_the_rival_worth_most_is_tried():
     ],
 )
 def test_without_a_rival_there_is_no_trial(options):
-    assert trial_value(planned(*options)) is None
+    assert trial_value(a_plan(*options)) is None
 
 
 # --- the option that is meant ---
 
-PLAN = planned(
+PLAN = a_plan(
     an_option(1, offer=an_offer("aws", "g4dn.xlarge", region="us-east-1")),
     an_option(2, offer=an_offer("gcp", "g2", gpu="L4", gpus=4), tenancy="spot"),
     an_option(3, offer=an_offer("gcp", "g2", gpu="L4", gpus=4)),

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import a_cost, a_run, an_offer, an_option
+from tests.builders import a_cost, a_plan, a_run, an_offer, an_option
 
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.errors import InputError
-from outlay.plan.ranking import Plan, choose, rank_options
 from outlay.plan.vary import CURVES, PER_MILLION, WHOLE, curves_of, kind_of
 from outlay.units import HOUR_S
 from outlay.workload.variation import SHORT, variation_of, with_value
@@ -182,11 +181,6 @@ def test_a_path_that_leads_nowhere_is_refused(path, why):
 
 
 # --- curves ---
-
-
-def a_plan(*options):
-    ranked = rank_options(options)
-    return Plan(options=ranked, chosen=choose(ranked))
 
 
 def quote(name, usd, **said):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import a_calibration, a_memory, an_op
+from tests.builders import a_calibration, a_step_memory, an_op
 
 from outlay.predict.host_time import Host, host_test_of, host_time_s
 from outlay.trace.profile import Trace
@@ -19,7 +19,7 @@ COSTS_S = {
 
 
 def issued_s(*ops, host=None):
-    trace = Trace(batch_size=1, ops=ops, memory=a_memory(), parameters=0, issued_ops=len(ops))
+    trace = Trace(batch_size=1, ops=ops, memory=a_step_memory(), parameters=0, issued_ops=len(ops))
     return host_time_s(trace, a_calibration(**COSTS_S), host or Host())
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.builders import (
     a_calibration,
     a_gpu,
-    a_memory,
     a_pass,
     a_product,
+    a_step_memory,
     an_op,
     pass_numbers,
     product_numbers,
@@ -42,7 +42,7 @@ def a_copy(**changes):
 
 
 def a_trace(*ops):
-    return Trace(batch_size=1, ops=ops, memory=a_memory(), parameters=0, issued_ops=len(ops))
+    return Trace(batch_size=1, ops=ops, memory=a_step_memory(), parameters=0, issued_ops=len(ops))
 
 
 def device(*ops, calibration=None, gpu=None):

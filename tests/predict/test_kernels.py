@@ -38,14 +38,14 @@ def test_alignment_is_the_largest_power_of_two_in_all(lengths, aligned):
 # --- matrix products ---
 
 
-def a_matmul(m, n, k, batch=(), *, name="aten.mm", bias=(), **changes):
+def matmul_kernel(m, n, k, batch=(), *, name="aten.mm", bias=(), **changes):
     shapes = (*bias, (*batch, m, k), (*batch, k, n), (*batch, m, n))
     flops = 2 * math.prod(batch) * m * n * k
     return one_kernel("gemm", name, shapes, **({"flops": flops, "moved_bytes": 100.0} | changes))
 
 
 def test_mm_is_one_product():
-    product = a_matmul(64, 96, 32)
+    product = matmul_kernel(64, 96, 32)
     assert (product.family, product.batch) == ("gemm", 1)
     assert (product.m, product.n, product.k) == (64, 96, 32)
     assert product.moved_bytes == 100
@@ -54,18 +54,18 @@ def test_mm_is_one_product():
 
 
 def test_addmm_is_that_of_its_matrices():
-    product = a_matmul(64, 96, 32, name="aten.addmm", bias=((96,),))
+    product = matmul_kernel(64, 96, 32, name="aten.addmm", bias=((96,),))
     assert (product.family, product.m, product.n, product.k) == ("gemm", 64, 96, 32)
 
 
 def test_bmm_is_a_batch_of_products():
-    product = a_matmul(64, 96, 32, batch=(8,), name="aten.bmm")
+    product = matmul_kernel(64, 96, 32, batch=(8,), name="aten.bmm")
     assert (product.family, product.batch) == ("batched", 8)
     assert (product.m, product.n, product.k) == (64, 96, 32)
 
 
 def test_baddbmm_is_a_batch_of_products():
-    product = a_matmul(64, 96, 32, batch=(8,), name="aten.baddbmm", bias=((8, 64, 96),))
+    product = matmul_kernel(64, 96, 32, batch=(8,), name="aten.baddbmm", bias=((8, 64, 96),))
     assert (product.batch, product.m, product.n, product.k) == (8, 64, 96, 32)
 
 
@@ -79,13 +79,13 @@ def test_baddbmm_is_a_batch_of_products():
     ],
 )
 def test_alignment_is_of_rows_as_they_lie(layout, aligned, turned):
-    product = a_matmul(64, 96, 20, layout=layout)
+    product = matmul_kernel(64, 96, 20, layout=layout)
     assert (product.aligned, product.turned) == (aligned, turned)
 
 
 def test_the_result_s_rows_count_as_well():
     # rows of 32 and 32, and of 7 in the result
-    assert a_matmul(64, 7, 32, layout="nt").aligned == 1
+    assert matmul_kernel(64, 7, 32, layout="nt").aligned == 1
 
 
 def test_a_matrix_and_a_vector_are_a_pass_over_rows():
@@ -95,7 +95,7 @@ def test_a_matrix_and_a_vector_are_a_pass_over_rows():
 
 @given(*[st.integers(1, 5000)] * 3, st.integers(1, 50))
 def test_a_product_does_the_flops_of_its_operator(m, n, k, batch):
-    assert a_matmul(m, n, k, batch=(batch,)).flops == pytest.approx(2 * batch * m * n * k)
+    assert matmul_kernel(m, n, k, batch=(batch,)).flops == pytest.approx(2 * batch * m * n * k)
 
 
 # --- attention and recurrent layers ---
@@ -389,5 +389,5 @@ def test_layer_norm_of_rows_out_of_order_first_copies_them(layout):
 
 
 def test_kernels_are_products_or_passes():
-    assert isinstance(a_matmul(8, 8, 8), Product)
+    assert isinstance(matmul_kernel(8, 8, 8), Product)
     assert isinstance(one_kernel("copy", "aten.clone", (IMAGE, IMAGE)), Pass)

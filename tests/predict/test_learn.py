@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.builders import a_calibration, a_measurement, a_profile
+from tests.builders import a_calibration, a_profile
+from tests.measured import a_bare_measurement
 
 from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import MeasuredGpu, MeasuredMachine
@@ -30,7 +31,7 @@ def device(profile, batch_size=4):
 def at(ratio, profile=PROFILE, samples=4, **changes):
     """A step of the GPU's that took so much of what is predicted."""
     time_s = ratio * device(profile, samples).total_s
-    return a_measurement(time_s, samples=samples, profile=profile, precision=0.0, **changes)
+    return a_bare_measurement(time_s, samples=samples, profile=profile, precision=0.0, **changes)
 
 
 def on(cpu):
@@ -42,7 +43,7 @@ def waiting(ratio, cpu="Zen", profile=BUSY):
     """A step that its host took so much of what is predicted for."""
     host_s = host_time_s(trace_at(profile, 4), calibration())
     busy_s = device(profile).total_s
-    return a_measurement(
+    return a_bare_measurement(
         ratio * host_s,
         samples=4,
         profile=profile,
@@ -208,9 +209,9 @@ def test_what_says_nothing_is_named():
     profile = a_profile()
     report = calibration_report(
         [
-            ("a.json", a_measurement()),
-            ("b.json", a_measurement(device="cpu", profile=profile)),
-            ("c.json", a_measurement(holder="input", profile=profile)),
+            ("a.json", a_bare_measurement()),
+            ("b.json", a_bare_measurement(device="cpu", profile=profile)),
+            ("c.json", a_bare_measurement(holder="input", profile=profile)),
         ],
         a_calibration(error_on_Ampere=0.2),
     )

@@ -10,7 +10,7 @@ from outlay.predict.evidence import LearnedFactor
 from outlay.predict.learn import StepRatio, is_explained, mean_over_hosts, shrunken_factor
 
 
-def a_step(ratio, base_error=0.2, parameters=0, **changes):
+def a_ratio(ratio, base_error=0.2, parameters=0, **changes):
     return StepRatio(
         log_ratio=math.log(ratio), base_error=base_error, parameters=parameters, **changes
     )
@@ -18,7 +18,7 @@ def a_step(ratio, base_error=0.2, parameters=0, **changes):
 
 def steps(*ratios, base_error=0.2):
     """Steps of different models."""
-    return [a_step(ratio, base_error, model) for model, ratio in enumerate(ratios)]
+    return [a_ratio(ratio, base_error, model) for model, ratio in enumerate(ratios)]
 
 
 def test_one_step_counts_by_how_well_steps_are_known():
@@ -49,7 +49,7 @@ def test_those_that_scatter_count_less():
 
 
 def test_better_known_steps_have_more_weight():
-    factor = shrunken_factor("T4", [a_step(1.5, 0.1, 1), a_step(1.0, 0.2, 2)], prior=0.3)
+    factor = shrunken_factor("T4", [a_ratio(1.5, 0.1, 1), a_ratio(1.0, 0.2, 2)], prior=0.3)
     # weights 1 / 0.01 and 1 / 0.04: 4 to 1
     assert factor.mean_ratio == pytest.approx(1.5**0.8)
 
@@ -57,10 +57,10 @@ def test_better_known_steps_have_more_weight():
 @pytest.mark.parametrize(
     "pair",
     [
-        [a_step(1.3, 0.2, parameters=7), a_step(1.3, 0.2, parameters=7)],  # of one model
+        [a_ratio(1.3, 0.2, parameters=7), a_ratio(1.3, 0.2, parameters=7)],  # of one model
         [
-            a_step(1.3, 0.0, 1, kernel_errors={"a": 0.2}),
-            a_step(1.3, 0.0, 2, kernel_errors={"a": 0.2}),
+            a_ratio(1.3, 0.0, 1, kernel_errors={"a": 0.2}),
+            a_ratio(1.3, 0.0, 2, kernel_errors={"a": 0.2}),
         ],
     ],
 )
@@ -72,8 +72,8 @@ def test_what_steps_share_does_not_average_out(pair):
 
 
 def test_other_families_of_kernels_do():
-    step = a_step(1.3, 0.0, 1, kernel_errors={"a": 0.2})
-    other = a_step(1.3, 0.0, 2, kernel_errors={"b": 0.2})
+    step = a_ratio(1.3, 0.0, 1, kernel_errors={"a": 0.2})
+    other = a_ratio(1.3, 0.0, 2, kernel_errors={"b": 0.2})
     # 0.04 / 2
     assert shrunken_factor("T4", [step, other], 0.2).factor == pytest.approx(1.3 ** (0.04 / 0.06))
 
@@ -88,13 +88,13 @@ def test_no_factor_goes_further_than_three_errors():
 
 def test_what_errors_explain():
     # 3 x hypot(0.03, 0.04) = 0.15
-    assert is_explained(a_step(math.exp(0.149), 0.04), prior=0.03)
-    assert not is_explained(a_step(math.exp(-0.151), 0.04), prior=0.03)
+    assert is_explained(a_ratio(math.exp(0.149), 0.04), prior=0.03)
+    assert not is_explained(a_ratio(math.exp(-0.151), 0.04), prior=0.03)
 
 
 def test_an_inaccurate_measurement_says_less():
     # hypot(0.12, 0.16) = 0.2
-    assert a_step(1.2, 0.12, noise=0.16).error == pytest.approx(0.2)
+    assert a_ratio(1.2, 0.12, noise=0.16).error == pytest.approx(0.2)
 
 
 def host(factor, error, measurements=1):

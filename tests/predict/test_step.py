@@ -36,7 +36,7 @@ def predicted(
     )
 
 
-def a_copy(moved_bytes):
+def a_profiled_copy(moved_bytes):
     """A pass over so many bytes at 800 GB/s."""
     return ProfileOp(
         name="aten.clone",
@@ -77,7 +77,7 @@ def test_a_step_bound_by_arithmetic():
 
 def test_a_step_bound_by_memory():
     # 0.1 s of copies beside 0.08 s of products
-    step = predicted(profile=a_profile(ops=(a_copy(80e9), *a_profile().ops)))
+    step = predicted(profile=a_profile(ops=(a_profiled_copy(80e9), *a_profile().ops)))
     assert step.bound == "memory"
     assert step.device_time_s == pytest.approx(0.18)
     assert list(step.by_kind_s) == ["copy", "gemm"]
@@ -129,7 +129,7 @@ def width(step):
 
 
 def test_the_range_is_wider_for_kernels_nobody_measured():
-    profile = a_profile(ops=(a_copy(80e9),))
+    profile = a_profile(ops=(a_profiled_copy(80e9),))
     known = predicted(profile=profile, calibration=a_calibration(kernel_errors={"alike": 0.0}))
     unknown = predicted(profile=profile, calibration=a_calibration(kernel_error_unknown=1.2))
     assert bounds(known.step_time_s) == around(0.1, 0.5)

@@ -1,4 +1,4 @@
-"""Made-up steps and reports of agents, what agents wrote, and a run that trained."""
+"""Made-up steps and reports of agents, and what agents wrote."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import itertools
 import json
 import math
 
-from tests.measured import a_step
-
-from outlay.measurement.measurement import MeasuredMachine, MeasuredMemory, Measurement
 from outlay.probe.agent.protocol import (
     REPORTS,
     STEP,
@@ -68,23 +65,6 @@ def letters(text):
     order = text.replace(" ", "").replace("|", "")
     known = list(dict.fromkeys(order))
     return [known.index(letter) for letter in order]
-
-
-def a_run(**changes: object) -> Measurement:
-    """A short run that outlay stopped after 20 steps of 32 samples."""
-    fields = {
-        "command": ("python", "train.py"),
-        "measured_on": "2026-11-15",
-        "ending": "stopped",
-        "status": 0,
-        "machine": MeasuredMachine(system="Linux"),
-        "device": "cuda",
-        "step": a_step(),
-        "steps_seen": 20,
-        "samples_per_step": 32.0,
-        "memory": MeasuredMemory(allocated_bytes=5e9, reserved_bytes=6e9),
-    }
-    return Measurement(**{**fields, **changes})
 
 
 def written_steps(channel):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.probe.made import a_run
+from tests.measured import a_short_measurement
 from tests.probe.probed import PYTHON, SCRIPTS, probe
 
 from outlay.errors import InputError
@@ -80,7 +80,9 @@ def searched(
 
 
 def at(size: int, **changes: object) -> Measurement:
-    return a_run(**{"samples_per_step": float(size), "memory": MeasuredMemory(), **changes})
+    return a_short_measurement(
+        **{"samples_per_step": float(size), "memory": MeasuredMemory(), **changes}
+    )
 
 
 def test_a_search_that_the_user_stops_ran_out_of_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,5 +196,7 @@ def test_a_frozen_base_is_part_of_what_no_batch_size_changes():
     memory = MeasuredMemory(
         parameters_bytes=2e8, gradients_bytes=2e8, optimizer_bytes=4e8, frozen_bytes=14e9
     )
-    known = find_batch_module._with_memory(SearchBounds(), a_run(memory=memory), cap_mib=None)
+    known = find_batch_module._with_memory(
+        SearchBounds(), a_short_measurement(memory=memory), cap_mib=None
+    )
     assert known.fixed_bytes == pytest.approx(14.8e9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.measured import a_measurement, a_step, without_steps
+from tests.measured import a_measurement, a_step_time, without_steps
 
 from outlay.measurement.measurement import MeasuredPause
 from outlay.probe.whole_run import whole_run
@@ -41,7 +41,7 @@ def test_range_of_the_steps_is_of_percentiles():
 
 
 def test_without_a_steady_state_the_range_is_of_single_steps():
-    measurement = a_measurement(step=a_step(is_steady=False), pauses=())
+    measurement = a_measurement(step=a_step_time(is_steady=False), pauses=())
     whole = whole_run(measurement, 1010)
     # p10 0.48 s and p90 0.53 s
     assert (whole.time_s.low, whole.time_s.high) == pytest.approx((18 + 480, 18 + 530))

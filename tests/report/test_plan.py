@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.builders import a_run, a_workload, an_offer, an_option, span
+from tests.builders import a_plan, a_run, a_workload, an_offer, an_option, span
 
 from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
-from outlay.plan.ranking import BreakEven, Plan, choose, rank_options
+from outlay.plan.ranking import BreakEven, Plan
 from outlay.plan.sensitivity import Swing, TrialValue
 from outlay.report.plan import answer, rent_or_buy, trial_words, worth_knowing
 from outlay.uncertainty import LIKELY
@@ -16,14 +16,9 @@ from outlay.units import DAY_S, HOUR_S
 from outlay.workload.workload import Limits, Usage
 
 
-def planned(*options, break_even=()):
-    ranked = rank_options(options)
-    return Plan(options=ranked, chosen=choose(ranked), break_even=break_even)
-
-
 def said(*options, workload=None, break_even=()):
     """The lines of the answer."""
-    plan = planned(*options, break_even=break_even)
+    plan = a_plan(*options, break_even=break_even)
     return [line.plain for line in answer(plan, workload or a_workload())]
 
 
@@ -75,20 +70,20 @@ def test_who_wants_it_faster_or_without_interruptions():
         "In half the time or less: 1x T4 at acme on-demand, $30.00 in 5.0 h. "
         "Without interruptions: 1x T4 at acme on-demand, $20.00 in 9.0 h."
     )
-    (known,) = worth_knowing(planned(spot, kept, fast), None, None)
+    (known,) = worth_knowing(a_plan(spot, kept, fast), None, None)
     assert known == "Interruptions to expect: 0.31 in this run."
 
 
 def test_what_the_cost_hangs_on_most():
     chosen, other = an_option(10), an_option(11, offer=an_offer("mart", gpu="L4"))
     swing = Swing(name="speed: T4", value=span(1, 2, 3), usd=span(8, 10, 14), winner=other)
-    (known,) = worth_knowing(planned(chosen, other), swing, None)
+    (known,) = worth_knowing(a_plan(chosen, other), swing, None)
     assert known == (
         "The cost hangs most on the speed of T4: $8.00 to $14.00 between its 10th and its 90th "
         "percentile; at one end 1x L4 at mart on-demand would be the choice."
     )
     narrow = replace(swing, usd=span(9.9, 10, 10.1))
-    assert list(worth_knowing(planned(chosen, other), narrow, None)) == []
+    assert list(worth_knowing(a_plan(chosen, other), narrow, None)) == []
 
 
 def test_nights_count_in_the_calendar_and_sessions_by_the_month():
@@ -139,7 +134,7 @@ def test_whether_to_try_first(gain_usd, words):
     first, second = an_option(10), an_option(11, offer=an_offer(gpu="L4"))
     trial = TrialValue(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
     assert trial_words(trial) == words
-    assert list(worth_knowing(planned(first, second), None, trial)) == [words]
+    assert list(worth_knowing(a_plan(first, second), None, trial)) == [words]
 
 
 def a_break_even(use_s):

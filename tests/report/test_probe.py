@@ -7,7 +7,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from tests.measured import GPU, a_measurement, a_step, on_the_cpu, without_steps
+from tests.measured import GPU, a_measurement, a_step_time, on_the_cpu, without_steps
 
 from outlay.measurement.measurement import (
     Finding,
@@ -36,7 +36,7 @@ ALL = {
     "cpu": on_the_cpu(),
     "no steps": without_steps(),
     "no driver": UNSEEN,
-    "unsteady": a_measurement(step=a_step(is_steady=False)),
+    "unsteady": a_measurement(step=a_step_time(is_steady=False)),
     "bare": without_steps(ending="finished", status=0, elapsed_s=0.0, notes=()),
 }
 
@@ -113,7 +113,7 @@ def test_what_money_ended_is_not_told_to_take_longer():
         "outlay stopped it before its first step, when the money for it (--max-cost) was spent: "
         "at $100.00 an hour it needs a larger --max-cost."
     )
-    swings = a_measurement(step=a_step(is_steady=False), stopped_for="cost")
+    swings = a_measurement(step=a_step_time(is_steady=False), stopped_for="cost")
     assert "Probe longer (a larger --max-cost)" in why_incomplete(swings)[0]
 
 
@@ -139,7 +139,7 @@ def test_counts_a_step_have_three_figures():
 
 
 def test_steps_of_microseconds():
-    tiny = a_step(
+    tiny = a_step_time(
         mean_s=20.4e-6, low_s=20.1e-6, high_s=20.7e-6, median_s=2e-5, p10_s=9e-6, p90_s=3e-5
     )
     seen = rows(a_measurement(step=tiny, busy_s=None))
@@ -311,9 +311,9 @@ def test_failed_after_it_was_measured():
 
 
 def test_a_run_that_ended_by_itself_needs_more_work_and_no_longer_probe():
-    short = a_measurement(ending="finished", step=a_step(is_steady=False))
+    short = a_measurement(ending="finished", step=a_step_time(is_steady=False))
     assert "Give it more work" in why_incomplete(short)[0]
-    assert "Probe longer" in why_incomplete(a_measurement(step=a_step(is_steady=False)))[0]
+    assert "Probe longer" in why_incomplete(a_measurement(step=a_step_time(is_steady=False)))[0]
 
 
 def test_a_run_to_its_end_says_how_long_it_was():

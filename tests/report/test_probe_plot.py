@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from tests.measured import a_measurement, a_step, on_the_cpu, without_steps
+from tests.measured import a_measurement, a_step_time, on_the_cpu, without_steps
 
 from outlay.errors import InputError
 from outlay.report.probe_plot import (
@@ -53,7 +53,7 @@ def test_panels_are_what_was_seen():
 
 def test_short_steps_are_drawn_in_milliseconds():
     times = tuple((float(at), 0.05) for at in range(10))
-    step = a_step(mean_s=0.05, low_s=0.049, high_s=0.051, p90_s=0.052)
+    step = a_step_time(mean_s=0.05, low_s=0.049, high_s=0.051, p90_s=0.052)
     panel = panels(a_measurement(step=step, step_times=times))[0]
     assert (panel.unit, panel.points[0]) == ("ms", (0.0, 50.0))
     assert panel.level == 50
@@ -69,7 +69,7 @@ def test_a_very_slow_first_step_does_not_flatten_the_others():
 
 
 def test_unsteady_and_missing_means_have_no_interval():
-    unsteady = panels(a_measurement(step=a_step(is_steady=False)))[0]
+    unsteady = panels(a_measurement(step=a_step_time(is_steady=False)))[0]
     assert unsteady.band is None
     assert "not steady yet" in unsteady.says
     bare = panels(a_measurement(step=None))[0]

@@ -18,7 +18,7 @@ from outlay.trace.store import find_profile
 TRUE = ("resnet50", "bert-large", "gpt2-medium", "vit-b16", "latent-diffusion-unet", "llama-1b")
 
 
-def a_step(batch_size=8, *, ops=None, **changes):
+def a_recorded_step(batch_size=8, *, ops=None, **changes):
     """x (8, 10) @ weight (10, 5), and an update of the weight."""
     rows = batch_size // changes.get("passes", 1)
     product = an_op(
@@ -47,7 +47,7 @@ def a_step(batch_size=8, *, ops=None, **changes):
 
 
 def test_at_its_own_size_everything_is_as_recorded():
-    step = a_step()
+    step = a_recorded_step()
     trace = profile_of_step(step).at(8)
     assert trace.ops == step.ops
     assert trace.memory.peak_bytes == 1600
@@ -55,7 +55,7 @@ def test_at_its_own_size_everything_is_as_recorded():
 
 
 def test_at_another_size_what_grows_has_grown():
-    product, update = profile_of_step(a_step()).at(24).ops
+    product, update = profile_of_step(a_recorded_step()).at(24).ops
     assert product.shapes == ((24, 10), (10, 5), (24, 5))
     assert product.flops == pytest.approx(2 * 24 * 10 * 5)
     # 2 bytes for each of 24 x 10 + 10 x 5 + 24 x 5 elements
@@ -64,25 +64,27 @@ def test_at_another_size_what_grows_has_grown():
 
 
 def test_the_profile_says_that_it_is_scaled():
-    assert any("Recorded at batch size 8" in note for note in profile_of_step(a_step()).notes)
+    assert any(
+        "Recorded at batch size 8" in note for note in profile_of_step(a_recorded_step()).notes
+    )
 
 
 def test_a_batch_size_that_the_shapes_do_not_have_is_said():
     # 8 rows, but 7 samples were counted: nothing grows
-    profile = profile_of_step(replace(a_step(), batch_size=7))
+    profile = profile_of_step(replace(a_recorded_step(), batch_size=7))
     assert any(note.startswith("0% of the step's arithmetic grows") for note in profile.notes)
-    assert profile.at(7).ops == a_step().ops
+    assert profile.at(7).ops == a_recorded_step().ops
 
 
 def test_passes_of_one_step_grow_together():
     # two passes of 4: at a batch of 16, two passes of 8
-    product, _ = profile_of_step(a_step(8, passes=2)).at(16).ops
+    product, _ = profile_of_step(a_recorded_step(8, passes=2)).at(16).ops
     assert (product.count, product.shapes[0]) == (2, (8, 10))
 
 
 def test_passes_of_different_sizes_have_that_of_the_first():
     # 4 + 4 + 3 samples: the product of the first two grows, by its 4 rows
-    step = replace(a_step(8, passes=2), batch_size=11, passes=3, pass_size=4)
+    step = replace(a_recorded_step(8, passes=2), batch_size=11, passes=3, pass_size=4)
     product, _ = profile_of_step(step).at(22).ops
     assert product.shapes[0] == (8, 10)
     # not seen, it is 11 / 3, which is 4 in whole samples
@@ -90,7 +92,7 @@ def test_passes_of_different_sizes_have_that_of_the_first():
 
 
 def test_memory_beside_what_is_fixed_goes_with_the_batch_on_the_careful_side():
-    profile = profile_of_step(a_step())
+    profile = profile_of_step(a_recorded_step())
     # larger: without gradients at the peak, 600 stay and 1000 double
     assert profile.memory_at(16).peak_bytes == 2600
     # smaller: with them, 800 stay and 800 halve
@@ -100,19 +102,19 @@ def test_memory_beside_what_is_fixed_goes_with_the_batch_on_the_careful_side():
 def test_copies_in_16_bits_are_fixed():
     # autocast keeps 5 x 10 elements of 2 bytes: 700 stay, 900 double
     copied = an_op("copy", name="aten._to_copy", shapes=((5, 10), (5, 10)))
-    profile = profile_of_step(a_step(ops=(*a_step().ops, copied)))
+    profile = profile_of_step(a_recorded_step(ops=(*a_recorded_step().ops, copied)))
     assert profile.memory_at(16).peak_bytes == 2500
 
 
 def test_reserved_memory_where_it_was_seen():
-    profile = profile_of_step(a_step(peak_reserved_bytes=2000.0))
+    profile = profile_of_step(a_recorded_step(peak_reserved_bytes=2000.0))
     use = profile.allocator_use_at(8)
     assert (use.allocated_bytes, use.reserved_bytes) == (1600, 2000)
     assert profile.allocator_use_at(16).reserved_bytes == 600 + 2 * 1400
 
 
 def test_memory_that_was_not_measured_is_what_forward_writes():
-    profile = profile_of_step(a_step(peak_allocated_bytes=None))
+    profile = profile_of_step(a_recorded_step(peak_allocated_bytes=None))
     # 8 x 5 results of 2 bytes beside 800
     assert profile.memory_at(8).peak_bytes == 800 + 80
     assert profile.allocator_use == {}
@@ -120,7 +122,9 @@ def test_memory_that_was_not_measured_is_what_forward_writes():
 
 
 def test_two_sizes_are_fitted():
-    profile = profile_of_steps([a_step(4, peak_allocated_bytes=1200.0), a_step(8)])
+    profile = profile_of_steps(
+        [a_recorded_step(4, peak_allocated_bytes=1200.0), a_recorded_step(8)]
+    )
     product, _ = profile.at(16).ops
     assert product.moved_bytes == pytest.approx(2 * (16 * 10 + 50 + 16 * 5))
     assert profile.memory_at(4).peak_bytes == 1200
@@ -128,16 +132,16 @@ def test_two_sizes_are_fitted():
 
 
 def test_sizes_that_run_other_operations_are_not():
-    other = a_step(4, ops=(an_op("copy", name="aten.clone", shapes=((4, 5),)),))
-    profile = profile_of_steps([other, a_step(8)])
-    assert profile.at(8).ops == a_step(8).ops
+    other = a_recorded_step(4, ops=(an_op("copy", name="aten.clone", shapes=((4, 5),)),))
+    profile = profile_of_steps([other, a_recorded_step(8)])
+    assert profile.at(8).ops == a_recorded_step(8).ops
     assert any("run different operations" in note for note in profile.notes)
 
 
 @pytest.mark.parametrize("changes", [{"ops": ()}, {"batch_size": 0}])
 def test_a_record_of_nothing_is_refused(changes):
     with pytest.raises(InputError, match="is no record"):
-        profile_of_step(replace(a_step(), **changes))
+        profile_of_step(replace(a_recorded_step(), **changes))
     with pytest.raises(InputError):
         profile_of_steps([])
 
@@ -200,7 +204,7 @@ def test_style_nat_s_steps_too_though_every_sixteenth_differs():
 
 def test_what_no_optimizer_updates_does_not_grow_with_the_batch():
     # Adapters of 200 MB with as much of gradients and twice that of states, on a base of 14 GB.
-    step = a_step(
+    step = a_recorded_step(
         parameter_bytes=2e8,
         gradient_bytes=2e8,
         optimizer_bytes=4e8,
