@@ -20,7 +20,8 @@
 
 There is one function for each command, which gives what its `--json` prints: `plan_workload`,
 `vary_workload`, `compare_workloads`, `predict_on_gpus`, `trace_on_gpus`, `fit_on_gpu`,
-`probe_command`, `learn_from_measurements`, `list_offers`.
+`probe_command`, `learn_from_measurements`, `list_offers`, `recommend`, `build_workstation`,
+`judge_workstation`, `upgrade_workstation`, `measure_host`.
 
 Names are imported when first used, so that `import outlay` is quick. `LightningProbe` and
 `TrainerProbe`, the callbacks, need a library of their own and come with no star;
@@ -33,6 +34,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outlay.advise.recommendation import Recommendation, recommend
+    from outlay.advise.request import AdviceRequest, monthly_use
     from outlay.cost.lines import Breakdown, Line
     from outlay.errors import OutlayError
     from outlay.fit.gpu_memory import TracedStep, TraceRequest, trace_on_gpus
@@ -53,7 +56,12 @@ if TYPE_CHECKING:
     from outlay.plan.from_measurement import load_workload
     from outlay.plan.option import Option
     from outlay.plan.pipeline import best_offers, plan_workload, rank_offers
-    from outlay.plan.prediction import GpuPrediction, PredictionRequest, predict_on_gpus
+    from outlay.plan.prediction import (
+        GpuPrediction,
+        PredictionRequest,
+        measure_host,
+        predict_on_gpus,
+    )
     from outlay.plan.ranking import Plan
     from outlay.plan.sensitivity import swings, trial_value
     from outlay.plan.vary import Curves, vary_workload
@@ -66,11 +74,20 @@ if TYPE_CHECKING:
     from outlay.uncertainty import Estimate
     from outlay.workload.file import parse_workload, read_workload
     from outlay.workload.workload import Length, Workload
+    from outlay.workstation.assembly import BuildRequest, build_request
+    from outlay.workstation.build import (
+        BuildReport,
+        build_workstation,
+        judge_workstation,
+        upgrade_workstation,
+    )
 
 __version__ = "0.1.0"
 """The one place that has it: the build and `outlay --version` read it here."""
 
 _MODULES = {
+    "advise.recommendation": "Recommendation recommend",
+    "advise.request": "AdviceRequest monthly_use",
     "cost.lines": "Breakdown Line",
     "errors": "OutlayError",
     "fit.gpu_memory": "TraceRequest TracedStep trace_on_gpus",
@@ -87,7 +104,7 @@ _MODULES = {
     "plan.from_measurement": "load_workload",
     "plan.option": "Option",
     "plan.pipeline": "best_offers plan_workload rank_offers",
-    "plan.prediction": "GpuPrediction PredictionRequest predict_on_gpus",
+    "plan.prediction": "GpuPrediction PredictionRequest measure_host predict_on_gpus",
     "plan.ranking": "Plan",
     "plan.sensitivity": "swings trial_value",
     "plan.vary": "Curves vary_workload",
@@ -100,6 +117,8 @@ _MODULES = {
     "uncertainty": "Estimate",
     "workload.file": "parse_workload read_workload",
     "workload.workload": "Length Workload",
+    "workstation.assembly": "BuildRequest build_request",
+    "workstation.build": "BuildReport build_workstation judge_workstation upgrade_workstation",
     # Classes of a library's own kind, and what IPython looks for: not in __all__.
     "inline.lightning": "LightningProbe",
     "inline.notebook": "load_ipython_extension unload_ipython_extension",
@@ -109,8 +128,11 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
+    "AdviceRequest",
     "BlockProbe",
     "Breakdown",
+    "BuildReport",
+    "BuildRequest",
     "Curves",
     "Difference",
     "Estimate",
@@ -128,21 +150,27 @@ __all__ = [
     "PredictionRequest",
     "ProbeLimits",
     "ProbeRequest",
+    "Recommendation",
     "StepReport",
     "TraceRequest",
     "TracedStep",
     "Workload",
     "best_offers",
+    "build_request",
+    "build_workstation",
     "bundled_offers",
     "compare_workloads",
     "find_gpu",
     "find_profile",
     "fit_on_gpu",
     "gpus",
+    "judge_workstation",
     "learn_from_measurements",
     "learned_calibration",
     "list_offers",
     "load_workload",
+    "measure_host",
+    "monthly_use",
     "parse_workload",
     "plan_workload",
     "predict_on_gpus",
@@ -152,11 +180,13 @@ __all__ = [
     "rank_offers",
     "read_measurement",
     "read_workload",
+    "recommend",
     "register_op",
     "swings",
     "trace_on_gpus",
     "trace_step",
     "trial_value",
+    "upgrade_workstation",
     "vary_workload",
 ]
 

@@ -10,22 +10,32 @@ from click.testing import CliRunner
 from tests.measured import a_measurement, a_step_time
 
 import outlay
+from outlay.advise.request import find_purpose
 from outlay.cli.main import COMMANDS, cli
+from outlay.currency import usd_per_unit
 from outlay.hardware.gpu_names import single_gpu
 from outlay.measurement.file import write_measurement
 from outlay.measurement.measurement import Finding, MeasuredPause
 from outlay.offers.catalog import gpu_filter
+from outlay.report.build import Currency, build_document
 from outlay.report.calibrate import calibrate_document
 from outlay.report.comparison import curves_document, difference_document
 from outlay.report.documents import (
+    advice_document,
     dumps,
+    gpus_document,
+    host_document,
     offers_document,
     plan_document,
     predictions_document,
+    profiles_document,
     trace_document,
 )
 from outlay.report.fit import fit_document
-from outlay.trace.store import find_profile
+from outlay.trace.store import bundled_profiles, find_profile
+from outlay.workstation.machine import MachineUse
+from outlay.workstation.parts import catalogue
+from outlay.workstation.speed import power_speed
 
 TODAY = "2026-11-16"
 EPOCH_S = "1794787200"  # of that day
@@ -174,18 +184,62 @@ def test_calibrate(folder):
     same(document, "calibrate", "probe.json")
 
 
+def test_advise(folder):
+    purpose = find_purpose("kaggle")
+    request = outlay.AdviceRequest(
+        profile=find_profile(purpose.profile),
+        purpose=purpose,
+        use=outlay.monthly_use("2h/day"),
+        months=12.0,
+        budget_usd=2000.0,
+        gpus=purpose.gpus,
+        today=TODAY,
+        rate_as_of=usd_per_unit("USD")[1],
+    )
+    arguments = ("--purpose", "kaggle", "--usage", "2h/day", "--months", "12", "--budget", "2000")
+    same(advice_document(outlay.recommend(request)), "advise", *arguments)
+
+
+def test_build(folder):
+    parts = catalogue(None, TODAY)
+    use = MachineUse(speed_at=power_speed(), country="us")
+    request = outlay.build_request(parts, [("RTX 3090", 2)], {"memory": "64GB"}, use=use)
+    document = build_document(outlay.build_workstation(request), Currency(name="USD"))
+    arguments = ("--gpu", "RTX 3090:2", "--ram", "64GB", "--country", "us")
+    same(document, "build", *arguments)
+
+
+def test_gpus_and_profiles(folder):
+    same(gpus_document(list(outlay.gpus().values())), "gpus")
+    same(profiles_document([find_profile(name) for name in bundled_profiles()]), "profiles")
+
+
+@pytest.mark.torch
+def test_host(folder):
+    document = json.loads(dumps(host_document(outlay.measure_host(0.2))))
+    assert document.keys() == printed("host", "--seconds", "0.2").keys()
+
+
 ELSEWHERE = {
-    "advise": "tests/advise",
-    "build": "tests/workstation",
-    "gpus": "a table",
-    "host": "measures this machine",
-    "init": "writes a file",
-    "probe": "tests/probe",
-    "profiles": "a table",
-    "schema": "a table",
+    "init": "writes a file: tests/cli/test_init.py",
+    "probe": "writes the measurement that `probe_command` gives: tests/probe",
+    "schema": "prints schemas: tests/cli/test_schema.py",
 }
 
 
 def test_every_command_is_here_or_said_to_be_elsewhere():
-    here = {"plan", "diff", "predict", "fit", "trace", "offers", "calibrate"}
+    here = {
+        "plan",
+        "diff",
+        "predict",
+        "fit",
+        "trace",
+        "offers",
+        "calibrate",
+        "advise",
+        "build",
+        "gpus",
+        "profiles",
+        "host",
+    }
     assert here | set(ELSEWHERE) == set(COMMANDS)

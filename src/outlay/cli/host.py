@@ -27,12 +27,10 @@ def command(seconds: float, as_json: bool) -> None:
       outlay host
       outlay predict resnet50 --gpu H100 --batch-size 8 --host-speed 1.4
     """
-    from outlay.plan.placement import calibration
-    from outlay.predict.host_time import host_test_of
-    from outlay.trace.capture.self_test import step_times_s
+    from outlay.plan.prediction import measure_host
 
     tell(f"Issuing a tiny step over and over, for {seconds:g} seconds ...")
-    test = host_test_of(step_times_s(seconds), calibration())
+    test = measure_host(seconds)
     if as_json:
         from outlay.report.documents import host_document
 

@@ -20,7 +20,7 @@ from outlay.predict.evidence import (
     LearnedCalibration,
     MeasuredStep,
 )
-from outlay.predict.host_time import Host
+from outlay.predict.host_time import Host, HostTest, host_test_of
 from outlay.predict.largest_batch import verified_batches
 from outlay.predict.memory import largest_batch, search_note
 from outlay.predict.network import Wiring
@@ -299,3 +299,13 @@ def measured_time(text: str, batch_size: int | None) -> MeasuredStep:
             fix='Write for example --measured "RTX 3090@64=0.101".',
         )
     return MeasuredStep(gpu=find_gpu(name).gpu, batch_size=at, step_s=measured_s)
+
+
+# The host
+
+
+def measure_host(seconds: float = 10.0) -> HostTest:
+    """How fast this machine issues operations to a GPU; needs torch, but no GPU."""
+    from outlay.trace.capture.self_test import step_times_s
+
+    return host_test_of(step_times_s(seconds), calibration())
