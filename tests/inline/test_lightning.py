@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.apart import documented, told_by
+from tests.probe.apart import documented, run_script
 
 from outlay.measurement.file import read_measurement
 
@@ -80,7 +80,7 @@ def test_a_fit_is_measured_and_stopped(tmp_path):
     example = documented("LightningProbe").replace("steps=200", "steps=20")
     example = f"import os; os.mkdir('docs'); os.chdir('docs'); module = Small()\n{example}"
     script = SCRIPT.replace("DOCUMENTED", f"{example}\nos.chdir('..')")
-    result, page = told_by(script.replace("PACKAGE", "lightning.pytorch"), tmp_path)
+    result, page = run_script(script.replace("PACKAGE", "lightning.pytorch"), tmp_path)
     assert read_measurement(tmp_path / "docs" / "probe.json").steps_seen == 20
     measurement = read_measurement(tmp_path / "probe.json")
     assert result["is_callback"]
@@ -109,7 +109,7 @@ def test_a_fit_is_measured_and_stopped(tmp_path):
 def test_the_other_package_will_do(tmp_path):
     script = SCRIPT.replace("PACKAGE", "pytorch_lightning").partition("DOCUMENTED")[0]
     end = 'with open(sys.argv[1], "w") as file:\n    json.dump(told, file, default=str)\n'
-    result, _ = told_by(script + end, tmp_path)
+    result, _ = run_script(script + end, tmp_path)
     assert result["is_callback"]
     assert 10 < result["stopped_at"] < 40
     assert read_measurement(tmp_path / "probe.json").batch_size == 8

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.probe.apart import documented, told_by
+from tests.probe.apart import documented, run_script
 
 from outlay.measurement.file import read_measurement
 
@@ -82,7 +82,7 @@ def test_training_is_measured_and_stopped(tmp_path):
         f"import os; os.mkdir('docs'); os.chdir('docs'); model = GPT2LMHeadModel(config)\n{example}"
     )
     script = SCRIPT.replace("DOCUMENTED", f"{example}\nos.chdir('..')")
-    result, page = told_by(script, tmp_path)
+    result, page = run_script(script, tmp_path)
     assert read_measurement(tmp_path / "docs" / "probe.json").steps_seen == 20
     measurement = read_measurement(tmp_path / "probe.json")
     assert measurement.ending == "stopped"

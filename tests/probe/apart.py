@@ -28,7 +28,7 @@ def documented(word):
     return example.split("```")[0]
 
 
-def told_by(script, folder, **environment):
+def run_script(script, folder, **environment):
     """What a script wrote as JSON to the file it is given as its only argument, and its output."""
     folder.mkdir(exist_ok=True)
     (folder / "script.py").write_text(script)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.measured import a_measurement, without_steps
-from tests.probe.apart import QUIET, told_by
+from tests.probe.apart import QUIET, run_script
 
 from outlay.probe.agent import shutdown
 from outlay.probe.agent.protocol import FIGURES_FILE, FINAL_FIGURES_FILE, AwaitingFigures
@@ -77,7 +77,7 @@ ALWAYS_KNOWN = {"outlay/step_s", "outlay/samples_per_s", "outlay/host_memory_byt
 @pytest.mark.torch
 @pytest.mark.frameworks
 def test_a_block_logs_to_the_runs_that_are_open(tmp_path):
-    logged, _ = told_by(INSIDE, tmp_path)
+    logged, _ = run_script(INSIDE, tmp_path)
     for figures in (logged["wandb"], logged["mlflow"]):
         assert figures.keys() >= ALWAYS_KNOWN
         assert figures["outlay/step_s"] == pytest.approx(logged["step_s"])

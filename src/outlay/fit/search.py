@@ -1,8 +1,8 @@
 """What to change so that a training step fits a GPU, or takes a larger batch, and what it costs.
 
-Every change is made to the user's own step and traced again (`trace.changes`), alone and together
-with others; time and memory are then predicted as for any step. Smaller passes, optimizer state
-elsewhere and more GPUs follow from the traces without another one.
+Every change (`trace.target.Changes`) is made to the user's own step and traced again, alone and
+together with others; time and memory are then predicted as for any step. Smaller passes, optimizer
+state elsewhere and more GPUs follow from the traces without another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a probe really saw: how long a step took, on what, and what it waited for.
 
 A `Measurement` is written by `outlay probe` and by the blocks and callbacks of `outlay.inline`; it
-is kept as JSON (`measurement_file`) and carried to other GPUs by `predict` and `plan`. What was not
+is kept as JSON (`measurement.file`) and carried to other GPUs by `predict` and `plan`. What was not
 seen is None, never 0. What is said of a field here is its description in the JSON schema, too;
 `JSON_PROPERTIES` are worked out from the fields, written and not read back.
 """

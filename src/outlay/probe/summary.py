@@ -24,8 +24,9 @@ from outlay.measurement.measurement import (
     Sample,
     StoppedFor,
 )
-from outlay.probe.agent.backward import PASSES_ALONE, UnknownOptimizer
+from outlay.probe.agent.backward import PASSES_ALONE
 from outlay.probe.agent.protocol import (
+    UNKNOWN_OPTIMIZER,
     AgentFailed,
     CompiledFrames,
     KernelTimes,
@@ -120,7 +121,7 @@ def notes_on_step_time(
 ) -> Iterator[str]:
     """What to know of the step time."""
     names = [optimizer.name for optimizer in measurement.optimizers]
-    if UnknownOptimizer.__name__ in names:
+    if UNKNOWN_OPTIMIZER in names:
         yield (
             "No optimizer of torch's made a step: each backward pass counts as a training step"
             " (--optimizer-steps 4 makes one of four). The start-up has"
@@ -305,7 +306,7 @@ def _optimizers(log: ProcessLog, statistics: StepStatistics) -> tuple[MeasuredOp
         for info, per_step, skipped in zip(
             infos, statistics.per_step, statistics.skipped, strict=False
         )
-        if per_step or info.name != UnknownOptimizer.__name__
+        if per_step or info.name != UNKNOWN_OPTIMIZER
     )
 
 

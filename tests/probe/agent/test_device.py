@@ -12,10 +12,10 @@ from outlay.probe.agent.device import AllocationRecorder, Device, process_info
 from outlay.probe.agent.protocol import (
     ALLOCATIONS_VARIABLE,
     AllocationEvents,
+    MemoryExhausted,
     MemoryLimit,
     MemoryPeaks,
     OptimizerStep,
-    OutOfMemory,
     step_values,
 )
 
@@ -127,7 +127,7 @@ def test_memory_its_limit_and_its_end(torch, device, monkeypatch):
         device._ran_out(0, 4096)
     channel = device._channel
     assert written_reports(channel, MemoryLimit) == [MemoryLimit(fraction=0.25)]
-    assert written_reports(channel, OutOfMemory) == [OutOfMemory(requested_bytes=4096)]
+    assert written_reports(channel, MemoryExhausted) == [MemoryExhausted(requested_bytes=4096)]
     assert written_reports(channel, MemoryPeaks) == [
         MemoryPeaks(allocated_bytes=300, reserved_bytes=400)
     ]

@@ -13,7 +13,7 @@ from outlay.probe.agent.protocol import (
     REPORTS,
     STEP_FIELDS,
     AgentRequest,
-    DeviceTime,
+    GpuFinishTime,
     KernelTimes,
     LoaderInfo,
     Loss,
@@ -42,7 +42,7 @@ def test_a_step_of_which_nothing_is_known_has_no_samples_and_no_time_on_a_gpu():
     log.read_lines([step_line(step_values(OptimizerStep(number=1, host_s=2.5)))])
     assert log.table.column("samples")[0] != log.table.column("samples")[0]  # NaN
     assert log.table.column("device_s")[0] != log.table.column("device_s")[0]
-    log.read_lines([device_time_line(DeviceTime(step=1, device_s=0.25))])
+    log.read_lines([device_time_line(GpuFinishTime(step=1, device_s=0.25))])
     assert log.table.column("device_s")[0] == 0.25
 
 
@@ -65,7 +65,7 @@ def test_a_report_comes_back_as_it_was(report):
 
 def test_all_reports_are_listed():
     classes = [x for x in vars(protocol).values() if isinstance(x, type) and hasattr(x, "_fields")]
-    assert {*classes} - {*REPORTS.values()} == {DeviceTime, AgentRequest}
+    assert {*classes} - {*REPORTS.values()} == {GpuFinishTime, AgentRequest}
 
 
 def test_of_most_reports_the_last_is_kept_and_of_memory_the_most():

@@ -13,8 +13,9 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .backward import UnknownOptimizer
 from .channel import log_error
-from .protocol import OptimizerInfo, PersistentMemory
+from .protocol import UNKNOWN_OPTIMIZER, OptimizerInfo, PersistentMemory
 
 # Bytes of tensors: each storage counts once, and of a sharded tensor the part that lies here
 
@@ -124,7 +125,7 @@ class Optimizers:
 
         Scripts that make an optimizer anew for every task (MAML) have few kinds of them.
         """
-        names = sorted({type(optimizer).__name__ for optimizer in optimizers})
+        names = sorted({_name_of(optimizer) for optimizer in optimizers})
         parameters = [p for optimizer in optimizers for p in parameters_of(optimizer)]
         elements = sum(int(p.numel()) for p in parameters)
         kind = ", ".join(names), elements, len(optimizers)
@@ -179,6 +180,11 @@ class Optimizers:
     def _report(self, number: int) -> None:
         name, elements, _ = self._kinds[number]
         self._watch.channel.report(OptimizerInfo(number=number, name=name, parameters=elements))
+
+
+def _name_of(optimizer: Any) -> str:
+    is_unknown = isinstance(optimizer, UnknownOptimizer)
+    return UNKNOWN_OPTIMIZER if is_unknown else type(optimizer).__name__
 
 
 def parameters_of(optimizer: Any) -> list[Any]:

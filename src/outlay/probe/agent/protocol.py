@@ -156,6 +156,10 @@ class ProcessInfo(NamedTuple):
     cudnn: int | None = None
 
 
+UNKNOWN_OPTIMIZER = "Unseen"
+"""The name of an optimizer that is none of torch's."""
+
+
 class OptimizerInfo(NamedTuple):
     """An optimizer at its first step, and again when it has got more parameters."""
 

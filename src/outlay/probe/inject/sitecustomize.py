@@ -1,7 +1,8 @@
 """Run by Python itself at the start of every process of a probed command.
 
 Loads the agent, hides its traces, and then runs the `sitecustomize` that would have run without
-it. Whatever goes wrong here, the user's script must not notice.
+it. Whatever goes wrong here, the user's script must not notice. The names of the variable and of
+the module are those of `agent/protocol.py`, which cannot be imported yet.
 """
 
 from __future__ import annotations
