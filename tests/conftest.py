@@ -16,6 +16,8 @@ import pytest
 
 # Several tests run at once: with threads of its own for each, torch would mostly wait for them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests start Python some hundred times: each would compile outlay anew, half of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).parent.parent
 SERVICES = {
