@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from outlay.trace import process
+
 # Several tests run at once: with threads of its own for each, torch would mostly wait for them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests start Python some hundred times: each would compile outlay anew, half of its start.
@@ -96,6 +98,12 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     folder = tmp_path_factory.mktemp("own")
     monkeypatch.setenv("OUTLAY_DATA", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tracing_process_stays() -> None:
+    """The process that traces are forked from waits for more: importing torch takes seconds."""
+    process.IDLE_S = 3600.0
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ processes on CPU (gloo) and says what that process parts.
 """
 
 import contextlib
-import json
 import multiprocessing
 import sys
 import weakref
@@ -199,15 +198,11 @@ def process(rank, store, ranks, cases):
     return results
 
 
-def main(folder, cases_by_ranks):
+def measure_all(folder, cases_by_ranks):
     """By number of processes what each of them measured; forked, so that torch is loaded once."""
     results = {}
     for ranks, cases in cases_by_ranks.items():
         run = partial(process, store=f"{folder}/{ranks}", ranks=int(ranks), cases=cases)
         with ProcessPoolExecutor(int(ranks), multiprocessing.get_context("fork")) as pool:
             results[ranks] = list(pool.map(run, range(int(ranks))))
-    sys.stdout.write(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    return results

@@ -1,42 +1,23 @@
-"""Traces every step of a file in one process: importing torch takes longer than a small step.
-
-`python sweep.py STEPS.py REPLY.json` writes the report of each public function of the file, or the
-error it ended with.
-"""
+"""Every step of a file traced in one process, which imports the file once."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import traceback
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from tests.forked import call_forked
 
 from outlay.trace.step_report import StepReport, report_from_json, report_to_json
 
-ROOT = Path(__file__).parents[2]
 BATCH_SIZE = 8
 
 
 @cache
-def reports(file: Path, selected: float | None = None) -> dict[str, StepReport | str]:
+def reports(file: Path) -> dict[str, StepReport | str]:
     """The report of every step in a file at batch size 8; the error's text where it has none."""
-    with tempfile.TemporaryDirectory() as folder:
-        reply = Path(folder) / "reply.json"
-        command = [sys.executable, __file__, str(file), str(reply)]
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert reply.exists(), done.stderr[-3000:]
-        replies = json.loads(reply.read_text())
+    replies = call_forked("tests.trace.sweep:trace_all", str(file))
     return {
         name: value if isinstance(value, str) else report_from_json(value)
         for name, value in replies.items()
@@ -66,14 +47,12 @@ def notes_text(report: StepReport) -> str:
     return " ".join(report.notes)
 
 
-def _main(file: str, reply: str) -> None:
-    import warnings
-
+def trace_all(file: str) -> dict[str, Any]:
+    """The report of each public function of a file, or the error it ended with."""
     from outlay.trace.capture import prepare_process
     from outlay.trace.target import Target, load_module
     from outlay.trace.tracing import trace_step
 
-    warnings.simplefilter("ignore")
     prepare_process()
     module = load_module(Target(path=Path(file), function="step").path)
     steps = {
@@ -83,15 +62,10 @@ def _main(file: str, reply: str) -> None:
         and getattr(value, "__module__", "") == module.__name__
         and name[0] != "_"
     }
-    replies = {}
-    with contextlib.redirect_stdout(sys.stderr):
-        for name, build in steps.items():
-            try:
-                replies[name] = report_to_json(trace_step(build, BATCH_SIZE))
-            except (Exception, SystemExit):
-                replies[name] = traceback.format_exc()
-    Path(reply).write_text(json.dumps(replies))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    replies: dict[str, Any] = {}
+    for name, build in steps.items():
+        try:
+            replies[name] = report_to_json(trace_step(build, BATCH_SIZE))
+        except (Exception, SystemExit):
+            replies[name] = traceback.format_exc()
+    return replies

@@ -1,12 +1,10 @@
 """What one GPU of several holds, against PyTorch's own FSDP, DDP and ZeRO on CPU with gloo."""
 
-import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.forked import call_forked
 
 from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import Site
@@ -48,9 +46,8 @@ def measured(traced_and_measured):
 
 def _measured(folder):
     """For each number of processes what each of them measured, by case."""
-    command = [sys.executable, str(STEPS), str(folder), json.dumps(CASES)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180, check=True)
-    return {int(ranks): cases for ranks, cases in json.loads(done.stdout).items()}
+    measured = call_forked("tests.trace.sharded_steps:measure_all", str(folder), CASES)
+    return {int(ranks): cases for ranks, cases in measured.items()}
 
 
 def _predicted_bytes(profile, scheme, ranks, batch_size):
