@@ -17,11 +17,11 @@ from outlay.hardware.gpu_names import single_gpu
 from outlay.measurement.file import write_measurement
 from outlay.measurement.measurement import Finding, MeasuredPause
 from outlay.offers.catalog import gpu_filter
+from outlay.report.advise import advice_document
 from outlay.report.build import Currency, build_document
 from outlay.report.calibrate import calibrate_document
 from outlay.report.comparison import curves_document, difference_document
 from outlay.report.documents import (
-    advice_document,
     dumps,
     gpus_document,
     host_document,

@@ -79,7 +79,7 @@ def command(**options: Any) -> int:
 
     advice = recommend(_request(options), tell)
     if options["as_json"]:
-        from outlay.report.documents import advice_document
+        from outlay.report.advise import advice_document
 
         print_document(advice_document(advice))
     else:
@@ -160,7 +160,7 @@ def _answer(options: dict[str, Any]) -> int:
     )
     reply = answer(options["ask"], context)
     if options["as_json"]:
-        from outlay.report.documents import answer_document
+        from outlay.report.advise import answer_document
 
         print_document(answer_document(reply))
     else:

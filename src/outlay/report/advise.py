@@ -1,20 +1,25 @@
-"""Advice for people: three lines to act on, then the figures behind them."""
+"""Advice for people: three lines to act on, then the figures behind them; and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 from rich.text import Text
 
 from outlay.advise.alternatives import RENTED, Alternative
-from outlay.advise.cards import fitting_profiles
-from outlay.advise.recommendation import Recommendation, TurningPoint, UpgradePath
+from outlay.advise.alternatives import Kind as AlternativeKind
+from outlay.advise.cards import CardForSale, Condition, fitting_profiles
+from outlay.advise.questions import Answer
+from outlay.advise.recommendation import Recommendation, RuleTest, TurningPoint, UpgradePath
 from outlay.advise.request import AdviceRequest
 from outlay.report.console import Page, muted, table
+from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
 from outlay.report.text import clipped_percent, counted, in_currency, usd, usd_range
 from outlay.trace.store import bundled_profiles
+from outlay.uncertainty import Estimate
 from outlay.units import GIB
 
 _DO = {
@@ -340,3 +345,204 @@ def _purchase_notes(request: AdviceRequest) -> Iterator[str]:
     price, fact = electricity_usd_per_kwh(request.country)
     likely = price if isinstance(price, float | int) else price.likely
     yield f"electricity costs ${likely:.3f}/kWh ({request.country}, {fact.as_of})."
+
+
+# `outlay advise --json`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageDocument:
+    """The use asked about, and the GPU that its hours are counted on."""
+
+    said: str
+    assumed: bool
+    hours_per_month: float
+    sessions_per_month: float
+    busy_fraction: float
+    counted_on: str
+    samples_per_month: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardDocument:
+    """A card at a price somebody asked on some day."""
+
+    gpu: str
+    condition: Condition
+    price_usd: float
+    as_of: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeDocument:
+    """One way to get the work of a month done."""
+
+    kind: AlternativeKind
+    usd_per_month: Estimate
+    upfront_usd: float
+    busy_hours_per_month: float
+    why_not: str | None
+    card: CardDocument | None
+    option: OptionDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurningPointDocument:
+    """How much use makes buying a machine cheaper than one way of renting."""
+
+    buy: str
+    against: AlternativeKind
+    rent: str
+    purchase_usd: float
+    resale_usd: float
+    owned_usd_per_hour: float
+    rented_usd_per_hour: float
+    hours: float | None
+    months: float | None
+    hours_per_day: float | None
+    buying_is_cheaper: bool
+    buying_wins_chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DominatedCardDocument:
+    """A card that nobody should buy at its price, and the one to buy instead."""
+
+    card: CardDocument
+    by: CardDocument
+    times_as_fast: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeDocument:
+    """A small card first and a big one later, against the big one at once."""
+
+    small: CardDocument
+    big: CardDocument
+    after_months: float
+    at_once_usd: float
+    in_steps_usd: float
+    speed_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceDocument:
+    """What to buy or rent for a purpose, a purse and a use."""
+
+    purpose: str | None
+    profile: str
+    usage: UsageDocument
+    gpus: int
+    months: float
+    budget_usd: float | None
+    chosen: AlternativeDocument | None
+    ways: Sequence[AlternativeDocument]
+    cards: Sequence[AlternativeDocument]
+    break_even: Sequence[TurningPointDocument]
+    rules: Sequence[RuleTest]
+    caveats: Sequence[str]
+    avoid: Sequence[DominatedCardDocument]
+    upgrade: UpgradeDocument | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDocument:
+    """What can be said to a question."""
+
+    topic: str
+    question: str
+    answer: Sequence[str]
+    figures: Sequence[Mapping[str, str]]
+    sources: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviseDocument(Document):
+    """Advice, or the answer to one question; the other one is null."""
+
+    advice: AdviceDocument | None = None
+    answer: AnswerDocument | None = None
+
+
+def advice_document(advice: Recommendation) -> AdviseDocument:
+    """`outlay advise --json`."""
+    return AdviseDocument(advice=_advice_document(advice))
+
+
+def answer_document(answer: Answer) -> AdviseDocument:
+    """`outlay advise --ask TOPIC --json`."""
+    table = answer.figures
+    figures = [dict(zip(table.heads, row, strict=True)) for row in table.rows] if table else []
+    return AdviseDocument(
+        answer=copied(AnswerDocument, answer, answer=answer.words, figures=figures)
+    )
+
+
+def _advice_document(advice: Recommendation) -> AdviceDocument:
+    """Everything `print_advice` says, in plain figures."""
+    request = advice.request
+    counted_on = {
+        "counted_on": advice.reference.gpu,
+        "samples_per_month": advice.reference.samples_per_month,
+    }
+    return AdviceDocument(
+        purpose=request.purpose.name if request.purpose else None,
+        profile=request.profile.name,
+        usage=copied(UsageDocument, request.use, said=request.use.text, **counted_on),
+        gpus=request.gpus,
+        months=request.months,
+        budget_usd=request.budget_usd,
+        chosen=None if advice.chosen is None else _alternative_document(advice.chosen),
+        ways=[_alternative_document(alternative) for alternative in advice.alternatives],
+        cards=[_alternative_document(alternative) for alternative in advice.cards],
+        break_even=[_turning_point_document(point) for point in advice.turning_points],
+        rules=advice.rules,
+        caveats=advice.caveats,
+        avoid=[
+            DominatedCardDocument(
+                card=_card_document(worse.card),
+                by=_card_document(worse.better),
+                times_as_fast=worse.times_as_fast,
+            )
+            for worse in advice.dominated
+        ],
+        upgrade=None if advice.upgrade is None else _upgrade_document(advice.upgrade),
+    )
+
+
+def _alternative_document(alternative: Alternative) -> AlternativeDocument:
+    return copied(
+        AlternativeDocument,
+        alternative,
+        busy_hours_per_month=alternative.busy_hours,
+        card=None if alternative.card is None else _card_document(alternative.card),
+        option=option_document(alternative.option),
+    )
+
+
+def _card_document(card: CardForSale) -> CardDocument:
+    return copied(CardDocument, card, gpu=card.gpu.name, price_usd=card.listed_usd)
+
+
+def _upgrade_document(path: UpgradePath) -> UpgradeDocument:
+    cards = {"small": _card_document(path.small), "big": _card_document(path.big)}
+    return copied(UpgradeDocument, path, **cards)
+
+
+def _turning_point_document(point: TurningPoint) -> TurningPointDocument:
+    rent, even = point.rent.option.offer, point.even
+    return TurningPointDocument(
+        buy=point.buy.option.offer.instance,
+        against=point.rent.kind,
+        rent=f"{rent.provider} {rent.instance}",
+        purchase_usd=even.purchase_usd,
+        resale_usd=even.resale_usd,
+        owned_usd_per_hour=even.owned_usd_per_hour,
+        rented_usd_per_hour=even.rented_usd_per_hour,
+        hours=point.hours,
+        months=point.months,
+        hours_per_day=point.hours_per_day,
+        buying_is_cheaper=point.buying_is_cheaper,
+        buying_wins_chance=point.buying_wins,
+    )

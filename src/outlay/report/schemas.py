@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from outlay.files import json_properties
 from outlay.measurement.file import MeasurementDocument, range_of
 from outlay.report import documents
+from outlay.report.advise import AdviseDocument
 from outlay.report.batches import BatchesDocument
 from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
@@ -32,7 +33,7 @@ DOCUMENTS: dict[str, Any] = {
     "plan": documents.PlanDocument,
     "vary": CurvesDocument,
     "diff": DifferenceDocument,
-    "advise": documents.AdviseDocument,
+    "advise": AdviseDocument,
     "offers": documents.OffersDocument,
     "gpus": documents.GpusDocument,
     "predict": documents.PredictionsDocument,
