@@ -12,7 +12,8 @@ type was seen in a region, where the weekly file lacks it) and `history_monthly_
 
 AWS's spot prices are fitted zone by zone (quantile regression on what each price became after 1 to
 20 weeks). Other providers' prices stand still for weeks and then move, so that a few months tell
-little: what they moved over years of monthly lists is taken, the same up and down.
+little: what they moved over years of monthly lists is taken, the same up and down, and for spot
+made wider as AWS's.
 """
 
 from __future__ import annotations
@@ -24,28 +25,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from build_offers import Row, aws_region, gcp_region, only_file, read_csv, write_csv
-from outlay.offers.expected_price import CHANGE_WEEKS, TYPE_WEEKS, USUAL_CHANGE
+from outlay.offers.expected_price import (
+    CHANGE_WEEKS,
+    LEAST_SHARE,
+    LOW_SHARE,
+    QUARTER_WEEKS,
+    TYPE_WEEKS,
+    USUAL_CHANGE,
+)
 
 Array = npt.NDArray[np.float64]
 HORIZONS = (1, 2, 4, 6, 8, 12, 16, 20)
 """Weeks after a quote at which its price is looked at again."""
 _DAYS_OFF = 4
 """A look so many days from the day it should be of still counts."""
-AWS_HALF_WEEKS = 6.0
-HALF_WEEKS = (4.0, 6.0, 10.0, 15.0, 25.0, 40.0)
-"""Of other providers: the one that fits the spread over 1 to 12 months best is taken."""
-MONTHS = (1, 3, 6, 12)
+AWS_HALF_WEEKS = 4.0
+MONTHS = (1, 2, 3, 6, 12)
 MONTH_WEEKS = 52.18 / 12
 LEAST_CASES = 100
 """Changes of a provider's lists from which its own spread is taken, not everybody's."""
 RENEWALS = 6.0
 """Renewals of a provider's list from which its own spread weighs more than everybody's."""
+RANGE_HOLDS = 0.8
 PERCENTILE_90 = 1.2815515594
+_SAVES_NOTHING = -0.001
+"""Logarithm of the share of on-demand from which spot saves nothing and is not for sale."""
 LEFT_OUT = frozenset({"mithril"})
 """An auction's lowest bid is no price."""
 _ACCELERATORS = {
@@ -69,6 +79,11 @@ class Series:
     instance: str
     region: str
     zone: str
+
+    @property
+    def family(self) -> str:
+        """`g5` of `g5.xlarge`."""
+        return self.instance.split(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,10 @@ def read_weekly(rows: Iterable[Mapping[str, str]], provider: str) -> Weekly:
         if row["provider"] != provider or "tpu" in row["instance"].lower():
             continue
         series = Series(provider, row["instance"], row["region"], row["zone"])
-        prices[series][row["week_of"]] = (_price(row["usd_per_hour"]), _price(row["spot_usd_per_hour"]))
+        prices[series][row["week_of"]] = (
+            _price(row["usd_per_hour"]),
+            _price(row["spot_usd_per_hour"]),
+        )
     weeks = sorted({week for by_week in prices.values() for week in by_week})
     table = np.full((2, len(prices), len(weeks)), np.nan)
     place = {week: number for number, week in enumerate(weeks)}
@@ -129,7 +147,7 @@ class Past:
     mean: Array
     """Mean logarithm of the share."""
     change: Array
-    """Root mean square of its weekly changes, with `CHANGE_WEEKS` of the usual change."""
+    """Root mean square of its changes in the last `CHANGE_WEEKS`, and of one usual change."""
     type_level: Array
     """Middle of the type's other zones in that week; of all types where it has none."""
 
@@ -141,10 +159,16 @@ def past_of(weekly: Weekly) -> Past:
     seen = np.cumsum(known, axis=1)
     mean = np.cumsum(np.nan_to_num(share), axis=1) / np.maximum(seen, 1)
     steps = np.diff(share, axis=1, prepend=np.nan)
-    squares = np.cumsum(np.nan_to_num(steps) ** 2, axis=1)
-    count = np.cumsum(~np.isnan(steps), axis=1)
-    change = np.sqrt((squares + CHANGE_WEEKS * USUAL_CHANGE**2) / (count + CHANGE_WEEKS))
+    squares = _of_late(np.nan_to_num(steps) ** 2)
+    change = np.sqrt((squares + USUAL_CHANGE**2) / (_of_late(~np.isnan(steps)) + 1))
     return Past(seen, mean, change, _type_level(weekly, share))
+
+
+def _of_late(values: npt.NDArray[np.float64] | npt.NDArray[np.bool_]) -> Array:
+    """The sum of each week and those before it, `CHANGE_WEEKS` in all."""
+    total = np.cumsum(values, axis=1, dtype=float)
+    total[:, CHANGE_WEEKS:] -= total[:, :-CHANGE_WEEKS].copy()
+    return total
 
 
 def _type_level(weekly: Weekly, share: Array) -> Array:
@@ -172,27 +196,120 @@ def _median(values: Array) -> Array:
 # --- AWS: what each price became ---
 
 
-def fit_zones(weekly: Weekly) -> dict[str, Sequence[float]]:
-    """Low, middle and high coefficient of each term, from all pairs of weeks within the file."""
-    features, moved = _pairs(weekly)
-    levels = [quantile_regression(features, moved, level) for level in (0.1, 0.5, 0.9)]
-    names = ("constant", "below", "above", "change")
-    return {name: [float(level[number]) for level in levels] for number, name in enumerate(names)}
+TERMS = ("constant", "below", "above", "change", "low")
 
 
-def _pairs(weekly: Weekly) -> tuple[Array, Array]:
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Every zone's price in a week, and what it became some weeks later."""
+
+    features: Array
+    moved: Array
+    """The change of the logarithm of its share of on-demand."""
+    share: Array
+    """The logarithm it was."""
+    group: npt.NDArray[np.int64]
+    """One number for each family of types, week and time between: what one would choose among."""
+    day: npt.NDArray[np.int64]
+    """Of the later week."""
+
+    def since(self, week: str) -> Pairs:
+        """Those whose later week comes after one."""
+        last = date.fromisoformat(week).toordinal()
+        later = self.day > last
+        return Pairs(
+            self.features[later],
+            self.moved[later],
+            self.share[later],
+            self.group[later],
+            self.day[later],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Low, middle and high coefficient of each term, and how much wider the range was made."""
+
+    terms: Mapping[str, Sequence[float]]
+    wider: float
+    cases: int
+
+
+def fit_zones(weekly: Weekly) -> Fit:
+    """The percentiles of what prices became, made wider by what the weeks to come will bring.
+
+    A fit on some months knows those months. So the first half of the weeks is fitted alone, and the
+    range widened until it holds 80 % of what least expected cost would have chosen in the second
+    half, of each family of types in each week. A fit on all weeks has twice as many: what it lacks
+    is taken to be half as large.
+    """
+    pairs = pairs_of(weekly)
+    half = weekly.weeks[len(weekly.weeks) // 2]
+    later = pairs.since(half)
+    by_half = _chosen_width(later, *_percentiles(pairs_of(weekly.until(half))))
+    wider = 1 + (by_half - 1) / 2
+    low, middle, high = _percentiles(pairs)
+    low, high = middle + wider * (low - middle), middle + wider * (high - middle)
+    terms = {
+        name: [float(level[number]) for level in (low, middle, high)]
+        for number, name in enumerate(TERMS)
+    }
+    return Fit(terms, wider, len(pairs.moved))
+
+
+def _percentiles(pairs: Pairs) -> tuple[Array, Array, Array]:
+    low, middle, high = (
+        quantile_regression(pairs.features, pairs.moved, level) for level in (0.1, 0.5, 0.9)
+    )
+    return low, middle, high
+
+
+def _chosen_width(pairs: Pairs, low: Array, middle: Array, high: Array) -> float:
+    """How much wider the range is to be for the prices that get chosen."""
+    center, below, above = (pairs.features @ level for level in (middle, low, high))
+    below, above = np.minimum(below - center, 0.0), np.maximum(above - center, 0.0)
+    for wider in np.arange(1.0, 2.0, 0.02):
+        expected = pairs.share + center + (wider * above / PERCENTILE_90) ** 2 / 4
+        order = np.lexsort((expected, pairs.group))
+        first = order[np.append(True, np.diff(pairs.group[order]) > 0)]
+        off = pairs.moved[first] - center[first]
+        # No price goes below the floor: what lies there is within any range that would.
+        floor = np.minimum(math.log(LEAST_SHARE) - pairs.share[first] - center[first], 0.0)
+        lowest = np.maximum(wider * below[first], floor)
+        inside = (off >= lowest - 1e-6) & (off <= wider * above[first] + 1e-6)
+        if inside.mean() >= RANGE_HOLDS:
+            return float(wider)
+    return 2.0
+
+
+def pairs_of(weekly: Weekly) -> Pairs:
+    """All pairs of weeks of all zones whose spot price saved something."""
     share, past = weekly.log_share, past_of(weekly)
     weight = past.seen / (past.seen + TYPE_WEEKS)
     level = weight * past.mean + (1 - weight) * past.type_level
-    features, moved = [], []
-    for now, later, weeks in _looks(weekly.days):
-        known = ~np.isnan(share[:, now]) & ~np.isnan(share[:, later])
+    named = dict.fromkeys(series.family for series in weekly.series)
+    families = {name: number for number, name in enumerate(named)}
+    of_family = np.array([families[series.family] for series in weekly.series])
+    parts: list[tuple[npt.NDArray[Any], ...]] = []
+    below_on_demand = share < _SAVES_NOTHING
+    for number, (now, later, weeks) in enumerate(_looks(weekly.days)):
+        known = below_on_demand[:, now] & ~np.isnan(share[:, later])
         gap = (level - share)[known, now]
         growth = weeks / (weeks + AWS_HALF_WEEKS)
-        terms = (np.ones(len(gap)), np.maximum(gap, 0), np.maximum(-gap, 0), past.change[known, now])
-        features.append(growth * np.stack(terms, axis=1))
-        moved.append((share[:, later] - share[:, now])[known])
-    return np.concatenate(features), np.concatenate(moved)
+        quote = share[known, now]
+        terms = (
+            np.ones(len(gap)),
+            np.maximum(gap, 0),
+            np.maximum(-gap, 0),
+            past.change[known, now],
+            np.maximum(math.log(LOW_SHARE) - quote, 0),
+        )
+        features = growth * np.stack(terms, axis=1)
+        moved = share[known, later] - quote
+        groups = number * len(families) + of_family[known]
+        days = np.full(len(quote), weekly.days[later])
+        parts.append((features, moved, quote, groups, days))
+    return Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _looks(days: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
@@ -230,8 +347,8 @@ def monthly_moves(
 ) -> dict[str, dict[int, Array]]:
     """Changes of the logarithm of a price by provider and months, of lists that were renewed.
 
-    Of several columns the one that moves least: the cheapest region's price and the middle one's
-    also move when regions come and go.
+    Of several columns the one that moves least: the cheapest region's price on demand and the
+    middle one's also move when regions come and go.
     """
     series: dict[tuple[str, str], dict[int, Mapping[str, str]]] = defaultdict(dict)
     for row in rows:
@@ -270,33 +387,25 @@ def _spread(changes: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far prices move: the deviation of their logarithm in the end, and how fast."""
+    """How far prices move in a quarter: the deviation of their logarithm."""
 
     deviation: float
-    half_weeks: float
     cases: int
 
     def towards(self, everybody: Spread, renewals: int) -> Spread:
         """With everybody's spread as far as a provider's list was renewed too seldom to tell."""
         weight = renewals / (renewals + RENEWALS)
         variance = weight * self.deviation**2 + (1 - weight) * everybody.deviation**2
-        return Spread(math.sqrt(variance), self.half_weeks, self.cases)
+        return Spread(math.sqrt(variance), self.cases)
 
 
 def spread_of(changes: Mapping[int, Array]) -> Spread:
-    """The growth that fits the spread over all numbers of months best."""
-    best: tuple[float, Spread] | None = None
-    spreads = {months: _spread(values) for months, values in changes.items()}
-    cases = max(len(values) for values in changes.values())
-    for half_weeks in HALF_WEEKS:
-        growths = {m: m * MONTH_WEEKS / (m * MONTH_WEEKS + half_weeks) for m in spreads}
-        top = sum(growths[m] * spreads[m] for m in spreads)
-        deviation = top / sum(growth**2 for growth in growths.values())
-        error = sum((deviation * growths[m] - spreads[m]) ** 2 for m in spreads)
-        if best is None or error < best[0]:
-            best = (error, Spread(deviation, half_weeks, cases))
-    assert best is not None
-    return best[1]
+    """The spread in a quarter that fits what prices moved in 1 to 12 months: it grows by the root
+    of the time."""
+    growths = {months: math.sqrt(months * MONTH_WEEKS / QUARTER_WEEKS) for months in changes}
+    top = sum(growths[months] * _spread(values) for months, values in changes.items())
+    deviation = top / sum(growth**2 for growth in growths.values())
+    return Spread(deviation, max(len(values) for values in changes.values()))
 
 
 def renewals_of(monthly: Iterable[Mapping[str, str]], until: str) -> Counter[str]:
@@ -316,7 +425,11 @@ def spreads_of(
     }
     pooled = {
         months: np.array(
-            [_spread(changes[months]) for provider, changes in moves.items() if provider in own and months in changes]
+            [
+                _spread(changes[months])
+                for provider, changes in moves.items()
+                if provider in own and months in changes
+            ]
         )
         for months in MONTHS
     }
@@ -333,44 +446,51 @@ def move_rows(
 ) -> list[Row]:
     """The rows of `price_moves.csv`, from what had been seen by a day."""
     aws = read_weekly(weekly_rows, "aws").until(until)
-    rows = _zone_rows(aws)
+    fit = fit_zones(aws)
+    rows = _zone_rows(aws, fit)
     for tenancy, columns in (
-        ("spot", ("spot_min", "spot_median")),
+        ("spot", ("spot_min",)),
         ("on-demand", ("ondemand_min", "ondemand_median")),
     ):
         moves = monthly_moves(monthly, columns, until)
         spreads = spreads_of(moves, renewals_of(monthly, until))
         for provider, spread in sorted(spreads.items()):
             if (provider, tenancy) != ("aws", "spot"):
-                rows.append(_spread_row(provider, tenancy, spread, monthly, until))
+                wider = fit.wider if tenancy == "spot" else 1.0
+                rows.append(_spread_row(provider, tenancy, spread, wider, monthly, until))
     return rows
 
 
-def _zone_rows(aws: Weekly) -> list[Row]:
-    cases = len(_pairs(aws)[1])
+def _zone_rows(aws: Weekly, fit: Fit) -> list[Row]:
     source = (
         "skypilot-catalog, catalogs/v7/aws/vms.csv: the last commit of each week from "
         f"{aws.weeks[0]} to {aws.weeks[-1]}"
     )
-    note = f"quantile regression over {cases} pairs of weeks"
+    note = (
+        f"quantile regression over {fit.cases} pairs of weeks, made {fit.wider:.2f} times as wide"
+    )
     return [
         _move_row("aws", "spot", term, values, AWS_HALF_WEEKS, source, aws.weeks[-1], note)
-        for term, values in fit_zones(aws).items()
+        for term, values in fit.terms.items()
     ]
 
 
 def _spread_row(
-    provider: str, tenancy: str, spread: Spread, monthly: Sequence[Mapping[str, str]], until: str
+    provider: str,
+    tenancy: str,
+    spread: Spread,
+    wider: float,
+    monthly: Sequence[Mapping[str, str]],
+    until: str,
 ) -> Row:
-    end = PERCENTILE_90 * spread.deviation
+    end = wider * PERCENTILE_90 * spread.deviation
     months = [row["month"] for row in monthly if row["month"] <= until[:7]]
     source = f"skypilot-catalog: the last commit of each month from {min(months)} to {max(months)}"
     whose = "middle of all providers" if provider == "*" else f"{spread.cases} changes of its list"
-    note = f"1.28 standard deviations: {whose}"
+    note = f"{wider * PERCENTILE_90:.2f} standard deviations in a quarter: {whose}"
     values = (-end, 0.0, end)
-    return _move_row(
-        provider, tenancy, "constant", values, spread.half_weeks, source, f"{max(months)}-28", note
-    )
+    as_of = f"{max(months)}-28"
+    return _move_row(provider, tenancy, "constant", values, None, source, as_of, note)
 
 
 def _move_row(
@@ -378,7 +498,7 @@ def _move_row(
     tenancy: str,
     term: str,
     values: Sequence[float],
-    half_weeks: float,
+    half_weeks: float | None,
     source: str,
     as_of: str,
     note: str,
@@ -392,7 +512,7 @@ def _move_row(
         "middle": middle,
         "high": high,
         "unit": "log of price",
-        "half_weeks": f"{half_weeks:g}",
+        "half_weeks": "" if half_weeks is None else f"{half_weeks:g}",
         "source": source,
         "as_of": as_of,
         "note": note,
@@ -419,7 +539,10 @@ def history_rows(
         if row["provider"] in ("aws", "gcp") and row["spot_usd_hour"]
     ]
     rows += _monthly_history(offers, monthly)
-    return sorted(rows, key=lambda row: tuple(row[name] for name in ("provider", "instance", "region", "zone")))
+    return sorted(
+        rows,
+        key=lambda row: tuple(row[name] for name in ("provider", "instance", "region", "zone")),
+    )
 
 
 def _zone_past(weekly: Weekly, past: Past, number: int) -> Row:
@@ -435,7 +558,9 @@ def _zone_past(weekly: Weekly, past: Past, number: int) -> Row:
     }
 
 
-def _history_row(row: Row, zones: Mapping[Series, Row], regions: Mapping[tuple[str, str, str], Row]) -> Row:
+def _history_row(
+    row: Row, zones: Mapping[Series, Row], regions: Mapping[tuple[str, str, str], Row]
+) -> Row:
     provider, zone = row["provider"], row["region"]
     region = aws_region(zone) if provider == "aws" else gcp_region(zone)
     listed = row["instance_type"] if provider == "aws" else _accelerator(row)
@@ -460,7 +585,12 @@ def _history_row(row: Row, zones: Mapping[Series, Row], regions: Mapping[tuple[s
 def _region_past(row: Row, region: Row | None) -> Row:
     """The past of a zone that the weekly file lacks: its region's, or nothing."""
     if region is None:
-        return {"weeks": "1", "seen_first": row["last_changed"], "mean_share": "", "weekly_change": ""}
+        return {
+            "weeks": "1",
+            "seen_first": row["last_changed"],
+            "mean_share": "",
+            "weekly_change": "",
+        }
     weeks = int(region["weeks"])
     first = date.fromordinal(date.fromisoformat(row["last_changed"]).toordinal() - 7 * (weeks - 1))
     share = float(region["spot_mean"]) / _price(region["ondemand_median"])
@@ -493,11 +623,16 @@ def _monthly_history(offers: Sequence[Row], monthly: Sequence[Mapping[str, str]]
             seen[row["provider"], row["instance_type"]].append(row)
     for key, row in sold.items():
         months = {
-            past["last_changed"]: past for past in seen[key] if _price(past["spot_median"]) < _price(past["ondemand_median"])
+            past["last_changed"]: past
+            for past in seen[key]
+            if _price(past["spot_median"]) < _price(past["ondemand_median"])
         }
         if len(months) < 2:
             continue
-        shares = [math.log(_price(past["spot_median"]) / _price(past["ondemand_median"])) for past in months.values()]
+        shares = [
+            math.log(_price(past["spot_median"]) / _price(past["ondemand_median"]))
+            for past in months.values()
+        ]
         yield {
             "provider": key[0],
             "instance": key[1],

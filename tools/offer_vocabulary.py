@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# Kind: "note" what is said stands; "caution" it may be off; "no price" nobody pays this price.
+# Kind: "note" what is said stands; "weighed" it may be off, which the price's range takes in;
+# "caution" it may be off, and nothing says how far; "no price" nobody pays this price.
 # About: the on-demand "price", the "spot" price, the "machine", or the whole "offer".
 DOUBTS: dict[str, tuple[str, str, str]] = {
     "stale": (
@@ -83,6 +84,23 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "suspiciously dear": ("caution", "price", "On-demand is far above others for this GPU"),
     "spot suspiciously cheap": ("caution", "spot", "Spot is far below others for this GPU"),
     "spot suspiciously dear": ("caution", "spot", "Spot is far above others for this GPU"),
+    "floor": (
+        "weighed",
+        "spot",
+        "Exactly 9 or 10 % of on-demand, the lowest there is: it says nothing of what will be paid",
+    ),
+    "new": ("weighed", "spot", "First seen less than a month before the quote"),
+    "no history": ("weighed", "spot", "One quote, and nothing is known of its past"),
+    "far below usual": (
+        "weighed",
+        "spot",
+        "Less than half of what its type usually costs in other zones",
+    ),
+    "unproven low": (
+        "caution",
+        "spot",
+        "At the floor or far below usual, and for less than a quarter of a year",
+    ),
     "superseded": (
         "caution",
         "price",

@@ -6,11 +6,13 @@ the other zones of its type (`SpotMarket`); and how its provider's prices move (
 by `tools/fit_prices.py`). `at_best_zone` says which zone of a region that is, and what is to be
 doubted about it. docs/models/prices.md.
 
-    log(price then / quote) = growth(weeks) · (constant + below·b + above·a + change·c)
+    log(price then / quote) = growth(weeks) · (constant + below·b + above·a + change·c + low·l)
 
 once for each of the 10th, 50th and 90th percentile, where b and a are how far the quote lies below
-or above its usual level, c is how much it usually changes in a week, and growth(weeks) =
-weeks / (weeks + half_weeks).
+or above its usual level, c is how much it changed in a week of late, and l is how far it lies below
+a quarter of on-demand (all in logarithms). growth(weeks) is
+weeks / (weeks + half_weeks) where prices come back to a level (AWS's spot prices), and the square
+root of weeks / 13 where they wander off (all others), so that there the constant is of a quarter.
 """
 
 from __future__ import annotations
@@ -30,11 +32,16 @@ from outlay.units import DAY_S, WEEK_S
 TYPE_WEEKS = 8.0
 """Weeks of a zone's own past that weigh as much as what its type costs elsewhere."""
 USUAL_CHANGE = 0.1
-"""How much the logarithm of a spot price changes in a week where its own past is too short."""
-CHANGE_WEEKS = 4.0
-"""Weeks of its own changes that weigh as much as that."""
+"""How much the logarithm of a spot price changes in a week: one week of it is added to its own."""
+CHANGE_WEEKS = 8
+"""Weeks whose changes are looked at."""
+LOW_SHARE = 0.25
+"""Of on-demand: what costs less than that tends to cost more later."""
+QUARTER_WEEKS = 13.0
 _KNOWN_WEEKS = 4
 """Weeks of past below which a price's range takes in what its type costs elsewhere."""
+_PROVEN_WEEKS = 13
+"""Weeks of past from which a price that is far below others is believed."""
 _NEW_DAYS = 30
 _FLOORS = (0.09, 0.10)
 """Shares of on-demand below which AWS and GCP never go: a price there says nothing of demand."""
@@ -42,7 +49,8 @@ _FLOOR_HAIR = 6e-5
 """Dollars: prices are rounded to four digits."""
 _FAR_BELOW = 0.5
 """Share of what its type usually costs from which a price is doubted."""
-_LEAST_SHARE = 0.09
+LEAST_SHARE = 0.09
+"""Of on-demand: no spot price has been seen below."""
 
 
 # --- how prices move ---
@@ -66,13 +74,19 @@ class PriceMoves:
     """For each unit that a quote lies below its usual level."""
     above: Percentiles = Percentiles()
     change: Percentiles = Percentiles()
-    """For each unit that a price usually changes in a week."""
-    half_weeks: float
-    """After so many weeks half of all that ever moves has moved."""
+    """For each unit that a price changed in a week of late."""
+    low: Percentiles = Percentiles()
+    """For each unit that a quote lies below a quarter of on-demand."""
+    half_weeks: float | None = None
+    """After so many weeks half of all that ever moves has moved; None: prices wander off."""
 
     def growth(self, weeks: float) -> float:
-        """How much of all that ever moves has moved after so long."""
-        return weeks / (weeks + self.half_weeks) if weeks > 0 else 0.0
+        """How far prices have moved after so long, as a multiple of the coefficients."""
+        if weeks <= 0:
+            return 0.0
+        if self.half_weeks is None:
+            return math.sqrt(weeks / QUARTER_WEEKS)
+        return weeks / (weeks + self.half_weeks)
 
 
 Movements = Mapping[tuple[str, str], PriceMoves]
@@ -82,13 +96,13 @@ Movements = Mapping[tuple[str, str], PriceMoves]
 def movements_of(rows: Iterable[Mapping[str, str]]) -> Movements:
     """The rows of `data/price_moves.csv`, one for each term, put together."""
     terms: dict[tuple[str, str], dict[str, Percentiles]] = {}
-    half_weeks: dict[tuple[str, str], float] = {}
+    half_weeks: dict[tuple[str, str], float | None] = {}
     for row in rows:
         key = (row["provider"], row["tenancy"])
         terms.setdefault(key, {})[row["term"]] = Percentiles(
             low=float(row["low"]), middle=float(row["middle"]), high=float(row["high"])
         )
-        half_weeks[key] = float(row["half_weeks"])
+        half_weeks[key] = float(row["half_weeks"]) if row["half_weeks"] else None
     return {key: PriceMoves(**terms[key], half_weeks=half_weeks[key]) for key in terms}
 
 
@@ -227,6 +241,9 @@ def _spot_price(
     gap = 0.0 if level is None else math.log(level / quote_usd)
     change = past.weekly_change if past is not None else None
     change = USUAL_CHANGE if change is None else change
+    low_gap = 0.0
+    if on_demand_usd is not None:
+        low_gap = max(math.log(LOW_SHARE * on_demand_usd / quote_usd), 0.0)
     growth = moves.growth(weeks)
 
     def then_usd(percentile: Callable[[Percentiles], float]) -> float:
@@ -235,6 +252,7 @@ def _spot_price(
             + percentile(moves.below) * max(gap, 0.0)
             + percentile(moves.above) * max(-gap, 0.0)
             + percentile(moves.change) * change
+            + percentile(moves.low) * low_gap
         )
         return quote_usd * math.exp(growth * move)
 
@@ -247,7 +265,7 @@ def _spot_price(
         if (past is None or past.weeks < _KNOWN_WEEKS) and usual is not None:
             low = min(low, usual.low * on_demand_usd)
             high = max(high, usual.high * on_demand_usd)
-        most, least = max(on_demand_usd, quote_usd), min(_LEAST_SHARE * on_demand_usd, quote_usd)
+        most, least = max(on_demand_usd, quote_usd), min(LEAST_SHARE * on_demand_usd, quote_usd)
         low, likely, high = (min(max(usd, least), most) for usd in (low, likely, high))
     return Estimate(low=min(low, likely), likely=likely, high=max(likely, high))
 
@@ -262,9 +280,7 @@ def _usual_level_usd(
     if own is None or past is None:
         return on_demand_usd * usual.middle
     weight = past.weeks / (past.weeks + TYPE_WEEKS)
-    return on_demand_usd * math.exp(
-        weight * math.log(own) + (1 - weight) * math.log(usual.middle)
-    )
+    return on_demand_usd * math.exp(weight * math.log(own) + (1 - weight) * math.log(usual.middle))
 
 
 def weeks_since(as_of: str, today: str) -> float:
@@ -331,6 +347,10 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
         words.append("no history")
     elif past.seen_first is not None and _days(past.seen_first, offer.as_of) < _NEW_DAYS:
         words.append("new")
+    is_low = "floor" in words or "far below usual" in words
+    is_recent = past is None or past.weeks <= 1 or past.seen_first is not None
+    if is_low and is_recent and (past is None or past.weeks < _PROVEN_WEEKS):
+        words.append("unproven low")
     return words
 
 

@@ -17,8 +17,9 @@ class Doubt:
     """What may be wrong with an offer: a word of `data/offer_doubts.csv`."""
 
     word: str
-    kind: Literal["note", "caution", "no price"]
-    """`note`: what is said stands. `caution`: it may be off. `no price`: nobody pays it."""
+    kind: Literal["note", "weighed", "caution", "no price"]
+    """`note`: what is said stands. `weighed`: it may be off, which the price's range takes in.
+    `caution`: it may be off, and nothing says how far. `no price`: nobody pays it."""
     about: Literal["price", "spot", "machine", "offer"]
     """The on-demand price, the spot price, the machine, or the whole offer."""
 
@@ -139,6 +140,14 @@ class Offer:
             doubt.word
             for doubt in self.doubts
             if doubt.kind == "caution" and doubt.concerns(tenancy)
+        )
+
+    def price_doubts(self, tenancy: Tenancy) -> tuple[str, ...]:
+        """All that is doubtful about the price in a tenancy, what its range takes in included."""
+        return tuple(
+            doubt.word
+            for doubt in self.doubts
+            if doubt.kind in ("weighed", "caution") and doubt.concerns(tenancy)
         )
 
     def not_for_sale(self, tenancy: Tenancy) -> tuple[str, ...]:
