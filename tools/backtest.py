@@ -38,13 +38,14 @@ from outlay.offers.expected_price import (
     SpotMarket,
     at_best_zone,
     expected_price,
+    highest_price,
     movements_of,
 )
 from outlay.offers.offer import Offer, Tenancy, ZoneQuote
 from outlay.plan.from_measurement import profile_for
 from outlay.plan.option import Option
 from outlay.plan.pipeline import planner_of
-from outlay.uncertainty import PERCENTILE_90, Estimate
+from outlay.uncertainty import Estimate, at_deviations
 from outlay.units import DAY_S, HOUR_S, WEEK_S
 from outlay.workload.workload import Checkpoint, Length, Step, Workload
 
@@ -283,7 +284,7 @@ def choices(history: History, runs: Runs, quoted: int, start: int) -> Iterator[C
                 tenancy=tenancy,
                 price=price,
                 promised_usd=bill.usd(price.likely),
-                expected_usd=bill.usd(mean_of(price)),
+                expected_usd=bill.usd(mean_of(price, highest_price(offer, tenancy))),
                 quoted_usd=bill.usd(offer.hourly_usd(tenancy) or math.inf),
                 sound=not offer.cautions(tenancy),
                 paid_usd_per_hour=paid,
@@ -291,16 +292,15 @@ def choices(history: History, runs: Runs, quoted: int, start: int) -> Iterator[C
             )
 
 
-def mean_of(value: Estimate) -> float:
-    """The mean of two half log-normals that meet at likely: what draws of it average to."""
+_LEVELS = np.array([NormalDist().inv_cdf((number + 0.5) / 200) for number in range(200)])
+
+
+def mean_of(value: Estimate, most: float | None) -> float:
+    """What draws of a price average to, none of them above `most`."""
     if value.low == value.high:
         return value.likely
-    below = math.log(value.likely / value.low) / PERCENTILE_90
-    above = math.log(value.high / value.likely) / PERCENTILE_90
-    normal = NormalDist()
-    return value.likely * (
-        math.exp(below**2 / 2) * normal.cdf(-below) + math.exp(above**2 / 2) * normal.cdf(above)
-    )
+    draws = at_deviations(value, _LEVELS)
+    return float((draws if most is None else np.minimum(draws, most)).mean())
 
 
 @dataclass(frozen=True, slots=True)

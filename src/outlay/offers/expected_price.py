@@ -215,6 +215,13 @@ def expected_price(
     return _spot_price(offer, quote_usd, moves, usual, weeks)
 
 
+def highest_price(offer: Offer, tenancy: Tenancy) -> float | None:
+    """What an hour costs at most: nobody pays more for spot than on demand. None: no end."""
+    if tenancy != "spot" or offer.price_usd_per_hour is None:
+        return None
+    return max(offer.price_usd_per_hour, offer.spot_usd_per_hour or 0.0)
+
+
 def _moves_of(provider: str, tenancy: Tenancy, movements: Movements) -> PriceMoves:
     kind = "spot" if tenancy == "spot" else "on-demand"
     return movements.get((provider, kind)) or movements["*", kind]
