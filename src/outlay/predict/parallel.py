@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from outlay.predict.calibration import Calibration
 from outlay.predict.correct import correction_at
+from outlay.predict.evidence import is_checked
 from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import COARSE, MemoryNeed, largest_that_fits, safe_bytes, table_need
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
@@ -329,6 +330,7 @@ def parallel_step(
         step_time_s=measured_time_s(correction, arrival, stated_host)
         or _over_cases(*(max(times[case].total_s, _in_case(arrival, case)) for case in CASES)),
         time_from=time_from(correction, arrival, stated_host),
+        is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={
@@ -438,7 +440,12 @@ def slowest_step(steps: Sequence[StepPrediction]) -> StepPrediction:
     """The step of unlike GPUs in one machine: all wait for the slowest, and the fullest fits."""
     slowest = max(steps, key=lambda step: step.step_time_s.likely)
     tightest = min(steps, key=lambda step: (step.fits, step.max_batch_size))
-    return replace(slowest, max_batch_size=tightest.max_batch_size, memory=tightest.memory)
+    return replace(
+        slowest,
+        max_batch_size=tightest.max_batch_size,
+        memory=tightest.memory,
+        is_checked=all(step.is_checked for step in steps),
+    )
 
 
 def mixed_gpus_note(names: Sequence[str], slowest_name: str) -> str:

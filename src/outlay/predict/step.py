@@ -25,6 +25,7 @@ from outlay.predict.evidence import (
     Evidence,
     gpu_error,
     input_limit_s,
+    is_checked,
 )
 from outlay.predict.host_time import REFERENCE_HOST, Host, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
@@ -119,6 +120,9 @@ class StepPrediction:
     step_time_s: Estimate
     time_from: str = PREDICTED
     """`predicted`, `measured`, or `carried over from` somewhere."""
+    is_checked: bool = True
+    """Whether predictions for such a GPU were ever held against a measurement; otherwise its time
+    rests on its datasheet alone, and has the wide range of that."""
     device_time_s: float
     host_time_s: float
     by_kind_s: Mapping[Kind, float]
@@ -213,6 +217,7 @@ def predict_step(
             arrival,
         ),
         time_from=time_from(correction, arrival, stated_host),
+        is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={kind: time_s * device_factor for kind, time_s in device.by_kind_s.items()},
