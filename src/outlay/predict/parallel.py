@@ -14,7 +14,14 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.correct import correction_at
 from outlay.predict.evidence import is_checked
 from outlay.predict.kernel_time import device_time
-from outlay.predict.memory import COARSE, MemoryNeed, largest_that_fits, safe_bytes, table_need
+from outlay.predict.memory import (
+    COARSE,
+    MemoryNeed,
+    largest_that_fits,
+    safe_bytes,
+    table_need,
+    within_available,
+)
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
 from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import (
@@ -396,13 +403,14 @@ def parallel_memory_need(
     saved = bytes_spared_per_gpu(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     budget = placement.memory_budget
-    return MemoryNeed(
+    need = MemoryNeed(
         allocated_bytes=_less(alone.allocated_bytes, saved),
         reserved_bytes=_less(alone.reserved_bytes, saved),
         available_bytes=budget.available_bytes,
         context_bytes=budget.context_bytes,
         fits=alone.needed_bytes - saved <= safe_bytes(budget, calibration),
     )
+    return within_available(need) if need.fits else need
 
 
 def _less(size_bytes: Estimate, saved: float) -> Estimate:

@@ -36,6 +36,7 @@ from outlay.predict.memory import (
     largest_batch,
     memory_budget,
     memory_need,
+    within_available,
 )
 from outlay.predict.network import UNKNOWN_WIRING, Wiring
 from outlay.predict.parallel_time import Site, communication_load
@@ -205,7 +206,7 @@ def predict_step(
     stated_host = stated_host_range(host, conditions.host, correction)
     memory = memory_need(profile, samples, budget, calibration)
     if samples <= largest_measured:
-        memory = replace(memory, fits=True)
+        memory = within_available(memory)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
