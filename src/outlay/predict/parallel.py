@@ -40,6 +40,7 @@ from outlay.predict.step import (
     Placement,
     StepPrediction,
     correction_request,
+    custom_ops_of,
     device_range,
     forward_fraction,
     host_range,
@@ -50,6 +51,7 @@ from outlay.predict.step import (
     stated_host_range,
     time_factors,
     time_from,
+    unchecked_notes,
 )
 from outlay.predict.strategy import (
     ANY_STRATEGY,
@@ -338,6 +340,7 @@ def parallel_step(
         or _over_cases(*(max(times[case].total_s, _in_case(arrival, case)) for case in CASES)),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={
@@ -358,7 +361,11 @@ def parallel_step(
         memory=parallel_memory_need(
             profile, samples, strategy, placement, calibration, passes=micro_batches
         ),
-        notes=(*_link_notes(placement, fabric, calibration), *correction.notes),
+        notes=(
+            *unchecked_notes(placement.gpu, conditions, calibration),
+            *_link_notes(placement, fabric, calibration),
+            *correction.notes,
+        ),
     )
 
 

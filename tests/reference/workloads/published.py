@@ -2,8 +2,9 @@
 
 ResNet-50, question answering with BERT on sequences of 384, and SSD300: NVIDIA's
 DeepLearningExamples, as in Lambda's benchmark (github.com/lambdal/deeplearning-benchmark): images
-in torch's usual order, attention as separate products, Adam. Image models of timm: its own benchmark of training
-(github.com/huggingface/pytorch-image-models, benchmark.py), fp16 autocast without a scaler.
+in torch's usual order, attention as separate products, Adam. Image models of timm: its own
+benchmark of training (github.com/huggingface/pytorch-image-models, benchmark.py), fp16 autocast
+without a scaler.
 """
 
 from __future__ import annotations
@@ -161,9 +162,7 @@ class _Detector(nn.Module):
         counts = (4, 6, 6, 6, 4, 4)
         heads = list(zip(widths, counts, strict=True))
         self.places = nn.ModuleList(nn.Conv2d(w, 4 * n, 3, padding=1) for w, n in heads)
-        self.classes = nn.ModuleList(
-            nn.Conv2d(w, self.labels * n, 3, padding=1) for w, n in heads
-        )
+        self.classes = nn.ModuleList(nn.Conv2d(w, self.labels * n, 3, padding=1) for w, n in heads)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         maps = [self.backbone(x)]
