@@ -38,7 +38,7 @@ def test_each_kind_is_there_once_and_the_cheapest_first(first_steps):
     kinds = [way.kind for way in ways]
     assert len(set(kinds)) == len(kinds)
     assert {"buy used", "buy new", "on demand", "spot", "free notebook"} <= set(kinds)
-    able = [way.usd_per_month.likely for way in ways if way.why_not is None]
+    able = [way.expected_usd_per_month for way in ways if way.why_not is None]
     assert able == sorted(able)
 
 

@@ -26,6 +26,7 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.placement import calibration
+from outlay.predict.evidence import never_measured
 from outlay.predict.kernel_time import device_time
 from outlay.predict.roofline import roofline_of, trace_at
 from outlay.trace.profile import Profile
@@ -160,7 +161,10 @@ def reference_of(request: AdviceRequest, cards: Sequence[CardForSale]) -> Refere
     best = _best_buy(request, cards)
     if best is None:
         return _reference_on(request, _FALLBACK, "as no card can be bought for it")
-    return _reference_on(request, best.gpu.name, "whose work costs least to buy at that use")
+    known = "" if never_measured(best.gpu, calibration()) else ", of those whose kind was measured"
+    return _reference_on(
+        request, best.gpu.name, f"whose work costs least to buy at that use{known}"
+    )
 
 
 def _reference_on(request: AdviceRequest, gpu: str, why: str) -> Reference:
@@ -178,13 +182,18 @@ def _reference_on(request: AdviceRequest, gpu: str, why: str) -> Reference:
 
 
 def _best_buy(request: AdviceRequest, cards: Sequence[CardForSale]) -> CardForSale | None:
-    """The card whose samples are expected to cost least when it is used as much as asked."""
+    """The card whose samples are expected to cost least when it is used as much as asked.
+
+    Hours are counted on it, so it is one whose speed was checked, where any such is there.
+    """
     machines = [machine_of(card, request, HOUR_S) for card in cards]
     tried = own_options(request, machines, _TRIED_SAMPLES)
     fitting = [card for card in cards if _fits(tried[card.name])]
+    checked = [card for card in fitting if tried[card.name].step.is_checked]
     within = [card for card in fitting if _affordable(card, request)]
+    both = [card for card in checked if card in within]
     return min(
-        within or fitting,
+        both or within or checked or fitting,
         key=lambda card: _usd_per_sample(card, tried[card.name], request),
         default=None,
     )

@@ -201,7 +201,9 @@ def _fitting_steps(
     for strategy in strategies:
         largest = largest_parallel_batch(request.profile, strategy, request.placement, calibration)
         if request.batch_size is not None and request.batch_size > largest:
-            continue
+            if not _takes(request.batch_size, strategy, request, calibration):
+                continue
+            largest = request.batch_size  # the largest is found coarsely
         for size, passes in _batches(request, strategy, largest):
             step = parallel_step(
                 request.profile,
@@ -216,6 +218,14 @@ def _fitting_steps(
             )
             if step.fits:  # gradients that stay between passes may not
                 yield step
+
+
+def _takes(
+    batch_size: int, strategy: Strategy, request: StepRequest, calibration: Calibration
+) -> bool:
+    """Whether a batch fits by a strategy."""
+    profile, placement = request.profile, request.placement
+    return parallel_memory_need(profile, batch_size, strategy, placement, calibration).fits
 
 
 def _batches(request: StepRequest, strategy: Strategy, largest: int) -> Iterator[tuple[int, int]]:
