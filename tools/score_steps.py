@@ -373,7 +373,7 @@ def _covering(samples: Sequence[Sample], numbers: Calibration) -> float:
         time = sample.predicted(numbers).step_time_s
         others = time.log_deviation**2 - now**2
         off = math.log(sample.measured_s / time.likely) / PERCENTILE_90
-        needed.append(max(off**2 - others, 0.0) ** 0.5)
+        needed.append(math.sqrt(max(off**2 - others, 0.0)))
     return sorted(needed)[math.ceil(0.8 * len(needed)) - 1]
 
 
