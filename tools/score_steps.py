@@ -6,9 +6,9 @@
                 52 that no fit has seen (tests/reference/workloads, tests/reference/data)
     published   training speeds that Lambda and timm have published: FOLDER holds
                 lambda_train.csv and timm_train_rtx3090.csv
-    families    the same of one GPU, ResNet-50 and SSD300, by architecture (lambda_more.csv there,
-                too), fine-tuning of language models on an H200, and the error (`error_on_...` of
-                calibration.csv) with which ranges would cover 8 of 10 of each
+    families    speeds of H100, Ada and Pascal that others have published, and fine-tuning of
+                language models on an H200 (tests/reference/data, with traces), and the error
+                (`error_on_...` of calibration.csv) with which ranges would cover 8 of 10 of each
     --left-out  fit again for each family of models, without it
 
 Steps are traced (needs torch, torchvision, transformers, timm; ten seconds each) unless FOLDER has
@@ -34,7 +34,6 @@ from pathlib import Path
 
 from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, with_fitted
 from measured import operations_of, steps_in
-from outlay.errors import OutlayError
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
@@ -213,7 +212,7 @@ def published_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
     """Lambda's speeds by task, and timm's on an RTX 3090 (models drawn with a fixed seed)."""
     found: dict[str, list[Sample]] = {}
     for row in rows_in(data / "lambda_train.csv"):
-        sample = lambda_sample(row, folder) if row["task"] != "ssd" else None
+        sample = lambda_sample(row, folder)
         if sample is not None:
             key = f"{row['sw']} {row['task']} {row['precision']}"
             found.setdefault(key, []).append(sample)
@@ -243,7 +242,6 @@ def lambda_sample(row: dict[str, str], folder: Path) -> Sample | None:
         "resnet50": "resnet50",
         "bert_base_squad": "bert_base",
         "bert_large_squad": "bert_large",
-        "ssd": "ssd",
     }
     if row["num_gpus"] != "1" or row["task"] not in tasks or row["precision"] == "fp16_pure":
         return None
@@ -317,48 +315,37 @@ def _per_sample(sample: Sample, numbers: Calibration) -> float:
 # How well an architecture is known
 
 
-def family_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
-    """Speeds of ResNet-50 and SSD300 by architecture, and fine-tuning steps on an H200.
-
-    Without BERT, whose rows are of apex O2 and not of the autocast that is traced.
-    """
+def family_samples() -> dict[str, list[Sample]]:
+    """Published speeds by architecture, and fine-tuning steps on an H200; traces are kept."""
     found: dict[str, list[Sample]] = {}
-    for file in ("lambda_train.csv", "lambda_more.csv"):
-        for row in rows_in(data / file):
-            is_known = row["task"] in ("resnet50", "ssd") and _is_known(row["gpu"])
-            sample = lambda_sample(row, folder) if is_known else None
-            if sample is not None:
-                found.setdefault(sample.gpu.architecture, []).append(sample)
+    for row in rows_in(MEASUREMENTS / "published_families.csv"):
+        gpu, size = find_gpu(row["gpu"]).gpu, int(row["batch_size"])
+        measured_s = size / float(row["samples_per_s"])
+        sample = _kept_sample(gpu, row["step"], "published", size, measured_s)
+        found.setdefault(gpu.architecture, []).append(sample)
     for row in rows_in(MEASUREMENTS / "h200_finetuning_2026-11-16.csv"):
-        module, function = row["workload"].split(":")
+        name, measured_s = row["workload"].partition(":")[2], float(row["step_ms"]) / 1e3
         size = int(row["batch_size"])
-        profile = traced(WORKLOADS / f"{module}.py", function, f"tuned-{function}", folder, (size,))
-        found.setdefault("Hopper, fine-tuning", []).append(
-            Sample(
-                gpu=gpus()["H200"],
-                name=function,
-                batch_size=size,
-                measured_s=float(row["step_ms"]) / 1e3,
-                host_bound=False,
-                profile=profile,
-            )
-        )
+        sample = _kept_sample(gpus()["H200"], name, "finetuning", size, measured_s)
+        found.setdefault("Hopper, fine-tuning", []).append(sample)
     return found
 
 
-def _is_known(name: str) -> bool:
-    """Whether the facts table has a GPU: some boards of laptops are not there."""
-    try:
-        find_gpu(name)
-    except OutlayError:
-        return False
-    return True
+def _kept_sample(gpu: Gpu, name: str, folder: str, size: int, measured_s: float) -> Sample:
+    return Sample(
+        gpu=gpu,
+        name=name,
+        batch_size=size,
+        measured_s=measured_s,
+        host_bound=False,
+        profile=read_profile(MEASUREMENTS / folder / f"{name}.json.gz"),
+    )
 
 
-def print_families(data: Path, folder: Path) -> None:
+def print_families() -> None:
     """Errors by architecture, and which error of the architecture would cover 8 of 10."""
     numbers = calibration()
-    for family, samples in family_samples(data, folder).items():
+    for family, samples in family_samples().items():
         for sample in samples:
             _print_one(sample, sample.predicted(numbers))
         _print_errors(family, samples, numbers)
@@ -430,7 +417,7 @@ def main() -> None:
     if "published" in arguments.tables:
         print_published(arguments.published, folder)
     if "families" in arguments.tables:
-        print_families(arguments.published, folder)
+        print_families()
 
 
 if __name__ == "__main__":

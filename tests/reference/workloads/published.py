@@ -10,6 +10,7 @@ without a scaler.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,14 @@ def bert_base_fp32(batch_size: int) -> Step:
 
 def bert_large_fp16_amp(batch_size: int) -> Step:
     return _bert(batch_size, "fp16-amp", 1024, 24)
+
+
+def bert_base_fp16_o2(batch_size: int) -> Step:
+    return _bert_o2(batch_size, 768, 12)
+
+
+def bert_large_fp16_o2(batch_size: int) -> Step:
+    return _bert_o2(batch_size, 1024, 24)
 
 
 def bert_large_tf32(batch_size: int) -> Step:
@@ -99,6 +108,33 @@ def _resnet50(batch_size: int, precision: str) -> Step:
 
 
 def _bert(batch_size: int, precision: str, width: int, layers: int) -> Step:
+    model = _question_answering(width, layers)
+    return step_of(model, _answers(batch_size), precision, "adam")
+
+
+def _bert_o2(batch_size: int, width: int, layers: int) -> Step:
+    """As apex's O2 trains: weights in fp16, which fused Adam updates by copies in fp32."""
+    model = _question_answering(width, layers).half().train()
+    loss_of = _answers(batch_size)
+    weights = list(model.parameters())
+    copies = [weight.detach().float() for weight in weights]
+    update = torch.optim.Adam(copies, lr=1e-4, fused=True)
+
+    def step() -> None:
+        (1024.0 * loss_of(model).float()).backward()
+        for copy in copies:
+            copy.grad = torch.empty_like(copy)
+        torch._foreach_copy_([copy.grad for copy in copies], [weight.grad for weight in weights])
+        torch._foreach_mul_([copy.grad for copy in copies], 1 / 1024)
+        update.step()
+        with torch.no_grad():
+            torch._foreach_copy_(weights, copies)
+        model.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _question_answering(width: int, layers: int) -> nn.Module:
     from transformers import BertConfig, BertForQuestionAnswering
 
     config = BertConfig(
@@ -108,15 +144,13 @@ def _bert(batch_size: int, precision: str, width: int, layers: int) -> Step:
         intermediate_size=4 * width,
     )
     config._attn_implementation = "eager"
-    model = BertForQuestionAnswering(config)
+    return BertForQuestionAnswering(config)
+
+
+def _answers(batch_size: int) -> Callable[[nn.Module], Tensor]:
     tokens = torch.randint(30_000, (batch_size, 384))
     starts, ends = (torch.randint(384, (batch_size,)) for _ in range(2))
-    return step_of(
-        model,
-        lambda m: m(input_ids=tokens, start_positions=starts, end_positions=ends).loss,
-        precision,
-        "adam",
-    )
+    return lambda m: m(input_ids=tokens, start_positions=starts, end_positions=ends).loss
 
 
 def _ssd(batch_size: int, precision: str) -> Step:
