@@ -66,7 +66,8 @@ class MemoryNeed:
     context_bytes: float
     """What CUDA and its libraries take beside it."""
     fits: bool
-    """Whether the step runs in what is available, which may be less than it would reserve."""
+    """Whether the step runs in what is available, which may be less than it would reserve, with a
+    margin to spare for what the simulation of the allocator gets wrong."""
 
 
 def memory_budget(
