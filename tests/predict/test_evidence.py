@@ -1,4 +1,7 @@
-"""Input that held a measured step back, on other machines: 4 samples in 0.5 s are 8 a second."""
+"""Which GPUs were ever checked, and input that held a measured step back, on other machines.
+
+4 samples in 0.5 s are 8 a second.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,19 @@ from tests.measured import a_measurement
 
 from outlay.measurement.measurement import Sample
 from outlay.predict.evidence import (
+    NO_EVIDENCE,
     Evidence,
     InputLimit,
+    LearnedCalibration,
+    LearnedFactor,
     MeasuredStep,
     input_limit_note,
     input_limit_s,
+    is_checked,
+    never_measured,
 )
 from outlay.predict.from_probe import measured_step_of
-from outlay.predict.parallel import parallel_step
+from outlay.predict.parallel import parallel_step, slowest_step
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
 
@@ -97,3 +105,40 @@ def test_threads_are_those_of_the_steady_state_for_each_gpu():
     assert (step.busy_threads, step.cpu_threads) == (3, 16)
     step, _ = measured_step_of(a_measurement(samples=()))
     assert step.busy_threads is None
+
+
+# Which GPUs were ever checked
+
+GUESSED = a_calibration(error_on_Hopper=0.1, error_on_Ada=0.2)
+GUESSED = replace(GUESSED, sources=GUESSED.sources | {"error_on_Ada": "guess, 2026-01-01"})
+
+
+def test_an_architecture_whose_error_is_a_guess_was_never_measured():
+    assert not never_measured(CARD, GUESSED)
+    assert never_measured(OTHER, GUESSED)
+    assert never_measured(a_gpu("Without a row", architecture="CDNA9"), GUESSED)
+
+
+def test_a_step_says_whether_its_gpu_was_ever_checked():
+    for placement, expected in ((Placement(gpu=CARD), True), (Placement(gpu=OTHER), False)):
+        assert predict_step(a_profile(), placement, 4, GUESSED).is_checked is expected
+        spread = parallel_step(
+            a_profile(), replace(placement, gpus=2), Strategy(data=2), 4, GUESSED
+        )
+        assert spread.is_checked is expected
+
+
+def test_own_measurements_on_a_gpu_check_it():
+    learned = LearnedFactor(
+        name=OTHER.name, measurements=1, mean_ratio=1, factor=1, error_before=0.2, error=0.1
+    )
+    assert not is_checked(OTHER, NO_EVIDENCE, GUESSED)
+    assert is_checked(OTHER, Evidence(measured=(replace(SEEN, gpu=OTHER),)), GUESSED)
+    assert is_checked(OTHER, Evidence(learned=LearnedCalibration(gpus=(learned,))), GUESSED)
+    # the same step on another GPU says nothing of this one's speed
+    assert not is_checked(OTHER, Evidence(measured=(SEEN,)), GUESSED)
+
+
+def test_a_machine_with_one_unchecked_gpu_is_unchecked():
+    steps = [predict_step(a_profile(), Placement(gpu=gpu), 4, GUESSED) for gpu in (CARD, OTHER)]
+    assert not slowest_step(steps).is_checked

@@ -70,6 +70,10 @@ class Calibration:
                 return self.values[name].likely
         raise LookupError(f"no calibration row is called {' or '.join(names)}")
 
+    def is_guess(self, name: str) -> bool:
+        """Whether a row has no measurement behind it, or is not there at all."""
+        return name not in self.sources or self.sources[name].startswith("guess")
+
     def of_pass(self, family: str) -> PassNumbers:
         """The numbers of a family of passes; of one nobody measured, the general ones."""
         return self.passes.get(family) or self.passes["other"]

@@ -125,6 +125,27 @@ class Evidence:
 NO_EVIDENCE = Evidence()
 
 
+def never_measured(gpu: Gpu, calibration: Calibration) -> bool:
+    """Whether no prediction for a GPU of its architecture was ever held against a measurement.
+
+    Its times rest on its datasheet alone. The error of a checked architecture has the measurements
+    behind it as its source; that of any other is a guess and says so.
+    """
+    return calibration.is_guess(f"error_on_{gpu.architecture}")
+
+
+def is_checked(gpu: Gpu, evidence: Evidence, calibration: Calibration) -> bool:
+    """Whether predictions for such a GPU were held against a measurement, published or the user's.
+
+    The user's are of this step on that GPU, or of other steps that it was calibrated with.
+    """
+    return (
+        not never_measured(gpu, calibration)
+        or evidence.learned.of(gpu) is not None
+        or any(step.gpu.name == gpu.name for step in evidence.measured)
+    )
+
+
 def gpu_error(gpu: Gpu, learned: LearnedCalibration, calibration: Calibration) -> float:
     """Relative error of a GPU's own figures: rates under load, bandwidth, its library."""
     factor = learned.of(gpu)
