@@ -131,7 +131,7 @@ def _neither(name: str, why: str) -> InputError:
 
 def at_measured_batch(step: Step) -> Step:
     """The step at its measurement's batch size, where it has one and says nothing else."""
-    if step.batch_size is not None or not step.batch_as_measured or step.profile is None:
+    if step.batch_size is not None or not step.batch_left_open or step.profile is None:
         return step
     measurement = measurement_at(step.profile)
     return (
@@ -171,7 +171,7 @@ def workload_from_measurement(path: Path, length: Length | None = None) -> Workl
         return None
     return Workload(
         name=path.name,
-        step=Step(profile=str(path), batch_as_measured=True),
+        step=Step(profile=str(path), batch_left_open=True),
         length=Length(
             iterations=_steps(path, measurement, length or Length()),
             global_batch_size=global_batch_size(measurement),

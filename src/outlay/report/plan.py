@@ -16,6 +16,7 @@ from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import INDENT, Page, bullets, muted, table
+from outlay.report.rests_on import rests_on
 from outlay.report.text import (
     clipped_percent,
     count,
@@ -83,7 +84,7 @@ def _spot(plan: Plan, chosen: Option) -> str:
     rate = None if uninterrupted is None else spot_limit_per_month(chosen, uninterrupted)
     if rate is None:
         return f"{expected} in this run."
-    return f"{expected} in this run; spot pays up to {rate:,.0f} a month."
+    return f"{expected} in this run; spot pays up to {rate:,.0f} interruptions a month."
 
 
 def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
@@ -120,6 +121,13 @@ def _risk(chosen: Option, workload: Workload) -> Text:
     return text
 
 
+def grounds(plan: Plan) -> Iterator[Text]:
+    """What the answer rests on, in one line below it; none where there is nothing to say."""
+    sentences = rests_on(plan)
+    if sentences:
+        yield Text.assemble(("Rests on: ", "bold"), " ".join(sentences))
+
+
 def _spent_on(chosen: Option) -> str:
     """The largest lines, and what share of the billed time trains."""
     assert chosen.cost is not None
@@ -128,9 +136,8 @@ def _spent_on(chosen: Option) -> str:
     largest = [line for line in lines[:3] if float(line.usd) >= 0.02 * chosen.usd]
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
-    missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
     spending = f"Of that {parts}" if parts else "It costs nothing"
-    return f"{spending}; {clipped_percent(training)} of its time trains.{missing}"
+    return f"{spending}; {clipped_percent(training)} of its time trains."
 
 
 def _instead(plan: Plan, chosen: Option) -> str:
@@ -141,7 +148,12 @@ def _instead(plan: Plan, chosen: Option) -> str:
 
 def _next(plan: Plan, chosen: Option) -> Iterator[str]:
     second = next(
-        (option for option in plan.options if option.sound and option is not chosen), None
+        (
+            option
+            for option in plan.options
+            if option.sound and option is not chosen and _named(option) != _named(chosen)
+        ),
+        None,
     )
     if second is not None:
         yield f"Next best: {_named(second)}, {_figures(second)}."
@@ -176,10 +188,10 @@ def _uninterrupted(plan: Plan) -> Option | None:
 def _bought(plan: Plan) -> Iterator[str]:
     for break_even in plan.break_even[:1]:
         if break_even.use_s is None:
-            yield f"Buying {break_even.buy} never pays here."
+            yield f'Buying "{break_even.buy}" never pays here.'
         else:
             hours = f"{break_even.use_s / HOUR_S:,.0f} h"
-            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}."
+            yield f'Buying "{break_even.buy}" pays from {hours}{_by_the_calendar(break_even)}.'
 
 
 def _named(option: Option) -> str:
@@ -303,7 +315,7 @@ def print_plan(
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
     page.print(_head(plan, workload, profile))
-    for line in answer(plan, workload):
+    for line in (*answer(plan, workload), *grounds(plan)):
         page.print(line)
     remarks = list(worth_knowing(plan, swing, trial))
     for title, body in _sections(plan, remarks, page.width - INDENT, best):
