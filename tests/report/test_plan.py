@@ -152,9 +152,9 @@ def test_when_buying_pays():
     pays, never = a_break_even(1000 * HOUR_S), a_break_even(None)
     # 4,000 h by the calendar: 166.7 days
     assert said(an_option(10), break_even=(pays,))[-1] == (
-        'Buying "desk" pays from 1,000 h, 167 days as it is used.'
+        "Buying desk pays from 1,000 h, 167 days as it is used."
     )
-    assert said(an_option(10), break_even=(never,))[-1] == 'Buying "desk" never pays here.'
+    assert said(an_option(10), break_even=(never,))[-1] == "Buying desk never pays here."
     costs = "it costs $0.50/h to run, renting its work $2.00/h (acme box on-demand)"
     assert list(rent_or_buy(Plan(options=(), chosen=None, break_even=(pays, never)))) == [
         "desk ($2,200 less $200.00 resale) pays after 1,000 h of use, 167 days as it is used; "

@@ -168,8 +168,8 @@ def test_a_batch_far_above_the_published_one_is_another_training():
     # 59 / 8 = 7.4; 59 x 8 = 472
     assert batch_said(at_batch(59, gpus=8), step=FULL, published=EIGHT) == [
         (
-            "Batch 59 per GPU (472 in each update) is 7.4x the published 8 per GPU (a paper): learning "
-            "rate and results may differ; step.max_batch_size holds it."
+            "Batch 59 per GPU (472 in each update) is 7.4x the published 8 per GPU (a paper): "
+            "learning rate and results may differ; step.max_batch_size holds it."
         )
     ]
     given = Step(profile="made up", batch_size=472)

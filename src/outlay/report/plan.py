@@ -188,10 +188,10 @@ def _uninterrupted(plan: Plan) -> Option | None:
 def _bought(plan: Plan) -> Iterator[str]:
     for break_even in plan.break_even[:1]:
         if break_even.use_s is None:
-            yield f'Buying "{break_even.buy}" never pays here.'
+            yield f"Buying {break_even.buy} never pays here."
         else:
             hours = f"{break_even.use_s / HOUR_S:,.0f} h"
-            yield f'Buying "{break_even.buy}" pays from {hours}{_by_the_calendar(break_even)}.'
+            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}."
 
 
 def _named(option: Option) -> str:
@@ -334,8 +334,11 @@ def _sections(
         yield "Worth knowing", bullets(remarks)
     faster = _worthwhile(plan)
     if len(faster) > 1:
-        title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
-        yield title, _frontier(faster, width)
+        each = "" if plan.ranked_by == "cost" else ", for training a million samples"
+        title = (
+            f"Faster for more money{each}: the frontier, in steps of a tenth of the time or more"
+        )
+        yield title, _frontier(faster, plan, width)
     doubtful = _representatives(
         option for option in plan.options if option.feasible and option.doubts
     )
@@ -478,23 +481,36 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
 
 
 def _worthwhile(plan: Plan) -> list[Option]:
-    """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
+    """The frontier from cheap to fast, without steps that gain less than a tenth of the time or
+    that cost no more, by the figures that are shown."""
     steps: list[Option] = []
     for option in reversed(plan.frontier):
-        if not steps or _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan):
+        if not steps or (
+            _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan)
+            and _price_usd(option, plan) > _price_usd(steps[-1], plan)
+        ):
             steps.append(option)
     return steps
 
 
 def _time_s(option: Option, plan: Plan) -> float:
-    return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample
+    """The time that options are compared by: the whole, or where work differs, a million samples
+    of training."""
+    return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample * 1e6
 
 
-def _frontier(options: Sequence[Option], width: int) -> Table:
+def _price_usd(option: Option, plan: Plan) -> float:
+    """What that costs."""
+    if plan.ranked_by == "cost":
+        return option.usd
+    return option.training_usd_per_million_samples or float("inf")
+
+
+def _frontier(options: Sequence[Option], plan: Plan, width: int) -> Table:
     rows = [
         (
-            duration(option.busy_s),
-            usd(option.usd),
+            duration(_time_s(option, plan)),
+            usd(_price_usd(option, plan)),
             machine_of(option),
             option.offer.provider,
             option.tenancy,
@@ -596,7 +612,7 @@ def _short_reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
     if option.blocked is not None:
-        return "asked otherwise"
+        return "not as asked"
     if not option.runs:
         return "PyTorch does not run"
     if not option.for_sale:
