@@ -325,7 +325,7 @@ def _bundled(name: str) -> Profile:
 
 def _published_batch(name: str) -> PublishedBatch | None:
     """The batch that a bundled step was published with, None where that is not known."""
-    rows = [row for row in rows_of("published_batches.csv") if row["profile"] == name]
+    rows = [row for row in rows_of("recipe_batches.csv") if row["profile"] == name]
     sizes = {row["parameter"]: int(row["value"]) for row in rows if row["value"]}
     if not sizes:
         return None

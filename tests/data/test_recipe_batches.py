@@ -10,7 +10,7 @@ from outlay.facts import rows_of
 from outlay.trace.profile import PublishedBatch
 from outlay.trace.store import bundled_profiles, find_profile
 
-ROWS = rows_of("published_batches.csv")
+ROWS = rows_of("recipe_batches.csv")
 
 
 def test_rows_are_unique_and_of_bundled_profiles():
