@@ -104,8 +104,7 @@ def test_a_kind_of_gpu_that_was_never_measured_is_said():
     step = replace(a_step(gpu=a_gpu(architecture="Blackwell")), is_checked=False)
     (_, speed) = said(replace(an_option(10), step=step))
     assert speed == (
-        "Speed from the datasheet: what is predicted for Blackwell GPUs was never checked against "
-        "a measurement."
+        "Speed from the datasheet: nothing predicted for Blackwell GPUs was ever measured."
     )
 
 
@@ -226,12 +225,12 @@ def test_what_of_the_bill_is_unknown_is_named_with_what_it_usually_costs():
         breakdown=Breakdown(lines=(Line(name="compute", usd=10.0),)),
         unpriced=(
             UnpricedItem(what="storage at acme: no price known", usual_usd=3.0),
-            UnpricedItem(what="transfer out of acme: no price known", usual_usd=1.5),
+            UnpricedItem(what="transfer out of depot: no price known", usual_usd=1.5),
         ),
     )
     assert said(an_option(cost=cost))[-1] == (
-        "Not in the bill, as no price is known: storage at acme, transfer out of acme (usually "
-        "$4.50 more)."
+        "Not in the bill, as no price is known: storage, transfer out of depot (usually $4.50 "
+        "more)."
     )
     assert said(an_option(cost=a_cost(10, unknown=("egress",))))[-1] == (
         "Not in the bill, as no price is known: egress."

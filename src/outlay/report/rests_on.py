@@ -76,8 +76,8 @@ def _speed(plan: Plan, chosen: Option) -> Iterator[str]:
         return
     if not step.is_checked:
         yield (
-            f"Speed from the datasheet: what is predicted for {gpu.architecture} GPUs was never "
-            "checked against a measurement."
+            f"Speed from the datasheet: nothing predicted for {gpu.architecture} GPUs was ever "
+            "measured."
         )
     elif step.time_from == PREDICTED:
         yield f"Speed predicted, not measured on {gpu.name}."
@@ -174,5 +174,9 @@ def _unpriced(chosen: Option) -> Iterator[str]:
     if chosen.cost.unknown:
         usual_usd = chosen.cost.usual_usd
         usual = f" (usually {usd(usual_usd)} more)" if usual_usd else ""
-        named = dict.fromkeys(what.removesuffix(": no price known") for what in chosen.cost.unknown)
+        there = f" at {terms_of(chosen.offer.provider).name}"
+        named = dict.fromkeys(
+            what.removesuffix(": no price known").removesuffix(there)
+            for what in chosen.cost.unknown
+        )
         yield f"Not in the bill, as no price is known: {', '.join(named)}{usual}."
