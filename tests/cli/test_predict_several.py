@@ -144,11 +144,3 @@ def test_what_cannot_be_meant(outlay, arguments, what):
 def test_what_fits_nowhere(outlay):
     run = outlay("predict", "llama-1b", "--gpu", "T4:2", "--batch-size", "512", "--strategy", "ddp")
     assert run.code == 3
-
-
-def test_yes_never_stands_beside_more_than_the_gpu_has(outlay):
-    machines = "T4:8,RTX 3090:2,H100 SXM:8"
-    predictions = outlay("predict", "resnet50", "--gpu", machines, "--json").document["predictions"]
-    for found in predictions:
-        assert found["fits"]
-        assert found["peak_reserved_bytes"]["likely"] <= found["available_bytes"]

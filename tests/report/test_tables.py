@@ -125,27 +125,6 @@ gpu = "T4"
 """
 
 
-UNEQUAL = """
-name = "steps at each machine's own batch"
-[step]
-profile = "resnet50"
-batch_size = 32
-[length]
-iterations = 100_000
-[consider]
-bundled = false
-[[offer]]
-provider = "north"
-gpu = "T4"
-price_per_hour = 0.5
-[[offer]]
-provider = "south"
-gpu = "T4"
-gpus = 2
-price_per_hour = 1.6
-"""
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_plan_has_no_line_longer_than_the_terminal(width):
     lines = plan_shown(EVERYTHING, width)
@@ -174,28 +153,6 @@ def test_frontier_keeps_machine_and_cost(width):
     frontier = section(plan_shown(EVERYTHING, width), "Faster for more money")
     assert len(frontier) > 2
     assert not [line for line in frontier if "…" in line]
-
-
-def seconds(text):
-    """`26 min` as seconds."""
-    number, unit = text.split()
-    return float(number) * {"d": 86400, "h": 3600, "min": 60, "s": 1, "ms": 1e-3}[unit]
-
-
-@pytest.mark.parametrize("text", [EVERYTHING, UNEQUAL])
-def test_faster_for_more_money_is_faster_and_costs_more(text):
-    frontier = section(plan_shown(text, 120), "Faster for more money")
-    times = [seconds(cell) for cell in column(frontier, "TIME")]
-    costs = [float(cell.strip("$").replace(",", "")) for cell in column(frontier, "COST")]
-    assert len(times) > 1
-    assert times == sorted(set(times), reverse=True)
-    assert costs == sorted(set(costs))
-
-
-def test_unequal_work_is_compared_by_a_million_samples():
-    # 100,000 steps of 32 on two T4 train twice as many samples as on one, in about the same time
-    lines = plan_shown(UNEQUAL, 120)
-    assert any(line.startswith("Faster for more money, for training a million") for line in lines)
 
 
 def test_plan_shows_what_has_no_price_as_unknown():

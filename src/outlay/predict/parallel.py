@@ -400,15 +400,12 @@ def parallel_memory_need(
     saved = bytes_spared_per_gpu(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     budget = placement.memory_budget
-    allocated, reserved = _less(alone.allocated_bytes, saved), _less(alone.reserved_bytes, saved)
-    fits = alone.needed_bytes - saved <= safe_bytes(budget, calibration)
-    available = budget.available_bytes
     return MemoryNeed(
-        allocated_bytes=allocated.at_most(available) if fits else allocated,
-        reserved_bytes=reserved.at_most(available) if fits else reserved,
-        available_bytes=available,
+        allocated_bytes=_less(alone.allocated_bytes, saved),
+        reserved_bytes=_less(alone.reserved_bytes, saved),
+        available_bytes=budget.available_bytes,
         context_bytes=budget.context_bytes,
-        fits=fits,
+        fits=alone.needed_bytes - saved <= safe_bytes(budget, calibration),
     )
 
 

@@ -334,11 +334,8 @@ def _sections(
         yield "Worth knowing", bullets(remarks)
     faster = _worthwhile(plan)
     if len(faster) > 1:
-        each = "" if plan.ranked_by == "cost" else ", for training a million samples"
-        title = (
-            f"Faster for more money{each}: the frontier, in steps of a tenth of the time or more"
-        )
-        yield title, _frontier(faster, plan, width)
+        title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
+        yield title, _frontier(faster, width)
     doubtful = _representatives(
         option for option in plan.options if option.feasible and option.doubts
     )
@@ -481,36 +478,23 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
 
 
 def _worthwhile(plan: Plan) -> list[Option]:
-    """The frontier from cheap to fast, without steps that gain less than a tenth of the time or
-    that cost no more, by the figures that are shown."""
+    """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
     steps: list[Option] = []
     for option in reversed(plan.frontier):
-        if not steps or (
-            _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan)
-            and _price_usd(option, plan) > _price_usd(steps[-1], plan)
-        ):
+        if not steps or _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan):
             steps.append(option)
     return steps
 
 
 def _time_s(option: Option, plan: Plan) -> float:
-    """The time that options are compared by: the whole, or where work differs, a million samples
-    of training."""
-    return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample * 1e6
+    return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample
 
 
-def _price_usd(option: Option, plan: Plan) -> float:
-    """What that costs."""
-    if plan.ranked_by == "cost":
-        return option.usd
-    return option.training_usd_per_million_samples or float("inf")
-
-
-def _frontier(options: Sequence[Option], plan: Plan, width: int) -> Table:
+def _frontier(options: Sequence[Option], width: int) -> Table:
     rows = [
         (
-            duration(_time_s(option, plan)),
-            usd(_price_usd(option, plan)),
+            duration(option.busy_s),
+            usd(option.usd),
             machine_of(option),
             option.offer.provider,
             option.tenancy,
