@@ -67,7 +67,7 @@ class Score:
 def published_steps(data: Path, folder: Path) -> Iterator[Published]:
     """Lambda's steps on one GPU, and timm's models that torchvision has as well."""
     for row in rows_in(data / "lambda_train.csv"):
-        sample = lambda_sample(row, folder)
+        sample = lambda_sample(row, folder) if row["task"] != "ssd" else None
         if sample is not None:
             function = sample.name.rpartition(" ")[2]
             yield Published(source="lambda", workload=function, layout="nchw", sample=sample)

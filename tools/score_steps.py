@@ -6,6 +6,9 @@
                 52 that no fit has seen (tests/reference/workloads, tests/reference/data)
     published   training speeds that Lambda and timm have published: FOLDER holds
                 lambda_train.csv and timm_train_rtx3090.csv
+    families    the same of one GPU, ResNet-50 and SSD300, by architecture (lambda_more.csv there,
+                too), fine-tuning of language models on an H200, and the error (`error_on_...` of
+                calibration.csv) with which ranges would cover 8 of 10 of each
     --left-out  fit again for each family of models, without it
 
 Steps are traced (needs torch, torchvision, transformers, timm; ten seconds each) unless FOLDER has
@@ -31,6 +34,7 @@ from pathlib import Path
 
 from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, with_fitted
 from measured import operations_of, steps_in
+from outlay.errors import OutlayError
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
@@ -39,6 +43,7 @@ from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.profile import Profile
 from outlay.trace.store import read_profile, write_profile
 from outlay.trace.tracing import profile_of
+from outlay.uncertainty import PERCENTILE_90
 
 WORKLOADS = MEASUREMENTS.parent / "workloads"
 TIMM_MODELS = 52
@@ -208,7 +213,7 @@ def published_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
     """Lambda's speeds by task, and timm's on an RTX 3090 (models drawn with a fixed seed)."""
     found: dict[str, list[Sample]] = {}
     for row in rows_in(data / "lambda_train.csv"):
-        sample = lambda_sample(row, folder)
+        sample = lambda_sample(row, folder) if row["task"] != "ssd" else None
         if sample is not None:
             key = f"{row['sw']} {row['task']} {row['precision']}"
             found.setdefault(key, []).append(sample)
@@ -238,6 +243,7 @@ def lambda_sample(row: dict[str, str], folder: Path) -> Sample | None:
         "resnet50": "resnet50",
         "bert_base_squad": "bert_base",
         "bert_large_squad": "bert_large",
+        "ssd": "ssd",
     }
     if row["num_gpus"] != "1" or row["task"] not in tasks or row["precision"] == "fp16_pure":
         return None
@@ -308,6 +314,69 @@ def _per_sample(sample: Sample, numbers: Calibration) -> float:
     return sample.predicted(numbers).device_time_s / sample.batch_size
 
 
+# How well an architecture is known
+
+
+def family_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
+    """Speeds of ResNet-50 and SSD300 by architecture, and fine-tuning steps on an H200.
+
+    Without BERT, whose rows are of apex O2 and not of the autocast that is traced.
+    """
+    found: dict[str, list[Sample]] = {}
+    for file in ("lambda_train.csv", "lambda_more.csv"):
+        for row in rows_in(data / file):
+            is_known = row["task"] in ("resnet50", "ssd") and _is_known(row["gpu"])
+            sample = lambda_sample(row, folder) if is_known else None
+            if sample is not None:
+                found.setdefault(sample.gpu.architecture, []).append(sample)
+    for row in rows_in(MEASUREMENTS / "h200_finetuning_2026-11-16.csv"):
+        module, function = row["workload"].split(":")
+        size = int(row["batch_size"])
+        profile = traced(WORKLOADS / f"{module}.py", function, f"tuned-{function}", folder, (size,))
+        found.setdefault("Hopper, fine-tuning", []).append(
+            Sample(
+                gpu=gpus()["H200"],
+                name=function,
+                batch_size=size,
+                measured_s=float(row["step_ms"]) / 1e3,
+                host_bound=False,
+                profile=profile,
+            )
+        )
+    return found
+
+
+def _is_known(name: str) -> bool:
+    """Whether the facts table has a GPU: some boards of laptops are not there."""
+    try:
+        find_gpu(name)
+    except OutlayError:
+        return False
+    return True
+
+
+def print_families(data: Path, folder: Path) -> None:
+    """Errors by architecture, and which error of the architecture would cover 8 of 10."""
+    numbers = calibration()
+    for family, samples in family_samples(data, folder).items():
+        for sample in samples:
+            _print_one(sample, sample.predicted(numbers))
+        _print_errors(family, samples, numbers)
+        print(f"{family:32} 8 of 10 inside with an error of {_covering(samples, numbers):.2f}")
+
+
+def _covering(samples: Sequence[Sample], numbers: Calibration) -> float:
+    """The least error of an architecture with which 8 of 10 of its steps lie in their range."""
+    now = numbers.first(f"error_on_{samples[0].gpu.architecture}", "error_on_others")
+    needed = []
+    for sample in samples:
+        time = sample.predicted(numbers).step_time_s
+        others = time.log_deviation**2 - now**2
+        off = math.log(sample.measured_s / time.likely) / PERCENTILE_90
+        needed.append(math.sqrt(max(off**2 - others, 0.0)))
+    return sorted(needed)[math.ceil(0.8 * len(needed)) - 1]
+
+
 # Printing
 
 
@@ -349,7 +418,7 @@ def _print_errors(label: str, samples: Iterable[Sample], numbers: Calibration) -
 def main() -> None:
     """Print the tables asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["h200"], help="h200, published")
+    parser.add_argument("tables", nargs="*", default=["h200"], help="h200, published, families")
     parser.add_argument("--traces", type=Path, help="keep the profiles here")
     parser.add_argument("--published", type=Path, help="folder of the published speeds")
     parser.add_argument("--left-out", action="store_true", help="fit without each family")
@@ -360,6 +429,8 @@ def main() -> None:
         print_h200(folder, left_out=arguments.left_out)
     if "published" in arguments.tables:
         print_published(arguments.published, folder)
+    if "families" in arguments.tables:
+        print_families(arguments.published, folder)
 
 
 if __name__ == "__main__":

@@ -346,8 +346,8 @@ class Planner:
         prices = [offer.hourly_usd(tenancy) or 0.0 for offer in offers]
         if option.run is None or option.cost is None or option.blocked:
             return
-        special = option.step.placement.gpu.software.runs == "special build"
-        if special or not (option.runs and option.meets_deadline):
+        doubted = bool(option.step.software_doubts)
+        if doubted or not (option.runs and option.meets_deadline):
             return
         cost = self._priced(
             first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY

@@ -130,6 +130,8 @@ class OptionDocument:
     max_batch_size: int
     step_time_s: Estimate
     step_time_from: str
+    step_is_checked: bool
+    """Whether predictions for such a GPU were ever held against a measurement."""
     samples: float | None
     time_parts_s: Mapping[str, float]
     """How long the machine is held for what, by the name of the line it is billed in."""
@@ -176,6 +178,7 @@ def option_document(option: Option) -> OptionDocument:
         max_batch_size=step.max_batch_size,
         step_time_s=step.step_time_s,
         step_time_from=step.time_from,
+        step_is_checked=step.is_checked,
         samples=option.samples,
         time_parts_s={}
         if run is None
@@ -432,6 +435,8 @@ class PredictionDocument:
     global_batch_size: int
     step_time_s: Estimate
     step_time_from: str
+    step_is_checked: bool
+    """Whether predictions for such a GPU were ever held against a measurement."""
     host_time_s: float
     device_time_s: float
     device_time_by_kind_s: Mapping[str, float]
@@ -480,6 +485,7 @@ def _prediction_document(
         global_batch_size=step.global_batch_size,
         step_time_s=step.step_time_s,
         step_time_from=step.time_from,
+        step_is_checked=step.is_checked,
         host_time_s=step.host_time_s,
         device_time_s=step.device_time_s,
         device_time_by_kind_s={str(kind): time_s for kind, time_s in step.by_kind_s.items()},

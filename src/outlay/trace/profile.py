@@ -284,6 +284,12 @@ class Profile:
         """Whether any of its products is in bf16."""
         return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in self.ops)
 
+    @property
+    def custom_ops(self) -> tuple[str, ...]:
+        """Operators that neither PyTorch nor torchvision brings: they need a build for each GPU."""
+        names = dict.fromkeys((*(op.name for op in self.ops), *self.unknown_ops))
+        return tuple(name for name in names if _is_custom(name))
+
     def at(self, batch_size: int, *, shapes: bool = True) -> Trace:
         """The step at one batch size."""
         return Trace(
@@ -301,6 +307,16 @@ class Profile:
     def allocator_use_at(self, batch_size: int) -> AllocatorUse | None:
         """What the allocator makes of a batch size, or None where it was not modelled."""
         return _interpolated(self.allocator_use, batch_size) if self.allocator_use else None
+
+
+_PYTORCH = ("aten", "prims", "c10d", "torchvision", "torchaudio", "outlay")
+"""Namespaces of operators that come with PyTorch and its own libraries, or stand in for some."""
+
+
+def _is_custom(name: str) -> bool:
+    """Whether an operator is of an extension; what was summed up has no namespace."""
+    namespace, dot, _ = name.partition(".")
+    return bool(dot) and namespace not in _PYTORCH
 
 
 _Point = TypeVar("_Point", Memory, AllocatorUse)
