@@ -121,13 +121,6 @@ def _risk(chosen: Option, workload: Workload) -> Text:
     return text
 
 
-def grounds(plan: Plan) -> Iterator[Text]:
-    """What the answer rests on, in one line below it; none where there is nothing to say."""
-    sentences = rests_on(plan)
-    if sentences:
-        yield Text.assemble(("Rests on: ", "bold"), " ".join(sentences))
-
-
 def _spent_on(chosen: Option) -> str:
     """The largest lines, and what share of the billed time trains."""
     assert chosen.cost is not None
@@ -289,6 +282,13 @@ def money(amount_usd: float, workload: Workload) -> str:
 
 def _bracketed(text: str) -> str:
     return f" ({text})" if text else ""
+
+
+def grounds(plan: Plan) -> Iterator[Text]:
+    """What the answer rests on, in one line below it; none where there is nothing to say."""
+    sentences = rests_on(plan)
+    if sentences:
+        yield Text.assemble(("Rests on: ", "bold"), " ".join(sentences))
 
 
 # As a page: the words above the tables of options.
