@@ -157,6 +157,9 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], t
         assumptions=(*assumptions, *evidence.notes, *inputs.notes),
         cautions=plan_cautions(evidence.measured),
         profile=inputs.profile,
+        workload=inputs.workload,
+        measured=tuple(evidence.measured),
+        today=today,
     )
 
 

@@ -11,9 +11,11 @@ from typing import Literal
 from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.plan.option import Option
+from outlay.predict.evidence import MeasuredStep
 from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, GIB, HOUR_S
+from outlay.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,12 @@ class Plan:
     """What to do before the choice is taken."""
     profile: Profile | None = None
     """The step that was planned, operation by operation."""
+    workload: Workload | None = None
+    """What was planned, with what measurements say of it."""
+    measured: tuple[MeasuredStep, ...] = ()
+    """The steps that were measured of it."""
+    today: str = ""
+    """The day it was made, YYYY-MM-DD; empty where nobody said."""
 
     @property
     def frontier(self) -> tuple[Option, ...]:

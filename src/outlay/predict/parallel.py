@@ -85,6 +85,8 @@ class StepRequest:
     placement: Placement
     batch_size: int | None = None
     """Of one pass; None is chosen."""
+    batch_limit: int | None = None
+    """Of one pass at most, where it is chosen; None: as much as fits."""
     global_batch_size: int | None = None
     """Samples of one update over all GPUs, where that is to be kept."""
     precision: Precision | None = None
@@ -152,6 +154,7 @@ def _best_alone(
         calibration,
         request.precision,
         largest=largest,
+        batch_limit=request.batch_limit,
         conditions=request.conditions,
     )
     if request.global_batch_size is None:
@@ -232,13 +235,14 @@ def _batches(request: StepRequest, strategy: Strategy, largest: int) -> Iterator
     """Batches of one pass to try, each with the number of passes in one update."""
     if largest == 0:
         return
+    most = min(largest, request.batch_limit or largest)
     if request.global_batch_size is None:
-        yield request.batch_size or largest, _usual_passes(strategy)
+        yield request.batch_size or most, _usual_passes(strategy)
         return
     share, rest = divmod(request.global_batch_size, strategy.data)
     if rest or not share:
         return
-    sizes = [request.batch_size] if request.batch_size else range(1, min(share, largest) + 1)
+    sizes = [request.batch_size] if request.batch_size else range(1, min(share, most) + 1)
     for size in sizes:
         if share % size == 0 and share // size <= _MOST_MICRO_BATCHES:
             yield size, share // size

@@ -189,11 +189,13 @@ def predict_step(
     precision: Precision | None = None,
     *,
     largest: int | None = None,
+    batch_limit: int | None = None,
     conditions: Conditions = DEFAULT_CONDITIONS,
 ) -> StepPrediction:
     """The step on one GPU of a placement at a batch size, or at the largest that fits (None).
 
-    `largest` is that batch size where it is known already; otherwise it is found coarsely.
+    `largest` is that batch size where it is known already; otherwise it is found coarsely. No
+    more than `batch_limit` of it is taken.
     """
     placement = replace(placement, gpus=1, nodes=1)
     budget = placement.memory_budget
@@ -201,7 +203,7 @@ def predict_step(
         largest = largest_batch(profile, budget, calibration, COARSE)
     largest_measured = _largest_measured(placement, conditions, as_traced=precision is None)
     largest = max(largest, largest_measured)
-    batch = largest if batch_size is None else batch_size
+    batch = min(largest, batch_limit or largest) if batch_size is None else batch_size
     samples = max(batch, 1)
     trace = trace_at(profile, samples, precision)
     device = device_time(trace, roofline_of(placement.gpu, calibration), calibration)

@@ -27,6 +27,7 @@ from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_
 from outlay.predict.host_time import HostTest
 from outlay.predict.step import Bound, StepPrediction
 from outlay.predict.strategy import Sharding
+from outlay.report.rests_on import rests_on
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
 from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
@@ -276,6 +277,9 @@ class PlanDocument(Document):
     """By the machine to buy."""
     explained: ExplainedDocument | None
     trial: TrialDocument | None
+    rests_on: Sequence[str]
+    """What to know of the choice before acting on it: the age of its price, what was never
+    measured, quota, how far its batch is from the published one, what of its bill is unknown."""
     assumptions: Sequence[str]
 
 
@@ -296,6 +300,7 @@ def plan_document(
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
         explained=None if looked_at is None else _explained_document(plan, looked_at),
         trial=None if trial is None else _trial_document(trial),
+        rests_on=rests_on(plan),
         assumptions=[*plan.cautions, *plan.assumptions],
     )
 

@@ -231,6 +231,24 @@ class ProfileOp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBatch:
+    """The batch that a training was published with; either figure may be unknown."""
+
+    per_gpu: int | None = None
+    global_batch_size: int | None = None
+    """Samples of one update over all GPUs."""
+    where: str
+    """Who published it, in a word or two."""
+
+    def per_gpu_on(self, gpus: int) -> int:
+        """The largest batch on each of so many GPUs that makes no other training of it.
+
+        A batch that was spread over many GPUs may be taken by fewer.
+        """
+        return max(self.per_gpu or 0, (self.global_batch_size or 0) // gpus, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A training step at any batch size, with where it came from."""
 
@@ -258,6 +276,8 @@ class Profile:
     unknown_ops: Mapping[str, float] = field(default_factory=dict)
     """Operators without a formula, and how often each runs in a step."""
     notes: tuple[str, ...] = ()
+    published: PublishedBatch | None = None
+    """The batch of the recipe that a bundled profile follows."""
 
     @property
     def asks_for_bf16(self) -> bool:
