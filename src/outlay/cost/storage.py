@@ -19,7 +19,7 @@ from outlay.offers.terms import (
 )
 from outlay.predict.run_time import Run
 from outlay.uncertainty import Number, is_nonzero
-from outlay.units import DAY_S, GB, MONTH_S
+from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
 from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, StoredData, Workload
 
 
@@ -47,7 +47,11 @@ def storage_and_transfer_lines(
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
     place = _Place(offer=offer, run=run, terms=terms)
-    items = [*_storage_lines(workload, place), *_transfer_lines(workload, place)]
+    items = [
+        *_attached_disk_lines(workload, place),
+        *_storage_lines(workload, place),
+        *_transfer_lines(workload, place),
+    ]
     lines = [item for item in items if isinstance(item, Line)]
     return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
 
@@ -67,6 +71,38 @@ def _each_stored(workload: Workload) -> Iterator[StoredData]:
         )
     if checkpoint.size_bytes is not None:
         yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
+
+
+def volume_items(workload: Workload, provider: str) -> list[str]:
+    """The names of what lies on volumes of the provider that the run is at."""
+    return [
+        item.name
+        for item in _stored_items(ById(workload))
+        if item.kind == "volume" and item.at in (WITH_THE_RUN, provider)
+    ]
+
+
+def _attached_disk_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+    """The local disk that comes with a machine and is billed apart from it, while it runs."""
+    offer, run = place.offer, place.run
+    if not any(doubt.word == "local disk billed apart" for doubt in offer.doubts):
+        return
+    terms, size_bytes = place.terms(offer.provider), offer.local_disk_bytes
+    rate = terms.local_disk_usd_per_byte_month
+    if rate is None or size_bytes is None:
+        yield UnpricedItem(what=f"local disk of the machine at {terms.name}: no price known")
+        return
+    all_bytes = size_bytes * workload.usage.machines
+    yield Line(
+        name="local disk",
+        usd=run.busy_s * (all_bytes * rate / MONTH_S),
+        how=lambda: (
+            f"{all_bytes / GB:,.4g} GB that come with the machine x ${rate * GB:.4g}/GB-month x "
+            f"{run.busy_s / HOUR_S:,.2f} h"
+        ),
+        source=terms.source_of("local_disk_storage"),
+        payee=terms.provider,
+    )
 
 
 def _storage_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:

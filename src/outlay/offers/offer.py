@@ -81,6 +81,8 @@ class Offer:
     as_of: str
     source: str
     doubts: tuple[Doubt, ...] = ()
+    spot_as_of: str | None = None
+    """The day of the spot price, where it is older than the other."""
     gpu_share: float = 1.0
     gpu_memory_bytes: float | None = None
     vcpus: float | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from statistics import median
 from typing import Literal, get_args
@@ -34,6 +35,8 @@ class Terms:
     egress_usd_per_byte: float | None = None
     egress_free_bytes_per_month: float | None = None
     stopped_disk_usd_per_byte_month: float | None = None
+    local_disk_usd_per_byte_month: float | None = None
+    """Of a disk that comes with a machine and is not in its price."""
     spot_interruptions_per_month: float | None = None
     spot_notice_s: float | None = None
     provisioning_s: float | None = None
@@ -125,6 +128,7 @@ def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
         egress_usd_per_byte=_per_byte(facts, "egress"),
         egress_free_bytes_per_month=_scaled(_number(facts, "egress_free"), GB),
         stopped_disk_usd_per_byte_month=_per_byte(facts, "stopped_disk_storage"),
+        local_disk_usd_per_byte_month=_per_byte(facts, "local_disk_storage"),
         spot_interruptions_per_month=_number(facts, "spot_interruption_rate"),
         spot_notice_s=_number(facts, "spot_notice"),
         provisioning_s=_number(facts, "provisioning_time"),
@@ -267,6 +271,12 @@ def missing_quality(terms: Terms, qualities: Mapping[str, str]) -> str | None:
         if name != "access" and actual is not None and actual != value:
             return f"{terms.name}: {name.replace('_', ' ')} is {actual}, not {value}"
     return None
+
+
+def has_network_volumes(terms: Terms, instance: str) -> bool:
+    """Whether a network volume can be joined to a machine, as far as is known."""
+    without = terms.quality("no_network_volume")
+    return without is None or not fnmatchcase(instance, without)
 
 
 def remarks(terms: Terms) -> list[str]:
