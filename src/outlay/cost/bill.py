@@ -39,7 +39,8 @@ class Bill:
     """Where the price comes from, with its date."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", f"{self.offer.source}, {self.offer.as_of}")
+        day = self.offer.seen_on(self.tenancy)
+        object.__setattr__(self, "source", f"{self.offer.source}, {day}")
 
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:

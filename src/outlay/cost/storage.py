@@ -64,20 +64,25 @@ def _stored_items(workload: ById[Workload]) -> tuple[StoredData, ...]:
 
 def _each_stored(workload: Workload) -> Iterator[StoredData]:
     yield from workload.stored
-    data, checkpoint = workload.data, workload.checkpoint
-    if data.size_bytes is not None and data.storage != "none":
-        yield StoredData(
-            name="dataset", size_bytes=data.size_bytes, at=data.kept_at, kind=data.storage
-        )
+    yield from _stored_dataset(workload)
+    checkpoint = workload.checkpoint
     if checkpoint.size_bytes is not None:
         yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
+def _stored_dataset(workload: Workload) -> Iterator[StoredData]:
+    data = workload.data
+    if data.size_bytes is not None and data.storage != "none":
+        yield StoredData(
+            name="dataset", size_bytes=data.size_bytes, at=data.kept_at, kind=data.storage
+        )
+
+
 def volume_items(workload: Workload, provider: str) -> list[str]:
-    """The names of what lies on volumes of the provider that the run is at."""
+    """The names of what the user keeps on volumes of the provider that the run is at."""
     return [
         item.name
-        for item in _stored_items(ById(workload))
+        for item in (*workload.stored, *_stored_dataset(workload))
         if item.kind == "volume" and item.at in (WITH_THE_RUN, provider)
     ]
 

@@ -138,13 +138,16 @@ def _confirmed(row: Mapping[str, str], offer: Offer) -> Offer:
     """An offer at a list price's date; its spot price keeps its own unless that is listed too."""
     words = _spot_words(row, offer, has_moved=False)
     fresh = tuple(doubt for doubt in offer.doubts if doubt.word != "stale")
-    return replace(
+    confirmed = replace(
         offer,
         doubts=(*fresh, *(doubt_kinds()[word] for word in words)),
         as_of=row["as_of"],
-        spot_as_of=None if row["spot_usd_hour"] else offer.as_of,
         source=row["source"],
     )
+    if offer.spot_usd_per_hour is None or row["spot_usd_hour"]:
+        return confirmed
+    source = f"{row['source']}; spot: {offer.source}, {offer.as_of}"
+    return replace(confirmed, source=source, spot_as_of=offer.as_of)
 
 
 def _spot_words(row: Mapping[str, str], offer: Offer, has_moved: bool) -> tuple[str, ...]:

@@ -113,6 +113,10 @@ class Offer:
         """What makes an offer one and the same: provider, instance and region."""
         return (self.provider, self.instance, self.region)
 
+    def seen_on(self, tenancy: Tenancy) -> str:
+        """The day of the price in a tenancy."""
+        return (self.spot_as_of if tenancy == "spot" else None) or self.as_of
+
     def cautions(self, tenancy: Tenancy) -> tuple[str, ...]:
         """The doubts that the price in a tenancy may be off."""
         return tuple(

@@ -310,7 +310,8 @@ class Planner:
             if on_volumes:
                 return (
                     f"{terms.name} has no network volumes on such machines: keep the "
-                    f"{' and the '.join(on_volumes)} on the machine's disk or elsewhere"
+                    f"{' and the '.join(on_volumes)} on the machine's own disk "
+                    '(storage = "disk") or elsewhere'
                 )
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
