@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import DEPOT, a_bill, a_run, a_workload, an_offer, some_terms
+from tests.builders import DEPOT, a_bill, a_doubt, a_run, a_workload, an_offer, some_terms
 
 from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import OwnedMachine
@@ -130,6 +130,42 @@ def test_a_disk_without_a_price_is_named():
     lines, unknown = kept(run, terms=(with_volume(0.10),), data=DISK)
     assert [line.usd for line in lines] == [pytest.approx(2.5)]
     assert unknown == ("disk of the dataset at Acme while stopped: no price known",)
+
+
+# --- the disk that comes with a machine ---
+
+APART = a_doubt("local disk billed apart", kind="note")
+
+
+def disk_lines(terms, machines=1, **offer):
+    """What is charged for a machine's own disk in a run of three days."""
+    bill = a_bill(a_run(3 * DAY_S), terms=(terms,), offer=an_offer(**offer))
+    workload = a_workload(usage=Usage(machines=machines))
+    return storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
+
+
+def test_a_disk_that_is_billed_apart_is_paid_for_while_the_machine_runs():
+    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB)
+    (line,), unpriced = disk_lines(terms, machines=2, local_disk_bytes=500 * GB, doubts=(APART,))
+    # 2 x 500 GB x $0.10 x 3 of 30 days
+    assert line.usd == pytest.approx(10)
+    assert line.basis == "1,000 GB that come with the machine x $0.1/GB-month x 72.00 h"
+    assert unpriced == ()
+
+
+def test_a_disk_that_is_in_the_price_is_not_charged():
+    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB)
+    assert disk_lines(terms, local_disk_bytes=500 * GB) == ([], ())
+
+
+@pytest.mark.parametrize(
+    ("rate", "size"), [(None, 500 * GB), (0.1 / GB, None)], ids=["no price", "no size"]
+)
+def test_a_disk_of_unknown_price_or_size_is_named_as_unpriced(rate, size):
+    terms = some_terms(local_disk_usd_per_byte_month=rate)
+    lines, (item,) = disk_lines(terms, local_disk_bytes=size, doubts=(APART,))
+    assert lines == []
+    assert item.what == "local disk of the machine at Acme: no price known"
 
 
 # --- transfer ---
