@@ -44,7 +44,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
         "Listed in every region; whether it is sold there is unknown",
     ),
     "no stock seen": ("caution", "offer", "No region offered it when the list was made"),
-    "low stock": ("note", "offer", "Few hosts have it free; it may not be had when asked for"),
+    "low stock": ("caution", "offer", "Few hosts have it free; it may not be had when asked for"),
     "local zone": (
         "caution",
         "offer",
