@@ -132,6 +132,18 @@ def test_a_disk_without_a_price_is_named():
     assert unknown == ("disk of the dataset at Acme while stopped: no price known",)
 
 
+def test_a_machines_own_disk_may_have_a_price_of_its_own_while_it_runs():
+    terms = some_terms(
+        storage_usd_per_byte_month={"volume": 0.07 / GB},
+        running_disk_usd_per_byte_month=0.10 / GB,
+        stopped_disk_usd_per_byte_month=0.20 / GB,
+    )
+    run = a_run(6 * DAY_S, calendar_s=15 * DAY_S, storage_s=15 * DAY_S)
+    data = Dataset(size_bytes=100 * GB, storage="disk")
+    # 100 GB x ($0.10 x 6 of 30 days while running + $0.20 x 9 of 30 days while stopped)
+    assert usd_of("storage", run, data=data, terms=(terms,)) == pytest.approx(2 + 6)
+
+
 # --- the disk that comes with a machine ---
 
 APART = a_doubt("local disk billed apart", kind="note")
@@ -151,6 +163,16 @@ def test_a_disk_that_is_billed_apart_is_paid_for_while_the_machine_runs():
     assert line.usd == pytest.approx(10)
     assert line.basis == "1,000 GB that come with the machine x $0.1/GB-month x 72.00 h"
     assert unpriced == ()
+
+
+def test_a_disk_that_is_billed_apart_costs_less_on_a_spot_machine():
+    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB, local_disk_spot_fraction=0.4)
+    offer = an_offer(local_disk_bytes=500 * GB, doubts=(APART,), spot_usd=1.0)
+    bill = a_bill(a_run(3 * DAY_S), terms=(terms,), offer=offer)
+    (line,), _ = storage_and_transfer_lines(a_workload(), offer, bill.run, bill.terms, "spot")
+    # 500 GB x 0.4 x $0.10 x 3 of 30 days
+    assert line.usd == pytest.approx(2)
+    assert line.basis == "500 GB that come with the machine x $0.04/GB-month x 72.00 h"
 
 
 def test_a_disk_that_is_in_the_price_is_not_charged():

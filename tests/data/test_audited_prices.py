@@ -249,6 +249,8 @@ def test_the_ssd_that_comes_with_a_machine_at_gcp_is_on_the_bill(instance, gib):
     # 0.08 USD a GiB-month, for 3 of 30 days
     assert line.usd == pytest.approx(gib * 0.08 * 3 / 30, rel=0.001)
     assert "cloud.google.com/compute/disks-image-pricing" in line.source
+    # "60 to 91 % below on-demand", the smallest of it
+    assert terms_of("gcp").local_disk_spot_fraction == pytest.approx(1 - 0.60)
 
 
 def test_every_machine_at_gcp_with_an_ssd_of_its_own_has_a_price_for_it():

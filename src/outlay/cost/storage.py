@@ -10,7 +10,7 @@ import numpy as np
 
 from outlay.caching import ById
 from outlay.cost.lines import Line, UnpricedItem
-from outlay.offers.offer import Offer
+from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import (
     StorageKind,
     Terms,
@@ -30,6 +30,7 @@ class _Place:
     offer: Offer
     run: Run
     terms: Callable[[str], Terms]
+    tenancy: Tenancy = "on-demand"
 
     def named(self, at: str) -> str:
         """The provider something lies at."""
@@ -43,10 +44,14 @@ class _Place:
 
 
 def storage_and_transfer_lines(
-    workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
+    workload: Workload,
+    offer: Offer,
+    run: Run,
+    terms: Callable[[str], Terms],
+    tenancy: Tenancy = "on-demand",
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
-    place = _Place(offer=offer, run=run, terms=terms)
+    place = _Place(offer=offer, run=run, terms=terms, tenancy=tenancy)
     items = [
         *_attached_disk_lines(workload, place),
         *_storage_lines(workload, place),
@@ -98,6 +103,8 @@ def _attached_disk_lines(workload: Workload, place: _Place) -> Iterator[Line | U
         yield UnpricedItem(what=f"local disk of the machine at {terms.name}: no price known")
         return
     all_bytes = size_bytes * workload.usage.machines
+    if place.tenancy == "spot":
+        rate *= terms.local_disk_spot_fraction
     yield Line(
         name="local disk",
         usd=run.busy_s * (all_bytes * rate / MONTH_S),
@@ -156,8 +163,11 @@ def _storage_line(
 def _disk(item: StoredData, terms: Terms, run: Run) -> Iterator[Line | UnpricedItem]:
     """The machine's own disk: one price while it runs, another while it is stopped."""
     stopped_s = np.maximum(run.storage_s - run.busy_s, 0.0)
+    running = ("running_disk", terms.running_disk_usd_per_byte_month)
+    if running[1] is None:
+        running = ("volume", terms.storage_usd_per_byte_month.get("volume"))
     spans = (
-        ("volume", terms.storage_usd_per_byte_month.get("volume"), run.busy_s, " while running"),
+        (*running, run.busy_s, " while running"),
         ("stopped_disk", terms.stopped_disk_usd_per_byte_month, stopped_s, " while stopped"),
     )
     for kind, rate, time_s, when in spans:

@@ -35,8 +35,12 @@ class Terms:
     egress_usd_per_byte: float | None = None
     egress_free_bytes_per_month: float | None = None
     stopped_disk_usd_per_byte_month: float | None = None
+    running_disk_usd_per_byte_month: float | None = None
+    """Of a machine's own disk while it runs; None: as a volume."""
     local_disk_usd_per_byte_month: float | None = None
     """Of a disk that comes with a machine and is not in its price."""
+    local_disk_spot_fraction: float = 1.0
+    """Of that, on a spot machine."""
     spot_interruptions_per_month: float | None = None
     spot_notice_s: float | None = None
     provisioning_s: float | None = None
@@ -128,7 +132,9 @@ def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
         egress_usd_per_byte=_per_byte(facts, "egress"),
         egress_free_bytes_per_month=_scaled(_number(facts, "egress_free"), GB),
         stopped_disk_usd_per_byte_month=_per_byte(facts, "stopped_disk_storage"),
+        running_disk_usd_per_byte_month=_per_byte(facts, "running_disk_storage"),
         local_disk_usd_per_byte_month=_per_byte(facts, "local_disk_storage"),
+        local_disk_spot_fraction=_number(facts, "local_disk_spot_share") or 1.0,
         spot_interruptions_per_month=_number(facts, "spot_interruption_rate"),
         spot_notice_s=_number(facts, "spot_notice"),
         provisioning_s=_number(facts, "provisioning_time"),
