@@ -87,7 +87,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "superseded": (
         "caution",
         "price",
-        "The provider has moved its prices since; see list_prices and price_moves",
+        "The provider has moved its prices since; see list_prices and outdated_prices",
     ),
     "second-hand": (
         "note",
@@ -97,7 +97,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "superseded spot": (
         "caution",
         "spot",
-        "On-demand has moved or spot was read anew since; see list_prices and price_moves",
+        "On-demand has moved or spot was read anew since; see list_prices and outdated_prices",
     ),
     "stale spot": (
         "caution",

@@ -86,9 +86,9 @@ def test_list_prices_are_unique_known_and_positive():
         assert set(filter(None, row["doubts"].split(";"))) <= set(doubt_kinds())
 
 
-def test_price_moves_are_of_offers_there_are_and_say_known_doubts():
+def test_outdated_prices_are_of_offers_there_are_and_say_known_doubts():
     offers = bundled_offers()
-    for row in rows_of("price_moves.csv"):
+    for row in rows_of("outdated_prices.csv"):
         date.fromisoformat(row["as_of"])
         assert row["source"].startswith("http"), row
         assert set(row["doubts"].split(";")) <= set(doubt_kinds()), row

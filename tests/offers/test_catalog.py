@@ -52,7 +52,7 @@ def tables(tmp_path, monkeypatch):
             ("offers_2026-01-31.csv", OFFERS + offers),
             ("list_prices_2026-02-28.csv", LISTED + (listed or NOBODY)),
             ("instance_ends.csv", ENDS + (ends or "nobody,x,2026-01-01,page,2026-01-01,\n")),
-            ("price_moves.csv", MOVES + (moves or "nobody,x,superseded,page,2026-01-01,\n")),
+            ("outdated_prices.csv", MOVES + (moves or "nobody,x,superseded,page,2026-01-01,\n")),
         ):
             (tmp_path / name).write_text(text, encoding="utf-8")
         return sold(today)

@@ -38,7 +38,7 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
 
     `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers.
     """
-    listed, moves = _newest_first(rows_of(newest("list_prices"))), rows_of("price_moves.csv")
+    listed, moves = _newest_first(rows_of(newest("list_prices"))), rows_of("outdated_prices.csv")
     snapshot = [_offer(row) for row in rows_of(newest("offers"))]
     known = {offer.identity: offer for offer in snapshot}
     current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
