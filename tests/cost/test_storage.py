@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import DEPOT, a_bill, a_doubt, a_run, a_workload, an_offer, some_terms
+from tests.builders import DEPOT, a_bill, a_run, a_workload, an_offer, some_terms
 
 from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import OwnedMachine
@@ -142,52 +142,6 @@ def test_a_machines_own_disk_may_have_a_price_of_its_own_while_it_runs():
     data = Dataset(size_bytes=100 * GB, storage="disk")
     # 100 GB x ($0.10 x 6 of 30 days while running + $0.20 x 9 of 30 days while stopped)
     assert usd_of("storage", run, data=data, terms=(terms,)) == pytest.approx(2 + 6)
-
-
-# --- the disk that comes with a machine ---
-
-APART = a_doubt("local disk billed apart", kind="note")
-
-
-def disk_lines(terms, machines=1, **offer):
-    """What is charged for a machine's own disk in a run of three days."""
-    bill = a_bill(a_run(3 * DAY_S), terms=(terms,), offer=an_offer(**offer))
-    workload = a_workload(usage=Usage(machines=machines))
-    return storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
-
-
-def test_a_disk_that_is_billed_apart_is_paid_for_while_the_machine_runs():
-    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB)
-    (line,), unpriced = disk_lines(terms, machines=2, local_disk_bytes=500 * GB, doubts=(APART,))
-    # 2 x 500 GB x $0.10 x 3 of 30 days
-    assert line.usd == pytest.approx(10)
-    assert line.basis == "1,000 GB that come with the machine x $0.1/GB-month x 72.00 h"
-    assert unpriced == ()
-
-
-def test_a_disk_that_is_billed_apart_costs_less_on_a_spot_machine():
-    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB, local_disk_spot_fraction=0.4)
-    offer = an_offer(local_disk_bytes=500 * GB, doubts=(APART,), spot_usd=1.0)
-    bill = a_bill(a_run(3 * DAY_S), terms=(terms,), offer=offer)
-    (line,), _ = storage_and_transfer_lines(a_workload(), offer, bill.run, bill.terms, "spot")
-    # 500 GB x 0.4 x $0.10 x 3 of 30 days
-    assert line.usd == pytest.approx(2)
-    assert line.basis == "500 GB that come with the machine x $0.04/GB-month x 72.00 h"
-
-
-def test_a_disk_that_is_in_the_price_is_not_charged():
-    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB)
-    assert disk_lines(terms, local_disk_bytes=500 * GB) == ([], ())
-
-
-@pytest.mark.parametrize(
-    ("rate", "size"), [(None, 500 * GB), (0.1 / GB, None)], ids=["no price", "no size"]
-)
-def test_a_disk_of_unknown_price_or_size_is_named_as_unpriced(rate, size):
-    terms = some_terms(local_disk_usd_per_byte_month=rate)
-    lines, (item,) = disk_lines(terms, local_disk_bytes=size, doubts=(APART,))
-    assert lines == []
-    assert item.what == "local disk of the machine at Acme: no price known"
 
 
 # --- transfer ---

@@ -10,7 +10,7 @@ import numpy as np
 
 from outlay.caching import ById
 from outlay.cost.lines import Line, UnpricedItem
-from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.offer import Offer
 from outlay.offers.terms import (
     StorageKind,
     Terms,
@@ -19,7 +19,7 @@ from outlay.offers.terms import (
 )
 from outlay.predict.run_time import Run
 from outlay.uncertainty import Number, is_nonzero
-from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
+from outlay.units import DAY_S, GB, MONTH_S
 from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, StoredData, Workload
 
 
@@ -30,7 +30,6 @@ class _Place:
     offer: Offer
     run: Run
     terms: Callable[[str], Terms]
-    tenancy: Tenancy = "on-demand"
 
     def named(self, at: str) -> str:
         """The provider something lies at."""
@@ -44,19 +43,11 @@ class _Place:
 
 
 def storage_and_transfer_lines(
-    workload: Workload,
-    offer: Offer,
-    run: Run,
-    terms: Callable[[str], Terms],
-    tenancy: Tenancy = "on-demand",
+    workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage and transfer, and what of them has no known price."""
-    place = _Place(offer=offer, run=run, terms=terms, tenancy=tenancy)
-    items = [
-        *_attached_disk_lines(workload, place),
-        *_storage_lines(workload, place),
-        *_transfer_lines(workload, place),
-    ]
+    place = _Place(offer=offer, run=run, terms=terms)
+    items = [*_storage_lines(workload, place), *_transfer_lines(workload, place)]
     lines = [item for item in items if isinstance(item, Line)]
     return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
 
@@ -69,52 +60,13 @@ def _stored_items(workload: ById[Workload]) -> tuple[StoredData, ...]:
 
 def _each_stored(workload: Workload) -> Iterator[StoredData]:
     yield from workload.stored
-    yield from _stored_dataset(workload)
-    checkpoint = workload.checkpoint
-    if checkpoint.size_bytes is not None:
-        yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
-
-
-def _stored_dataset(workload: Workload) -> Iterator[StoredData]:
-    data = workload.data
+    data, checkpoint = workload.data, workload.checkpoint
     if data.size_bytes is not None and data.storage != "none":
         yield StoredData(
             name="dataset", size_bytes=data.size_bytes, at=data.kept_at, kind=data.storage
         )
-
-
-def volume_items(workload: Workload, provider: str) -> list[str]:
-    """The names of what the user keeps on volumes of the provider that the run is at."""
-    return [
-        item.name
-        for item in (*workload.stored, *_stored_dataset(workload))
-        if item.kind == "volume" and item.at in (WITH_THE_RUN, provider)
-    ]
-
-
-def _attached_disk_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
-    """The local disk that comes with a machine and is billed apart from it, while it runs."""
-    offer, run = place.offer, place.run
-    if not any(doubt.word == "local disk billed apart" for doubt in offer.doubts):
-        return
-    terms, size_bytes = place.terms(offer.provider), offer.local_disk_bytes
-    rate = terms.local_disk_usd_per_byte_month
-    if rate is None or size_bytes is None:
-        yield UnpricedItem(what=f"local disk of the machine at {terms.name}: no price known")
-        return
-    all_bytes = size_bytes * workload.usage.machines
-    if place.tenancy == "spot":
-        rate *= terms.local_disk_spot_fraction
-    yield Line(
-        name="local disk",
-        usd=run.busy_s * (all_bytes * rate / MONTH_S),
-        how=lambda: (
-            f"{all_bytes / GB:,.4g} GB that come with the machine x ${rate * GB:.4g}/GB-month x "
-            f"{run.busy_s / HOUR_S:,.2f} h"
-        ),
-        source=terms.source_of("local_disk_storage"),
-        payee=terms.provider,
-    )
+    if checkpoint.size_bytes is not None:
+        yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
 def _storage_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:

@@ -156,6 +156,11 @@ class Offer:
         )
 
     @property
+    def has_disk_apart(self) -> bool:
+        """Whether a disk comes with it that is not in its price."""
+        return any(doubt.word == "local disk billed apart" for doubt in self.doubts)
+
+    @property
     def tenancies(self) -> tuple[Tenancy, ...]:
         """How it can be had; an offer without a price is still listed on demand."""
         if self.owned is not None:

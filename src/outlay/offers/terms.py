@@ -285,6 +285,16 @@ def has_network_volumes(terms: Terms, instance: str) -> bool:
     return without is None or not fnmatchcase(instance, without)
 
 
+def kept_on_volumes(workload: Workload, provider: str) -> list[str]:
+    """The names of what the user keeps on volumes of the provider that the run is at."""
+    data = workload.data
+    kept = [(item.name, item.kind, item.at) for item in workload.stored]
+    if data.size_bytes is not None:
+        kept.append(("dataset", data.storage, data.kept_at))
+    places = (WITH_THE_RUN, provider)
+    return [name for name, kind, at in kept if kind == "volume" and at.split(":")[0] in places]
+
+
 def remarks(terms: Terms) -> list[str]:
     """What one should know of a provider before choosing it."""
     notes = []

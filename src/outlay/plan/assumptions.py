@@ -103,6 +103,17 @@ def plan_assumptions(
     return (*notes, *_of_money(workload), *profile.notes)
 
 
+def plan_cautions(measured: Sequence[MeasuredStep]) -> tuple[str, ...]:
+    """What to cure before the answer is acted on."""
+    if not any(step.holder == "input" for step in measured):
+        return ()
+    caution = (
+        "First cure the input, and probe again: it held the measured step back, and a faster one "
+        "changes this answer."
+    )
+    return (caution,)
+
+
 def _assumed_interruptions(offers: Sequence[Offer]) -> Iterator[str]:
     """How often spot machines of unknown risk are taken to be interrupted, each rate once."""
     providers = {
@@ -116,17 +127,6 @@ def _assumed_interruptions(offers: Sequence[Offer]) -> Iterator[str]:
             f"Spot machines{whose} without a published rate are interrupted "
             f"{assumptions()[name].text} times a month (guess)."
         )
-
-
-def plan_cautions(measured: Sequence[MeasuredStep]) -> tuple[str, ...]:
-    """What to cure before the answer is acted on."""
-    if not any(step.holder == "input" for step in measured):
-        return ()
-    caution = (
-        "First cure the input, and probe again: it held the measured step back, and a faster one "
-        "changes this answer."
-    )
-    return (caution,)
 
 
 def _of_money(workload: Workload) -> list[str]:

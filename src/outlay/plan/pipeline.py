@@ -26,7 +26,6 @@ import numpy as np
 
 from outlay.cost.bill import Bill, cost_of
 from outlay.cost.lines import Cost
-from outlay.cost.storage import volume_items
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
@@ -37,6 +36,7 @@ from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import (
     Terms,
     has_network_volumes,
+    kept_on_volumes,
     missing_quality,
     terms_for,
     with_known_places,
@@ -306,7 +306,7 @@ class Planner:
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
         if not has_network_volumes(terms, offer.instance):
-            on_volumes = volume_items(self.workload, offer.provider)
+            on_volumes = kept_on_volumes(self.workload, offer.provider)
             if on_volumes:
                 return (
                     f"{terms.name} has no network volumes on such machines: keep the "
