@@ -47,7 +47,7 @@ def cost_of(workload: Workload, bill: Bill) -> Cost:
     """The cost of a run: on a rented machine, or on one's own."""
     data_lines, unpriced = storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
     if bill.offer.owned is None:
-        lines = [*_time_lines(workload, bill), *_local_disk_lines(workload, bill), *data_lines]
+        lines = [*_time_lines(workload, bill), *data_lines]
     else:
         owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.sampler)
         lines = [*owned, *data_lines]
@@ -78,6 +78,43 @@ def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
         yield _rounding_line(rounded_s, bill, machines)
     if bill.offer.commitment is not None:
         yield _unused_line(workload, rounded_s, bill)
+    yield from _local_disk_lines(workload, bill)
+
+
+def _local_disk_usd_per_byte_month(bill: Bill) -> float | None:
+    """As it is had; None where it is in the machine's price, or its own is not known."""
+    terms = bill.terms(bill.offer.provider)
+    rate = terms.local_disk_usd_per_byte_month
+    if rate is None or not bill.offer.has_disk_apart:
+        return None
+    return rate * (terms.local_disk_spot_fraction if bill.tenancy == "spot" else 1.0)
+
+
+def _local_disk_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
+    """What the disk costs while the machine runs."""
+    rate, disk_bytes = _local_disk_usd_per_byte_month(bill), bill.offer.local_disk_bytes
+    if rate is None or disk_bytes is None:
+        return
+    all_bytes, busy_s = disk_bytes * workload.usage.machines, bill.run.busy_s
+    terms = bill.terms(bill.offer.provider)
+    yield Line(
+        name="local disk",
+        usd=busy_s * (all_bytes * rate / MONTH_S),
+        how=lambda: (
+            f"{all_bytes / GB:,.4g} GB that come with the machine x ${rate * GB:.4g}/GB-month x "
+            f"{busy_s / HOUR_S:,.2f} h"
+        ),
+        source=terms.source_of("local_disk_storage"),
+    )
+
+
+def _unpriced_disk(bill: Bill) -> tuple[UnpricedItem, ...]:
+    offer = bill.offer
+    is_priced = _local_disk_usd_per_byte_month(bill) is not None and offer.local_disk_bytes
+    if is_priced or not offer.has_disk_apart:
+        return ()
+    name = bill.terms(offer.provider).name
+    return (UnpricedItem(what=f"local disk of the machine at {name}: no price known"),)
 
 
 def _time_line(name: str, time_s: Number, bill: Bill, machines: int) -> Line:
@@ -134,45 +171,6 @@ def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
         how=lambda: f"{commitment.name}: the rest of {paid_s / HOUR_S:,.0f} h: {line.basis}",
         source=commitment.source,
     )
-
-
-# The local disk that comes with a machine and is billed apart from it
-
-
-def _local_disk_usd_per_byte_month(bill: Bill) -> float | None:
-    """As it is had; None where it is in the machine's price, or its own is not known."""
-    terms = bill.terms(bill.offer.provider)
-    rate = terms.local_disk_usd_per_byte_month
-    if rate is None or not bill.offer.has_disk_apart:
-        return None
-    return rate * (terms.local_disk_spot_fraction if bill.tenancy == "spot" else 1.0)
-
-
-def _local_disk_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
-    """What the disk costs while the machine runs."""
-    rate, disk_bytes = _local_disk_usd_per_byte_month(bill), bill.offer.local_disk_bytes
-    if rate is None or disk_bytes is None:
-        return
-    all_bytes, busy_s = disk_bytes * workload.usage.machines, bill.run.busy_s
-    terms = bill.terms(bill.offer.provider)
-    yield Line(
-        name="local disk",
-        usd=busy_s * (all_bytes * rate / MONTH_S),
-        how=lambda: (
-            f"{all_bytes / GB:,.4g} GB that come with the machine x ${rate * GB:.4g}/GB-month x "
-            f"{busy_s / HOUR_S:,.2f} h"
-        ),
-        source=terms.source_of("local_disk_storage"),
-    )
-
-
-def _unpriced_disk(bill: Bill) -> tuple[UnpricedItem, ...]:
-    offer = bill.offer
-    is_priced = _local_disk_usd_per_byte_month(bill) is not None and offer.local_disk_bytes
-    if is_priced or not offer.has_disk_apart:
-        return ()
-    name = bill.terms(offer.provider).name
-    return (UnpricedItem(what=f"local disk of the machine at {name}: no price known"),)
 
 
 # The settlement: what comes off or on top of bills at the end
