@@ -45,10 +45,11 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
         "Listed in every region; whether it is sold there is unknown",
     ),
     "no stock seen": ("caution", "offer", "No region offered it when the list was made"),
+    "low stock": ("caution", "offer", "Few hosts have it free; it may not be had when asked for"),
     "local zone": (
         "caution",
-        "price",
-        "The parent region's price, which a local zone need not charge",
+        "offer",
+        "The parent region's prices, which a local zone need not charge, on demand or as spot",
     ),
     "aggregator": ("note", "offer", "Resold: the same machine may be listed by its owner too"),
     "marketplace": (
@@ -62,7 +63,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "local disk billed apart": (
         "note",
         "offer",
-        "The local SSD that comes with it is not in the price",
+        "The local SSD that comes with it is not in the price; the bill has a line for it",
     ),
     "fraction of a GPU": ("note", "machine", "A share of one GPU, or a partition of it"),
     "count or name fixed": (
@@ -104,12 +105,27 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "superseded": (
         "caution",
         "price",
-        "A newer list price of the same provider differs; see list_prices",
+        "The provider has moved its prices since; see list_prices and outdated_prices",
     ),
     "second-hand": (
         "note",
         "price",
         "Read in a copy of the provider's price page, not on the page itself",
+    ),
+    "superseded spot": (
+        "caution",
+        "spot",
+        "On-demand has moved or spot was read anew since; see list_prices and outdated_prices",
+    ),
+    "stale spot": (
+        "caution",
+        "spot",
+        "A later list price confirms on-demand; the spot price is as old as it was",
+    ),
+    "average price": (
+        "caution",
+        "price",
+        "An average of several prices of the provider, not what one machine costs",
     ),
 }
 """Every word `doubts` may hold, in the order it holds them: kind, about, meaning."""

@@ -102,6 +102,8 @@ class Offer:
     as_of: str
     source: str
     doubts: tuple[Doubt, ...] = ()
+    spot_as_of: str | None = None
+    """The day of the spot price, where it is older than the other."""
     gpu_share: float = 1.0
     gpu_memory_bytes: float | None = None
     vcpus: float | None = None
@@ -134,6 +136,10 @@ class Offer:
         """What makes an offer one and the same: provider, instance and region."""
         return (self.provider, self.instance, self.region)
 
+    def seen_on(self, tenancy: Tenancy) -> str:
+        """The day of the price in a tenancy."""
+        return (self.spot_as_of if tenancy == "spot" else None) or self.as_of
+
     def cautions(self, tenancy: Tenancy) -> tuple[str, ...]:
         """The doubts that the price in a tenancy may be off."""
         return tuple(
@@ -157,6 +163,11 @@ class Offer:
             for doubt in self.doubts
             if doubt.kind == "no price" and doubt.concerns(tenancy)
         )
+
+    @property
+    def has_disk_apart(self) -> bool:
+        """Whether a disk comes with it that is not in its price."""
+        return any(doubt.word == "local disk billed apart" for doubt in self.doubts)
 
     @property
     def tenancies(self) -> tuple[Tenancy, ...]:

@@ -33,7 +33,14 @@ from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
+from outlay.offers.terms import (
+    Terms,
+    has_network_volumes,
+    kept_on_volumes,
+    missing_quality,
+    terms_for,
+    with_known_places,
+)
 from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
 from outlay.plan.from_measurement import (
     at_measured_batch,
@@ -301,6 +308,14 @@ class Planner:
         expected = 0.0 if run is None else float(run.interruptions)
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
+        if not has_network_volumes(terms, offer.instance):
+            on_volumes = kept_on_volumes(self.workload, offer.provider)
+            if on_volumes:
+                return (
+                    f"{terms.name} has no network volumes on such machines: keep the "
+                    f"{' and the '.join(on_volumes)} on the machine's own disk "
+                    '(storage = "disk") or elsewhere'
+                )
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
@@ -337,6 +352,7 @@ class Planner:
             offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
             offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
             offer.gpu_memory_bytes, rate, links_of(offer),
+            has_network_volumes(self.terms(offer.provider), offer.instance),
         )  # fmt: skip
 
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:

@@ -255,7 +255,8 @@ def _why_not_chosen(
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     if option.doubts:
-        return f"doubtful: {', '.join(option.doubts)} (price seen {option.offer.as_of})"
+        seen = option.offer.seen_on(option.tenancy)
+        return f"doubtful: {', '.join(option.doubts)} (price seen {seen})"
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale

@@ -169,7 +169,7 @@ def option_document(option: Option) -> OptionDocument:
         keeping=option.keeping or None,
         region=offer.region,
         price_usd_per_hour=offer.hourly_usd(option.tenancy),
-        price_as_of=offer.as_of or None,
+        price_as_of=offer.seen_on(option.tenancy) or None,
         price_source=offer.source,
         doubts=[doubt.word for doubt in offer.doubts],
         cautions=option.doubts,

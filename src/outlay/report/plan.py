@@ -534,7 +534,7 @@ def _doubtful(options: Sequence[Option], width: int) -> Table:
             machine_of(option),
             option.offer.provider,
             option.tenancy,
-            f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
+            f"{', '.join(option.doubts)}; seen {option.offer.seen_on(option.tenancy)}",
         )
         for option in options
     ]
