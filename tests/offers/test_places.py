@@ -4,7 +4,7 @@ import pytest
 from tests.builders import a_workload, an_offer
 
 from outlay.offers.offer import OwnedMachine
-from outlay.offers.places import Place, data_distance, place_for, place_of, place_of_offer
+from outlay.offers.places import Place, data_distance, place_for, place_of_offer, read_place
 from outlay.units import GB
 from outlay.workload.workload import Dataset, StoredData
 
@@ -12,10 +12,10 @@ OWN = OwnedMachine(electricity_usd_per_kwh=0.25, host_w=100)
 
 
 def test_a_place_is_a_provider_or_one_of_its_regions():
-    assert place_of("aws") == Place(provider="aws")
-    assert place_of("aws:us-east-1") == Place(provider="aws", region="us-east-1")
-    assert str(place_of("aws:us-east-1")) == "aws:us-east-1"
-    assert str(place_of("home")) == "home"
+    assert read_place("aws") == Place(provider="aws")
+    assert read_place("aws:us-east-1") == Place(provider="aws", region="us-east-1")
+    assert str(read_place("aws:us-east-1")) == "aws:us-east-1"
+    assert str(read_place("home")) == "home"
 
 
 def test_a_bare_provider_is_the_region_of_the_machine():
