@@ -170,9 +170,10 @@ def _pulls(workload: Workload, site: _Site) -> Iterator[_Pull]:
     if route.copied_by:
         yield _pull(route.origin, route.kept, "dataset", data.size_bytes)
     if route.fetched_from is not None:
-        # A disk is kept between sessions, but not with the machine that is taken away.
+        # A disk is kept between sessions, but goes with a machine that is taken away.
         on_disk = data.storage != "none" and route.kept == machine
-        times = 1.0 + site.run.interruptions if on_disk else every
+        again = site.run.interruptions if route.fetched_each_session else 0.0
+        times = 1.0 + again if on_disk else every
         yield _pull(route.fetched_from, machine, "dataset", data.size_bytes * times)
 
 

@@ -35,7 +35,7 @@ from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.places import data_route, place_for, place_of_offer, with_known_places
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms, missing_quality, terms_for
-from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
+from outlay.plan.assumptions import data_notes, option_notes, plan_assumptions, plan_cautions
 from outlay.plan.from_measurement import (
     at_measured_batch,
     evidence_for,
@@ -148,14 +148,15 @@ def _plan_all(inputs: _Inputs, today: str) -> Plan:
 
 def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
     ranked, evidence = rank_options(options), inputs.evidence
+    chosen = choose(ranked)
     assumptions = plan_assumptions(
         inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
     )
     return Plan(
         options=ranked,
-        chosen=choose(ranked),
+        chosen=chosen,
         break_even=break_evens(ranked),
-        assumptions=(*assumptions, *evidence.notes, *inputs.notes),
+        assumptions=(*assumptions, *data_notes(chosen), *evidence.notes, *inputs.notes),
         cautions=plan_cautions(evidence.measured),
         profile=inputs.profile,
     )

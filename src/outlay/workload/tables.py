@@ -355,7 +355,7 @@ class DataTable(Table[Dataset]):
     prepared: Literal["each session", "once"] = "each session"
     at: Name = Field(
         "internet",
-        description='Where it lies: home, internet, a provider, or a region of one: "aws:eu-west-1".',
+        description='Where it lies: home, internet, or a provider, "aws" or "aws:us-east-1".',
     )
     kept_at: Name = Field(
         "run", description="Where it is kept meanwhile: run, or a place as above."
