@@ -228,7 +228,7 @@ def _copying_lines(workload: Workload, site: _Site, sampler: Sampler) -> Iterato
     """The machine that fills a volume, or copies from another cloud, while none is rented that
     trains."""
     route = data_route(workload, site.offer, site.terms)
-    if route.copied_by != "copying machine":
+    if route.copied_by != "copying machine" or not is_nonzero(site.run.before_s):
         return
     terms, copying_s = site.terms(route.kept.provider), site.run.before_s
     price: Number | None = terms.copying_machine_usd_per_hour
