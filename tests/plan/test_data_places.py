@@ -104,16 +104,16 @@ def test_a_bill_with_a_copying_machine_is_the_sum_of_its_lines():
             data("home", storage="object", more="upload_mbit = 20"),
             "us-east-1",
             (
-                "The 900 GB are uploaded to aws:us-east-1 before the machine is rented, by no machine "
-                "(object storage takes them directly): 100 h."
+                "The 900 GB are uploaded to aws:us-east-1 before the machine is rented, by no "
+                "machine (object storage takes them directly): 100 h."
             ),
         ),
         (
             data("home", more="upload_mbit = 20"),
             "us-east-1",
             (
-                "The 900 GB are uploaded to aws:us-east-1 before the machine is rented, by a copying "
-                "machine without GPU (a volume needs one; a line of the bill): 100 h."
+                "The 900 GB are uploaded to aws:us-east-1 before the machine is rented, by a "
+                "copying machine without GPU (a volume needs one; a line of the bill): 100 h."
             ),
         ),
         (

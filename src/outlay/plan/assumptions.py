@@ -10,7 +10,7 @@ from outlay.caching import ById
 from outlay.facts import assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
-from outlay.offers.places import HOME, DataRoute
+from outlay.offers.places import HOME, DataRoute, Place
 from outlay.offers.spot import spot_risk
 from outlay.plan.option import Option
 from outlay.predict.evidence import PREDICTED, MeasuredStep
@@ -19,7 +19,7 @@ from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, Uncertain
-from outlay.units import GB, HOUR_S
+from outlay.units import GB, HOUR_S, MINUTE_S
 from outlay.workload.workload import Workload
 
 
@@ -119,18 +119,27 @@ def data_notes(chosen: Option | None) -> tuple[str, ...]:
     amount = f"The {route.size_bytes / GB:,.4g} GB"
     notes = []
     if route.copied_by:
-        verb = "uploaded" if route.origin == HOME else f"copied from {route.origin}"
+        verb = "uploaded" if route.origin == HOME else f"copied from {_where(route.origin)}"
         notes.append(
             f"{amount} are {verb} to {route.kept} before the machine is rented, by "
-            f"{_brought_by(route)}: {float(run.before_s) / HOUR_S:,.3g} h."
+            f"{_brought_by(route)}: {_time(float(run.before_s))}."
         )
     if route.fetched_from is not None:
         often = " in each session" if route.fetched_each_session else ""
         notes.append(
-            f"{amount} are fetched from {route.fetched_from} by the machine itself{often}, which "
-            f"is billed: {float(run.download_s) / HOUR_S:,.3g} h."
+            f"{amount} are fetched from {_where(route.fetched_from)} by the machine itself{often}, "
+            f"which is billed: {_time(float(run.download_s))}."
         )
     return tuple(notes)
+
+
+def _where(place: Place) -> str:
+    return "the internet" if place.provider == "internet" else str(place)
+
+
+def _time(time_s: float) -> str:
+    """In hours, or in minutes where it is less than one."""
+    return f"{time_s / HOUR_S:,.3g} h" if time_s >= HOUR_S else f"{time_s / MINUTE_S:,.2g} min"
 
 
 def _brought_by(route: DataRoute) -> str:
