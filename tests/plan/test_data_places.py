@@ -148,6 +148,11 @@ def test_the_plan_says_what_brings_the_data(text, region, note, monkeypatch):
     assert note in planned(text).assumptions
 
 
+def test_data_that_lies_beside_the_machine_is_said_to():
+    note = "The 900 GB lie at aws:us-east-1, where the machine is: nothing is moved."
+    assert note in planned(data("aws:us-east-1", storage="object")).assumptions
+
+
 def headline(text):
     workload = workload_of(text)
     return [line.plain for line in answer(plan_workload(workload, PROFILE), workload)]

@@ -130,6 +130,8 @@ def data_notes(chosen: Option | None) -> tuple[str, ...]:
             f"{amount} are fetched from {_where(route.fetched_from)} by the machine itself{often}, "
             f"which is billed: {_time(float(run.download_s))}."
         )
+    if not notes and route.size_bytes and not route.origin.is_free:
+        notes.append(f"{amount} lie at {route.origin}, where the machine is: nothing is moved.")
     return tuple(notes)
 
 
