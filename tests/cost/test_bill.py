@@ -93,7 +93,9 @@ def test_a_line_says_how_it_came_about():
 def test_every_line_of_a_whole_run():
     workload = a_workload(
         length=Length(samples=360_000),
-        data=Dataset(samples=90_000, size_bytes=36e9, preparation_s=900.0, at="depot"),
+        data=Dataset(
+            samples=90_000, size_bytes=36e9, preparation_s=900.0, at="depot", storage="none"
+        ),
         checkpoint=Checkpoint(size_bytes=9e9, interval=Cadence(epochs=1)),
         evaluation=Evaluation(every=Cadence(steps=12_000), samples=1800),
         usage=Usage(idle_s=1800.0),

@@ -24,6 +24,7 @@ TABLES = {
     "feed_rates.csv": ("name",),
     "disk_rates.csv": ("provider", "instance_pattern", "parameter"),
     "assumptions.csv": ("name",),
+    "region_transfers.csv": ("provider", "origin", "destination"),
 }
 """The tables by what makes a row of them one of a kind."""
 WORDS = {
@@ -36,6 +37,7 @@ WORDS = {
     "whole_gpu": {"whole", "both", "share"},
     "prepaid": {"yes", "no"},
     "browser": {"yes", "no"},
+    "volume_uploads": {"direct"},
 }
 NUMBERS = {
     "static_address": {"USD/hour", "USD/month"},

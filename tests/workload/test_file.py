@@ -303,6 +303,8 @@ def test_amounts_become_dollars():
         registry_per_gb_month = 0.3
         egress_per_gb = 0.4
         egress_free_gb_per_month = 100
+        between_regions_per_gb = 0.6
+        copying_machine_per_hour = 0.7
         credit = 50
         """)
     usd = 0.0008
@@ -323,6 +325,8 @@ def test_amounts_become_dollars():
     assert terms.object_usd_per_gb_month == pytest.approx(0.2 * usd)
     assert terms.registry_usd_per_gb_month == pytest.approx(0.3 * usd)
     assert terms.egress_usd_per_gb == pytest.approx(0.4 * usd)
+    assert terms.between_regions_usd_per_gb == pytest.approx(0.6 * usd)
+    assert terms.copying_machine_usd_per_hour == pytest.approx(0.7 * usd)
     # An amount of data is no money.
     assert terms.egress_free_gb_per_month == 100
 

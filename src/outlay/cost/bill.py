@@ -45,7 +45,9 @@ class Bill:
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
     """The cost of a run: on a rented machine, or on one's own."""
-    data_lines, unpriced = storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
+    data_lines, unpriced = storage_and_transfer_lines(
+        workload, bill.offer, bill.run, bill.terms, bill.sampler
+    )
     if bill.offer.owned is None:
         lines = [*_time_lines(workload, bill), *data_lines]
     else:

@@ -8,6 +8,7 @@ from functools import cache
 
 from outlay.cost.lines import Cost
 from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.places import DataRoute
 from outlay.predict.run_time import Run
 from outlay.predict.step import StepPrediction
 from outlay.uncertainty import DRAWS, Draws, Estimate, Number, Sampler, range_of, share_up_to
@@ -70,6 +71,8 @@ class Option:
     keeping: str = ""
     """Where things are kept, where several places are compared."""
     notes: tuple[str, ...] = ()
+    route: DataRoute | None = None
+    """How the data gets to the machine."""
     rank: int = 0
     on_frontier: bool = False
     reason: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)

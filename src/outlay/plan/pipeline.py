@@ -32,6 +32,7 @@ from outlay.offers.candidates import candidates
 from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.places import data_route, place_for, place_of_offer, with_known_places
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import (
     Terms,
@@ -39,9 +40,8 @@ from outlay.offers.terms import (
     kept_on_volumes,
     missing_quality,
     terms_for,
-    with_known_places,
 )
-from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
+from outlay.plan.assumptions import data_notes, option_notes, plan_assumptions, plan_cautions
 from outlay.plan.from_measurement import (
     at_measured_batch,
     evidence_for,
@@ -154,14 +154,15 @@ def _plan_all(inputs: _Inputs, today: str) -> Plan:
 
 def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
     ranked, evidence = rank_options(options), inputs.evidence
+    chosen = choose(ranked)
     assumptions = plan_assumptions(
         inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
     )
     return Plan(
         options=ranked,
-        chosen=choose(ranked),
+        chosen=chosen,
         break_even=break_evens(ranked),
-        assumptions=(*assumptions, *evidence.notes, *inputs.notes),
+        assumptions=(*assumptions, *data_notes(chosen), *evidence.notes, *inputs.notes),
         cautions=plan_cautions(evidence.measured),
         profile=inputs.profile,
         workload=inputs.workload,
@@ -297,6 +298,7 @@ class Planner:
             outcome=outcome,
             keeping=storage_note(self.workload, offer) or "",
             notes=option_notes(offer, tenancy, self.profile, step),
+            route=data_route(self.workload, offer, self.terms),
         )
 
     def _blocked(self, offer: Offer, run: Run | None) -> str | None:
@@ -351,9 +353,16 @@ class Planner:
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
             offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
             offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
-            offer.gpu_memory_bytes, rate, links_of(offer),
+            offer.gpu_memory_bytes, rate, links_of(offer), self._region(offer),
             has_network_volumes(self.terms(offer.provider), offer.instance),
         )  # fmt: skip
+
+    def _region(self, offer: Offer) -> str:
+        """The region, where bills differ by it: data lies in one, or results leave it."""
+        data = self.workload.data
+        places = (data.at, data.kept_at, *(item.at for item in self.workload.stored))
+        matters = data.results_bytes or any(":" in place for place in places)
+        return offer.region if matters else ""
 
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
         """Cost and time of offers of one kind, their lines worked out together."""
@@ -387,13 +396,15 @@ class Planner:
         """The run on an offer; the likely one is the same on all offers of a kind."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         overheads = self.overheads(offer)
-        key = (id(step), id(overheads), rate, offer.setup_s)
+        route = data_route(self.workload, offer, self.terms)
+        key = (id(step), id(overheads), rate, offer.setup_s, route.timing)
         if sampler is LIKELY and key in self.runs:
             return self.runs[key][1]
         workload = self.workload
         if offer.setup_s is not None:
             workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
-        run = run_of(workload, pace_of(workload, step, sampler), overheads, rate, sampler)
+        pace = pace_of(workload, step, sampler)
+        run = run_of(workload, pace, overheads, rate, sampler, route)
         if sampler is LIKELY:
             self.runs[key] = (step, run)
         return run
@@ -453,7 +464,9 @@ def storage_note(workload: Workload, offer: Offer) -> str | None:
     for item in workload.stored:
         if not item.also_at:
             continue
-        if item.at == offer.provider and WITH_THE_RUN in item.also_at:
+        machine = place_of_offer(offer)
+        is_there = place_for(item.at, machine).is_same_as(machine)
+        if is_there and item.at != WITH_THE_RUN and WITH_THE_RUN in item.also_at:
             return None
         places.append(f"{item.name} at {offer.provider if item.at == WITH_THE_RUN else item.at}")
     return ", ".join(places)

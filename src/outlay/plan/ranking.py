@@ -253,7 +253,7 @@ def _why_not_chosen(
     if not option.meets_deadline:
         late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
-        return f"misses the deadline by {late}"
+        return f"misses the deadline by {late}{_for_its_data(option)}"
     if option.doubts:
         seen = option.offer.seen_on(option.tenancy)
         return f"doubtful: {', '.join(option.doubts)} (price seen {seen})"
@@ -264,6 +264,19 @@ def _why_not_chosen(
     if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
         reasons += ", what is not priced counted as usual"
     return reasons
+
+
+def _for_its_data(option: Option) -> str:
+    """Whether bringing the data is what makes it late."""
+    run, deadline_s = option.run, option.limits.deadline_s
+    if run is None or deadline_s is None or option.route is None or run.recurring:
+        return ""
+    before_s = float(run.before_s)
+    if not before_s or float(run.completion_s) - before_s > deadline_s:
+        return ""
+    what = "upload from home" if run.upload_s else f"copying from {option.route.origin}"
+    alone = " alone" if before_s > deadline_s else ""
+    return f": {before_s / HOUR_S:,.1f} h of {what}{alone}, without which it would be in time"
 
 
 def _too_big(option: Option) -> str:

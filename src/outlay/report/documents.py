@@ -140,6 +140,12 @@ class OptionDocument:
     checkpoint_interval_s: float | None
     run_time_s: Estimate | None
     calendar_time_s: Estimate | None
+    before_renting_s: float | None
+    """Bringing the data to where it is kept before the machine is rented: in the calendar time,
+    not in the machine's."""
+    data_copied_by: str | None
+    """What does that: `no machine`, or a `copying machine`, which is a line; null where nothing
+    has to be brought."""
     cost_usd: Estimate | None
     lines: Sequence[LineDocument]
     not_priced: Sequence[str]
@@ -188,6 +194,8 @@ def option_document(option: Option) -> OptionDocument:
         checkpoint_interval_s=None if run is None else float(run.checkpoint_interval_s),
         run_time_s=ranges.run_time_s if ranges else None,
         calendar_time_s=ranges.calendar_s if ranges else None,
+        before_renting_s=None if run is None else float(run.before_s),
+        data_copied_by=(option.route.copied_by or None) if option.route else None,
         cost_usd=ranges.cost_usd if ranges else None,
         lines=_line_documents(option, ranges),
         not_priced=option.cost.unknown if option.cost else (),

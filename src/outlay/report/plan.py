@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outlay.offers.places import DataRoute
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
@@ -29,7 +30,7 @@ from outlay.report.text import (
     usd_range,
 )
 from outlay.trace.profile import Profile
-from outlay.units import DAY_S, HOUR_S
+from outlay.units import DAY_S, GB, HOUR_S
 from outlay.workload.workload import Workload
 
 # In words: three lines that a person can act on, and what else decides.
@@ -42,6 +43,7 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
         return
     yield _take(plan, plan.chosen, workload)
     yield _risk(plan.chosen, workload)
+    yield from map(Text, before_renting(plan.chosen, workload))
     for caution in plan.cautions:
         yield Text(caution, style="yellow")
     yield Text(_instead(plan, plan.chosen))
@@ -257,6 +259,35 @@ def _calendar(option: Option) -> str:
     if run.recurring or float(run.calendar_s) <= 1.01 * option.busy_s:
         return ""
     return f" of machine time over {duration(float(run.calendar_s))}"
+
+
+def before_renting(option: Option, workload: Workload) -> Iterator[str]:
+    """What passes before a machine can be rented, where that is a good part of it all: bringing
+    the data to where it is kept."""
+    run, route, data = option.run, option.route, workload.data
+    if run is None or route is None:
+        return
+    before_s = float(run.before_s)
+    if before_s <= 10 * HOUR_S and before_s <= 0.1 * float(run.calendar_s):
+        return
+    from_home = bool(run.upload_s)
+    what = "upload from home" if from_home else f"copying from {route.origin} to {route.kept}"
+    stated = data.upload_bytes_per_s if from_home else data.download_bytes_per_s
+    key = "data.upload_mbit" if from_home else "data.download_mbit"
+    rate = f"{route.size_bytes / before_s * 8 / 1e6:,.4g} Mbit/s"
+    yield (
+        f"Before that: {_hours(before_s)} of {what} ({route.size_bytes / GB:,.4g} GB at {rate}"
+        f"{', assumed' if stated is None else ''}: {key}), by {_copied_by(route)}."
+    )
+
+
+def _hours(time_s: float) -> str:
+    """In hours, also where they are many: what one waits for is not read in days."""
+    return f"{time_s / HOUR_S:,.0f} h" if time_s >= 10 * HOUR_S else duration(time_s)
+
+
+def _copied_by(route: DataRoute) -> str:
+    return "a copying machine" if route.copied_by == "copying machine" else route.copied_by
 
 
 def machine_of(option: Option) -> str:

@@ -362,8 +362,13 @@ class DataTable(Table[Dataset]):
         None, description='Time to prepare it on the machine, billed like training: "30m..40m".'
     )
     prepared: Literal["each session", "once"] = "each session"
-    at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
-    kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
+    at: Name = Field(
+        "internet",
+        description='Where it lies: home, internet, or a provider, "aws" or "aws:us-east-1".',
+    )
+    kept_at: Name = Field(
+        "run", description="Where it is kept meanwhile: run, or a place as above."
+    )
     storage: Literal["volume", "object", "disk", "none"] = Field(
         "volume", description="disk is the machine's own, which costs while it is stopped, too."
     )
@@ -425,7 +430,7 @@ class StoredTable(Table[StoredData]):
     name: Name
     size_bytes: Size
     at: Name | tuple[Name, ...] = Field(
-        "run", description="run, a provider, or a list of places to compare."
+        "run", description="run, a provider, a region of one, or a list of places to compare."
     )
     kind: Literal["volume", "object", "registry", "disk"] = "volume"
     pulled_bytes: Size | None = Field(None, description="Pulled by each machine in each session.")
@@ -728,6 +733,12 @@ class ProviderTable(Table[TermsOverride]):
     registry_usd_per_gb_month: Rate | None = None
     egress_usd_per_gb: Rate | None = None
     egress_free_gb_per_month: Rate | None = None
+    between_regions_usd_per_gb: Rate | None = Field(
+        None, description="For what goes from one of its regions to another."
+    )
+    copying_machine_usd_per_hour: Rate | None = Field(
+        None, description="A small machine without GPU that fills a volume before one is rented."
+    )
     block_usd: Money | None = Field(
         None, description="Machine time is bought beforehand in amounts of this."
     )

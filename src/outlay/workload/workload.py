@@ -115,6 +115,7 @@ class Dataset:
     preparation_s: Uncertain = 0.0
     prepared_each_session: bool = True
     at: str = "internet"
+    """A place: `home`, `internet`, a provider, or one of its regions (`aws:us-east-1`)."""
     kept_at: str = WITH_THE_RUN
     storage: str = "volume"
     results_bytes: float = 0.0
@@ -301,6 +302,8 @@ class TermsOverride:
     registry_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
     egress_free_gb_per_month: float | None = None
+    between_regions_usd_per_gb: float | None = None
+    copying_machine_usd_per_hour: float | None = None
     block_usd: float | None = None
     fee_usd_per_month: float = 0.0
     discount_fraction: float = 0.0
