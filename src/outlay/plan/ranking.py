@@ -33,6 +33,8 @@ class BreakEven:
     """What renting the work of one hour of the owned machine costs."""
     purchase_usd: float
     resale_usd: float
+    over_budget: str | None = None
+    """Why the purchase cannot be paid on the first day, where the budget is below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,7 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
         rented_usd_per_hour=rented_usd_per_hour,
         purchase_usd=purchase_usd,
         resale_usd=resale_usd,
+        over_budget=None if option.cash_within_budget else cash_reason(option),
     )
 
 
@@ -239,6 +242,8 @@ def _why_not_chosen(
         return f"not for sale at this price: {', '.join(option.offer.not_for_sale(option.tenancy))}"
     if option.cost is None or option.run is None:
         return _unpriced(option, chosen)
+    if not option.cash_within_budget:
+        return cash_reason(option)
     if not option.within_budget:
         over_usd = option.usd - (option.limits.budget_usd or 0.0)
         return f"over budget by ${over_usd:,.2f}"
@@ -255,6 +260,19 @@ def _why_not_chosen(
     if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
         reasons += ", what is not priced counted as usual"
     return reasons
+
+
+def cash_reason(option: Option) -> str:
+    """`needs $2,200 on the first day, over the budget of $100`."""
+    stated, limit_usd = option.limits.cash_upfront_usd, option.cash_limit_usd or 0.0
+    limit = "the budget of" if stated is None else "what may be paid then,"
+    needs = f"needs {_dollars(option.cash_upfront_usd)} on the first day"
+    return f"{needs}, over {limit} {_dollars(limit_usd)}"
+
+
+def _dollars(amount_usd: float) -> str:
+    whole = amount_usd >= 1000 or amount_usd == round(amount_usd)
+    return f"${amount_usd:,.0f}" if whole else f"${amount_usd:,.2f}"
 
 
 def _too_big(option: Option) -> str:
