@@ -143,7 +143,7 @@ def _upfront(purchase: _Purchase) -> Iterator[Line]:
         name="upfront payment",
         usd=upfront_usd(commitment, purchase.price_usd_per_hour, purchase.terms) * machines,
         how=lambda: (
-            f"{commitment.name}: {commitment.term_s / HOUR_S:,.0f} h x ${price_usd:,.4g}/h"
+            f"{commitment.name}: {commitment.term_s / HOUR_S:,.0f} h x ${price_usd:,.6g}/h"
             + (f" x {share:.4g}" if share < 1 else "")
             + (f" x {machines} machines" if machines > 1 else "")
         ),

@@ -155,9 +155,13 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     share = float(life_share(owned, option.run, option.step.placement.nodes))
     spread_usd = float(cost.breakdown.line_usd(*PURCHASE_LINES)) / share
     life_use_s = option.busy_s / share
-    rented_usd_per_hour = rented.usd * work_ratio / hours
+    # A set-up fee is paid once, however long one rents.
+    fee_usd = float(rented.cost.breakdown.line_usd("set-up fee")) if rented.cost else 0.0
+    rented_usd_per_hour = (rented.usd - fee_usd) * work_ratio / hours
     use_s = break_even_s(
-        spread_usd, rented_usd_per_hour=rented_usd_per_hour, owned_usd_per_hour=running / hours
+        max(spread_usd - fee_usd, 0.0),
+        rented_usd_per_hour=rented_usd_per_hour,
+        owned_usd_per_hour=running / hours,
     )
     return BreakEven(
         buy=option.offer.instance,

@@ -161,7 +161,7 @@ def _stopped(option: Option) -> list[tuple[str, str, str]]:
     """What remains due at some points of the term."""
     cash, rows = option.cash, []
     if not float(cash.due_usd()):
-        return []
+        return [("due if you stop early", usd(0.0), "the whole term is paid on day one")]
     stops = {"at once": 0.0, "after 1 month": MONTH_S, "after 1 year": YEAR_S}
     stops["half-way"] = cash.term_s / 2
     for when, after_s in sorted(stops.items(), key=lambda stop: stop[1]):
