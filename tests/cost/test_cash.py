@@ -111,6 +111,17 @@ def test_aws_three_years_all_upfront_is_what_aws_asks_for():
     assert found.upfront_usd == pytest.approx(2.132686 * 26_280, rel=1e-3)
 
 
+def test_aws_p5_for_three_years_is_67983_dollars_at_once_not_1888_a_month():
+    offer = an_offer("aws", "p5.4xlarge", gpu="H100 SXM", region="us-west-2", usd=6.88)
+    (three,) = (
+        one for one in reserved_offers(offer) if one.commitment.name == "3 years, all upfront"
+    )
+    found = cash_of(a_workload(), three, three.hourly_usd("reserved"), terms_of("aws"))
+    # $6.88 x (1 - 0.624) x 26,280 h; a 36th of it is $1,888
+    assert found.upfront_usd == pytest.approx(67_983, abs=1)
+    assert found.upfront_usd / 36 == pytest.approx(1888, abs=1)
+
+
 def test_no_upfront_needs_no_cash_but_falls_due_to_the_end():
     found = cash(committed(0.0))
     assert found.payments == ()

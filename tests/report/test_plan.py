@@ -175,6 +175,13 @@ def test_the_answer_says_what_must_be_paid_on_day_one(cash, words):
     assert words in said(option)
 
 
+@pytest.mark.parametrize(("usd", "is_said"), [(0.35, False), (10.0, False), (25.0, True)])
+def test_a_balance_is_said_where_it_is_more_than_the_run_costs(usd, is_said):
+    balance = Cash(payments=(Line(name="balance", usd=usd),))
+    lines = said(an_option(10, cash_of=lambda _: balance))
+    assert any(line.startswith("On day one") for line in lines) is is_said
+
+
 def test_cash_is_said_in_ones_own_currency_too():
     option = an_option(10, cash_of=paying(100.0))
     lines = said(option, workload=a_workload(currency="KRW", usd_per_unit=0.001))

@@ -44,6 +44,8 @@ class Cash:
 
 
 NO_CASH = Cash()
+USED_UP = ("units", "balance")
+"""Payments that are no cost of their own: the bill is paid from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outlay.cost.cash import USED_UP
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
@@ -122,10 +123,16 @@ def _risk(chosen: Option, workload: Workload) -> Text:
 
 
 def cash_words(option: Option, workload: Workload) -> Iterator[str]:
-    """What must be paid on the first day, and what a term obliges to; nothing where nothing."""
+    """What must be paid on the first day, and what a term obliges to; nothing where nothing.
+
+    A balance that the run uses up is its own bill, paid a little earlier.
+    """
     cash = option.cash
+    used_up = float(cash.upfront_usd) <= option.usd and all(
+        payment.name in USED_UP for payment in cash.payments
+    )
     sentences = []
-    if float(cash.upfront_usd) > 0:
+    if float(cash.upfront_usd) > 0 and not used_up:
         names = ", ".join(payment.name for payment in cash.payments)
         sentences.append(f"On day one: {money(float(cash.upfront_usd), workload)} ({names}).")
     due_usd = float(cash.due_usd())
