@@ -66,6 +66,26 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneQuote:
+    """The spot price of a type in one zone, and its past: a row of `data/spot_history_DATE.csv`."""
+
+    zone: str
+    """Empty where the provider has none, or charges the same in all."""
+    usd_per_hour: float | None
+    """Of that zone; None where only the region's is known."""
+    share: float | None
+    """Of the on-demand price."""
+    weeks: int
+    """In which its price was seen, the quote's own included."""
+    seen_first: str | None
+    """The day of the first of them, or a day by which it had been seen."""
+    mean_share: float | None
+    """What it was of on-demand in those weeks: the geometric mean."""
+    weekly_change: float | None
+    """How much the logarithm of its price changes in a week, root mean square."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of one provider in one region, on demand and as spot where sold so."""
 
@@ -100,6 +120,8 @@ class Offer:
     interruptions_per_month: Uncertain | None = None
     """As the user stated it; of bundled offers see `offers.spot`."""
     zones: int = 1
+    zone: ZoneQuote | None = None
+    """The zone that the spot price is of, where a plan has chosen one."""
     other_gpus: tuple[str, ...] = ()
     """GPUs of another kind in the same machine; `gpus` counts them, too."""
     power_limit_w: float | None = None
