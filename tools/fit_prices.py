@@ -105,7 +105,10 @@ def read_weekly(rows: Iterable[Mapping[str, str]], provider: str) -> Weekly:
         if row["provider"] != provider or "tpu" in row["instance"].lower():
             continue
         series = Series(provider, row["instance"], row["region"], row["zone"])
-        prices[series][row["week_of"]] = (_price(row["usd_per_hour"]), _price(row["spot_usd_per_hour"]))
+        prices[series][row["week_of"]] = (
+            _price(row["usd_per_hour"]),
+            _price(row["spot_usd_per_hour"]),
+        )
     weeks = sorted({week for by_week in prices.values() for week in by_week})
     table = np.full((2, len(prices), len(weeks)), np.nan)
     place = {week: number for number, week in enumerate(weeks)}
@@ -189,7 +192,12 @@ def _pairs(weekly: Weekly) -> tuple[Array, Array]:
         known = ~np.isnan(share[:, now]) & ~np.isnan(share[:, later])
         gap = (level - share)[known, now]
         growth = weeks / (weeks + AWS_HALF_WEEKS)
-        terms = (np.ones(len(gap)), np.maximum(gap, 0), np.maximum(-gap, 0), past.change[known, now])
+        terms = (
+            np.ones(len(gap)),
+            np.maximum(gap, 0),
+            np.maximum(-gap, 0),
+            past.change[known, now],
+        )
         features.append(growth * np.stack(terms, axis=1))
         moved.append((share[:, later] - share[:, now])[known])
     return np.concatenate(features), np.concatenate(moved)
@@ -316,7 +324,11 @@ def spreads_of(
     }
     pooled = {
         months: np.array(
-            [_spread(changes[months]) for provider, changes in moves.items() if provider in own and months in changes]
+            [
+                _spread(changes[months])
+                for provider, changes in moves.items()
+                if provider in own and months in changes
+            ]
         )
         for months in MONTHS
     }
@@ -419,7 +431,10 @@ def history_rows(
         if row["provider"] in ("aws", "gcp") and row["spot_usd_hour"]
     ]
     rows += _monthly_history(offers, monthly)
-    return sorted(rows, key=lambda row: tuple(row[name] for name in ("provider", "instance", "region", "zone")))
+    return sorted(
+        rows,
+        key=lambda row: tuple(row[name] for name in ("provider", "instance", "region", "zone")),
+    )
 
 
 def _zone_past(weekly: Weekly, past: Past, number: int) -> Row:
@@ -435,7 +450,9 @@ def _zone_past(weekly: Weekly, past: Past, number: int) -> Row:
     }
 
 
-def _history_row(row: Row, zones: Mapping[Series, Row], regions: Mapping[tuple[str, str, str], Row]) -> Row:
+def _history_row(
+    row: Row, zones: Mapping[Series, Row], regions: Mapping[tuple[str, str, str], Row]
+) -> Row:
     provider, zone = row["provider"], row["region"]
     region = aws_region(zone) if provider == "aws" else gcp_region(zone)
     listed = row["instance_type"] if provider == "aws" else _accelerator(row)
@@ -460,7 +477,12 @@ def _history_row(row: Row, zones: Mapping[Series, Row], regions: Mapping[tuple[s
 def _region_past(row: Row, region: Row | None) -> Row:
     """The past of a zone that the weekly file lacks: its region's, or nothing."""
     if region is None:
-        return {"weeks": "1", "seen_first": row["last_changed"], "mean_share": "", "weekly_change": ""}
+        return {
+            "weeks": "1",
+            "seen_first": row["last_changed"],
+            "mean_share": "",
+            "weekly_change": "",
+        }
     weeks = int(region["weeks"])
     first = date.fromordinal(date.fromisoformat(row["last_changed"]).toordinal() - 7 * (weeks - 1))
     share = float(region["spot_mean"]) / _price(region["ondemand_median"])
@@ -493,11 +515,16 @@ def _monthly_history(offers: Sequence[Row], monthly: Sequence[Mapping[str, str]]
             seen[row["provider"], row["instance_type"]].append(row)
     for key, row in sold.items():
         months = {
-            past["last_changed"]: past for past in seen[key] if _price(past["spot_median"]) < _price(past["ondemand_median"])
+            past["last_changed"]: past
+            for past in seen[key]
+            if _price(past["spot_median"]) < _price(past["ondemand_median"])
         }
         if len(months) < 2:
             continue
-        shares = [math.log(_price(past["spot_median"]) / _price(past["ondemand_median"])) for past in months.values()]
+        shares = [
+            math.log(_price(past["spot_median"]) / _price(past["ondemand_median"]))
+            for past in months.values()
+        ]
         yield {
             "provider": key[0],
             "instance": key[1],

@@ -262,9 +262,7 @@ def _usual_level_usd(
     if own is None or past is None:
         return on_demand_usd * usual.middle
     weight = past.weeks / (past.weeks + TYPE_WEEKS)
-    return on_demand_usd * math.exp(
-        weight * math.log(own) + (1 - weight) * math.log(usual.middle)
-    )
+    return on_demand_usd * math.exp(weight * math.log(own) + (1 - weight) * math.log(usual.middle))
 
 
 def weeks_since(as_of: str, today: str) -> float:

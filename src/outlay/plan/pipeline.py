@@ -334,10 +334,11 @@ class Planner:
         """What offers share whose bills differ in the price alone."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         return (
+            offer.setup_cost_usd,
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
             offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
             offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
-            offer.gpu_memory_bytes, rate, links_of(offer), offer.setup_cost_usd,
+            offer.gpu_memory_bytes, rate, links_of(offer),
         )  # fmt: skip
 
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
