@@ -260,7 +260,12 @@ class InputRecorder:
     around = _Likely.around
 
 
-# What comes out of them
+# What goes in and what comes out of them
+
+
+def likely_of(value: Uncertain) -> float:
+    """The best single figure of an input."""
+    return value.likely if isinstance(value, Estimate) else value
 
 
 def is_nonzero(number: Number) -> bool:

@@ -466,6 +466,40 @@ def test_what_costs_besides():
     assert (terms.discount_fraction, terms.credit_usd) == (0.1, 300)
 
 
+def test_the_keys_of_cash():
+    workload = parse_workload(
+        "currency = 'KRW'\nusd_per_unit = 0.001\n"
+        + SMALL
+        + """
+        [usage]
+        interest_per_year = 0.06
+        [limits]
+        cash_upfront = 3_000_000
+        [[offer]]
+        provider = "acme"
+        gpu = "T4"
+        price_per_hour = 1000
+        setup_cost = "40_000..60_000"
+        term = "1 year"
+        upfront = 500_000
+        """
+    )
+    assert workload.usage.interest_per_year == 0.06
+    # a thousandth of a dollar each
+    assert workload.limits.cash_upfront_usd == pytest.approx(3000)
+    (quote,) = workload.quotes
+    fee = quote.setup_cost_usd
+    assert (fee.low, fee.likely, fee.high) == pytest.approx((40, 50, 60))
+    assert quote.upfront_usd == pytest.approx(500)
+
+
+def test_an_upfront_payment_goes_with_a_term():
+    with pytest.raises(InputError, match="upfront goes with term"):
+        parse_workload(
+            SMALL + "[[offer]]\nprovider = 'acme'\ngpu = 'T4'\nprice_per_hour = 1\nupfront = 5"
+        )
+
+
 def test_a_tax_rate_is_taken_as_it_is():
     assert parse_workload("tax = 0.085\n" + SMALL).tax_fraction == 0.085
 

@@ -14,11 +14,12 @@ from functools import cache
 from typing import Literal
 
 from outlay.errors import InputError, NotKnown
-from outlay.facts import newest, rows_of
+from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
+from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, duration_s, size_bytes
 
 _SAME_PRICE = 0.02
@@ -388,10 +389,31 @@ def reserved_offers(offer: Offer) -> Iterator[Offer]:
                 commitment=Commitment(
                     name=f"{row['term']}, {row['payment']}",
                     term_s=duration_s(row["term"]),
-                    price_usd_per_hour=price_usd * (1 - float(row["discount"])),
+                    price_usd_per_hour=_discounted_usd(price_usd, float(row["discount"])),
+                    upfront_fraction=_upfront_fraction(row["payment"]),
                     source=f"{row['source']}, {row['as_of']}",
                 ),
             )
+
+
+def _discounted_usd(price_usd: float, discount: float) -> Estimate:
+    """The price of an hour of a term.
+
+    The discounts were seen in one region on one day: they are some points off elsewhere and later.
+    Never above the price on demand.
+    """
+    error = assumed("commitment_discount_error")
+    return Estimate(
+        low=price_usd * max(1 - discount - error, 0.0),
+        likely=price_usd * (1 - discount),
+        high=price_usd * min(1 - discount + error, 1.0),
+    )
+
+
+def _upfront_fraction(payment: str) -> float:
+    """The share of a term's price that is paid on its first day."""
+    partial = assumed("partial_upfront_fraction")
+    return {"all upfront": 1.0, "partial upfront": partial, "no upfront": 0.0}[payment]
 
 
 @cache

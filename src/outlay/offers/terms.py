@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, fact_of, rows_of
 from outlay.units import GB, GIB, HOUR_S
-from outlay.workload.workload import TermsOverride, Workload
+from outlay.workload.workload import WITH_THE_RUN, TermsOverride, Workload
 
 StorageKind = Literal["volume", "object", "registry"]
 

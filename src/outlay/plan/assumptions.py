@@ -103,7 +103,7 @@ def plan_assumptions(
             f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
             f"{batch}."
         )
-    return (*notes, *_of_money(workload), *profile.notes)
+    return (*notes, *_of_money(workload), *_of_cash(workload, offers), *profile.notes)
 
 
 def data_notes(chosen: Option | None) -> tuple[str, ...]:
@@ -188,6 +188,31 @@ def _of_money(workload: Workload) -> list[str]:
         notes.append(
             "Most people overestimate how much they will use a machine: personal ones run some "
             f"{usual.number or 0.0:.1%} of the time ({usual.source})."
+        )
+    return notes
+
+
+def _of_cash(workload: Workload, offers: Sequence[Offer]) -> list[str]:
+    """Of interest on what is paid on the first day, and of the budget there."""
+    bought = [offer.owned for offer in offers if offer.owned and offer.owned.purchase_usd]
+    committed = [offer.commitment for offer in offers if offer.commitment is not None]
+    notes = []
+    if any(commitment.upfront_fraction for commitment in committed):
+        stated, fact = workload.usage.interest_per_year, assumptions()["interest_per_year"]
+        rate, guess = (fact.number or 0.0, " (guess)") if stated is None else (stated, "")
+        notes.append(
+            f"What is paid upfront for a commitment bears interest at {rate * 100:.3g} % a year"
+            f"{guess} until it is used up: usage.interest_per_year."
+        )
+    if bought and not any(owned.interest_per_year for owned in bought):
+        notes.append(
+            "No interest is counted on machines to be bought: usage.interest_per_year, or each "
+            "machine's own."
+        )
+    if workload.limits.budget_usd is not None and (bought or committed):
+        notes.append(
+            "The budget holds for what must be paid on the first day, too, unless "
+            "limits.cash_upfront says what may be."
         )
     return notes
 

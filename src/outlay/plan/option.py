@@ -6,12 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
+
+from outlay.cost.cash import NO_CASH, Cash
 from outlay.cost.lines import Cost
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.places import DataRoute
 from outlay.predict.run_time import Run
 from outlay.predict.step import StepPrediction
-from outlay.uncertainty import DRAWS, Draws, Estimate, Number, Sampler, range_of, share_up_to
+from outlay.uncertainty import (
+    DRAWS,
+    LIKELY,
+    Draws,
+    Estimate,
+    Number,
+    Sampler,
+    range_of,
+    share_up_to,
+)
 from outlay.units import HOUR_S
 from outlay.workload.workload import Limits, Preferences
 
@@ -68,6 +80,8 @@ class Option:
     """Why it cannot be taken, beside memory, price, budget and deadline."""
     outcome: Callable[[Sampler], Outcome] | None = None
     """The run and its bill under other luck."""
+    cash_of: Callable[[Sampler], Cash] | None = None
+    """What must be paid on the first day; None: nothing."""
     keeping: str = ""
     """Where things are kept, where several places are compared."""
     notes: tuple[str, ...] = ()
@@ -116,11 +130,33 @@ class Option:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the likely cost is within the budget; not, where the cost is unknown."""
+        """Whether likely cost and cash are within the budget; not, where the cost is unknown."""
         if self.cost is None:
             return False
         budget_usd = self.limits.budget_usd
-        return budget_usd is None or self.usd <= budget_usd
+        return (budget_usd is None or self.usd <= budget_usd) and self.cash_within_budget
+
+    @property
+    def cash(self) -> Cash:
+        """What must be paid on the first day, and what remains due if one stops early."""
+        return NO_CASH if self.cash_of is None else self.cash_of(LIKELY)
+
+    @property
+    def cash_upfront_usd(self) -> float:
+        """What must be paid on the first day; 0 where nothing."""
+        return float(self.cash.upfront_usd)
+
+    @property
+    def cash_limit_usd(self) -> float | None:
+        """What may be paid on the first day: as stated, or the budget."""
+        stated_usd = self.limits.cash_upfront_usd
+        return self.limits.budget_usd if stated_usd is None else stated_usd
+
+    @property
+    def cash_within_budget(self) -> bool:
+        """Whether what must be paid on the first day may be."""
+        limit_usd = self.cash_limit_usd
+        return limit_usd is None or self.cash_upfront_usd <= limit_usd
 
     @property
     def meets_deadline(self) -> bool:
@@ -234,10 +270,20 @@ class Option:
             run_time_s=_ranged(self.run.busy_s, run.busy_s),
             calendar_s=_ranged(self.run.calendar_s, run.calendar_s),
             cost_usd=None if cost is None else _ranged(self.usd, cost.usd),
-            within_budget=_chance(self.limits.budget_usd, None if cost is None else cost.usd),
+            within_budget=self._budget_chance(cost, draws_of(size)),
             meets_deadline=_chance(self.limits.deadline_s, run.completion_s),
             lines=_line_ranges(self.cost, cost) if in_full else (),  # type: ignore[arg-type]
         )
+
+    def _budget_chance(self, cost: Cost | None, sampler: Sampler) -> float | None:
+        """The chance that cost and cash both stay within; None without a budget or a price."""
+        budget_usd = self.limits.budget_usd
+        if budget_usd is None or cost is None:
+            return None
+        cash = NO_CASH if self.cash_of is None else self.cash_of(sampler)
+        limit_usd = budget_usd if self.cash_limit_usd is None else self.cash_limit_usd
+        over_usd = np.maximum(cost.usd - budget_usd, cash.upfront_usd - limit_usd)
+        return share_up_to(0.0, over_usd)
 
 
 @cache

@@ -25,6 +25,7 @@ from itertools import islice, product
 import numpy as np
 
 from outlay.cost.bill import Bill, cost_of
+from outlay.cost.cash import Cash, cash_of
 from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
@@ -271,6 +272,8 @@ class Planner:
     overheads: Callable[[Offer], SessionOverheads]
     predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
+    interest_per_year: Uncertain = 0.0
+    """On what is paid upfront for a commitment."""
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
     """Likely runs by what they depend on; each with its step, whose identity is in the key."""
 
@@ -296,6 +299,7 @@ class Planner:
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
+            cash_of=partial(self._cash, offer, tenancy),
             keeping=storage_note(self.workload, offer) or "",
             notes=option_notes(offer, tenancy, self.profile, step),
             route=data_route(self.workload, offer, self.terms),
@@ -350,6 +354,7 @@ class Planner:
         """What offers share whose bills differ in the price alone."""
         rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         return (
+            offer.setup_cost_usd,
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
             offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
             offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
@@ -372,7 +377,8 @@ class Planner:
         if option.run is None or option.cost is None or option.blocked:
             return
         doubted = bool(option.step.software_doubts)
-        if doubted or not (option.runs and option.meets_deadline):
+        possible = option.runs and option.meets_deadline and option.cash_within_budget
+        if doubted or not possible:
             return
         cost = self._priced(
             first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY
@@ -415,8 +421,13 @@ class Planner:
         price = _hourly_usd(offer, tenancy)
         if price is None and offer.owned is None:
             return None
-        price_usd = sampler.of(f"spot price: {offer.provider}", price or 0.0)
+        price_usd = sampler.of(_price_input(offer, tenancy), price or 0.0)
         return self._priced(offer, tenancy, run, step, price_usd, sampler)
+
+    def _cash(self, offer: Offer, tenancy: Tenancy, sampler: Sampler) -> Cash:
+        """What must be paid on the first day, as the sampler draws it."""
+        price_usd = sampler.of(_price_input(offer, tenancy), _hourly_usd(offer, tenancy) or 0.0)
+        return cash_of(self.workload, offer, price_usd, self.terms(offer.provider), sampler)
 
     def _priced(
         self,
@@ -435,15 +446,30 @@ class Planner:
             price_usd_per_hour=price_usd_per_hour,
             terms=self.terms,
             gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
+            interest_per_year=self.interest_per_year,
             sampler=sampler,
         )
         return cost_of(self.workload, bill)
 
 
 def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
-    """The price of an hour; with the range it moves in where it is a spot price."""
+    """The price of an hour; with its range where it is a spot price or a commitment's."""
+    if offer.commitment is not None:
+        return offer.commitment.price_usd_per_hour
     hourly_usd = offer.hourly_usd(tenancy)
     return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
+
+
+def _price_input(offer: Offer, tenancy: Tenancy) -> str:
+    """The name of the price among the uncertain inputs; prices of a provider move together."""
+    kind = "commitment price" if tenancy == "reserved" else "spot price"
+    return f"{kind}: {offer.provider}"
+
+
+def interest_per_year(workload: Workload) -> Uncertain:
+    """What money paid upfront for a commitment costs a year: as stated, or assumed."""
+    stated = workload.usage.interest_per_year
+    return assumed_range("interest_per_year") if stated is None else stated
 
 
 def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE) -> Planner:
@@ -455,6 +481,7 @@ def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVI
         overheads=session_overheads(terms),
         predict=steps_on(workload, profile, evidence),
         terms=terms,
+        interest_per_year=interest_per_year(workload),
     )
 
 

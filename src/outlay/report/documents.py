@@ -108,6 +108,16 @@ class LineDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentDocument:
+    """One part of what must be paid on the first day."""
+
+    name: str
+    usd: float
+    basis: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptionDocument:
     """An offer in one tenancy, predicted and priced for a workload."""
 
@@ -147,6 +157,15 @@ class OptionDocument:
     """What does that: `no machine`, or a `copying machine`, which is a line; null where nothing
     has to be brought."""
     cost_usd: Estimate | None
+    cash_upfront_usd: float
+    """What must be paid on the first day, whatever share of it this run bears; 0 where nothing."""
+    cash_upfront: Sequence[PaymentDocument]
+    """What that is made of."""
+    cash_not_known: Sequence[str]
+    """What must be paid beforehand in an amount that is not known, and is not in the sum."""
+    due_if_stopped_usd: float
+    """What a commitment leaves due to the end of its term if one stops right after the first day;
+    it falls evenly to 0 at the end."""
     lines: Sequence[LineDocument]
     not_priced: Sequence[str]
     usd_per_million_samples: float | None
@@ -164,6 +183,7 @@ class OptionDocument:
 def option_document(option: Option) -> OptionDocument:
     """One option of a plan."""
     offer, step, run, ranges = option.offer, option.step, option.run, option.ranges
+    cash = option.cash
     return OptionDocument(
         rank=option.rank,
         provider=offer.provider,
@@ -197,6 +217,12 @@ def option_document(option: Option) -> OptionDocument:
         before_renting_s=None if run is None else float(run.before_s),
         data_copied_by=(option.route.copied_by or None) if option.route else None,
         cost_usd=ranges.cost_usd if ranges else None,
+        cash_upfront_usd=float(cash.upfront_usd),
+        cash_upfront=[
+            copied(PaymentDocument, payment, usd=float(payment.usd)) for payment in cash.payments
+        ],
+        cash_not_known=cash.unknown,
+        due_if_stopped_usd=float(cash.due_usd()),
         lines=_line_documents(option, ranges),
         not_priced=option.cost.unknown if option.cost else (),
         usd_per_million_samples=option.usd_per_million_samples,
@@ -239,6 +265,8 @@ class BreakEvenDocument:
     rented_usd_per_hour: float
     purchase_usd: float
     resale_usd: float
+    over_budget: str | None
+    """Why the purchase cannot be paid on the first day, where the budget is below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outlay.cost.cash import USED_UP
 from outlay.offers.places import DataRoute
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
@@ -43,6 +44,7 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
         return
     yield _take(plan, plan.chosen, workload)
     yield _risk(plan.chosen, workload)
+    yield from map(Text, cash_words(plan.chosen, workload))
     yield from map(Text, before_renting(plan.chosen, workload))
     for caution in plan.cautions:
         yield Text(caution, style="yellow")
@@ -123,6 +125,30 @@ def _risk(chosen: Option, workload: Workload) -> Text:
     return text
 
 
+def cash_words(option: Option, workload: Workload) -> Iterator[str]:
+    """What must be paid on the first day, and what a term obliges to; nothing where nothing.
+
+    A balance that the run uses up is its own bill, paid a little earlier.
+    """
+    cash = option.cash
+    used_up = float(cash.upfront_usd) <= option.usd and all(
+        payment.name in USED_UP for payment in cash.payments
+    )
+    sentences = []
+    if float(cash.upfront_usd) > 0 and not used_up:
+        names = ", ".join(payment.name for payment in cash.payments)
+        sentences.append(f"On day one: {money(float(cash.upfront_usd), workload)} ({names}).")
+    due_usd = float(cash.due_usd())
+    if due_usd > 0:
+        assert option.offer.commitment is not None
+        sentences.append(
+            f"It obliges for {option.offer.commitment.name}: {money(due_usd, workload)} "
+            f"{'more ' if sentences else ''}fall due by its end, also if you stop early."
+        )
+    if sentences:
+        yield " ".join(sentences)
+
+
 def _spent_on(chosen: Option) -> str:
     """The largest lines, and what share of the billed time trains."""
     assert chosen.cost is not None
@@ -186,7 +212,8 @@ def _bought(plan: Plan) -> Iterator[str]:
             yield f"Buying {break_even.buy} never pays here."
         else:
             hours = f"{break_even.use_s / HOUR_S:,.0f} h"
-            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}."
+            cash = f", but {break_even.over_budget}" if break_even.over_budget else ""
+            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}{cash}."
 
 
 def _named(option: Option) -> str:
@@ -233,6 +260,7 @@ def rent_or_buy(plan: Plan) -> Iterable[str]:
             f"{break_even.buy} ({usd(break_even.purchase_usd)}{resale}) {verdict}; it costs "
             f"{usd(break_even.owned_usd_per_hour)}/h to run, renting its work "
             f"{usd(break_even.rented_usd_per_hour)}/h ({break_even.rent})"
+            + (f"; {break_even.over_budget}" if break_even.over_budget else "")
         )
 
 
@@ -361,6 +389,9 @@ def _sections(
     priced = _representatives(option for option in plan.options if option.cost is not None)
     if priced:
         yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
+    with_cash = [option for option in _shown(priced, best) if _has_cash(option)]
+    if with_cash:
+        yield "Paid on the first day, and due if you stop then", _cash_table(with_cash, width)
     if remarks:
         yield "Worth knowing", bullets(remarks)
     faster = _worthwhile(plan)
@@ -477,6 +508,36 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
         right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
         drop=drop,
     )  # fmt: skip
+
+
+def _has_cash(option: Option) -> bool:
+    """Whether it is bought or taken for a term: then a cost says little of what is paid when."""
+    owned = option.offer.owned
+    return option.offer.commitment is not None or bool(owned and owned.purchase_usd)
+
+
+def _cash_table(options: Sequence[Option], width: int) -> Table:
+    rows = []
+    for option in options:
+        commitment, cash = option.offer.commitment, option.cash
+        rows.append(
+            (
+                str(option.rank),
+                option.offer.provider,
+                _distinct_name(option),
+                "bought" if commitment is None else commitment.name,
+                usd(float(cash.upfront_usd)),
+                usd(float(cash.due_usd())),
+                usd(option.usd),
+            )
+        )
+    return table(
+        ("#", "provider", "machine", "how", "on day one", "still due", "cost"),
+        rows,
+        width,
+        right=("#", "on day one", "still due", "cost"),
+        drop=("provider", "#"),
+    )
 
 
 def _distinct_name(option: Option) -> str:
@@ -634,4 +695,6 @@ def _short_reason(option: Option) -> str:
         return "not for sale"
     if option.cost is None:
         return "no price known"
+    if not option.cash_within_budget:
+        return "over budget on day one"
     return "over budget" if not option.within_budget else "too late"

@@ -503,6 +503,11 @@ class UsageTable(Table[Usage]):
     horizon_s: Duration | None = Field(
         None, description="How long this use goes on, for commitments; without it this run."
     )
+    interest_per_year: Fraction | None = Field(
+        None,
+        description="What money paid upfront would bring elsewhere, or what a loan costs: 0.05. "
+        "For commitments, and for machines to be bought that do not say their own.",
+    )
 
     @model_validator(mode="after")
     def _one_pattern(self) -> Self:
@@ -525,7 +530,12 @@ class UsageTable(Table[Usage]):
 class LimitsTable(Table[Limits]):
     """Limits every option must satisfy."""
 
-    budget_usd: Money | None = None
+    budget_usd: Money | None = Field(
+        None, description="Of the run, or of a month of sessions; no more may be due on day one."
+    )
+    cash_upfront_usd: MoneyOrZero | None = Field(
+        None, description="What may be paid on the first day, if not the budget."
+    )
     deadline_s: Duration | None = None
     gpu_memory_bytes: Size | None = Field(None, description="At least so much on each GPU.")
     interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
@@ -601,6 +611,9 @@ class OfferTable(Table[Quote]):
         None, alias="network_gbit", description="Gbit/s of the machine, between several of them."
     )
     setup_s: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
+    setup_cost_usd: Amounts | None = Field(
+        None, description="A set-up fee: charged once for each machine."
+    )
     disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
     disk_bytes_per_s: MegabyteRates | None = Field(
         None, alias="disk_mb_per_s", description="MB/s read from its disk."
@@ -609,8 +622,17 @@ class OfferTable(Table[Quote]):
     term_s: Duration | None = Field(
         None, description="Taken and paid for that long, used or not: price_per_hour is its price."
     )
+    upfront_usd: MoneyOrZero = Field(
+        0.0, description="With term: what of its price is paid on the first day, for each machine."
+    )
     as_of: Day | None = None
     note: str = ""
+
+    @model_validator(mode="after")
+    def _paid_upfront(self) -> Self:
+        if self.upfront_usd and self.term_s is None:
+            raise ValueError("upfront goes with term: what of the term's price is paid at once")
+        return self
 
 
 def _numbered(tables: tuple[OfferTable, ...]) -> tuple[OfferTable, ...]:
@@ -667,8 +689,10 @@ class MachineTable(Table[Workstation]):
     )
     others_use_s: Duration | None = Field(None, description="Hours others use it in its life.")
     maintenance_usd_per_year: MoneyOrZero = 0.0
-    interest_per_year: Fraction = Field(
-        0.0, description="What the money would bring elsewhere, or what a loan costs: 0.05."
+    interest_per_year: Fraction | None = Field(
+        None,
+        description="What the money would bring elsewhere, or what a loan costs: 0.05. Without it "
+        "usage.interest_per_year, or none.",
     )
     wear_usd_per_hour: MoneyOrZero = 0.0
     pue: Annotated[float, Field(strict=True, ge=1, le=3)] = 1.0
