@@ -15,7 +15,15 @@ from functools import cache
 from outlay.errors import InputError
 from outlay.facts import Fact, assumed, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
-from outlay.offers.catalog import OfferFilter, bundled_offers, gpu_filter, known_regions, search
+from outlay.offers.catalog import (
+    OfferFilter,
+    bundled_offers,
+    doubt_kinds,
+    gpu_filter,
+    known_regions,
+    search,
+)
+from outlay.offers.expected_price import at_best_zone
 from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_duplicates
 from outlay.offers.terms import as_known_provider, known_provider
 from outlay.units import DAY_S, GIB, HOUR_S, YEAR_S
@@ -39,7 +47,7 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
     ]
     consider, leave_out = workload.consider, workload.leave_out
     notebooks = ("access", "notebook") in workload.prefer.qualities
-    everything = (*bundled_offers(today), *(free_offers() if notebooks else ()))
+    everything = (*_at_best_zones(today), *(free_offers() if notebooks else ()))
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
     left_out = _named(bundled, leave_out) if _restricts(leave_out) else []
@@ -50,6 +58,12 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         if id(offer) not in left_out_ids
         and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
     ]
+
+
+@cache
+def _at_best_zones(today: str) -> tuple[Offer, ...]:
+    """The bundled offers, each at the zone where its spot price is expected to be lowest."""
+    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in bundled_offers(today))
 
 
 # --- what a selection picks ---

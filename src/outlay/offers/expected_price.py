@@ -314,7 +314,7 @@ def at_best_zone(
     if offer.spot_usd_per_hour is None or offer.quoted:
         return offer
     market = market or bundled_market()
-    weeks = weeks_since(offer.as_of, today)
+    weeks = weeks_since(offer.seen_on("spot"), today)
     zones = [_in_zone(offer, zone, doubts, market) for zone in market.zones(offer)]
     if not zones:
         return _in_zone(offer, None, doubts, market)
@@ -352,7 +352,7 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
             words.append("far below usual")
     if past is None or past.weeks <= 1:
         words.append("no history")
-    elif past.seen_first is not None and _days(past.seen_first, offer.as_of) < _NEW_DAYS:
+    elif past.seen_first is not None and _days(past.seen_first, offer.seen_on("spot")) < _NEW_DAYS:
         words.append("new")
     is_low = "floor" in words or "far below usual" in words
     is_recent = past is None or past.weeks <= 1 or past.seen_first is not None
