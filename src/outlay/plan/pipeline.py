@@ -19,11 +19,10 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice, product
 
-import numpy as np
-
+from outlay.caching import ById
 from outlay.cost.bill import Bill, cost_of
 from outlay.cost.lines import Cost
 from outlay.errors import InputError
@@ -34,30 +33,47 @@ from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
 from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
-from outlay.plan.assumptions import option_notes, plan_assumptions, plan_cautions
+from outlay.plan.assumptions import (
+    option_notes,
+    plan_assumptions,
+    plan_cautions,
+    scarcity_note,
+)
 from outlay.plan.from_measurement import (
     at_measured_batch,
     evidence_for,
     profile_for,
     with_measured_pauses,
 )
-from outlay.plan.option import TRAINING_LINES, Option, Outcome
+from outlay.plan.option import RANKED, Option, Outcome, draws_of
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
+from outlay.plan.simulation import (
+    Forecast,
+    Judgement,
+    PriceCurve,
+    SimulatedKind,
+    Simulation,
+    forecast_of,
+    in_proportion,
+    price_curve,
+    simulation_of,
+)
 from outlay.predict.evidence import NO_EVIDENCE, NOTHING_LEARNED, Evidence, LearnedCalibration
 from outlay.predict.run_time import (
     NeverEnds,
     Run,
     SessionOverheads,
+    drawn_step_s,
     optimizer_steps,
     pace_of,
     run_of,
 )
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
-from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
+from outlay.uncertainty import LIKELY, Draws, Estimate, Number, Sampler, Uncertain, mean_of
 from outlay.units import GIB
-from outlay.workload.workload import WITH_THE_RUN, Workload
+from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, Workload
 
 
 def plan_workload(
@@ -146,7 +162,7 @@ def _plan_all(inputs: _Inputs, today: str) -> Plan:
 
 
 def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
-    ranked, evidence = rank_options(options), inputs.evidence
+    ranked, evidence = rank_options(options, today), inputs.evidence
     assumptions = plan_assumptions(
         inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
     )
@@ -262,6 +278,10 @@ class Planner:
     terms: Callable[[str], Terms]
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
     """Likely runs by what they depend on; each with its step, whose identity is in the key."""
+    simulated: dict[object, SimulatedKind] = field(default_factory=dict)
+    """Simulated runs of the kinds of offers that were last asked for."""
+    curves: dict[object, PriceCurve] = field(default_factory=dict)
+    """What each kind of offer is ranked by, by its price."""
 
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
@@ -285,8 +305,13 @@ class Planner:
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
+            simulate=partial(self._simulation, offer, tenancy, step),
+            foresee=partial(self._forecast, offer, tenancy, step),
             keeping=storage_note(self.workload, offer) or "",
+            data_distance=data_distance(self.workload, offer),
+            needs_quota=self.terms(offer.provider).quality("quota") == "apply",
             notes=option_notes(offer, tenancy, self.profile, step),
+            scarcity=scarcity_note(tenancy, step),
         )
 
     def _blocked(self, offer: Offer, run: Run | None) -> str | None:
@@ -306,6 +331,66 @@ class Planner:
         """The run on an offer and what it costs, as the sampler draws it."""
         run = self._run(offer, tenancy, step, sampler)
         return run, self._cost(offer, tenancy, run, step, sampler)
+
+    def _simulation(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+    ) -> Simulation:
+        """What an offer is compared by, in simulated runs that offers of a kind share."""
+        price = _price(offer, tenancy, draws)
+        if price is None:
+            run = self._run(offer, tenancy, step, draws)
+            return simulation_of(run, None, 1.0, is_owned=False)
+        return self._simulated_kind(offer, tenancy, step, draws).at(price)
+
+    def _forecast(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+    ) -> Forecast:
+        """The same in short."""
+        price = _price(offer, tenancy, draws)
+        if price is None:
+            runs = self._simulation(offer, tenancy, step, draws)
+            return forecast_of(runs, self.workload.limits)
+        return self._simulated_kind(offer, tenancy, step, draws).forecast(price)
+
+    def _simulated_kind(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+    ) -> SimulatedKind:
+        """The simulated runs that an offer shares with all whose bills differ in the price alone:
+        one provider's with the same step, interruptions and set-up."""
+        key = (
+            tenancy, offer.provider, id(step), _rate(offer, tenancy), offer.setup_s, offer.owned,
+            offer.commitment, self._place(offer), draws.size,
+        )  # fmt: skip
+        kind = self.simulated.pop(key, None)
+        if kind is None:
+            kind = self._simulate_kind(offer, tenancy, step, draws)
+            if len(self.simulated) >= _KINDS_KEPT:
+                self.simulated.pop(next(iter(self.simulated)))
+        self.simulated[key] = kind
+        return kind
+
+    def _place(self, offer: Offer) -> str:
+        """The region of an offer, where it matters: where things lie in one."""
+        places = _far_places(ById(self.workload))
+        return offer.region if any(":" in place for place in places) else ""
+
+    def _simulate_kind(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+    ) -> SimulatedKind:
+        run = self._run(offer, tenancy, step, draws)
+        samples = _drawn_samples(self.workload, step, run, draws)
+
+        def billed(usd_per_hour: Number) -> Simulation:
+            cost = self._priced(offer, tenancy, run, step, usd_per_hour, draws)
+            return simulation_of(run, cost, samples, is_owned=offer.owned is not None)
+
+        kind = SimulatedKind(step=step, limits=self.workload.limits, billed=billed)
+        return in_proportion(kind, draws.size) if self._is_linear(offer.provider) else kind
+
+    def _is_linear(self, provider: str) -> bool:
+        """Whether bills there grow in proportion to the price of an hour."""
+        has_credit = any(terms.credit_usd for terms in self.workload.terms)
+        return self.terms(provider).block_usd is None and not has_credit
 
     def totals(self, offers: Iterable[Offer]) -> Iterator[Total]:
         """Cost and time of every offer in every tenancy that can be taken."""
@@ -328,45 +413,62 @@ class Planner:
 
     def _kind(self, offer: Offer, tenancy: Tenancy) -> object:
         """What offers share whose bills differ in the price alone."""
-        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         return (
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
             offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
             offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
-            offer.gpu_memory_bytes, rate, links_of(offer),
+            offer.gpu_memory_bytes, _rate(offer, tenancy), links_of(offer), self._place(offer),
         )  # fmt: skip
 
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
-        """Cost and time of offers of one kind, their lines worked out together."""
-        first, limits = offers[0], self.workload.limits
+        """Cost and time of offers of one kind, by what their prices let expect."""
+        first = offers[0]
         option = self.option(first, tenancy)
-        prices = [offer.hourly_usd(tenancy) or 0.0 for offer in offers]
         if option.run is None or option.cost is None or option.blocked:
             return
         special = option.step.placement.gpu.software.runs == "special build"
         if special or not (option.runs and option.meets_deadline):
             return
-        cost = self._priced(
-            first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY
-        )
-        total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),)).tolist()
-        trained = np.asarray(cost.breakdown.line_usd(*TRAINING_LINES), float)
-        trained_usd = np.broadcast_to(trained, (len(offers),)).tolist()
+        prices = [mean_of(_hourly_usd(offer, tenancy) or 0.0) for offer in offers]
         equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
-        for offer, usd, training in zip(offers, total_usd, trained_usd, strict=True):
-            within = limits.budget_usd is None or usd <= limits.budget_usd
-            if not within or offer.not_for_sale(tenancy) or offer.cautions(tenancy):
+        curve = self._curve(option, max(prices), equal=equal)
+        time_s = option.busy_s if equal else option.training_s_per_sample
+        judged = zip(curve.merits_usd(prices), curve.all_paid_usd(prices), strict=True)
+        for offer, price, (merit_usd, paid_usd) in zip(offers, prices, judged, strict=True):
+            if price > curve.most_usd_per_hour:
                 continue
-            expected_usd = usd + option.cost.usual_usd
-            if equal:
-                yield Total(option.merit_at(usd), expected_usd, option.busy_s, offer, tenancy)
-            else:
-                each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
-                yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
+            if not (offer.not_for_sale(tenancy) or offer.cautions(tenancy)):
+                yield Total(merit_usd, paid_usd, time_s, offer, tenancy)
+
+    def _curve(self, option: Option, highest_usd_per_hour: float, *, equal: bool) -> PriceCurve:
+        """What offers of an option's kind are ranked by, at prices up to the highest there is."""
+        offer, tenancy = option.offer, option.tenancy
+        key = (tenancy, offer.provider, self._kind(offer, tenancy))
+        curve = self.curves.get(key)
+        if curve is None or curve.usd_per_hour[-1] < highest_usd_per_hour:
+            kind = self._simulated_kind(offer, tenancy, option.step, draws_of(RANKED))
+
+            def judge(usd_per_hour: float) -> Judgement:
+                runs = kind.at(usd_per_hour)
+                forecast = forecast_of(runs, option.limits)
+                if option.prefer.risk == "likely":
+                    runs = self._likely_at(option, usd_per_hour)
+                return _judgement(option, forecast, runs, equal=equal)
+
+            curve = price_curve(judge, 2 * highest_usd_per_hour)
+            self.curves[key] = curve
+        return curve
+
+    def _likely_at(self, option: Option, usd_per_hour: float) -> Simulation:
+        """What an option is compared by if everything is likely, at a price of an hour."""
+        offer, run = option.offer, option.run
+        assert run is not None
+        cost = self._priced(offer, option.tenancy, run, option.step, usd_per_hour, LIKELY)
+        return simulation_of(run, cost, option.samples or 1.0, is_owned=offer.owned is not None)
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""
-        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+        rate = _rate(offer, tenancy)
         overheads = self.overheads(offer)
         key = (id(step), id(overheads), rate, offer.setup_s)
         if sampler is LIKELY and key in self.runs:
@@ -382,10 +484,9 @@ class Planner:
     def _cost(
         self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, sampler: Sampler
     ) -> Cost | None:
-        price = _hourly_usd(offer, tenancy)
-        if price is None and offer.owned is None:
+        price_usd = _price(offer, tenancy, sampler)
+        if price_usd is None:
             return None
-        price_usd = sampler.of(f"spot price: {offer.provider}", price or 0.0)
         return self._priced(offer, tenancy, run, step, price_usd, sampler)
 
     def _priced(
@@ -410,10 +511,42 @@ class Planner:
         return cost_of(self.workload, bill)
 
 
+def _rate(offer: Offer, tenancy: Tenancy) -> Estimate | None:
+    """Interruptions a month to expect on one machine; None where it is not taken away."""
+    return spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+
+
+def _price(offer: Offer, tenancy: Tenancy, sampler: Sampler) -> Number | None:
+    """The price of an hour as the sampler draws it, none for one's own machine; None where it is
+    not known."""
+    price = _hourly_usd(offer, tenancy)
+    if price is None:
+        return None if offer.owned is None else 0.0
+    return sampler.of(f"spot price: {offer.provider}", price)
+
+
 def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
     """The price of an hour; with the range it moves in where it is a spot price."""
     hourly_usd = offer.hourly_usd(tenancy)
     return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
+
+
+def _judgement(option: Option, forecast: Forecast, runs: Simulation, *, equal: bool) -> Judgement:
+    """What an option is ranked by if its simulated runs are as given."""
+    prospects = option.judged(forecast, runs)
+    merit_usd, paid_usd = prospects.merit_usd, prospects.paid_usd
+    if not equal:
+        merit_usd = paid_usd = option.measured(option.training_of(runs))
+    chance = prospects.within_budget
+    return Judgement(
+        merit_usd=merit_usd,
+        paid_usd=paid_usd,
+        within_budget=chance is None or chance >= option.limits.confidence,
+    )
+
+
+_KINDS_KEPT = 64
+"""Kinds of offers whose simulated runs are remembered: offers of a kind come one after another."""
 
 
 def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE) -> Planner:
@@ -426,6 +559,26 @@ def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVI
         predict=steps_on(workload, profile, evidence),
         terms=terms,
     )
+
+
+def data_distance(workload: Workload, offer: Offer) -> int:
+    """How far the data lies from an offer: 0 is here, or wherever it is the same; 1 in another
+    region of the provider; 2 elsewhere."""
+    distance = 0
+    for place in _far_places(ById(workload)):
+        provider, _, region = place.partition(":")
+        if provider != offer.provider:
+            return 2
+        distance = max(distance, int(bool(region) and region != offer.region))
+    return distance
+
+
+@lru_cache(maxsize=64)
+def _far_places(workload: ById[Workload]) -> tuple[str, ...]:
+    """The places data lies at and is fetched from, which are near to some machines only."""
+    data, stored = workload.value.data, workload.value.stored
+    places = {data.at, data.kept_at, *(item.at for item in stored if item.pulled_bytes)}
+    return tuple(sorted(places - {WITH_THE_RUN, *FREE_SOURCES}))
 
 
 def storage_note(workload: Workload, offer: Offer) -> str | None:
@@ -445,6 +598,14 @@ def _work(workload: Workload, step: StepPrediction, run: Run | None) -> float | 
     if workload.length.hours_are_equal:
         return None if run is None else float(run.training_s)
     return _samples(workload, step, run)
+
+
+def _drawn_samples(workload: Workload, step: StepPrediction, run: Run, sampler: Sampler) -> Number:
+    """Samples a run trains on as it is drawn: in a stated time, more on a faster machine."""
+    samples = _samples(workload, step, run) or 1.0
+    if workload.length.training_s is None:
+        return samples
+    return samples * step.step_time_s.likely / drawn_step_s(step, sampler)
 
 
 def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:

@@ -93,7 +93,7 @@ def _inputs(option: Option) -> dict[str, Estimate]:
 
 def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option]) -> Swing:
     ends = [OneAtLevel(name, level * PERCENTILE_90) for level in (-1, 1)]
-    usual_usd = option.expected_usd - option.usd
+    usual_usd = option.usd_with_unpriced - option.usd
     low_usd, high_usd = sorted(_usd(option, end) - usual_usd for end in ends)
     winner = None
     for end in ends:
@@ -212,7 +212,7 @@ def spot_limit_per_month(spot: Option, kept: Option) -> float | None:
 
     None where it costs more even undisturbed, or less whatever happens.
     """
-    kept_usd = kept.expected_usd
+    kept_usd = kept.usd_with_unpriced
     if kept.cost is None or _usd_at(spot, 0.0) >= kept_usd:
         return None
     low, high = 0.0, 1.0

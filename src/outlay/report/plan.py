@@ -194,7 +194,7 @@ def _figures(option: Option) -> str:
 
 def _usually(option: Option) -> str:
     """What is not priced, at what others charge for it."""
-    usual = option.expected_usd - option.usd
+    usual = option.usd_with_unpriced - option.usd
     return f": usually {usd(usual)} more" if usual else ""
 
 
