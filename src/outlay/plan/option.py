@@ -104,6 +104,7 @@ class Option:
     """Why there may not be so many of them at once, in words."""
     rank: int = 0
     on_frontier: bool = False
+    is_chosen: bool = False
     reason: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
     """Says why it is not the one to take, when somebody asks."""
     proviso: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
@@ -357,7 +358,7 @@ class Option:
 
     @property
     def _is_looked_at(self) -> bool:
-        return self.rank <= FIRST or self.on_frontier or self.offer.quoted
+        return self.rank <= FIRST or self.on_frontier or self.is_chosen or self.offer.quoted
 
     @property
     def cost_usd(self) -> Estimate | None:

@@ -132,6 +132,7 @@ def rank_options(options: Sequence[Option], today: str = "") -> tuple[Option, ..
             option,
             rank=rank,
             on_frontier=id(option) in frontier,
+            is_chosen=option is chosen,
             reason=partial(
                 _why_not_chosen,
                 option,
@@ -436,7 +437,7 @@ def _why_not_chosen(
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale
-    reasons = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
+    reasons = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier, is_tied=is_tied)
     if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
         reasons += ", what is not priced counted as usual"
     if not is_tied:
@@ -451,7 +452,7 @@ def _over_budget(option: Option) -> str:
     if over_usd > 0:
         return f"over budget by ${over_usd:,.2f}"
     chance = option.prospects.within_budget or 0.0
-    return f"{1 - chance:.0%} likely to go over budget{_allowed(option)}"
+    return f"{_percent(1 - chance)} likely to go over budget{_allowed(option)}"
 
 
 def _too_late(option: Option) -> str:
@@ -461,11 +462,15 @@ def _too_late(option: Option) -> str:
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
         return f"misses the deadline by {late}"
     chance = option.prospects.meets_deadline or 0.0
-    return f"{1 - chance:.0%} likely to miss the deadline{_allowed(option)}"
+    return f"{_percent(1 - chance)} likely to miss the deadline{_allowed(option)}"
 
 
 def _allowed(option: Option) -> str:
-    return f", where {1 - option.limits.confidence:.0%} is allowed"
+    return f", where {_percent(1 - option.limits.confidence)} is allowed"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _too_big(option: Option) -> str:
@@ -493,7 +498,12 @@ def tie_usd_per_hour(option: Option, chosen: Option | None) -> float | None:
 
 
 def _compared(
-    own: tuple[float, float], least: tuple[float, float], scale: Scale, *, on_frontier: bool
+    own: tuple[float, float],
+    least: tuple[float, float],
+    scale: Scale,
+    *,
+    on_frontier: bool,
+    is_tied: bool,
 ) -> str:
     """How much more an option costs than the choice, and how fast it is."""
     unit = "" if scale is _whole else " a million samples"
@@ -502,10 +512,8 @@ def _compared(
     if 0.95 < ratio < 1.05:
         pace = "takes as long"
     if own[0] < least[0]:
-        return (
-            f"costs ${least[0] - own[0]:,.2f} less{unit} and {pace}: what waiting, preferences or "
-            "things without a price are worth decides"
-        )
+        why = ": what waiting, preferences, trouble or things without a price are worth decides"
+        return f"costs ${least[0] - own[0]:,.2f} less{unit} and {pace}{'' if is_tied else why}"
     more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
     if own[0] - least[0] < 0.005:
         more = "costs the same"

@@ -166,10 +166,9 @@ def _point(value: Any, number: float | None, plan: Plan) -> Point:
 
 
 def _usd(option: Option, plan: Plan) -> float:
-    """What a plan is ranked by, in dollars."""
-    if plan.ranked_by == "cost":
-        return option.usd
-    return option.training_usd_per_million_samples or math.inf
+    """What a plan is ranked by, in money alone: the cost, or that of training a million samples,
+    on average over simulated runs unless `prefer.risk` says otherwise."""
+    return option.paid_usd if plan.ranked_by == "cost" else option.training_merit_usd
 
 
 def kind_of(option: Option) -> str:

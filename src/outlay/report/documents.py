@@ -30,6 +30,7 @@ from outlay.predict.strategy import Sharding
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
 from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
+from outlay.workload.workload import Risk
 
 SCHEMA: Final = 1
 T = TypeVar("T")
@@ -138,6 +139,10 @@ class OptionDocument:
     run_time_s: Estimate | None
     calendar_time_s: Estimate | None
     cost_usd: Estimate | None
+    expected_cost_usd: float | None
+    """The mean of its simulated bills: what is ranked by, unless `prefer.risk` says otherwise."""
+    trouble_usd: float
+    """What it asks of a person, in money: in no line of the bill, but in the ranking."""
     lines: Sequence[LineDocument]
     not_priced: Sequence[str]
     usd_per_million_samples: float | None
@@ -148,6 +153,8 @@ class OptionDocument:
     meets_deadline: bool
     meets_deadline_chance: float | None
     on_frontier: bool
+    condition: str | None
+    """What must still be true when one acts."""
     why_not: str | None
     notes: Sequence[str]
 
@@ -169,7 +176,7 @@ def option_document(option: Option) -> OptionDocument:
         price_as_of=offer.as_of or None,
         price_source=offer.source,
         doubts=[doubt.word for doubt in offer.doubts],
-        cautions=option.doubts,
+        cautions=[*option.doubts, *([option.scarcity] if option.scarcity else [])],
         batch_size=step.batch_size,
         global_batch_size=step.global_batch_size,
         max_batch_size=step.max_batch_size,
@@ -185,6 +192,8 @@ def option_document(option: Option) -> OptionDocument:
         run_time_s=ranges.run_time_s if ranges else None,
         calendar_time_s=ranges.calendar_s if ranges else None,
         cost_usd=ranges.cost_usd if ranges else None,
+        expected_cost_usd=option.expected_cost_usd,
+        trouble_usd=option.trouble_usd,
         lines=_line_documents(option, ranges),
         not_priced=option.cost.unknown if option.cost else (),
         usd_per_million_samples=option.usd_per_million_samples,
@@ -195,6 +204,7 @@ def option_document(option: Option) -> OptionDocument:
         meets_deadline=option.meets_deadline,
         meets_deadline_chance=ranges.meets_deadline if ranges else None,
         on_frontier=option.on_frontier,
+        condition=option.condition,
         why_not=option.why_not,
         notes=option.notes,
     )
@@ -267,8 +277,15 @@ class PlanDocument(Document):
 
     workload: str
     ranked_by: Literal["cost", "training cost per million samples"]
+    risk: Risk
+    """What of an uncertain cost the order follows: its mean, its 90th percentile, or the sum of
+    its likely lines."""
     options: Sequence[OptionDocument]
     chosen: OptionDocument | None
+    tie: Sequence[int]
+    """The ranks that cannot be told apart from the chosen one, its own included."""
+    nearest: int | None
+    """Where nothing satisfies the limits: the rank of the sound option nearest to it."""
     break_even: Mapping[str, BreakEvenDocument]
     """By the machine to buy."""
     explained: ExplainedDocument | None
@@ -279,17 +296,21 @@ class PlanDocument(Document):
 def plan_document(
     plan: Plan, name: str, most: int | None = None, *, explained: Option | None = None
 ) -> PlanDocument:
-    """`outlay plan --json`: all options, or the best of them; the choice is always among them.
+    """`outlay plan --json`: all options, or the best of them; the choice is always told.
 
     `explained` is the option whose inputs are looked at one by one; without it the choice.
     """
     options = [option_document(option) for option in plan.options[:most]]
     looked_at, trial = explained or plan.chosen, trial_value(plan)
+    nearest = plan.nearest
     return PlanDocument(
         workload=name,
         ranked_by=plan.ranked_by,
+        risk=plan.risk,
         options=options,
-        chosen=None if plan.chosen is None else options[plan.chosen.rank - 1],
+        chosen=None if plan.chosen is None else option_document(plan.chosen),
+        tie=plan.tie,
+        nearest=None if nearest is None else nearest.rank,
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
         explained=None if looked_at is None else _explained_document(plan, looked_at),
         trial=None if trial is None else _trial_document(trial),
