@@ -429,13 +429,15 @@ class Planner:
         special = option.step.placement.gpu.software.runs == "special build"
         if special or not (option.runs and option.meets_deadline):
             return
-        prices = [mean_of(_hourly_usd(offer, tenancy) or 0.0) for offer in offers]
+        quoted = [_hourly_usd(offer, tenancy) or 0.0 for offer in offers]
+        prices = [mean_of(price) for price in quoted]
         equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
         curve = self._curve(option, max(prices), equal=equal)
         time_s = option.busy_s if equal else option.training_s_per_sample
         judged = zip(curve.merits_usd(prices), curve.all_paid_usd(prices), strict=True)
-        for offer, price, (merit_usd, paid_usd) in zip(offers, prices, judged, strict=True):
-            if price > curve.most_usd_per_hour:
+        for offer, price, (merit_usd, paid_usd) in zip(offers, quoted, judged, strict=True):
+            least_usd = price.low if isinstance(price, Estimate) else price
+            if least_usd > curve.most_usd_per_hour:
                 continue
             if not (offer.not_for_sale(tenancy) or offer.cautions(tenancy)):
                 yield Total(merit_usd, paid_usd, time_s, offer, tenancy)
@@ -455,7 +457,10 @@ class Planner:
                     runs = self._likely_at(option, usd_per_hour)
                 return _judgement(option, forecast, runs, equal=equal)
 
-            curve = price_curve(judge, 2 * highest_usd_per_hour)
+            slope, most = kind.slope, float("inf")
+            if slope is not None:
+                most = slope.affordable_with(option.limits.confidence)
+            curve = price_curve(judge, 2 * highest_usd_per_hour, most)
             self.curves[key] = curve
         return curve
 
@@ -537,12 +542,7 @@ def _judgement(option: Option, forecast: Forecast, runs: Simulation, *, equal: b
     merit_usd, paid_usd = prospects.merit_usd, prospects.paid_usd
     if not equal:
         merit_usd = paid_usd = option.measured(option.training_of(runs))
-    chance = prospects.within_budget
-    return Judgement(
-        merit_usd=merit_usd,
-        paid_usd=paid_usd,
-        within_budget=chance is None or chance >= option.limits.confidence,
-    )
+    return Judgement(merit_usd=merit_usd, paid_usd=paid_usd)
 
 
 _KINDS_KEPT = 64

@@ -190,6 +190,13 @@ class Slope:
     """The prices at which each simulated bill is the budget, lowest first; None without one."""
     meets_deadline: float | None
 
+    def affordable_with(self, confidence: float) -> float:
+        """The highest price at which so many of the simulated bills are within the budget."""
+        prices = self.affordable_usd_per_hour
+        if prices is None:
+            return float("inf")
+        return float(prices[min(int((1 - confidence) * len(prices) + 1e-9), len(prices) - 1)])
+
     def chance_within_budget(self, usd_per_hour: float) -> float | None:
         """The share of simulated bills within the budget at a price."""
         prices = self.affordable_usd_per_hour
@@ -233,11 +240,10 @@ def _affordable(budget_usd: float | None, free_usd: Array, added_usd: Array) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What an offer is ranked by at a price, and whether its bill is within the budget."""
+    """What an offer is ranked by at a price."""
 
     merit_usd: float
     paid_usd: float
-    within_budget: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +255,7 @@ class PriceCurve:
     merit_usd: Array
     paid_usd: Array
     most_usd_per_hour: float
-    """The highest price that may be within the budget."""
+    """The highest price at which the budget is kept, where that can be told of a price."""
 
     def merits_usd(self, usd_per_hour: Sequence[float]) -> list[float]:
         """What offers are ranked by, at their prices."""
@@ -262,14 +268,15 @@ class PriceCurve:
         return paid
 
 
-def price_curve(judge: Callable[[float], Judgement], highest_usd_per_hour: float) -> PriceCurve:
+def price_curve(
+    judge: Callable[[float], Judgement], highest_usd_per_hour: float, most_usd_per_hour: float
+) -> PriceCurve:
     """What `judge` says of prices from none to the highest."""
     prices = np.linspace(0.0, highest_usd_per_hour, CURVE_POINTS)
     points = [judge(float(price)) for price in prices]
-    over = next((place for place, point in enumerate(points) if not point.within_budget), None)
     return PriceCurve(
         usd_per_hour=prices,
         merit_usd=np.asarray([point.merit_usd for point in points]),
         paid_usd=np.asarray([point.paid_usd for point in points]),
-        most_usd_per_hour=float("inf") if over is None else float(prices[over]),
+        most_usd_per_hour=most_usd_per_hour,
     )
