@@ -199,7 +199,7 @@ def test_the_best_of_many_offers_are_those_of_the_whole_plan(risk, length):
     text = TEXT.replace("samples = 10_000_000", length).replace(
         "[prefer]", f"[prefer]\nrisk = '{risk}'"
     )
-    workload = parse_workload(text)
+    workload = parse_workload(text.replace("batch_size = 64", "batch_size = 'max'"))
     profile = profile_for(workload.step)
     kinds = (("T4", 0.4), ("L4", 0.7), ("A100 40GB SXM", 1.6), ("H100 SXM", 3.0))
     offers = [
