@@ -474,7 +474,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 _mark(option, plan, width),
             )
         )
-    drop = ["region", "$/M", "step", "batch", "#", "$/h", "range", "expected"]
+    drop = ["region", "$/M", "step", "batch", "$/h", "range", "#", "expected"]
     if plan.ranked_by != "cost":
         drop.remove("$/M")
     return table(
