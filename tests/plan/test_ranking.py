@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_cost, a_doubt, a_gpu, a_run, a_step, an_offer, an_option, span
+from tests.builders import (
+    a_cost,
+    a_doubt,
+    a_fact,
+    a_gpu,
+    a_run,
+    a_step,
+    an_offer,
+    an_option,
+    span,
+)
 
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.offers.offer import OwnedMachine
+from outlay.plan.assumptions import scarcity_note
 from outlay.plan.ranking import (
     Plan,
     advantage_of,
@@ -350,6 +361,28 @@ def test_why_not_within_the_budget_with_enough_certainty():
     limits = Limits(budget_usd=10, confidence=0.9)
     option = drawn("speed", span(5, 10, 20), limits=limits)
     assert why_not([option], "box") == "50 % likely to go over budget, where 10 % is allowed"
+
+
+# --- capacity ---
+
+
+@pytest.mark.parametrize(
+    ("machines", "tenancy", "words"),
+    [
+        (8, "spot", "nobody may have 64 spot Card at once in one region"),
+        (2, "spot", None),
+        (8, "on-demand", None),
+    ],
+)
+def test_many_spot_gpus_of_a_scarce_kind_are_a_caution(machines, tenancy, words):
+    # its memory is HBM3; 16 of those are taken to be there
+    assert scarcity_note(tenancy, a_step(gpus=8, nodes=machines)) == words
+
+
+def test_of_other_gpus_more_are_there():
+    plain = a_gpu(facts={"memory_type": a_fact("GDDR6")})
+    assert scarcity_note("spot", a_step(gpus=8, nodes=8, gpu=plain)) is None
+    assert scarcity_note("spot", a_step(gpus=8, nodes=9, gpu=plain)) is not None
 
 
 # --- where nothing satisfies the limits ---

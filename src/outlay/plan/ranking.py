@@ -61,6 +61,9 @@ class Plan:
     """What to do before the choice is taken."""
     profile: Profile | None = None
     """The step that was planned, operation by operation."""
+    _ties: list[tuple[Option, ...]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def frontier(self) -> tuple[Option, ...]:
@@ -86,7 +89,11 @@ class Plan:
     @property
     def tied(self) -> tuple[Option, ...]:
         """The options that cannot be told apart from the choice, by rank, itself included."""
-        return () if self.chosen is None else tied_with_best(self.options)
+        if self.chosen is None:
+            return ()
+        if not self._ties:
+            self._ties.append(tied_with_best(self.options))
+        return self._ties[0]
 
     def measure_usd(self, option: Option) -> float:
         """The dollars a plan is ranked by."""
