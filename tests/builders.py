@@ -437,10 +437,12 @@ DEPOT = some_terms(
 def a_bill(run, *, usd=2.0, terms=(), owned=None, gpu_w=300.0, **more):
     """A bill of acme at $2 an hour, or of one's own machine; nobody else's terms are known."""
     known = {one.provider: one for one in (DEPOT, *terms)}
-    said = {"offer": an_offer(usd=None if owned else 2.0, owned=owned)}
+    said = {
+        "offer": an_offer(usd=None if owned else 2.0, owned=owned),
+        "tenancy": "owned" if owned else "on-demand",
+    }
     return Bill(
         run=run,
-        tenancy="owned" if owned else "on-demand",
         price_usd_per_hour=usd,
         terms=lambda name: known.get(name, some_terms(name, name)),
         gpu_w=gpu_w,

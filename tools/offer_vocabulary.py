@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# Kind: "note" what is said stands; "caution" it may be off; "no price" nobody pays this price.
+# Kind: "note" what is said stands; "weighed" it may be off, which the price's range takes in;
+# "caution" it may be off, and nothing says how far; "no price" nobody pays this price.
 # About: the on-demand "price", the "spot" price, the "machine", or the whole "offer".
 DOUBTS: dict[str, tuple[str, str, str]] = {
     "stale": (
@@ -44,10 +45,11 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
         "Listed in every region; whether it is sold there is unknown",
     ),
     "no stock seen": ("caution", "offer", "No region offered it when the list was made"),
+    "low stock": ("caution", "offer", "Few hosts have it free; it may not be had when asked for"),
     "local zone": (
         "caution",
-        "price",
-        "The parent region's price, which a local zone need not charge",
+        "offer",
+        "The parent region's prices, which a local zone need not charge, on demand or as spot",
     ),
     "aggregator": ("note", "offer", "Resold: the same machine may be listed by its owner too"),
     "marketplace": (
@@ -61,7 +63,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "local disk billed apart": (
         "note",
         "offer",
-        "The local SSD that comes with it is not in the price",
+        "The local SSD that comes with it is not in the price; the bill has a line for it",
     ),
     "fraction of a GPU": ("note", "machine", "A share of one GPU, or a partition of it"),
     "count or name fixed": (
@@ -83,15 +85,47 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "suspiciously dear": ("caution", "price", "On-demand is far above others for this GPU"),
     "spot suspiciously cheap": ("caution", "spot", "Spot is far below others for this GPU"),
     "spot suspiciously dear": ("caution", "spot", "Spot is far above others for this GPU"),
+    "floor": (
+        "weighed",
+        "spot",
+        "Exactly 9 or 10 % of on-demand, the lowest there is: it says nothing of what will be paid",
+    ),
+    "new": ("weighed", "spot", "First seen less than a month before the quote"),
+    "no history": ("weighed", "spot", "One quote, and nothing is known of its past"),
+    "far below usual": (
+        "weighed",
+        "spot",
+        "Less than half of what its type usually costs in other zones",
+    ),
+    "unproven low": (
+        "caution",
+        "spot",
+        "At the floor or far below usual, and for less than a quarter of a year",
+    ),
     "superseded": (
         "caution",
         "price",
-        "A newer list price of the same provider differs; see list_prices",
+        "The provider has moved its prices since; see list_prices and outdated_prices",
     ),
     "second-hand": (
         "note",
         "price",
         "Read in a copy of the provider's price page, not on the page itself",
+    ),
+    "superseded spot": (
+        "caution",
+        "spot",
+        "On-demand has moved or spot was read anew since; see list_prices and outdated_prices",
+    ),
+    "stale spot": (
+        "caution",
+        "spot",
+        "A later list price confirms on-demand; the spot price is as old as it was",
+    ),
+    "average price": (
+        "caution",
+        "price",
+        "An average of several prices of the provider, not what one machine costs",
     ),
 }
 """Every word `doubts` may hold, in the order it holds them: kind, about, meaning."""

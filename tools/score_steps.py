@@ -6,6 +6,9 @@
                 52 that no fit has seen (tests/reference/workloads, tests/reference/data)
     published   training speeds that Lambda and timm have published: FOLDER holds
                 lambda_train.csv and timm_train_rtx3090.csv
+    families    speeds of H100, Ada and Pascal that others have published, and fine-tuning of
+                language models on an H200 (tests/reference/data, with traces), and the error
+                (`error_on_...` of calibration.csv) with which ranges would cover 8 of 10 of each
     --left-out  fit again for each family of models, without it
 
 Steps are traced (needs torch, torchvision, transformers, timm; ten seconds each) unless FOLDER has
@@ -39,6 +42,7 @@ from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.profile import Profile
 from outlay.trace.store import read_profile, write_profile
 from outlay.trace.tracing import profile_of
+from outlay.uncertainty import PERCENTILE_90
 
 WORKLOADS = MEASUREMENTS.parent / "workloads"
 TIMM_MODELS = 52
@@ -308,6 +312,58 @@ def _per_sample(sample: Sample, numbers: Calibration) -> float:
     return sample.predicted(numbers).device_time_s / sample.batch_size
 
 
+# How well an architecture is known
+
+
+def family_samples() -> dict[str, list[Sample]]:
+    """Published speeds by architecture, and fine-tuning steps on an H200; traces are kept."""
+    found: dict[str, list[Sample]] = {}
+    for row in rows_in(MEASUREMENTS / "published_families.csv"):
+        gpu, size = find_gpu(row["gpu"]).gpu, int(row["batch_size"])
+        measured_s = size / float(row["samples_per_s"])
+        sample = _kept_sample(gpu, row["step"], "published", size, measured_s)
+        found.setdefault(gpu.architecture, []).append(sample)
+    for row in rows_in(MEASUREMENTS / "h200_finetuning_2026-11-16.csv"):
+        name, measured_s = row["workload"].partition(":")[2], float(row["step_ms"]) / 1e3
+        size = int(row["batch_size"])
+        sample = _kept_sample(gpus()["H200"], name, "finetuning", size, measured_s)
+        found.setdefault("Hopper, fine-tuning", []).append(sample)
+    return found
+
+
+def _kept_sample(gpu: Gpu, name: str, folder: str, size: int, measured_s: float) -> Sample:
+    return Sample(
+        gpu=gpu,
+        name=name,
+        batch_size=size,
+        measured_s=measured_s,
+        host_bound=False,
+        profile=read_profile(MEASUREMENTS / folder / f"{name}.json.gz"),
+    )
+
+
+def print_families() -> None:
+    """Errors by architecture, and which error of the architecture would cover 8 of 10."""
+    numbers = calibration()
+    for family, samples in family_samples().items():
+        for sample in samples:
+            _print_one(sample, sample.predicted(numbers))
+        _print_errors(family, samples, numbers)
+        print(f"{family:32} 8 of 10 inside with an error of {_covering(samples, numbers):.2f}")
+
+
+def _covering(samples: Sequence[Sample], numbers: Calibration) -> float:
+    """The least error of an architecture with which 8 of 10 of its steps lie in their range."""
+    now = numbers.first(f"error_on_{samples[0].gpu.architecture}", "error_on_others")
+    needed = []
+    for sample in samples:
+        time = sample.predicted(numbers).step_time_s
+        others = time.log_deviation**2 - now**2
+        off = math.log(sample.measured_s / time.likely) / PERCENTILE_90
+        needed.append(math.sqrt(max(off**2 - others, 0.0)))
+    return sorted(needed)[math.ceil(0.8 * len(needed)) - 1]
+
+
 # Printing
 
 
@@ -349,7 +405,7 @@ def _print_errors(label: str, samples: Iterable[Sample], numbers: Calibration) -
 def main() -> None:
     """Print the tables asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["h200"], help="h200, published")
+    parser.add_argument("tables", nargs="*", default=["h200"], help="h200, published, families")
     parser.add_argument("--traces", type=Path, help="keep the profiles here")
     parser.add_argument("--published", type=Path, help="folder of the published speeds")
     parser.add_argument("--left-out", action="store_true", help="fit without each family")
@@ -360,6 +416,8 @@ def main() -> None:
         print_h200(folder, left_out=arguments.left_out)
     if "published" in arguments.tables:
         print_published(arguments.published, folder)
+    if "families" in arguments.tables:
+        print_families()
 
 
 if __name__ == "__main__":

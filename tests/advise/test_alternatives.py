@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from tests.builders import an_offer
 
-from outlay.advise.alternatives import alternatives_of, monthly_plan, monthly_usd
-from outlay.advise.machines import cards_for_sale, reference_of
+from outlay.advise import machines
+from outlay.advise.alternatives import DRAWS, alternatives_of, kind_of, monthly_plan, monthly_usd
+from outlay.advise.caveats import caveats_of
+from outlay.advise.machines import cards_for_sale, gpus_worth_renting, reference_of
 from outlay.advise.request import AdviceRequest, find_purpose, monthly_use
+from outlay.offers import candidates
+from outlay.plan.option import draws_of
+from outlay.plan.pipeline import plan_workload
 from outlay.trace.store import find_profile
 from outlay.uncertainty import PERCENTILE_90, OneAtLevel
+from outlay.workload.workload import Length, Step, Workload
 
 TODAY = "2026-11-15"
 
@@ -38,7 +46,7 @@ def test_each_kind_is_there_once_and_the_cheapest_first(first_steps):
     kinds = [way.kind for way in ways]
     assert len(set(kinds)) == len(kinds)
     assert {"buy used", "buy new", "on demand", "spot", "free notebook"} <= set(kinds)
-    able = [way.usd_per_month.likely for way in ways if way.why_not is None]
+    able = [way.expected_usd_per_month for way in ways if way.why_not is None]
     assert able == sorted(able)
 
 
@@ -92,3 +100,63 @@ def test_notebooks_are_not_for_every_purpose(first_steps):
     vision = replace(asked, purpose=find_purpose("computer vision"))
     free = next(way for way in alternatives_of(plan, vision, ()) if way.kind == "free notebook")
     assert free.why_not == "a notebook in the browser only"
+
+
+# AMD, as a plan has it and as advice has it
+
+
+@pytest.fixture
+def few_offers(monkeypatch):
+    """An AMD GPU, an NVIDIA one that costs a little more, and one that PyTorch left behind."""
+    offers = (
+        an_offer("runpod", "amd", gpu="MI300X", usd=1.0, as_of=TODAY),
+        an_offer("runpod", "nvidia", gpu="H100 SXM", usd=1.2, as_of=TODAY),
+        an_offer("runpod", "ended", gpu="MI50 32GB", usd=0.1, as_of=TODAY),
+    )
+    for module in (machines, candidates):
+        monkeypatch.setattr(module, "bundled_offers", lambda *_: offers)
+
+
+def rented(**changes):
+    return AdviceRequest(
+        profile=find_profile("resnet50"),
+        use=monthly_use("2h/day"),
+        months=24,
+        today=TODAY,
+        hours_on="T4",
+        **changes,
+    )
+
+
+def test_plan_and_advice_look_at_the_same_gpus(few_offers):
+    workload = Workload(name="one", step=Step(), length=Length(samples=1e7))
+    plan = plan_workload(workload, find_profile("resnet50"), today=TODAY)
+    sound = {option.offer.gpu for option in plan.options if option.sound}
+    assert sound == set(gpus_worth_renting(rented())) == {"MI300X", "H100 SXM"}
+    assert gpus_worth_renting(rented(amd=False)) == ("H100 SXM",)
+
+
+def test_advice_on_amd_says_that_it_was_never_measured(few_offers):
+    plan = monthly_plan(rented(), (), 1e7)
+    way, *_ = alternatives_of(plan, rented(), ())
+    by_gpu = {option.offer.gpu: option for option in plan.options}
+    assert any("never measured" in note for note in by_gpu["MI300X"].notes)
+    assert not any("never measured" in note for note in by_gpu["H100 SXM"].notes)
+    unknown = replace(way, option=by_gpu["MI300X"])
+    said = list(caveats_of(unknown, None, rented()))
+    assert any(text.startswith("MI300X: never measured") for text in said)
+    assert any("ROCm" in text for text in said)
+
+
+def test_ways_are_compared_by_their_mean(first_steps):
+    asked, plan, ways = first_steps
+    for way in ways:
+        if way.kind not in ("on demand", "spot") or way.why_not is not None:
+            continue
+        rivals = [
+            option
+            for option in plan.options
+            if kind_of(option) == way.kind and option.sound and option.cost is not None
+        ]
+        means = [np.mean(monthly_usd(option, asked.months, draws_of(DRAWS))) for option in rivals]
+        assert way.expected_usd_per_month == pytest.approx(min(means))

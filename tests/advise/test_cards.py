@@ -62,13 +62,16 @@ def test_what_no_desktop_takes(name, condition, why):
     assert why in (card(name, condition).in_a_desktop or "")
 
 
-def test_worth_buying_has_no_old_price_no_amd_and_nothing_for_servers():
+def test_worth_buying_has_no_old_price_and_nothing_for_servers():
     listed = worth_buying(TODAY)
     assert {"RTX 3090", "RTX 5070"} <= {one.gpu.name for one in listed}
     assert all(not one.is_old and not one.is_leftover for one in listed)
-    assert {one.gpu.vendor for one in listed} == {"NVIDIA"}
     assert {one.condition for one in worth_buying(TODAY, used=False)} == {"new"}
-    assert "RX 7900 XTX" in {one.gpu.name for one in worth_buying(TODAY, amd=True)}
+
+
+def test_amd_is_looked_at_unless_it_is_left_out():
+    assert "RX 7900 XTX" in {one.gpu.name for one in worth_buying(TODAY)}
+    assert {one.gpu.vendor for one in worth_buying(TODAY, amd=False)} == {"NVIDIA"}
 
 
 def test_an_old_price_and_ending_software_are_not_sensible():

@@ -154,6 +154,18 @@ def test_the_reference_is_within_the_purse():
     assert reference_of(asked("24/7", budget_usd=1300), used).gpu == "RTX 3070"
 
 
+def test_hours_are_counted_on_a_card_whose_kind_was_measured():
+    names = ("RX 7900 XTX", "RTX 5070 Ti", "RTX 3090")
+    listed = [card for card in cards(TODAY) if card.gpu.name in names]
+    assert {card.gpu.name for card in listed} == set(names)
+    found = reference_of(asked("24/7"), listed)
+    assert (found.gpu, "measured" in found.why) == ("RTX 3090", True)
+    unknown = [card for card in listed if card.gpu.name != "RTX 3090"]
+    found = reference_of(asked("24/7"), unknown)
+    assert found.gpu in names
+    assert "measured" not in found.why
+
+
 @pytest.mark.parametrize("text", ["kaggle", "KAGGLE", " Kaggle ", "competition"])
 def test_purposes_by_any_name(text):
     assert find_purpose(text).name == "kaggle"

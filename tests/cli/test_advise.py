@@ -251,7 +251,7 @@ def test_asked_without_words_it_shows_its_help(outlay):
 
 def test_cards_are_within_the_purse_cheapest_month_first(advice):
     found = advice("--purpose", "nlp", "--usage", "24/7", "--budget", 4000)
-    months = [way["usd_per_month"]["likely"] for way in found["cards"]]
+    months = [way["expected_usd_per_month"] for way in found["cards"]]
     assert months == sorted(months)
     for way in found["cards"]:
         assert way["upfront_usd"] <= 4000

@@ -236,20 +236,22 @@ def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, worklo
     option = outlay("plan", path, "--json").document["chosen"]
     assert "storage" not in [line["name"] for line in option["lines"]]
     assert any("no price known" in missing for missing in option["not_priced"])
-    assert "Not all of it is priced" in outlay("plan", path).out
+    assert "Not in the bill, as no price is known: " in " ".join(outlay("plan", path).out.split())
 
 
-def test_the_answer_is_three_lines_before_the_table(outlay, workload):
+def test_the_answer_and_what_it_rests_on_are_four_lines_before_the_table(outlay, workload):
     ended = outlay("plan", workload(TWO_T4.replace("spot_per_hour = 1.00", "")))
     assert ended.code == 0
     assert ended.err == ""
-    _, take, spent, instead, blank, title, *_ = ended.out.splitlines()
+    _, take, spent, instead, grounds, blank, title, *_ = ended.out.splitlines()
     # 6.5 h x $2.00
     assert take == "Take: 1x T4 at north (quote 1), on-demand: $13.00, 6.5 h."
     # 6 h x $2.00 and half an hour; 6 / 6.5 = 92 %
     assert spent == "Of that compute $12.00, set-up $1.00; 92 % of its time trains."
     # 6.5 h x $3.00
     assert instead == "Next best: 1x T4 at south (quote 2) on-demand, $19.50 in 6.5 h."
+    assert grounds.startswith("Rests on: Price quoted to you on 2026-11-01")
+    assert grounds.endswith(" Speed predicted, not measured on T4.")
     assert blank == ""
     assert title.startswith("Best 2 of 2")
     assert "CHOSEN" in ended.out
@@ -307,6 +309,97 @@ def test_sources_name_the_price_and_the_gpu_facts(outlay, root):
     said = shown[shown.index("Where these figures come from") :]
     for word in ("price", "memory_bandwidth", "peak_fp32", "calibration.csv", "assumptions.csv"):
         assert word in said
+
+
+# --- what the choice rests on ---
+
+
+def test_the_first_screen_says_what_the_choice_rests_on(outlay, workload, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1795046400")  # 2026-11-19
+    path = workload('[consider]\nproviders = ["aws"]\ngpus = ["T4"]\ntenancies = ["on-demand"]')
+    document = outlay("plan", path, "--json").document
+    price, speed, quota, *_ = document["rests_on"]
+    assert price.startswith(f"Price seen {document['chosen']['price_as_of']}, ")
+    assert " days ago" in price
+    assert speed == "Speed predicted, not measured on T4."
+    assert quota == "Quota: a new account at aws has to ask for GPUs first."
+    screen, _, _ = outlay("plan", path).out.partition("\n\n")
+    assert f"Rests on: {' '.join(document['rests_on'])}" in " ".join(screen.split())
+
+
+def test_the_same_file_is_older_a_year_later(outlay, workload, monkeypatch):
+    path, ages = workload('[consider]\nproviders = ["lambda"]\ngpus = ["A10"]'), []
+    for epoch in ("1795046400", str(1795046400 + 365 * 86400)):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+        price = outlay("plan", path, "--json").document["rests_on"][0]
+        ages.append(int(price.split(", ")[1].split()[0]))
+    assert ages[1] - ages[0] == 365
+
+
+def test_a_plan_without_a_choice_rests_on_nothing(outlay, workload):
+    path = workload(TWO_T4 + "[limits]\nbudget = 0.01\n")
+    ended = outlay("plan", path, "--json")
+    assert ended.code == 3
+    assert ended.document["rests_on"] == []
+    assert "Rests on" not in outlay("plan", path).out
+
+
+# --- how large a batch is taken ---
+
+STYLENAT = '[consider]\ngpus = ["A100-80GB:1..8"]\nproviders = ["lambda"]\n'
+
+
+def stylenat(outlay, workload, step=""):
+    """Options of StyleNAT on A100s of 80 GB, which hold three times the published batch."""
+    path = workload(STYLENAT, step=f'profile = "stylenat"\n{step}', length="samples = 8_000_000")
+    return outlay("plan", path, "--json").document
+
+
+def test_a_bundled_step_is_not_trained_at_a_larger_batch_than_published(outlay, workload):
+    document = stylenat(outlay, workload)
+    assert document["options"]
+    for option in document["options"]:
+        # 8 per GPU is published; the work is the same, whatever the batch
+        assert option["batch_size"] == 8 < option["max_batch_size"]
+        assert option["global_batch_size"] == 8 * option["gpus"]
+        assert option["samples"] == 8_000_000
+    assert "as published (StyleNAT's configuration)" in document["rests_on"][-1]
+
+
+def test_who_wants_the_gpu_full_says_so_and_is_told_how_far_that_is(outlay, workload):
+    document = stylenat(outlay, workload, 'batch_size = "max"')
+    chosen = document["chosen"]
+    assert chosen["batch_size"] == chosen["max_batch_size"] > 8
+    told = document["rests_on"][-1]
+    assert f"Batch {chosen['batch_size']}" in told
+    assert f"{chosen['batch_size'] / 8:.2g}x the published 8 per GPU" in told
+    assert "step.max_batch_size" in told
+
+
+@pytest.mark.parametrize("step", ["", 'batch_size = "max"\n'])
+def test_step_max_batch_size_holds_the_largest_that_fits(outlay, workload, step):
+    document = stylenat(outlay, workload, f"{step}max_batch_size = 12")
+    assert {option["batch_size"] for option in document["options"]} == {12}
+
+
+def test_predict_still_finds_the_largest_batch_of_a_bundled_step(outlay):
+    (found,) = outlay("predict", "stylenat", "--gpu", "H200", "--json").document["predictions"]
+    assert found["batch_size"] == found["max_batch_size"] > 8
+
+
+# --- whose prices ---
+
+
+def test_prices_bundled_is_what_a_plan_takes_anyway(outlay, workload):
+    path = workload('[consider]\nproviders = ["lambda"]\ngpus = ["A10"]')
+    assert outlay("plan", path, "--prices", "bundled").out == outlay("plan", path).out
+
+
+def test_prices_of_nobody_are_bad_usage(outlay, workload):
+    ended = outlay("plan", workload(), "--prices", "live")
+    assert ended.code == 2
+    assert "'live' is not 'bundled'" in ended.err
+    assert ended.out == ""
 
 
 # --- expected cost, ties, conditions, the nearest ---

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import (
     HABITS,
     a_bill,
+    a_doubt,
     a_run,
     a_step,
     a_workload,
@@ -512,3 +513,52 @@ def test_a_monthly_fee_is_paid_for_every_month_that_is_begun():
     bill = a_bill(a_run(HOUR_S, calendar_s=45 * DAY_S), terms=(some_terms(fee_usd_per_month=9.99),))
     cost = cost_of(a_workload(), bill)
     assert cost.breakdown.line_usd("monthly fee") == pytest.approx(19.98)
+
+
+# --- the local disk that comes with a machine ---
+
+APART = a_doubt("local disk billed apart", kind="note")
+
+
+def disk_cost(terms, machines=1, tenancy="on-demand", **offer):
+    """The cost of three days on a machine that asks for nothing but its disk."""
+    bill = a_bill(
+        a_run(3 * DAY_S), usd=0.0, terms=(terms,), offer=an_offer(**offer), tenancy=tenancy
+    )
+    return cost_of(a_workload(usage=Usage(machines=machines)), bill)
+
+
+def test_a_disk_that_is_billed_apart_is_paid_for_while_the_machine_runs():
+    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB)
+    cost = disk_cost(terms, machines=2, local_disk_bytes=500 * GB, doubts=(APART,))
+    (line,) = cost.breakdown.lines
+    # 2 x 500 GB x $0.10 x 3 of 30 days
+    assert (line.name, line.usd) == ("local disk", pytest.approx(10))
+    assert line.basis == "1,000 GB that come with the machine x $0.1/GB-month x 72.00 h"
+    assert cost.unpriced == ()
+
+
+def test_a_disk_that_is_billed_apart_costs_less_on_a_spot_machine():
+    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB, local_disk_spot_fraction=0.4)
+    cost = disk_cost(terms, tenancy="spot", local_disk_bytes=500 * GB, doubts=(APART,))
+    (line,) = cost.breakdown.lines
+    # 500 GB x 0.4 x $0.10 x 3 of 30 days
+    assert line.usd == pytest.approx(2)
+    assert line.basis == "500 GB that come with the machine x $0.04/GB-month x 72.00 h"
+
+
+def test_a_disk_that_is_in_the_price_is_not_charged():
+    terms = some_terms(local_disk_usd_per_byte_month=0.1 / GB)
+    cost = disk_cost(terms, local_disk_bytes=500 * GB)
+    assert (cost.breakdown.lines, cost.unpriced) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("rate", "size"), [(None, 500 * GB), (0.1 / GB, None)], ids=["no price", "no size"]
+)
+def test_a_disk_of_unknown_price_or_size_is_named_as_unpriced(rate, size):
+    terms = some_terms(local_disk_usd_per_byte_month=rate)
+    cost = disk_cost(terms, local_disk_bytes=size, doubts=(APART,))
+    assert cost.breakdown.lines == ()
+    (item,) = cost.unpriced
+    assert item.what == "local disk of the machine at Acme: no price known"

@@ -132,6 +132,18 @@ def test_a_disk_without_a_price_is_named():
     assert unknown == ("disk of the dataset at Acme while stopped: no price known",)
 
 
+def test_a_machines_own_disk_may_have_a_price_of_its_own_while_it_runs():
+    terms = some_terms(
+        storage_usd_per_byte_month={"volume": 0.07 / GB},
+        running_disk_usd_per_byte_month=0.10 / GB,
+        stopped_disk_usd_per_byte_month=0.20 / GB,
+    )
+    run = a_run(6 * DAY_S, calendar_s=15 * DAY_S, storage_s=15 * DAY_S)
+    data = Dataset(size_bytes=100 * GB, storage="disk")
+    # 100 GB x ($0.10 x 6 of 30 days while running + $0.20 x 9 of 30 days while stopped)
+    assert usd_of("storage", run, data=data, terms=(terms,)) == pytest.approx(2 + 6)
+
+
 # --- transfer ---
 
 PULLED = replace(IMAGES, size_bytes=GB, pulled_bytes=40 * GB)

@@ -88,7 +88,7 @@ def test_a_quality_is_one_that_is_known_and_says_what_it_may(row):
         assert value.startswith(("https://", "aws ", "prime "))
         assert set(re.findall(r"{(.*?)}", value)) <= {"instance", "region"}
     else:
-        assert parameter in ("name", "free_hours")
+        assert parameter in ("name", "free_hours", "no_network_volume")
         assert unit == "text"
         assert value
 
@@ -207,7 +207,7 @@ def test_an_hour_of_colab_is_its_units():
     }
     assert hourly
     for gpu, usd in hourly.items():
-        # units an hour at ten cents each, to the cent: 1.84 x 0.1 = 0.18 on a T4
+        # units an hour at ten cents each, to the cent: 1.19 x 0.1 = 0.12 on a T4
         (each,) = (value for name, value in units.items() if gpu.startswith(name))
         assert usd == pytest.approx(each * 0.1, abs=0.005)
 

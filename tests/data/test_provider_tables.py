@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from fnmatch import fnmatchcase
 
 from tests.rows import for_every
 
@@ -18,6 +19,9 @@ PROVIDER_UNITS = {
     "object_storage": {"USD/GB-month", "USD/GiB-month", "EUR/GB-month"},
     "registry_storage": {"USD/GB-month", "USD/GiB-month"},
     "stopped_disk_storage": {"USD/GB-month", "USD/GiB-month"},
+    "running_disk_storage": {"USD/GB-month"},
+    "local_disk_storage": {"USD/GiB-month"},
+    "local_disk_spot_share": {"fraction"},
     "egress": {"USD/GB", "USD/GiB"},
     "egress_free": {"GB/month"},
     "ingress": {"USD/GB", "USD/GiB"},
@@ -73,10 +77,26 @@ def test_list_prices_are_unique_known_and_positive():
     keys = [(row["provider"], row["instance"], row["region"]) for row in rows]
     assert len(set(keys)) == len(keys)
     for row in rows:
-        assert float(row["price_usd_hour"]) > 0
+        prices = [row[name] for name in ("price_usd_hour", "spot_usd_hour") if row[name]]
+        assert prices, row
+        assert all(float(price) > 0 for price in prices), row
+        assert (row["price_usd_hour"] == "") == ("spot only" in row["doubts"].split(";")), row
         assert find_gpu(row["gpu"]).gpu
         assert row["source"].startswith("http")
         assert set(filter(None, row["doubts"].split(";"))) <= set(doubt_kinds())
+
+
+def test_outdated_prices_are_of_offers_there_are_and_say_known_doubts():
+    offers = bundled_offers()
+    for row in rows_of("outdated_prices.csv"):
+        date.fromisoformat(row["as_of"])
+        assert row["source"].startswith("http"), row
+        assert set(row["doubts"].split(";")) <= set(doubt_kinds()), row
+        assert any(
+            offer.provider == row["provider"]
+            and fnmatchcase(offer.instance, row["instance_pattern"])
+            for offer in offers
+        ), row
 
 
 def test_no_two_bundled_offers_are_the_same():

@@ -282,7 +282,7 @@ def test_two_hours_as_stated():
 
 
 def test_two_hours_today_own_card():
-    option = option_of("4_two_hours_today", "RTX 3090")
+    option = option_of("4_two_hours_today", "used RTX 3090")
     batch_s = option.step.step_time_s.likely
     sessions_h = 30 * (10_000 * batch_s + 600 + 600) / 3600  # set-up, and 10 min idle
     held_h = sessions_h + 20e9 / DOWNLOAD_BYTES_PER_S / 3600

@@ -28,6 +28,7 @@ LISTED = (
     "doubts,note\n"
 )
 ENDS = "provider,instance_pattern,withdrawn,source,as_of,note\n"
+MOVES = "provider,instance_pattern,doubts,source,as_of,note\n"
 
 
 NOBODY = "nobody,x,T4,1,any,1,,,2026-01-01,page,,\n"
@@ -46,11 +47,12 @@ def tables(tmp_path, monkeypatch):
     shutil.copy(facts.DATA / "offer_doubts.csv", tmp_path)
     monkeypatch.setattr(facts, "DATA", tmp_path)
 
-    def read(offers="", listed="", ends="", today=""):
+    def read(offers="", listed="", ends="", moves="", today=""):
         for name, text in (
             ("offers_2026-01-31.csv", OFFERS + offers),
             ("list_prices_2026-02-28.csv", LISTED + (listed or NOBODY)),
             ("instance_ends.csv", ENDS + (ends or "nobody,x,2026-01-01,page,2026-01-01,\n")),
+            ("outdated_prices.csv", MOVES + (moves or "nobody,x,superseded,page,2026-01-01,\n")),
         ):
             (tmp_path / name).write_text(text, encoding="utf-8")
         return sold(today)
@@ -152,6 +154,128 @@ def test_list_prices_that_do_not_touch_an_offer(tables, listed):
     box, _ = tables("acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n", listed)
     assert words(box) == ["stale"]
     assert box.as_of == "2026-01-01"
+
+
+def test_a_spot_price_is_superseded_where_on_demand_moved(tables):
+    box, _ = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,1,1.1,2026-01-01,list,\n",
+        "acme,shop,T4,1,any,3,,box,2026-02-01,page,,\n",
+    )
+    assert words(box) == ["superseded", "superseded spot"]
+    assert box.cautions("spot") == ("superseded spot",)
+
+
+@pytest.mark.parametrize(
+    ("spot", "doubts"),
+    [
+        # 8 for eight is 1 a GPU, as it was; 9 is an eighth more
+        ("8", []),
+        ("9", ["superseded spot"]),
+    ],
+)
+def test_a_newer_spot_price_is_compared_by_the_gpu(tables, spot, doubts):
+    box, _ = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,1,1.1,2026-01-01,list,stale\n",
+        f"acme,shop,T4,8,any,16,{spot},box,2026-02-01,page,,\n",
+    )
+    assert words(box) == doubts
+    assert box.seen_on("spot") == "2026-02-01"
+
+
+def test_a_spot_price_that_was_not_read_again_is_as_old_as_it_was(tables):
+    (box,) = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,1,1.1,2024-01-01,list,stale\n",
+        "acme,shop,T4,1,any,2,,box,2026-02-01,page,,\n",
+    )
+    assert words(box) == ["stale spot"]
+    assert box.cautions("on-demand") == ()
+    assert box.cautions("spot") == ("stale spot",)
+    assert (box.seen_on("on-demand"), box.seen_on("spot")) == ("2026-02-01", "2024-01-01")
+    assert box.source == "page; spot: list, 2024-01-01"
+
+
+def test_a_list_price_that_repeats_the_snapshot_is_not_listed_twice(tables):
+    offers = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n",
+        "acme,shop,T4,1,moon,2,,box,2026-02-01,page,,\n",
+    )
+    assert [(one.instance, one.as_of) for one in offers] == [("box", "2026-02-01")]
+
+
+def test_a_list_price_of_one_region_speaks_of_the_others_by_its_own_move(tables):
+    earth, mars, moon, _ = tables(
+        "acme,box,T4,1,1,,,,,earth,1,2,,,2026-01-01,list,stale\n"
+        "acme,box,T4,1,1,,,,,mars,1,3,,,2026-01-01,list,stale\n"
+        "acme,box,T4,1,1,,,,,moon,1,2.5,,,2026-01-01,list,stale\n",
+        "acme,shop,T4,1,earth,3,,box,2026-02-01,page,,\n",
+    )
+    # 2 has become 3 on earth. Mars asked 3 before that, which is no confirmation.
+    for box in (earth, mars, moon):
+        assert words(box) == ["stale", "superseded"]
+
+
+def test_a_list_price_of_one_region_confirms_what_cost_the_same(tables):
+    earth, mars, moon = tables(
+        "acme,box,T4,1,1,,,,,earth,1,2,,,2026-01-01,list,stale\n"
+        "acme,box,T4,1,1,,,,,mars,1,3,,,2026-01-01,list,stale\n"
+        "acme,box,T4,1,1,,,,,moon,1,2,,,2026-01-01,list,stale\n",
+        "acme,shop,T4,1,earth,2,,box,2026-02-01,page,,\n",
+    )
+    assert (words(earth), words(mars), words(moon)) == ([], ["stale"], [])
+
+
+def test_a_list_price_of_a_region_without_the_type_says_nothing(tables):
+    box, _ = tables(
+        "acme,box,T4,1,1,,,,,mars,1,2,,,2026-01-01,list,stale\n",
+        "acme,shop,T4,1,earth,3,,box,2026-02-01,page,,\n",
+    )
+    assert words(box) == ["stale"]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "acme,old,T4,1,any,3,,box*,2026-02-01,page,,\nacme,new,T4,1,any,2,,box*,2026-03-01,page,,\n",
+        "acme,wide,T4,1,any,3,,b*,2026-02-01,page,,\nacme,tight,T4,1,any,2,,box,2026-02-01,page,,\n",
+    ],
+)
+def test_the_newest_list_price_counts_and_of_a_day_the_longest_pattern(tables, listed):
+    box, *_ = tables("acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n", listed)
+    assert words(box) == []
+
+
+def test_a_move_without_a_figure_doubts_what_is_older(tables):
+    box, bare, shop, late = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,1,1.1,2026-01-01,list,\n"
+        "acme,spot,T4,1,1,,,,,any,1,,1,1.1,2026-01-01,list,\n",
+        "acme,shop,T4,1,any,2,,,2026-02-01,page,,\nacme,late,T4,1,any,2,,,2026-03-02,page,,\n",
+        moves="acme,*,superseded;superseded spot,page,2026-03-01,\n",
+    )
+    assert words(box) == ["superseded", "superseded spot"]
+    assert words(bare) == ["superseded spot"]
+    assert sorted((one.instance, tuple(words(one))) for one in (shop, late)) == [
+        ("late", ()),
+        ("shop", ("superseded",)),
+    ]
+
+
+def test_a_move_of_spot_is_compared_with_the_day_of_the_spot_price(tables):
+    (box,) = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,1,1.1,2026-01-01,list,\n",
+        "acme,shop,T4,1,any,2,,box,2026-03-01,page,,\n",
+        moves="acme,*,superseded;superseded spot,page,2026-03-01,\n",
+    )
+    # On-demand was confirmed on the day of the move, spot was not.
+    assert words(box) == ["superseded spot"]
+
+
+@pytest.mark.parametrize("moves", ["other,*", "acme,crate-*"])
+def test_moves_of_others_do_not_touch_an_offer(tables, moves):
+    (box,) = tables(
+        "acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,\n",
+        moves=f"{moves},superseded,page,2026-03-01,\n",
+    )
+    assert words(box) == []
 
 
 def test_an_offer_without_a_price_is_not_superseded(tables):

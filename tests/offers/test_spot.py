@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from tests.builders import a_fact, an_offer, span
 
 from outlay.facts import assumptions
 from outlay.offers import spot
-from outlay.offers.spot import spot_price_usd, spot_risk
+from outlay.offers.spot import hazard_per_month, spot_price_usd, spot_risk
 from outlay.offers.terms import Terms
 
 SEEN = {"as_of": "2026-01-01", "source": "advisor"}
@@ -34,22 +36,42 @@ def advised(monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("share", "rate"),
+    [
+        (0.0, 0.0),
+        # exp(-0.05129) = 0.95 are left after a month
+        (0.05, 0.05129),
+        # ln(5 / 4) = 0.22314
+        (0.20, 0.22314),
+        # ln 2: half of them are left
+        (0.5, 0.69315),
+    ],
+)
+def test_a_share_of_instances_interrupted_in_a_month_is_a_hazard_of_running(share, rate):
+    assert hazard_per_month(share) == pytest.approx(rate, abs=5e-6)
+    assert math.exp(-hazard_per_month(share)) == pytest.approx(1 - share)
+
+
 @pytest.mark.usefixtures("advised")
-def test_risk_of_an_advised_instance_is_the_middle_of_its_bucket():
+def test_risk_of_an_advised_instance_is_the_hazard_of_its_bucket():
     risk = spot_risk(an_offer("acme", "calm", region="moon"))
-    # (0.05 + 0.10) / 2 = 0.075
-    assert risk.interruptions_per_month.likely == pytest.approx(0.075)
-    assert (risk.interruptions_per_month.low, risk.interruptions_per_month.high) == (0.05, 0.10)
+    # 5 to 10 %, 7.5 % in the middle: ln(1 / 0.95), ln(1 / 0.925), ln(1 / 0.9)
+    rate = risk.interruptions_per_month
+    assert (rate.low, rate.likely, rate.high) == pytest.approx(
+        (0.05129, 0.07796, 0.10536), abs=5e-6
+    )
     assert risk.source == "advisor, 2026-01-01"
     assert not risk.is_assumption
 
 
 @pytest.mark.usefixtures("advised")
 def test_risk_of_the_open_bucket_ends_at_twice_its_beginning():
-    risk = spot_risk(an_offer("acme", "wild", region="moon"))
-    # "more than 20 %" is taken as 20 to 40 %: 30 % in the middle
-    assert risk.interruptions_per_month.likely == pytest.approx(0.30)
-    assert risk.interruptions_per_month.high == pytest.approx(0.40)
+    rate = spot_risk(an_offer("acme", "wild", region="moon")).interruptions_per_month
+    # "more than 20 %" is taken as 20 to 40 %, 30 % in the middle: ln(1/0.8), ln(1/0.7), ln(1/0.6)
+    assert (rate.low, rate.likely, rate.high) == pytest.approx(
+        (0.22314, 0.35667, 0.51083), abs=5e-6
+    )
 
 
 @pytest.mark.usefixtures("advised")
@@ -72,6 +94,26 @@ def test_risk_of_anybody_else_is_assumed_and_says_so():
     assert risk.is_assumption
     assert risk.source.startswith("assumed: ")
     assert risk.interruptions_per_month == span(0, rate, 3 * rate)
+
+
+def test_an_aws_type_launched_after_the_file_has_no_published_rate():
+    risk = spot_risk(an_offer("aws", "g7e.2xlarge", region="ap-south-1"))
+    assert risk.is_assumption
+    assert risk.source.startswith("assumed: guess: AWS types without a published rate")
+    # As AWS's other types: from the beginning of the lowest bucket over the middle of the median
+    # one, ln(1 / (1 - 0.175)), to where the open one is taken to end, ln(1 / 0.6)
+    rate = risk.interruptions_per_month
+    assert rate.low == 0
+    assert rate.likely == pytest.approx(math.log(1 / 0.825), abs=0.0005)
+    assert rate.high == pytest.approx(math.log(1 / 0.6), abs=0.0005)
+
+
+def test_an_aws_type_with_a_bucket_keeps_it():
+    # g4ad.16xlarge in Tokyo: up to 5 %, so 2.5 % in the middle: ln(1 / 0.975) and ln(1 / 0.95)
+    risk = spot_risk(an_offer("aws", "g4ad.16xlarge", region="ap-northeast-1"))
+    rate = risk.interruptions_per_month
+    assert (rate.low, rate.likely, rate.high) == pytest.approx((0, 0.02532, 0.05129), abs=5e-6)
+    assert not risk.is_assumption
 
 
 @pytest.mark.usefixtures("advised")

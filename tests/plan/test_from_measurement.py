@@ -60,12 +60,17 @@ def test_without_operations_it_is_no_target(measured):
 
 def test_its_batch_is_taken_where_nothing_else_is_said(measured):
     path = measured(samples=48)
-    assert at_measured_batch(Step(profile=path, batch_as_measured=True)).batch_size == 48
+    assert at_measured_batch(Step(profile=path, batch_left_open=True)).batch_size == 48
     assert at_measured_batch(Step(profile=path)).batch_size is None
-    assert (
-        at_measured_batch(Step(profile=path, batch_as_measured=True, batch_size=8)).batch_size == 8
-    )
-    assert at_measured_batch(Step(profile="resnet50", batch_as_measured=True)).batch_size is None
+    assert at_measured_batch(Step(profile=path, batch_left_open=True, batch_size=8)).batch_size == 8
+    assert at_measured_batch(Step(profile="resnet50", batch_left_open=True)).batch_size is None
+
+
+def test_its_batch_is_held_to_the_most_that_was_asked_for(measured):
+    path = measured(samples=48)
+    for most, taken in ((16, 16), (64, 48)):
+        step = Step(profile=path, batch_left_open=True, max_batch_size=most)
+        assert at_measured_batch(step).batch_size == taken
 
 
 def test_evidence_is_of_the_target_and_of_further_files(measured):

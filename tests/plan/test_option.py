@@ -261,6 +261,7 @@ def test_what_does_not_run_has_no_merit():
         ({"limits": Limits(deadline_s=3599.0)}, False, False),
         ({"gpu": a_gpu(runs="no")}, False, False),
         ({"gpu": a_gpu(runs="special build")}, True, False),
+        ({"gpu": replace(a_gpu(), vendor="AMD")}, True, True),
         ({"doubts": [a_doubt("withdrawn", kind="no price")]}, False, False),
         ({"doubts": [a_doubt()]}, True, False),
     ],
@@ -268,6 +269,13 @@ def test_what_does_not_run_has_no_merit():
 def test_feasible_and_sound(said, feasible, sound):
     option = an_option(**said)
     assert (option.feasible, option.sound) == (feasible, sound)
+
+
+def test_kernels_of_an_extension_on_amd_are_a_doubt():
+    option = an_option(gpu=replace(a_gpu(), vendor="AMD"))
+    own = replace(option, step=replace(option.step, custom_ops=("natten.na2d",)))
+    assert (own.feasible, own.sound) == (True, False)
+    assert own.doubts == ("natten.na2d may have no build for AMD",)
 
 
 # --- whatever is uncertain ---

@@ -39,7 +39,7 @@ OFFERS = (
 def made_up(monkeypatch):
     """A few bundled offers, and a host that needs a second for each step on any GPU."""
     monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: OFFERS)
-    slow = a_calibration(host_view_s=1e-3, host_forward_s=1e-3)
+    slow = a_calibration(host_view_s=1e-3, host_forward_s=1e-3, error_on_Turing=0.4)
     monkeypatch.setattr(placement, "calibration", lambda: slow)
     placement._best_step.cache_clear()
     yield
@@ -466,12 +466,23 @@ def test_habits_are_the_rows_of_the_assumptions():
 def test_a_plan_says_what_it_assumed():
     said = " ".join(planned("[consider]\nmax_gpus = 1").assumptions)
     assert "No dataset size is given" in said
-    assert "interrupted" not in said  # the rate of its one spot offer is published
+    # Its one spot offer is of AWS, which publishes rates by type, but none of a "g4".
+    rate = assumptions()["spot_interruptions_per_month_aws"].text
+    aws = f"of Amazon Web Services without a published rate are interrupted {rate} times a month"
+    assert f"{aws} (guess)." in said
     rented = '[[offer]]\nprovider = "acme"\ngpu = "T4"\nspot_per_hour = 1'
-    assert "interrupted 4 times a month (guess)" in " ".join(planned(rented).assumptions)
+    both = " ".join(planned(rented).assumptions)
+    assert "Spot machines without a published rate are interrupted 4 times a month (guess)." in both
+    assert f"{aws} (guess)." in both
     assert "Several GPUs" not in said
     assert "to set up the environment" not in said
     assert "Several GPUs" in " ".join(planned().assumptions)
+
+
+def test_a_published_interruption_rate_is_not_said_to_be_assumed(monkeypatch):
+    published = an_offer("aws", "g4dn.xlarge", gpu="T4", region="us-east-1", spot_usd=0.2)
+    monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: (published,))
+    assert "interrupted" not in " ".join(planned().assumptions)
 
 
 def test_profile_for_an_unknown_name_is_refused():
@@ -526,3 +537,50 @@ def test_more_interruptions_than_allowed_are_ruled_out():
 def test_evaluation_that_is_counted_is_not_said_to_be_missing():
     said = " ".join(small_plan('[evaluation]\nevery = "1h"\ntime = "5m"').assumptions)
     assert "No evaluation" not in said
+
+
+# --- what can be joined to a machine ---
+
+PODS = (
+    an_offer("runpod", "community RTX 4090", gpu="RTX 4090", usd=0.34),
+    an_offer("runpod", "secure RTX 4090", gpu="RTX 4090", usd=0.74),
+)
+NO_VOLUME = (
+    "Runpod has no network volumes on such machines: keep the {} on the machine's own disk "
+    '(storage = "disk") or elsewhere'
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        ("[data]\nsize = '10 GB'", "dataset"),
+        ("[data]\nsize = '10 GB'\nstorage = 'volume'", "dataset"),
+        ("[data]\nsize = '10 GB'\nkept_at = 'runpod'", "dataset"),
+        ("[[stored]]\nname = 'images'\nsize = '10 GB'", "images"),
+        ("[data]\nsize = '1 GB'\n[[stored]]\nname = 'a'\nsize = '1 GB'", "a and the dataset"),
+    ],
+)
+def test_a_community_machine_with_a_network_volume_cannot_be_taken(monkeypatch, data, kept):
+    monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: PODS)
+    plan = planned(data)
+    community = option_of(plan, "community RTX 4090")
+    assert community.blocked == NO_VOLUME.format(kept)
+    assert option_of(plan, "secure RTX 4090").blocked is None
+    assert plan.chosen.offer.instance == "secure RTX 4090"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "[data]\nsize = '10 GB'\nstorage = 'disk'",
+        "[data]\nsize = '10 GB'\nstorage = 'none'",
+        "[data]\nsize = '10 GB'\nstorage = 'object'",
+        "[data]\nsize = '10 GB'\nkept_at = 'aws'",
+        "[checkpoint]\nsize = '1 GB'",
+    ],
+)
+def test_a_community_machine_without_a_network_volume_can(monkeypatch, data):
+    monkeypatch.setattr(chosen_from, "bundled_offers", lambda *_: PODS)
+    assert option_of(planned(data), "community RTX 4090").blocked is None

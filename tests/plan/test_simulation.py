@@ -142,7 +142,7 @@ size = "100GB"
 budget = 60
 deadline = "3d"
 [consider]
-providers = ["gcp", "runpod", "colab"]
+gpus = ["T4", "L4", "A100", "RTX 4090"]
 max_gpus = 2
 [prefer]
 waiting_per_hour = 0.1

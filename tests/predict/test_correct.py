@@ -496,3 +496,23 @@ def test_nothing_to_go_on_changes_nothing():
     assert (correction.device_factor, correction.host_factor, correction.error) == (1.0, 1.0, None)
     assert correction.measured_s is None
     assert step_on(CARD).time_from == "predicted"
+
+
+def test_software_that_is_less_known_makes_no_other_gpu_surer():
+    card, other = a_gpu(), a_gpu("Other", architecture="Ada")
+    seen = MeasuredStep(gpu=card, batch_size=4, step_s=0.09, holder="gpu")
+    conditions = Conditions(evidence=Evidence(measured=(seen,)))
+
+    def carried_s(**errors):
+        calibration = a_calibration(error_on_Ada=0.16, **errors)
+        step = predict_step(
+            a_profile(), Placement(gpu=other), 4, calibration, conditions=conditions
+        )
+        assert "carried over" in step.time_from
+        return step.step_time_s
+
+    # ranges to another GPU are as if only the hardware's error were there
+    known = carried_s(error_on_Hopper=0.02)
+    assert carried_s(error_on_Hopper=0.12, error_of_hardware_Hopper=0.02) == known
+    # without a word of the hardware, a GPU that is as little known as the other tells more of it
+    assert carried_s(error_on_Hopper=0.12).log_deviation < known.log_deviation

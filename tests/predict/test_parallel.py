@@ -4,7 +4,13 @@ import pytest
 from tests.builders import a_calibration, a_gpu, a_profile
 
 from outlay.predict.memory import LARGEST_BATCH
-from outlay.predict.parallel import largest_parallel_batch, parallel_memory_need, parallel_step
+from outlay.predict.parallel import (
+    StepRequest,
+    best_step,
+    largest_parallel_batch,
+    parallel_memory_need,
+    parallel_step,
+)
 from outlay.predict.step import Conditions, Placement, predict_step
 from outlay.predict.strategy import Strategy
 
@@ -91,3 +97,36 @@ def test_input_of_a_machine_is_shared_by_its_gpus():
     assert step.input_s == pytest.approx(2.0)  # 8 x 4 samples at 16 a second
     assert step.step_time_s.likely == pytest.approx(2.0)
     assert step.bound == "input"
+
+
+# --- held to a batch ---
+
+
+def best(gpus=1, **request):
+    question = StepRequest(
+        profile=a_profile(), placement=Placement(gpu=a_gpu(), gpus=gpus), **request
+    )
+    return best_step(question, a_calibration())
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_the_largest_that_fits_is_held_to_a_limit(gpus):
+    free, held = best(gpus), best(gpus, batch_limit=3)
+    assert free.batch_size == free.max_batch_size > 3
+    assert (held.batch_size, held.max_batch_size) == (3, free.max_batch_size)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_limit_beyond_what_fits_limits_nothing(gpus):
+    assert best(gpus, batch_limit=10_000).batch_size == best(gpus).batch_size
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_global_batch_is_taken_in_passes_no_larger_than_the_limit(gpus):
+    step = best(gpus, batch_limit=3, global_batch_size=24)
+    assert step.batch_size <= 3
+    assert step.global_batch_size == 24
+
+
+def test_a_batch_that_is_given_is_no_other_for_a_limit():
+    assert best(batch_size=4, batch_limit=3).batch_size == 4

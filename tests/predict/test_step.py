@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 from tests.builders import a_calibration, a_gpu, a_profile, a_step, exactly, span
 
@@ -11,6 +13,7 @@ from outlay.predict.host_time import Host
 from outlay.predict.roofline import with_precision
 from outlay.predict.step import Conditions, Placement, predict_step, range_over_forms
 from outlay.trace.profile import ProfileOp
+from outlay.uncertainty import Draws
 from outlay.units import GIB
 
 PERCENTILE_90 = NormalDist().inv_cdf(0.9)
@@ -343,3 +346,49 @@ def test_spanning_compares_at_equal_batches():
     fast = a_step(step_time_s=span(2, 3, 4), batch_size=20)
     # 2 s for 20 samples is 1 s for 10
     assert range_over_forms([slow, fast]).step_time_s.low == pytest.approx(1.0)
+
+
+# GPUs that nothing was ever held against
+
+CHECKED = a_calibration(error_base=0.0, error_on_Hopper=0.16, error_on_others=0.3)
+
+
+def on(architecture, calibration=CHECKED):
+    return predicted(gpu=a_gpu(architecture=architecture), calibration=calibration)
+
+
+def test_what_was_never_checked_pays_for_it_in_the_mean():
+    known, unknown = on("Hopper"), on("CDNA3")
+    assert (known.is_checked, unknown.is_checked) == (True, False)
+    assert unknown.step_time_s.likely == known.step_time_s.likely
+    means = [np.mean(Draws().of("speed", step.step_time_s)) for step in (known, unknown)]
+    assert means[1] > means[0] > known.step_time_s.likely
+    # of a log-normal: exp(0.16^2 / 2) = 1.013 and exp(0.3^2 / 2) = 1.046 times what is likely
+    factors = [mean / known.step_time_s.likely for mean in means]
+    assert factors == pytest.approx([1.0129, 1.0460], abs=0.001)
+
+
+def test_a_step_that_was_never_checked_says_so():
+    assert on("CDNA3").notes == (
+        "Card: never measured; predicted from its datasheet, with the range of that.",
+    )
+    assert on("Hopper").notes == ()
+
+
+def test_kernels_of_an_extension_may_have_no_build_for_amd():
+    step = a_step(gpu=a_gpu())
+    other = replace(step.placement.gpu, vendor="AMD")
+    amd = replace(step, placement=Placement(gpu=other))
+    assert amd.software_doubts == ()  # plain PyTorch
+    own = {"custom_ops": ("natten.na2d",)}
+    assert replace(step, **own).software_doubts == ()
+    assert replace(amd, **own).software_doubts == ("natten.na2d may have no build for AMD",)
+
+
+def test_a_measured_batch_that_fits_reserves_no_more_than_there_is():
+    seen = MeasuredStep(gpu=a_gpu(), batch_size=100_000, step_s=1.0)
+    conditions = Conditions(evidence=Evidence(measured=(seen,)))
+    memory = predicted(100_000, conditions=conditions).memory
+    assert memory.fits
+    assert memory.reserved_bytes.high <= memory.available_bytes
+    assert not predicted(100_000).memory.fits

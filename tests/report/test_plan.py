@@ -49,10 +49,7 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
     run = a_run(15 * HOUR_S, setup_s=5 * HOUR_S)
     _, spent, _ = said(an_option(cost=cost, run=run))
     # 15 of 20 h
-    assert spent == (
-        "Of that compute $75.00, storage $20.00, idle $4.00; 75 % of its time trains. "
-        "Not all of it is priced."
-    )
+    assert spent == ("Of that compute $75.00, storage $20.00, idle $4.00; 75 % of its time trains.")
 
 
 def test_ranges_and_chances():
@@ -259,3 +256,11 @@ def test_when_buying_pays():
         "desk ($2,200 less $200.00 resale) never pays: running it costs more than renting the "
         "same work; " + costs,
     ]
+
+
+def test_the_next_best_is_another_machine_and_not_the_same_words_again():
+    chosen = an_option(10, offer=an_offer(region="east"))
+    same = an_option(10, offer=an_offer(region="west"))
+    other = an_option(12, HOUR_S, offer=an_offer("mart", gpu="L4"))
+    assert said(chosen, same, other)[-1] == "Next best: 1x L4 at mart on-demand, $12.00 in 1.0 h."
+    assert said(chosen, same)[-1] == "There is no other that satisfies the limits."

@@ -11,7 +11,7 @@ import pytest
 
 from outlay.errors import InputError
 from outlay.trace.profile import AllocatorUse, History, Memory, Profile, ProfileOp
-from outlay.trace.store import profile_to_json, read_profile, write_profile
+from outlay.trace.store import find_profile, profile_to_json, read_profile, write_profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +179,11 @@ def test_a_history_must_make_sense(tmp_path: Path, events: list[int]) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match="cannot be read as a profile"):
         read_profile(path)
+
+
+def test_operators_of_extensions_are_told_from_pytorchs_own():
+    assert find_profile("resnet50").custom_ops == ()
+    assert find_profile("stylenat").custom_ops == (
+        "outlay_examples.neighborhood_attention",
+        "outlay_examples.neighborhood_attention_backward",
+    )

@@ -196,7 +196,32 @@ def test_the_datasets_size_from_samples_and_their_size():
 
 def test_batch_size_max_is_the_largest_that_fits():
     text = SMALL.replace("[length]", 'batch_size = "max"\n[length]')
-    assert parse_workload(text).step.batch_size is None
+    step = parse_workload(text).step
+    assert step.batch_size is None
+    assert not step.batch_left_open
+
+
+def test_a_batch_of_which_nothing_is_said_is_left_open():
+    assert parse_workload(SMALL).step.batch_left_open
+
+
+def test_max_batch_size_is_a_limit_and_no_batch():
+    text = SMALL.replace("[length]", "max_batch_size = 8\n[length]")
+    step = parse_workload(text).step
+    assert (step.batch_size, step.max_batch_size) == (None, 8)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("max_batch_size = 0", "step.max_batch_size = 0"),
+        ('max_batch_size = "some"', "step.max_batch_size"),
+        ("batch_size = 16\nmax_batch_size = 8", "batch_size is above max_batch_size"),
+    ],
+)
+def test_a_max_batch_size_that_cannot_be(step, said):
+    with pytest.raises(InputError, match=said):
+        parse_workload(SMALL.replace("[length]", f"{step}\n[length]"))
 
 
 def test_paths_start_from_the_files_folder(tmp_path):

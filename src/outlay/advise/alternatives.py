@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
+
 from outlay.advise.cards import CardForSale, assumption_number
 from outlay.advise.machines import bought_machines, gpus_worth_renting, owned_machines
 from outlay.advise.request import AdviceRequest, workload_for
@@ -34,6 +36,8 @@ _OF_TENANCY: dict[str, Kind] = {"on-demand": "on demand", "reserved": "reserved"
 TOO_SLOW = "too slow"
 DRAWS = 2000
 """Simulated months behind a range here: fewer than a plan draws, as there are many machines."""
+LEAST_MEAN = 0.8
+# Assumes: no mean over simulated months is less than this share of the likely month.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,9 @@ class Alternative:
     kind: Kind
     option: Option
     usd_per_month: Estimate
+    expected_usd_per_month: float
+    """The mean over simulated months, by which alternatives are compared: what is little known
+    pays for that."""
     upfront_usd: float
     """Paid at once."""
     card: CardForSale | None = None
@@ -89,32 +96,37 @@ def monthly_plan(
 def alternatives_of(
     plan: Plan, request: AdviceRequest, cards: Sequence[CardForSale]
 ) -> tuple[Alternative, ...]:
-    """The best of each kind, and why it is not taken; cheapest first, what cannot be last."""
+    """The best of each kind, and why it is not taken; cheapest first, what cannot be last.
+
+    Cheapest by what is to be expected: the mean of the draws.
+    """
     by_name = {card.name: card for card in cards}
-    best: dict[Kind, tuple[tuple[bool, float], Option, str | None]] = {}
-    for option in plan.options:
+    best: dict[Kind, Alternative] = {}
+    for option in sorted(plan.options, key=lambda option: option.usd):
         kind = kind_of(option)
         if option.run is None or option.cost is None or (kind in RENTED and not option.sound):
             continue
         why_not = objection(option, request)
-        order = (why_not is not None, option.usd)
-        if kind not in best or order < best[kind][0]:
-            best[kind] = (order, option, why_not)
-    alternatives = [
-        alternative_of(option, request, by_name.get(option.offer.instance), why_not)
-        for kind in get_args(Kind)
-        if kind in best
-        for _, option, why_not in [best[kind]]
-    ]
-    return tuple(
-        sorted(
-            alternatives,
-            key=lambda alternative: (
-                alternative.why_not is not None,
-                alternative.usd_per_month.likely,
-            ),
-        )
-    )
+        found = best.get(kind)
+        if found is not None and not _may_be_cheaper(option, why_not, found):
+            continue
+        card = by_name.get(option.offer.instance)
+        alternative = alternative_of(option, request, card, why_not)
+        if found is None or _order(alternative) < _order(found):
+            best[kind] = alternative
+    return tuple(sorted((best[kind] for kind in get_args(Kind) if kind in best), key=_order))
+
+
+def _order(alternative: Alternative) -> tuple[bool, float]:
+    """What nothing speaks against goes first, then what is expected to cost least."""
+    return alternative.why_not is not None, alternative.expected_usd_per_month
+
+
+def _may_be_cheaper(option: Option, why_not: str | None, found: Alternative) -> bool:
+    """Whether an option is worth drawing: by its likely cost, which its mean is hardly below."""
+    if (why_not is None) != (found.why_not is None):
+        return why_not is None
+    return option.usd * LEAST_MEAN <= found.expected_usd_per_month
 
 
 def kind_of(option: Option) -> Kind:
@@ -138,6 +150,7 @@ def alternative_of(
         kind=kind_of(option),
         option=option,
         usd_per_month=range_of(float(monthly_usd(option, request.months, LIKELY)), drawn),
+        expected_usd_per_month=float(np.mean(drawn)),
         upfront_usd=upfront_usd(option),
         card=card,
         why_not=why_not,

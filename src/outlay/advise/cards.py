@@ -166,7 +166,7 @@ def _listed(today: str) -> Iterable[CardForSale]:
         )
 
 
-def worth_buying(today: str, *, used: bool = True, amd: bool = False) -> tuple[CardForSale, ...]:
+def worth_buying(today: str, *, used: bool = True, amd: bool = True) -> tuple[CardForSale, ...]:
     """The cards somebody should look at for a desktop."""
     return tuple(
         card
@@ -182,15 +182,13 @@ def desktop_cards(today: str) -> tuple[CardForSale, ...]:
     )
 
 
-def is_sensible(card: CardForSale, *, amd: bool = False) -> bool:
+def is_sensible(card: CardForSale, *, amd: bool = True) -> bool:
     """Whether one should buy it today: a price to go by, and software that goes on.
 
-    AMD cards have to be asked for: no prediction of theirs was ever checked, and not every
-    package has a build for them.
+    AMD cards are looked at as others are: that no prediction of theirs was ever checked is in
+    their range, by which they are ranked.
     """
-    return (
-        not card.is_old and card.gpu.software.runs == "yes" and (amd or card.gpu.vendor == "NVIDIA")
-    )
+    return not card.is_old and card.gpu.software.runs == "yes" and (amd or card.gpu.vendor != "AMD")
 
 
 def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
@@ -302,7 +300,8 @@ def dominated_cards(today: str) -> tuple[DominatedCard, ...]:
     Leftover stock is looked at although its price is old: that is what shops still ask for it.
     """
     listed = [card for card in cards(today) if card.in_a_desktop is None]
-    rivals = [card for card in listed if is_sensible(card)]
+    # not every package has a build for AMD: such a card is not as good in everything
+    rivals = [card for card in listed if is_sensible(card, amd=False)]
     compared = [card for card in listed if not card.is_old or card.is_leftover]
     dominated = [_dominated(card, rivals) for card in compared]
     return tuple(sorted(filter(None, dominated), key=lambda item: -item.saved_usd))

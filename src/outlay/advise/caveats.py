@@ -72,6 +72,8 @@ def _hardware(gpu: Gpu, alternative: Alternative) -> Iterator[str]:
     software = gpu.software
     if software.runs != "yes":
         yield f"{gpu.name}: PyTorch: {software.runs} ({software.note}; {software.as_of})."
+    if not alternative.option.step.is_checked:
+        yield f"{gpu.name}: never measured; predicted from its datasheet, with the range of that."
     if gpu.vendor == "AMD":
         yield f"{gpu.name}: needs ROCm builds; not every CUDA package has one. See --ask amd."
 
@@ -133,7 +135,7 @@ def _left_out(request: AdviceRequest) -> Iterator[str]:
         months = assumption_number("price_old_months")
         yield f"{old} card prices are older than {months:.0f} months and were not looked at."
     if amd and not request.amd and not many_gpus(request):
-        yield "AMD cards were left out: their speed was never checked (--amd takes them in)."
+        yield "AMD cards were left out, as asked for (--no-amd)."
 
 
 def _few(count: float) -> str:

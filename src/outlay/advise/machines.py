@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from outlay.advise.cards import (
     CardForSale,
     assumption_number,
@@ -21,13 +23,14 @@ from outlay.advise.request import AdviceRequest, workload_for
 from outlay.errors import NoOption
 from outlay.offers.catalog import bundled_offers, offer_gpus
 from outlay.offers.offer import Offer, Tenancy
-from outlay.plan.option import Option
+from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.placement import calibration
+from outlay.predict.evidence import never_measured
 from outlay.predict.kernel_time import device_time
 from outlay.predict.roofline import roofline_of, trace_at
 from outlay.trace.profile import Profile
-from outlay.uncertainty import Estimate, total
+from outlay.uncertainty import DRAWS, Estimate, total
 from outlay.units import HOUR_S
 from outlay.workload.workload import Selection, Workstation
 
@@ -158,7 +161,10 @@ def reference_of(request: AdviceRequest, cards: Sequence[CardForSale]) -> Refere
     best = _best_buy(request, cards)
     if best is None:
         return _reference_on(request, _FALLBACK, "as no card can be bought for it")
-    return _reference_on(request, best.gpu.name, "whose work costs least to buy at that use")
+    known = "" if never_measured(best.gpu, calibration()) else ", of those whose kind was measured"
+    return _reference_on(
+        request, best.gpu.name, f"whose work costs least to buy at that use{known}"
+    )
 
 
 def _reference_on(request: AdviceRequest, gpu: str, why: str) -> Reference:
@@ -176,13 +182,18 @@ def _reference_on(request: AdviceRequest, gpu: str, why: str) -> Reference:
 
 
 def _best_buy(request: AdviceRequest, cards: Sequence[CardForSale]) -> CardForSale | None:
-    """The card whose samples cost least when it is used as much as asked."""
+    """The card whose samples are expected to cost least when it is used as much as asked.
+
+    Hours are counted on it, so it is one whose speed was checked, where any such is there.
+    """
     machines = [machine_of(card, request, HOUR_S) for card in cards]
     tried = own_options(request, machines, _TRIED_SAMPLES)
     fitting = [card for card in cards if _fits(tried[card.name])]
+    checked = [card for card in fitting if tried[card.name].step.is_checked]
     within = [card for card in fitting if _affordable(card, request)]
+    both = [card for card in checked if card in within]
     return min(
-        within or fitting,
+        both or within or checked or fitting,
         key=lambda card: _usd_per_sample(card, tried[card.name], request),
         default=None,
     )
@@ -205,7 +216,13 @@ def _usd_per_sample(card: CardForSale, option: Option, request: AdviceRequest) -
     assert option.cost is not None
     running = float(option.cost.breakdown.line_usd("electricity")) / option.busy_s * HOUR_S
     hours = request.use.hours_per_month * request.months
-    return (lost_usd / hours + running) * option.training_s_per_sample
+    return (lost_usd / hours + running) * option.training_s_per_sample * _mean_slowness(option)
+
+
+def _mean_slowness(option: Option) -> float:
+    """How many times as long as is likely a step takes on average: what is little known, longer."""
+    step_s = option.step.step_time_s
+    return float(np.mean(draws_of(DRAWS).of("speed", step_s))) / step_s.likely
 
 
 # --- GPUs worth renting: those whose hour buys enough arithmetic ---
@@ -246,9 +263,9 @@ def _cheapest(
 
 
 def _is_usable(offer: Offer, request: AdviceRequest) -> bool:
-    """Whether its software does, and AMD is asked for where it is AMD."""
+    """Whether today's PyTorch runs on it, as in a plan, and nobody wants AMD left out."""
     gpu = offer_gpus(offer)[0]
-    return gpu.software.runs != "no" and (request.amd or gpu.vendor == "NVIDIA")
+    return gpu.runs_pytorch and (request.amd or gpu.vendor != "AMD")
 
 
 def _step_s(profile: Profile, offer: Offer) -> float:

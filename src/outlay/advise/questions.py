@@ -248,8 +248,8 @@ def amd(context: QuestionContext) -> Answer:
             (
                 "PyTorch has ROCm builds for some; a training script in plain PyTorch usually "
                 "runs unchanged, packages with CUDA kernels of their own do not. No prediction of "
-                "an AMD card was ever checked here: ranges are wider, and advice leaves them out "
-                "unless --amd is given."
+                "an AMD card was ever checked here: their ranges are wider, and plans and advice "
+                "rank them by what they are expected to cost with that; --no-amd leaves them out."
             ),
             *sentences_of("amd"),
         ),

@@ -196,7 +196,7 @@ def _best_buy(alternatives: Sequence[Alternative]) -> Alternative | None:
 def _affordable_cards(
     plan: Plan, request: AdviceRequest, cards: Sequence[CardForSale]
 ) -> list[Alternative]:
-    """Every machine to buy within the purse, cheapest month first; slow ones say so."""
+    """Every machine to buy within the purse, cheapest expected month first; slow ones say so."""
     by_name = {card.name: card for card in cards}
     bought = [
         option
@@ -209,7 +209,7 @@ def _affordable_cards(
         if all(reason.startswith(TOO_SLOW) for reason in against):
             card = by_name[option.offer.instance]
             purchases.append(alternative_of(option, request, card, next(iter(against), None)))
-    return sorted(purchases, key=lambda alternative: alternative.usd_per_month.likely)
+    return sorted(purchases, key=lambda alternative: alternative.expected_usd_per_month)
 
 
 def _purchases_compared(

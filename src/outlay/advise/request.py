@@ -201,7 +201,8 @@ class AdviceRequest:
     country: str = "us"
     gpus: int = 1
     used: bool = True
-    amd: bool = False
+    amd: bool = True
+    """Whether to look at AMD's, whose ranges are wide: none was ever measured."""
     regions: tuple[str, ...] = ()
     currency: str = "USD"
     usd_per_unit: float = 1.0

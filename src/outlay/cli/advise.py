@@ -51,7 +51,7 @@ _LONGEST_MONTHS = 120
 @click.option("--region", "regions", multiple=True, help="Rent there only: us-east, europe ...")
 @click.option("--gpus", type=click.IntRange(1, 8), help="GPUs in one machine.  [default: 1]")
 @click.option("--used/--no-used", default=True, help="Whether to look at second-hand cards.")
-@click.option("--amd", is_flag=True, help="Look at AMD cards, too: their speed was never checked.")
+@click.option("--amd/--no-amd", default=True, help="Whether to look at AMD's, never measured here.")
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @json_option

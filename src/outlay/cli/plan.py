@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
+@click.option(
+    "--prices",
+    type=click.Choice(["bundled"]),
+    default="bundled",
+    show_default=True,
+    help="Whose prices: bundled is the dated snapshot that comes with outlay.",
+)
 @length_option
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
@@ -57,6 +64,7 @@ def command(
     vary: str | None,
     max_options: int | None,
     measured: tuple[str, ...],
+    prices: str,  # noqa: ARG001 - bundled are the only ones there are
     length: str | None,
     sources: bool,
     as_json: bool,

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outlay.cost.lines import Breakdown, Cost, Line
+from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.cost.ownership import owned_lines
 from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
 from outlay.predict.run_time import TIME_PARTS, Run
 from outlay.uncertainty import LIKELY, Number, Sampler, is_nonzero
-from outlay.units import HOUR_S, MONTH_S
+from outlay.units import GB, HOUR_S, MONTH_S
 from outlay.workload.workload import Workload
 
 
@@ -39,7 +39,8 @@ class Bill:
     """Where the price comes from, with its date."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", f"{self.offer.source}, {self.offer.as_of}")
+        day = self.offer.seen_on(self.tenancy)
+        object.__setattr__(self, "source", f"{self.offer.source}, {day}")
 
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
@@ -54,7 +55,7 @@ def cost_of(workload: Workload, bill: Bill) -> Cost:
         lines += _settlement_lines(workload, bill, lines)
     lines += _own_time_lines(workload, bill)
     charged = tuple(line for line in lines if is_nonzero(line.usd))
-    return Cost(breakdown=Breakdown(lines=charged), unpriced=unpriced)
+    return Cost(breakdown=Breakdown(lines=charged), unpriced=(*unpriced, *_unpriced_disk(bill)))
 
 
 def billed_s(used_s: Number, terms: Terms) -> Number:
@@ -77,6 +78,43 @@ def _time_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
         yield _rounding_line(rounded_s, bill, machines)
     if bill.offer.commitment is not None:
         yield _unused_line(workload, rounded_s, bill)
+    yield from _local_disk_lines(workload, bill)
+
+
+def _local_disk_usd_per_byte_month(bill: Bill) -> float | None:
+    """As it is had; None where it is in the machine's price, or its own is not known."""
+    terms = bill.terms(bill.offer.provider)
+    rate = terms.local_disk_usd_per_byte_month
+    if rate is None or not bill.offer.has_disk_apart:
+        return None
+    return rate * (terms.local_disk_spot_fraction if bill.tenancy == "spot" else 1.0)
+
+
+def _local_disk_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
+    """What the disk costs while the machine runs."""
+    rate, disk_bytes = _local_disk_usd_per_byte_month(bill), bill.offer.local_disk_bytes
+    if rate is None or disk_bytes is None:
+        return
+    all_bytes, busy_s = disk_bytes * workload.usage.machines, bill.run.busy_s
+    terms = bill.terms(bill.offer.provider)
+    yield Line(
+        name="local disk",
+        usd=busy_s * (all_bytes * rate / MONTH_S),
+        how=lambda: (
+            f"{all_bytes / GB:,.4g} GB that come with the machine x ${rate * GB:.4g}/GB-month x "
+            f"{busy_s / HOUR_S:,.2f} h"
+        ),
+        source=terms.source_of("local_disk_storage"),
+    )
+
+
+def _unpriced_disk(bill: Bill) -> tuple[UnpricedItem, ...]:
+    offer = bill.offer
+    is_priced = _local_disk_usd_per_byte_month(bill) is not None and offer.local_disk_bytes
+    if is_priced or not offer.has_disk_apart:
+        return ()
+    name = bill.terms(offer.provider).name
+    return (UnpricedItem(what=f"local disk of the machine at {name}: no price known"),)
 
 
 def _time_line(name: str, time_s: Number, bill: Bill, machines: int) -> Line:

@@ -115,8 +115,11 @@ def _storage_line(
 def _disk(item: StoredData, terms: Terms, run: Run) -> Iterator[Line | UnpricedItem]:
     """The machine's own disk: one price while it runs, another while it is stopped."""
     stopped_s = np.maximum(run.storage_s - run.busy_s, 0.0)
+    running = ("running_disk", terms.running_disk_usd_per_byte_month)
+    if running[1] is None:
+        running = ("volume", terms.storage_usd_per_byte_month.get("volume"))
     spans = (
-        ("volume", terms.storage_usd_per_byte_month.get("volume"), run.busy_s, " while running"),
+        (*running, run.busy_s, " while running"),
         ("stopped_disk", terms.stopped_disk_usd_per_byte_month, stopped_s, " while stopped"),
     )
     for kind, rate, time_s, when in spans:

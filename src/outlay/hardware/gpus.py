@@ -96,6 +96,11 @@ class Gpu:
         return self.board_tdp_w / self.devices_per_board
 
     @property
+    def runs_pytorch(self) -> bool:
+        """Whether today's PyTorch runs on it, as far as is known, whoever made it."""
+        return self.software.runs != "no"
+
+    @property
     def l2_bytes(self) -> float | None:
         """Size of the L2 cache."""
         return _scaled(self.facts["l2_size"], MIB)

@@ -38,10 +38,13 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
 
     `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers.
     """
-    listed = rows_of(newest("list_prices"))
-    snapshot = (_offer(row) for row in rows_of(newest("offers")))
+    listed, moves = _newest_first(rows_of(newest("list_prices"))), rows_of("outdated_prices.csv")
+    snapshot = [_offer(row) for row in rows_of(newest("offers"))]
+    known = {offer.identity: offer for offer in snapshot}
     current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
-    return (*(_doubted_by_list_price(offer, listed) for offer in current), *map(_offer, listed))
+    compared = (_doubted_by_list_price(offer, listed, known) for offer in current)
+    besides = (_offer(row) for row in listed if not _is_in_snapshot(row, snapshot))
+    return tuple(_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
 
 
 def snapshot_date() -> str:
@@ -97,27 +100,124 @@ def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
     return replace(offer, doubts=(*rest, doubt_kinds()["withdrawn"]))
 
 
-def _doubted_by_list_price(offer: Offer, listed: Iterable[Mapping[str, str]]) -> Offer:
-    """An offer that a newer list price confirms is not stale; one that differs is doubted."""
+# List prices and moves: what is known to be newer than the snapshot
+
+
+def _newest_first(listed: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """List prices in the order they are asked: newest first, of a day the longest pattern."""
+    return sorted(listed, key=lambda row: (row["as_of"], len(row["supersedes"])), reverse=True)
+
+
+def _doubted_by_list_price(
+    offer: Offer,
+    listed: Iterable[Mapping[str, str]],
+    known: Mapping[tuple[str, str, str], Offer],
+) -> Offer:
+    """An offer that a newer list price confirms is not stale; one that differs is doubted.
+
+    A list price of one region speaks of the others by what has become of the price there: where
+    it moved, theirs are doubted too; where it stands, so do those that were the same.
+    """
     for row in listed:
-        if not _is_newer_list_price(row, offer) or offer.price_usd_per_hour is None:
+        if not _is_newer_list_price(row, offer):
             continue
-        new_usd = float(row["price_usd_hour"]) / int(row["gpus"])
-        old_usd = offer.price_usd_per_hour / offer.gpus
-        if abs(new_usd / old_usd - 1) > _SAME_PRICE:
-            return replace(offer, doubts=(*offer.doubts, doubt_kinds()["superseded"]))
-        fresh = tuple(doubt for doubt in offer.doubts if doubt.word != "stale")
-        return replace(offer, doubts=fresh, as_of=row["as_of"], source=row["source"])
+        there = offer if _covers(row["region"], offer.region) else known.get(_there(row, offer))
+        if there is None or there.price_usd_per_hour is None:
+            continue
+        listed_usd = float(row["price_usd_hour"]) / int(row["gpus"])
+        has_moved = not _is_same(listed_usd, there.price_usd_per_hour / there.gpus)
+        if has_moved:
+            words = ("superseded", *_spot_words(row, offer, has_moved))
+            return replace(offer, doubts=(*offer.doubts, *(doubt_kinds()[word] for word in words)))
+        if _is_same(offer.price_usd_per_hour or 0.0, there.price_usd_per_hour):
+            return _confirmed(row, offer)
     return offer
+
+
+def _confirmed(row: Mapping[str, str], offer: Offer) -> Offer:
+    """An offer at a list price's date; its spot price keeps its own unless that is listed too."""
+    words = _spot_words(row, offer, has_moved=False)
+    fresh = tuple(doubt for doubt in offer.doubts if doubt.word != "stale")
+    confirmed = replace(
+        offer,
+        doubts=(*fresh, *(doubt_kinds()[word] for word in words)),
+        as_of=row["as_of"],
+        source=row["source"],
+    )
+    if offer.spot_usd_per_hour is None or row["spot_usd_hour"]:
+        return confirmed
+    source = f"{row['source']}; spot: {offer.source}, {offer.as_of}"
+    return replace(confirmed, source=source, spot_as_of=offer.as_of)
+
+
+def _spot_words(row: Mapping[str, str], offer: Offer, has_moved: bool) -> tuple[str, ...]:
+    """What a list price says against an offer's spot price."""
+    if offer.spot_usd_per_hour is None:
+        return ()
+    if row["spot_usd_hour"]:
+        listed_usd = float(row["spot_usd_hour"]) / int(row["gpus"])
+        same = _is_same(listed_usd, offer.spot_usd_per_hour / offer.gpus)
+        return () if same else ("superseded spot",)
+    if has_moved:
+        return ("superseded spot",)
+    return ("stale spot",) if doubt_kinds()["stale"] in offer.doubts else ()
 
 
 def _is_newer_list_price(row: Mapping[str, str], offer: Offer) -> bool:
     return (
         bool(row["supersedes"])
+        and bool(row["price_usd_hour"])
+        and offer.price_usd_per_hour is not None
         and row["provider"] == offer.provider
         and fnmatchcase(offer.instance, row["supersedes"])
         and row["as_of"] > offer.as_of
     )
+
+
+def _is_in_snapshot(row: Mapping[str, str], snapshot: Iterable[Offer]) -> bool:
+    """Whether a list price only repeats an offer of the snapshot, which then has its date."""
+    return any(
+        _is_newer_list_price(row, offer)
+        and offer.gpus == int(row["gpus"])
+        and offer.region in ("any", row["region"])
+        and _is_same(float(row["price_usd_hour"]), offer.price_usd_per_hour or 0.0)
+        for offer in snapshot
+    )
+
+
+def _covers(listed_region: str, region: str) -> bool:
+    return "any" in (listed_region, region) or listed_region == region
+
+
+def _there(row: Mapping[str, str], offer: Offer) -> tuple[str, str, str]:
+    """The same instance type in the region of a list price."""
+    return (offer.provider, offer.instance, row["region"])
+
+
+def _is_same(listed_usd: float, usd: float) -> bool:
+    return usd > 0 and abs(listed_usd / usd - 1) <= _SAME_PRICE
+
+
+def _doubted_by_moves(offer: Offer, moves: Iterable[Mapping[str, str]]) -> Offer:
+    """An offer with what is said of prices that have moved since, where no new figure is known."""
+    words = {
+        word: None
+        for row in moves
+        if row["provider"] == offer.provider
+        and fnmatchcase(offer.instance, row["instance_pattern"])
+        for word in row["doubts"].split(";")
+        if _is_older(offer, doubt_kinds()[word], row["as_of"])
+    }
+    new = [doubt_kinds()[word] for word in words]
+    added = tuple(doubt for doubt in new if doubt not in offer.doubts)
+    return replace(offer, doubts=(*offer.doubts, *added)) if added else offer
+
+
+def _is_older(offer: Offer, doubt: Doubt, as_of: str) -> bool:
+    """Whether the price that a doubt is about is there, and from before a day."""
+    if doubt.about == "spot":
+        return offer.spot_usd_per_hour is not None and (offer.spot_as_of or offer.as_of) < as_of
+    return offer.price_usd_per_hour is not None and offer.as_of < as_of
 
 
 def _number(text: str | None, unit: float = 1.0) -> float | None:

@@ -17,8 +17,9 @@ class Doubt:
     """What may be wrong with an offer: a word of `data/offer_doubts.csv`."""
 
     word: str
-    kind: Literal["note", "caution", "no price"]
-    """`note`: what is said stands. `caution`: it may be off. `no price`: nobody pays it."""
+    kind: Literal["note", "weighed", "caution", "no price"]
+    """`note`: what is said stands. `weighed`: it may be off, which the price's range takes in.
+    `caution`: it may be off, and nothing says how far. `no price`: nobody pays it."""
     about: Literal["price", "spot", "machine", "offer"]
     """The on-demand price, the spot price, the machine, or the whole offer."""
 
@@ -64,6 +65,26 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneQuote:
+    """The spot price of a type in one zone, and its past: a row of `data/spot_history_DATE.csv`."""
+
+    zone: str
+    """Empty where the provider has none, or charges the same in all."""
+    usd_per_hour: float | None
+    """Of that zone; None where only the region's is known."""
+    share: float | None
+    """Of the on-demand price."""
+    weeks: int
+    """In which its price was seen, the quote's own included."""
+    seen_first: str | None
+    """The day of the first of them, or a day by which it had been seen."""
+    mean_share: float | None
+    """What it was of on-demand in those weeks: the geometric mean."""
+    weekly_change: float | None
+    """How much the logarithm of its price changes in a week, root mean square."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of one provider in one region, on demand and as spot where sold so."""
 
@@ -81,6 +102,8 @@ class Offer:
     as_of: str
     source: str
     doubts: tuple[Doubt, ...] = ()
+    spot_as_of: str | None = None
+    """The day of the spot price, where it is older than the other."""
     gpu_share: float = 1.0
     gpu_memory_bytes: float | None = None
     vcpus: float | None = None
@@ -96,6 +119,8 @@ class Offer:
     interruptions_per_month: Uncertain | None = None
     """As the user stated it; of bundled offers see `offers.spot`."""
     zones: int = 1
+    zone: ZoneQuote | None = None
+    """The zone that the spot price is of, where a plan has chosen one."""
     other_gpus: tuple[str, ...] = ()
     """GPUs of another kind in the same machine; `gpus` counts them, too."""
     power_limit_w: float | None = None
@@ -111,12 +136,24 @@ class Offer:
         """What makes an offer one and the same: provider, instance and region."""
         return (self.provider, self.instance, self.region)
 
+    def seen_on(self, tenancy: Tenancy) -> str:
+        """The day of the price in a tenancy."""
+        return (self.spot_as_of if tenancy == "spot" else None) or self.as_of
+
     def cautions(self, tenancy: Tenancy) -> tuple[str, ...]:
         """The doubts that the price in a tenancy may be off."""
         return tuple(
             doubt.word
             for doubt in self.doubts
             if doubt.kind == "caution" and doubt.concerns(tenancy)
+        )
+
+    def price_doubts(self, tenancy: Tenancy) -> tuple[str, ...]:
+        """All that is doubtful about the price in a tenancy, what its range takes in included."""
+        return tuple(
+            doubt.word
+            for doubt in self.doubts
+            if doubt.kind in ("weighed", "caution") and doubt.concerns(tenancy)
         )
 
     def not_for_sale(self, tenancy: Tenancy) -> tuple[str, ...]:
@@ -126,6 +163,11 @@ class Offer:
             for doubt in self.doubts
             if doubt.kind == "no price" and doubt.concerns(tenancy)
         )
+
+    @property
+    def has_disk_apart(self) -> bool:
+        """Whether a disk comes with it that is not in its price."""
+        return any(doubt.word == "local disk billed apart" for doubt in self.doubts)
 
     @property
     def tenancies(self) -> tuple[Tenancy, ...]:

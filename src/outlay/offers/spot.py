@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from outlay.facts import assumed, assumptions, newest, rows_of
+from outlay.facts import assumed, assumed_range, assumptions, newest, rows_of
 from outlay.offers.offer import Offer
 from outlay.offers.terms import terms_of
 from outlay.uncertainty import Estimate, Uncertain
@@ -45,7 +46,11 @@ def _known_risk(identity: tuple[str, str, str]) -> SpotRisk:
         low = float(row["low_fraction_per_month"])
         high = float(row["high_fraction_per_month"] or assumed("spot_open_bucket_end"))
         return SpotRisk(
-            interruptions_per_month=Estimate(low=low, likely=(low + high) / 2, high=high),
+            interruptions_per_month=Estimate(
+                low=hazard_per_month(low),
+                likely=hazard_per_month((low + high) / 2),
+                high=hazard_per_month(high),
+            ),
             source=f"{row['source']}, {row['as_of']}",
             is_assumption=False,
         )
@@ -57,13 +62,35 @@ def _known_risk(identity: tuple[str, str, str]) -> SpotRisk:
             source=terms.source_of("spot_interruption_rate"),
             is_assumption=False,
         )
-    fact = assumptions()["spot_interruptions_per_month_default"]
-    assumed_rate = fact.number or 0.0
+    name = assumed_interruptions(identity[0])
+    fact = assumptions()[name]
     return SpotRisk(
-        interruptions_per_month=Estimate(low=0.0, likely=assumed_rate, high=assumed_rate * 3),
+        interruptions_per_month=_assumed_rate(name),
         source=f"assumed: {fact.note or fact.source}",
         is_assumption=True,
     )
+
+
+def hazard_per_month(interrupted_fraction: float) -> float:
+    """Interruptions a month of running, where this share of instances is interrupted in a month.
+
+    Of machines that are taken away at a rate r, exp(-r) are left after a month. AWS gives the
+    share that was reclaimed in the trailing month; that many of them ran for less than a month is
+    ignored, which makes the rate too low rather than too high.
+    """
+    return -math.log1p(-interrupted_fraction)
+
+
+def assumed_interruptions(provider: str) -> str:
+    """The assumption that holds where neither a type nor its provider has a published rate."""
+    own = f"spot_interruptions_per_month_{provider}"
+    return own if own in assumptions() else "spot_interruptions_per_month_default"
+
+
+def _assumed_rate(name: str) -> Estimate:
+    """Its own range where it has one, else from none to three times as many."""
+    rate = assumed_range(name)
+    return rate if isinstance(rate, Estimate) else Estimate(low=0.0, likely=rate, high=rate * 3)
 
 
 def _as_estimate(value: Uncertain) -> Estimate:

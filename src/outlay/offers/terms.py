@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from statistics import median
 from typing import Literal, get_args
@@ -34,6 +35,12 @@ class Terms:
     egress_usd_per_byte: float | None = None
     egress_free_bytes_per_month: float | None = None
     stopped_disk_usd_per_byte_month: float | None = None
+    running_disk_usd_per_byte_month: float | None = None
+    """Of a machine's own disk while it runs; None: as a volume."""
+    local_disk_usd_per_byte_month: float | None = None
+    """Of a disk that comes with a machine and is not in its price."""
+    local_disk_spot_fraction: float = 1.0
+    """Of that, on a spot machine."""
     spot_interruptions_per_month: float | None = None
     spot_notice_s: float | None = None
     provisioning_s: float | None = None
@@ -125,6 +132,9 @@ def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
         egress_usd_per_byte=_per_byte(facts, "egress"),
         egress_free_bytes_per_month=_scaled(_number(facts, "egress_free"), GB),
         stopped_disk_usd_per_byte_month=_per_byte(facts, "stopped_disk_storage"),
+        running_disk_usd_per_byte_month=_per_byte(facts, "running_disk_storage"),
+        local_disk_usd_per_byte_month=_per_byte(facts, "local_disk_storage"),
+        local_disk_spot_fraction=_number(facts, "local_disk_spot_share") or 1.0,
         spot_interruptions_per_month=_number(facts, "spot_interruption_rate"),
         spot_notice_s=_number(facts, "spot_notice"),
         provisioning_s=_number(facts, "provisioning_time"),
@@ -267,6 +277,22 @@ def missing_quality(terms: Terms, qualities: Mapping[str, str]) -> str | None:
         if name != "access" and actual is not None and actual != value:
             return f"{terms.name}: {name.replace('_', ' ')} is {actual}, not {value}"
     return None
+
+
+def has_network_volumes(terms: Terms, instance: str) -> bool:
+    """Whether a network volume can be joined to a machine, as far as is known."""
+    without = terms.quality("no_network_volume")
+    return without is None or not fnmatchcase(instance, without)
+
+
+def kept_on_volumes(workload: Workload, provider: str) -> list[str]:
+    """The names of what the user keeps on volumes of the provider that the run is at."""
+    data = workload.data
+    kept = [(item.name, item.kind, item.at) for item in workload.stored]
+    if data.size_bytes is not None:
+        kept.append(("dataset", data.storage, data.kept_at))
+    places = (WITH_THE_RUN, provider)
+    return [name for name, kind, at in kept if kind == "volume" and at.split(":")[0] in places]
 
 
 def remarks(terms: Terms) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from functools import lru_cache
 
@@ -10,7 +10,8 @@ from outlay.caching import ById
 from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
-from outlay.offers.spot import spot_risk
+from outlay.offers.spot import assumed_interruptions, spot_risk
+from outlay.offers.terms import terms_of
 from outlay.predict.evidence import PREDICTED, MeasuredStep
 from outlay.predict.parallel import mixed_gpus_note
 from outlay.predict.run_time import SessionOverheads
@@ -102,13 +103,7 @@ def plan_assumptions(
         )
     if data.size_bytes is None:
         notes.append("No dataset size is given: storing and fetching it is not counted.")
-    rate = assumptions()["spot_interruptions_per_month_default"]
-    spot = [offer for offer in offers if "spot" in offer.tenancies]
-    if any(spot_risk(offer).is_assumption for offer in spot):
-        notes.append(
-            "Spot machines without a published rate are interrupted "
-            f"{rate.text} times a month (guess)."
-        )
+    notes.extend(_assumed_interruptions(offers))
     machines = max(usage.machines_tried or (usage.machines,))
     if any(offer.gpus > 1 for offer in offers) or machines > 1:
         kept = workload.step.global_batch_size
@@ -129,6 +124,21 @@ def plan_cautions(measured: Sequence[MeasuredStep]) -> tuple[str, ...]:
         "changes this answer."
     )
     return (caution,)
+
+
+def _assumed_interruptions(offers: Sequence[Offer]) -> Iterator[str]:
+    """How often spot machines of unknown risk are taken to be interrupted, each rate once."""
+    providers = {
+        assumed_interruptions(offer.provider): offer.provider
+        for offer in offers
+        if "spot" in offer.tenancies and spot_risk(offer).is_assumption
+    }
+    for name, provider in sorted(providers.items(), key=lambda item: "default" not in item[0]):
+        whose = "" if name.endswith("_default") else f" of {terms_of(provider).name}"
+        yield (
+            f"Spot machines{whose} without a published rate are interrupted "
+            f"{assumptions()[name].text} times a month (guess)."
+        )
 
 
 def _of_money(workload: Workload) -> list[str]:

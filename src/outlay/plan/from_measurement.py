@@ -130,13 +130,15 @@ def _neither(name: str, why: str) -> InputError:
 
 
 def at_measured_batch(step: Step) -> Step:
-    """The step at its measurement's batch size, where it has one and says nothing else."""
-    if step.batch_size is not None or not step.batch_as_measured or step.profile is None:
+    """The step at its measurement's batch size, where it has one and says nothing else but what
+    is the most."""
+    if step.batch_size is not None or not step.batch_left_open or step.profile is None:
         return step
     measurement = measurement_at(step.profile)
-    return (
-        step if measurement is None else replace(step, batch_size=measured_batch_size(measurement))
-    )
+    measured = None if measurement is None else measured_batch_size(measurement)
+    if measured is None:
+        return step
+    return replace(step, batch_size=min(measured, step.max_batch_size or measured))
 
 
 def evidence_for(
@@ -171,7 +173,7 @@ def workload_from_measurement(path: Path, length: Length | None = None) -> Workl
         return None
     return Workload(
         name=path.name,
-        step=Step(profile=str(path), batch_as_measured=True),
+        step=Step(profile=str(path), batch_left_open=True),
         length=Length(
             iterations=_steps(path, measurement, length or Length()),
             global_batch_size=global_batch_size(measurement),

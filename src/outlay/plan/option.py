@@ -126,9 +126,7 @@ class Option:
     @property
     def doubts(self) -> tuple[str, ...]:
         """The reasons why its price may be off, or why it may not run as it is."""
-        special = self.step.placement.gpu.software.runs == "special build"
-        software = ("needs a special build of PyTorch",) if special else ()
-        return self.offer.cautions(self.tenancy) + software
+        return self.offer.cautions(self.tenancy) + self.step.software_doubts
 
     @property
     def for_sale(self) -> bool:
@@ -196,7 +194,7 @@ class Option:
     @property
     def runs(self) -> bool:
         """Whether today's PyTorch runs on its GPU, as far as is known."""
-        return self.step.placement.gpu.software.runs != "no"
+        return self.step.placement.gpu.runs_pytorch
 
     @property
     def feasible(self) -> bool:

@@ -32,7 +32,14 @@ from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.spot import spot_price_usd, spot_risk
-from outlay.offers.terms import Terms, missing_quality, terms_for, with_known_places
+from outlay.offers.terms import (
+    Terms,
+    has_network_volumes,
+    kept_on_volumes,
+    missing_quality,
+    terms_for,
+    with_known_places,
+)
 from outlay.plan.assumptions import (
     option_notes,
     plan_assumptions,
@@ -173,6 +180,9 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], t
         assumptions=(*assumptions, *evidence.notes, *inputs.notes),
         cautions=plan_cautions(evidence.measured),
         profile=inputs.profile,
+        workload=inputs.workload,
+        measured=tuple(evidence.measured),
+        today=today,
     )
 
 
@@ -323,6 +333,14 @@ class Planner:
         expected = 0.0 if run is None else float(run.interruptions)
         if limits.interruptions is not None and expected > limits.interruptions:
             return f"{expected:.2g} interruptions to expect, more than allowed"
+        if not has_network_volumes(terms, offer.instance):
+            on_volumes = kept_on_volumes(self.workload, offer.provider)
+            if on_volumes:
+                return (
+                    f"{terms.name} has no network volumes on such machines: keep the "
+                    f"{' and the '.join(on_volumes)} on the machine's own disk "
+                    '(storage = "disk") or elsewhere'
+                )
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _outcome(
@@ -358,8 +376,8 @@ class Planner:
         """The simulated runs that an offer shares with all whose bills differ in the price alone:
         one provider's with the same step, interruptions and set-up."""
         key = (
-            tenancy, offer.provider, id(step), _rate(offer, tenancy), offer.setup_s, offer.owned,
-            offer.commitment, self._place(offer), draws.size,
+            tenancy, offer.provider, id(step), _rate(offer, tenancy), offer.setup_s,
+            *self._billed_by(offer), draws.size,
         )  # fmt: skip
         kind = self.simulated.pop(key, None)
         if kind is None:
@@ -369,10 +387,15 @@ class Planner:
         self.simulated[key] = kind
         return kind
 
-    def _place(self, offer: Offer) -> str:
-        """The region of an offer, where it matters: where things lie in one."""
-        places = _far_places(ById(self.workload))
-        return offer.region if any(":" in place for place in places) else ""
+    def _billed_by(self, offer: Offer) -> tuple[object, ...]:
+        """What of an offer its bill depends on, beside its price, its run and its provider; its
+        region where things lie in one."""
+        regional = any(":" in place for place in _far_places(ById(self.workload)))
+        return (
+            offer.owned, offer.commitment, offer.local_disk_bytes, offer.has_disk_apart,
+            has_network_volumes(self.terms(offer.provider), offer.instance),
+            offer.region if regional else "",
+        )  # fmt: skip
 
     def _simulate_kind(
         self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
@@ -415,9 +438,9 @@ class Planner:
         """What offers share whose bills differ in the price alone."""
         return (
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
-            offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
-            offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
-            offer.gpu_memory_bytes, _rate(offer, tenancy), links_of(offer), self._place(offer),
+            offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s,
+            offer.disk, offer.disk_bytes_per_s, offer.gpu_memory_bytes,
+            _rate(offer, tenancy), links_of(offer), *self._billed_by(offer),
         )  # fmt: skip
 
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
@@ -426,8 +449,8 @@ class Planner:
         option = self.option(first, tenancy)
         if option.run is None or option.cost is None or option.blocked:
             return
-        special = option.step.placement.gpu.software.runs == "special build"
-        if special or not (option.runs and option.meets_deadline):
+        doubted = bool(option.step.software_doubts)
+        if doubted or not (option.runs and option.meets_deadline):
             return
         quoted = [_hourly_usd(offer, tenancy) or 0.0 for offer in offers]
         prices = [mean_of(price) for price in quoted]

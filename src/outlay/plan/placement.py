@@ -26,7 +26,7 @@ from outlay.predict.run_time import optimizer_steps
 from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import StrategyRequest, parse_strategy
 from outlay.trace.profile import Precision, Profile
-from outlay.workload.workload import Workload
+from outlay.workload.workload import Step, Workload
 
 
 @cache
@@ -51,10 +51,12 @@ def steps_on(
             ById(profile),
             placement,
             batch_size,
+            batch_limit(workload.step, profile, placement.site.total),
             global_batch_size,
             precision,
             wanted,
             ById(evidence),
+            ById(calibration()),
             workload.data.feed is not None,
         )
 
@@ -81,6 +83,17 @@ def steps_on(
     return predict
 
 
+def batch_limit(step: Step, profile: Profile, gpus: int) -> int | None:
+    """The batch per GPU that the largest that fits is held to: the user's, or where nothing is
+    said of the batch, what the step was published with; None where there is no such limit.
+    """
+    if step.max_batch_size is not None or step.batch_size is not None:
+        return step.max_batch_size
+    if profile.published is None or not step.batch_left_open or step.global_batch_size is not None:
+        return None
+    return profile.published.per_gpu_on(gpus)
+
+
 @lru_cache(maxsize=8192)
 def _over_forms(*forms: ById[StepPrediction]) -> StepPrediction:
     """The step of a GPU whose form is open; the same one for all offers of it."""
@@ -92,10 +105,12 @@ def _best_step(
     profile: ById[Profile],
     placement: Placement,
     batch_size: int | None,
+    batch_limit: int | None,
     global_batch_size: int | None,
     precision: Precision | None,
     wanted: StrategyRequest,
     evidence: ById[Evidence],
+    numbers: ById[Calibration],
     is_fed: bool,
 ) -> StepPrediction:
     """The best way to run a step on a placement; asked again by another plan, the same.
@@ -106,6 +121,7 @@ def _best_step(
         profile=profile.value,
         placement=placement,
         batch_size=batch_size,
+        batch_limit=batch_limit,
         global_batch_size=global_batch_size,
         precision=precision,
         strategy=wanted,
@@ -113,7 +129,7 @@ def _best_step(
             evidence=evidence.value, input_samples_per_s=math.inf if is_fed else None
         ),
     )
-    return best_step(question, calibration(), thorough=False)
+    return best_step(question, numbers.value, thorough=False)
 
 
 def _held_to_input(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:

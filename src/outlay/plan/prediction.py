@@ -73,7 +73,7 @@ class PredictionRequest:
         """What is predicted."""
         if is_code(self.target):
             return Step(target=self.target)
-        return Step(profile=self.target, batch_as_measured=True)
+        return Step(profile=self.target, batch_left_open=True)
 
     def placement(self, gpu: Gpu, gpus: int) -> Placement:
         """So many of a GPU in each machine."""

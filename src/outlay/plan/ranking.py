@@ -17,10 +17,11 @@ from outlay.facts import assumed
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
 from outlay.offers.terms import terms_of
 from outlay.plan.option import RANKED, Option, draws_of
+from outlay.predict.evidence import MeasuredStep
 from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
 from outlay.units import DAY_S, GIB, HOUR_S
-from outlay.workload.workload import Risk
+from outlay.workload.workload import Risk, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,12 @@ class Plan:
     """What to do before the choice is taken."""
     profile: Profile | None = None
     """The step that was planned, operation by operation."""
+    workload: Workload | None = None
+    """What was planned, with what measurements say of it."""
+    measured: tuple[MeasuredStep, ...] = ()
+    """The steps that were measured of it."""
+    today: str = ""
+    """The day it was made, YYYY-MM-DD; empty where nobody said."""
     _ties: list[tuple[Option, ...]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -440,7 +447,8 @@ def _why_not_chosen(
     if not option.meets_deadline:
         return _too_late(option)
     if option.doubts:
-        return f"doubtful: {', '.join(option.doubts)} (price seen {option.offer.as_of})"
+        seen = option.offer.seen_on(option.tenancy)
+        return f"doubtful: {', '.join(option.doubts)} (price seen {seen})"
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale
@@ -547,7 +555,7 @@ def _condition(option: Option, alternative: Option | None, scale: Scale, today: 
         return None
     if option.tenancy == "spot":
         return f"{_spot_condition(option, alternative, scale)}{_checked_with(option)}"
-    seen = option.offer.as_of
+    seen = option.offer.seen_on(option.tenancy)
     if not today or not seen or option.tenancy == "reserved":
         return None
     age = (date.fromisoformat(today) - date.fromisoformat(seen)).days

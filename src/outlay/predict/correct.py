@@ -424,7 +424,9 @@ class ErrorCovariance:
 
     Variances are those of a prediction alone. Two GPUs share a part of the kernels' errors and of
     their own: the ratio of two equally known ones is off by a share r of either error (calibration
-    rows `kernel_error_between_gpus`, `gpu_error_between_gpus`), a correlation of 1 - r² / 2.
+    rows `kernel_error_between_gpus`, `gpu_error_between_gpus`), a correlation of 1 - r² / 2. Of the
+    error of a measured GPU only that of the hardware counts (`error_of_hardware_...`, where a row
+    says so): the software it was measured with is the user's own.
     """
 
     device: DeviceTime
@@ -452,7 +454,7 @@ class ErrorCovariance:
         shares = weights / weights.sum()
         mean = float(shares @ logs)
         of_gpus = mean - float(weights @ logs)
-        most = float(shares @ np.array([self._gpu_error(gpu) for gpu in gpus]))
+        most = float(shares @ np.array([self._hardware_error(gpu) for gpu in gpus]))
         if abs(of_gpus) > most:
             of_gpus = math.copysign(most, of_gpus)
             weights = shares * (1 - of_gpus / mean)
@@ -476,18 +478,24 @@ class ErrorCovariance:
 
     def _covariance(self, gpu: Gpu, other: Gpu) -> float:
         if gpu.name == other.name:
-            return self._variance(gpu)
+            return step_error(self.device, self.calibration) ** 2 + self._hardware_error(gpu) ** 2
         number = self.calibration.number
         of_kernels = 1 - number("kernel_error_between_gpus") ** 2 / 2
         of_gpus = 1 - number("gpu_error_between_gpus") ** 2 / 2
         of_step = number("error_base") ** 2 + of_kernels * self.device.kernel_error**2
-        return of_step + of_gpus * self._gpu_error(gpu) * self._gpu_error(other)
+        return of_step + of_gpus * self._hardware_error(gpu) * self._hardware_error(other)
 
     def _variance(self, gpu: Gpu) -> float:
         return step_error(self.device, self.calibration) ** 2 + self._gpu_error(gpu) ** 2
 
     def _gpu_error(self, gpu: Gpu) -> float:
         return gpu_error(gpu, self.learned, self.calibration)
+
+    def _hardware_error(self, gpu: Gpu) -> float:
+        error, row = self._gpu_error(gpu), f"error_of_hardware_{gpu.architecture}"
+        return min(
+            error, self.calibration.first(row, f"error_on_{gpu.architecture}", "error_on_others")
+        )
 
 
 def kriging_weights(joint: Array, shared: Array) -> Array:

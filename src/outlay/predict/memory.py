@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from outlay.hardware.gpus import Gpu
@@ -66,7 +66,8 @@ class MemoryNeed:
     context_bytes: float
     """What CUDA and its libraries take beside it."""
     fits: bool
-    """Whether the step runs in what is available, which may be less than it would reserve."""
+    """Whether the step runs in what is available, which may be less than it would reserve, with a
+    margin to spare for what the simulation of the allocator gets wrong."""
 
 
 def memory_budget(
@@ -123,13 +124,23 @@ def memory_need(
     fits = _has_plenty(profile, batch_size, budget, calibration) or _fits(
         profile, batch_size, budget, calibration
     )
-    available = budget.available_bytes
-    return MemoryNeed(
-        allocated_bytes=allocated.at_most(available) if fits else allocated,
-        reserved_bytes=reserved.at_most(available) if fits else reserved,
-        available_bytes=available,
+    need = MemoryNeed(
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        available_bytes=budget.available_bytes,
         context_bytes=budget.context_bytes,
         fits=fits,
+    )
+    return within_available(need) if fits else need
+
+
+def within_available(need: MemoryNeed) -> MemoryNeed:
+    """The need of a step that fits: the allocator gives back what it kept before it runs out."""
+    return replace(
+        need,
+        allocated_bytes=need.allocated_bytes.at_most(need.available_bytes),
+        reserved_bytes=need.reserved_bytes.at_most(need.available_bytes),
+        fits=True,
     )
 
 

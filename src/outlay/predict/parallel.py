@@ -14,7 +14,14 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.correct import correction_at
 from outlay.predict.evidence import is_checked
 from outlay.predict.kernel_time import device_time
-from outlay.predict.memory import COARSE, MemoryNeed, largest_that_fits, safe_bytes, table_need
+from outlay.predict.memory import (
+    COARSE,
+    MemoryNeed,
+    largest_that_fits,
+    safe_bytes,
+    table_need,
+    within_available,
+)
 from outlay.predict.network import CASES, Case, Fabric, fabric_of
 from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import (
@@ -33,6 +40,7 @@ from outlay.predict.step import (
     Placement,
     StepPrediction,
     correction_request,
+    custom_ops_of,
     device_range,
     forward_fraction,
     host_range,
@@ -43,6 +51,7 @@ from outlay.predict.step import (
     stated_host_range,
     time_factors,
     time_from,
+    unchecked_notes,
 )
 from outlay.predict.strategy import (
     ANY_STRATEGY,
@@ -76,6 +85,8 @@ class StepRequest:
     placement: Placement
     batch_size: int | None = None
     """Of one pass; None is chosen."""
+    batch_limit: int | None = None
+    """Of one pass at most, where it is chosen; None: as much as fits."""
     global_batch_size: int | None = None
     """Samples of one update over all GPUs, where that is to be kept."""
     precision: Precision | None = None
@@ -143,6 +154,7 @@ def _best_alone(
         calibration,
         request.precision,
         largest=largest,
+        batch_limit=request.batch_limit,
         conditions=request.conditions,
     )
     if request.global_batch_size is None:
@@ -192,7 +204,9 @@ def _fitting_steps(
     for strategy in strategies:
         largest = largest_parallel_batch(request.profile, strategy, request.placement, calibration)
         if request.batch_size is not None and request.batch_size > largest:
-            continue
+            if not _takes(request.batch_size, strategy, request, calibration):
+                continue
+            largest = request.batch_size  # the largest is found coarsely
         for size, passes in _batches(request, strategy, largest):
             step = parallel_step(
                 request.profile,
@@ -209,17 +223,26 @@ def _fitting_steps(
                 yield step
 
 
+def _takes(
+    batch_size: int, strategy: Strategy, request: StepRequest, calibration: Calibration
+) -> bool:
+    """Whether a batch fits by a strategy."""
+    profile, placement = request.profile, request.placement
+    return parallel_memory_need(profile, batch_size, strategy, placement, calibration).fits
+
+
 def _batches(request: StepRequest, strategy: Strategy, largest: int) -> Iterator[tuple[int, int]]:
     """Batches of one pass to try, each with the number of passes in one update."""
     if largest == 0:
         return
+    most = min(largest, request.batch_limit or largest)
     if request.global_batch_size is None:
-        yield request.batch_size or largest, _usual_passes(strategy)
+        yield request.batch_size or most, _usual_passes(strategy)
         return
     share, rest = divmod(request.global_batch_size, strategy.data)
     if rest or not share:
         return
-    sizes = [request.batch_size] if request.batch_size else range(1, min(share, largest) + 1)
+    sizes = [request.batch_size] if request.batch_size else range(1, min(share, most) + 1)
     for size in sizes:
         if share % size == 0 and share // size <= _MOST_MICRO_BATCHES:
             yield size, share // size
@@ -331,6 +354,7 @@ def parallel_step(
         or _over_cases(*(max(times[case].total_s, _in_case(arrival, case)) for case in CASES)),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={
@@ -351,7 +375,11 @@ def parallel_step(
         memory=parallel_memory_need(
             profile, samples, strategy, placement, calibration, passes=micro_batches
         ),
-        notes=(*_link_notes(placement, fabric, calibration), *correction.notes),
+        notes=(
+            *unchecked_notes(placement.gpu, conditions, calibration),
+            *_link_notes(placement, fabric, calibration),
+            *correction.notes,
+        ),
     )
 
 
@@ -396,13 +424,14 @@ def parallel_memory_need(
     saved = bytes_spared_per_gpu(profile, batch_size, strategy, placement.site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
     budget = placement.memory_budget
-    return MemoryNeed(
+    need = MemoryNeed(
         allocated_bytes=_less(alone.allocated_bytes, saved),
         reserved_bytes=_less(alone.reserved_bytes, saved),
         available_bytes=budget.available_bytes,
         context_bytes=budget.context_bytes,
         fits=alone.needed_bytes - saved <= safe_bytes(budget, calibration),
     )
+    return within_available(need) if need.fits else need
 
 
 def _less(size_bytes: Estimate, saved: float) -> Estimate:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
+from outlay.caching import ById
 from outlay.hardware.gpus import Gpu
 from outlay.predict.calibration import Calibration
 from outlay.predict.correct import CorrectionRequest, correction_at
@@ -36,6 +38,7 @@ from outlay.predict.memory import (
     largest_batch,
     memory_budget,
     memory_need,
+    within_available,
 )
 from outlay.predict.network import UNKNOWN_WIRING, Wiring
 from outlay.predict.parallel_time import Site, communication_load
@@ -123,6 +126,8 @@ class StepPrediction:
     is_checked: bool = True
     """Whether predictions for such a GPU were ever held against a measurement; otherwise its time
     rests on its datasheet alone, and has the wide range of that."""
+    custom_ops: tuple[str, ...] = ()
+    """Its operators of extensions, which need a build for the GPU."""
     device_time_s: float
     host_time_s: float
     by_kind_s: Mapping[Kind, float]
@@ -161,6 +166,16 @@ class StepPrediction:
         return self.ideal_s / self.step_time_s.likely
 
     @property
+    def software_doubts(self) -> tuple[str, ...]:
+        """Why the step may not run on such a GPU as it is."""
+        gpu, doubts = self.placement.gpu, []
+        if gpu.software.runs == "special build":
+            doubts.append("needs a special build of PyTorch")
+        if gpu.vendor != "NVIDIA" and self.custom_ops:
+            doubts.append(f"{self.custom_ops[0]} may have no build for {gpu.vendor}")
+        return tuple(doubts)
+
+    @property
     def fits(self) -> bool:
         """Whether the step fits into memory at this batch size."""
         return self.batch_size > 0 and self.memory.fits
@@ -174,11 +189,13 @@ def predict_step(
     precision: Precision | None = None,
     *,
     largest: int | None = None,
+    batch_limit: int | None = None,
     conditions: Conditions = DEFAULT_CONDITIONS,
 ) -> StepPrediction:
     """The step on one GPU of a placement at a batch size, or at the largest that fits (None).
 
-    `largest` is that batch size where it is known already; otherwise it is found coarsely.
+    `largest` is that batch size where it is known already; otherwise it is found coarsely. No
+    more than `batch_limit` of it is taken.
     """
     placement = replace(placement, gpus=1, nodes=1)
     budget = placement.memory_budget
@@ -186,7 +203,7 @@ def predict_step(
         largest = largest_batch(profile, budget, calibration, COARSE)
     largest_measured = _largest_measured(placement, conditions, as_traced=precision is None)
     largest = max(largest, largest_measured)
-    batch = largest if batch_size is None else batch_size
+    batch = min(largest, batch_limit or largest) if batch_size is None else batch_size
     samples = max(batch, 1)
     trace = trace_at(profile, samples, precision)
     device = device_time(trace, roofline_of(placement.gpu, calibration), calibration)
@@ -205,7 +222,7 @@ def predict_step(
     stated_host = stated_host_range(host, conditions.host, correction)
     memory = memory_need(profile, samples, budget, calibration)
     if samples <= largest_measured:
-        memory = replace(memory, fits=True)
+        memory = within_available(memory)
     return StepPrediction(
         placement=placement,
         batch_size=batch,
@@ -218,6 +235,7 @@ def predict_step(
         ),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,
         by_kind_s={kind: time_s * device_factor for kind, time_s in device.by_kind_s.items()},
@@ -230,8 +248,25 @@ def predict_step(
         gradient_bytes=communication_load(profile, samples).gradient_bytes,
         forward_fraction=forward_fraction(device),
         memory=memory,
-        notes=correction.notes,
+        notes=(*unchecked_notes(placement.gpu, conditions, calibration), *correction.notes),
     )
+
+
+def unchecked_notes(gpu: Gpu, conditions: Conditions, calibration: Calibration) -> tuple[str, ...]:
+    """A word on a GPU whose predictions nothing was ever held against."""
+    if is_checked(gpu, conditions.evidence, calibration):
+        return ()
+    return (f"{gpu.name}: never measured; predicted from its datasheet, with the range of that.",)
+
+
+def custom_ops_of(profile: Profile) -> tuple[str, ...]:
+    """The operators of extensions in a step, looked for once."""
+    return _custom_ops(ById(profile))
+
+
+@lru_cache(maxsize=64)
+def _custom_ops(profile: ById[Profile]) -> tuple[str, ...]:
+    return profile.value.custom_ops
 
 
 def _largest_measured(placement: Placement, conditions: Conditions, *, as_traced: bool) -> int:

@@ -380,6 +380,8 @@ class AlternativeDocument:
 
     kind: AlternativeKind
     usd_per_month: Estimate
+    expected_usd_per_month: float
+    """The mean over simulated months: what alternatives are ranked by."""
     upfront_usd: float
     busy_hours_per_month: float
     why_not: str | None

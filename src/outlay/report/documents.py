@@ -27,6 +27,7 @@ from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_
 from outlay.predict.host_time import HostTest
 from outlay.predict.step import Bound, StepPrediction
 from outlay.predict.strategy import Sharding
+from outlay.report.rests_on import rests_on
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
 from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
@@ -130,6 +131,8 @@ class OptionDocument:
     max_batch_size: int
     step_time_s: Estimate
     step_time_from: str
+    step_is_checked: bool
+    """Whether predictions for such a GPU were ever held against a measurement."""
     samples: float | None
     time_parts_s: Mapping[str, float]
     """How long the machine is held for what, by the name of the line it is billed in."""
@@ -173,7 +176,7 @@ def option_document(option: Option) -> OptionDocument:
         keeping=option.keeping or None,
         region=offer.region,
         price_usd_per_hour=offer.hourly_usd(option.tenancy),
-        price_as_of=offer.as_of or None,
+        price_as_of=offer.seen_on(option.tenancy) or None,
         price_source=offer.source,
         doubts=[doubt.word for doubt in offer.doubts],
         cautions=[*option.doubts, *([option.scarcity] if option.scarcity else [])],
@@ -182,6 +185,7 @@ def option_document(option: Option) -> OptionDocument:
         max_batch_size=step.max_batch_size,
         step_time_s=step.step_time_s,
         step_time_from=step.time_from,
+        step_is_checked=step.is_checked,
         samples=option.samples,
         time_parts_s={}
         if run is None
@@ -290,6 +294,9 @@ class PlanDocument(Document):
     """By the machine to buy."""
     explained: ExplainedDocument | None
     trial: TrialDocument | None
+    rests_on: Sequence[str]
+    """What to know of the choice before acting on it: the age of its price, what was never
+    measured, quota, how far its batch is from the published one, what of its bill is unknown."""
     assumptions: Sequence[str]
 
 
@@ -314,6 +321,7 @@ def plan_document(
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
         explained=None if looked_at is None else _explained_document(plan, looked_at),
         trial=None if trial is None else _trial_document(trial),
+        rests_on=rests_on(plan),
         assumptions=[*plan.cautions, *plan.assumptions],
     )
 
@@ -448,6 +456,8 @@ class PredictionDocument:
     global_batch_size: int
     step_time_s: Estimate
     step_time_from: str
+    step_is_checked: bool
+    """Whether predictions for such a GPU were ever held against a measurement."""
     host_time_s: float
     device_time_s: float
     device_time_by_kind_s: Mapping[str, float]
@@ -496,6 +506,7 @@ def _prediction_document(
         global_batch_size=step.global_batch_size,
         step_time_s=step.step_time_s,
         step_time_from=step.time_from,
+        step_is_checked=step.is_checked,
         host_time_s=step.host_time_s,
         device_time_s=step.device_time_s,
         device_time_by_kind_s={str(kind): time_s for kind, time_s in step.by_kind_s.items()},

@@ -39,7 +39,7 @@ def print_sources(page: Page, option: Option, profile: Profile) -> None:
 def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
     offer = option.offer
     price = offer.hourly_usd(option.tenancy)
-    yield "price", "-" if price is None else f"${price:.4g}/h", f"{offer.source}, {offer.as_of}"
+    yield "price", "-" if price is None else f"${price:.4g}/h", _price_source(option)
     for line in option.cost.breakdown.lines if option.cost else ():
         if line.source and not line.source.startswith(offer.source):
             yield line.name, f"${float(line.usd):.4g}", line.source
@@ -52,6 +52,10 @@ def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
     yield "training step", profile.name, f"traced on {profile.traced_on} with {traced}"
     yield "efficiencies", "", "data/calibration.csv, each row with its measurements"
     yield "assumptions", "", "data/assumptions.csv, each row with its source or 'guess'"
+
+
+def _price_source(option: Option) -> str:
+    return f"{option.offer.source}, {option.offer.seen_on(option.tenancy)}"
 
 
 def _gpu_rows(gpu: Gpu) -> Iterator[tuple[str, str, str]]:

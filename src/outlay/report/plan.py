@@ -16,6 +16,7 @@ from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import INDENT, Page, bullets, muted, table
+from outlay.report.rests_on import rests_on
 from outlay.report.text import (
     clipped_percent,
     count,
@@ -88,7 +89,7 @@ def _spot(plan: Plan, chosen: Option) -> str:
     rate = None if uninterrupted is None else spot_limit_per_month(chosen, uninterrupted)
     if rate is None:
         return f"{expected} in this run."
-    return f"{expected} in this run; spot pays up to {rate:,.0f} a month."
+    return f"{expected} in this run; spot pays up to {rate:,.0f} interruptions a month."
 
 
 def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
@@ -167,9 +168,8 @@ def _spent_on(chosen: Option) -> str:
     largest = [line for line in lines[:3] if float(line.usd) >= 0.02 * chosen.usd]
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
-    missing = f" Not all of it is priced{_usually(chosen)}." if chosen.cost.unknown else ""
     spending = f"Of that {parts}" if parts else "It costs nothing"
-    return f"{spending}; {clipped_percent(training)} of its time trains.{missing}"
+    return f"{spending}; {clipped_percent(training)} of its time trains."
 
 
 def _instead(plan: Plan, chosen: Option) -> str:
@@ -180,7 +180,12 @@ def _instead(plan: Plan, chosen: Option) -> str:
 
 def _next(plan: Plan, chosen: Option) -> Iterator[str]:
     second = next(
-        (option for option in plan.options if option.sound and option is not chosen), None
+        (
+            option
+            for option in plan.options
+            if option.sound and option is not chosen and _named(option) != _named(chosen)
+        ),
+        None,
     )
     if second is not None:
         yield f"Next best: {_named(second)}, {_figures(second)}."
@@ -319,6 +324,13 @@ def _bracketed(text: str) -> str:
     return f" ({text})" if text else ""
 
 
+def grounds(plan: Plan) -> Iterator[Text]:
+    """What the answer rests on, in one line below it; none where there is nothing to say."""
+    sentences = rests_on(plan)
+    if sentences:
+        yield Text.assemble(("Rests on: ", "bold"), " ".join(sentences))
+
+
 # As a page: the words above the tables of options.
 
 
@@ -345,7 +357,7 @@ def print_plan(
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
     page.print(_head(plan, workload, profile))
-    for line in answer(plan, workload):
+    for line in (*answer(plan, workload), *grounds(plan)):
         page.print(line)
     remarks = list(worth_knowing(plan, swing, trial))
     for title, body in _sections(plan, remarks, page.width - INDENT, best):
@@ -579,7 +591,7 @@ def _doubtful(options: Sequence[Option], width: int) -> Table:
             machine_of(option),
             option.offer.provider,
             option.tenancy,
-            f"{', '.join(option.doubts)}; seen {option.offer.as_of}",
+            f"{', '.join(option.doubts)}; seen {option.offer.seen_on(option.tenancy)}",
         )
         for option in options
     ]
@@ -641,7 +653,7 @@ def _short_reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
     if option.blocked is not None:
-        return "asked otherwise"
+        return "not as asked"
     if not option.runs:
         return "PyTorch does not run"
     if not option.for_sale:

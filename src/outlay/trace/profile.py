@@ -231,6 +231,24 @@ class ProfileOp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBatch:
+    """The batch that a training was published with; either figure may be unknown."""
+
+    per_gpu: int | None = None
+    global_batch_size: int | None = None
+    """Samples of one update over all GPUs."""
+    where: str
+    """Who published it, in a word or two."""
+
+    def per_gpu_on(self, gpus: int) -> int:
+        """The largest batch on each of so many GPUs that makes no other training of it.
+
+        A batch that was spread over many GPUs may be taken by fewer.
+        """
+        return max(self.per_gpu or 0, (self.global_batch_size or 0) // gpus, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A training step at any batch size, with where it came from."""
 
@@ -258,11 +276,19 @@ class Profile:
     unknown_ops: Mapping[str, float] = field(default_factory=dict)
     """Operators without a formula, and how often each runs in a step."""
     notes: tuple[str, ...] = ()
+    published: PublishedBatch | None = None
+    """The batch of the recipe that a bundled profile follows."""
 
     @property
     def asks_for_bf16(self) -> bool:
         """Whether any of its products is in bf16."""
         return any(op.precision == "bf16" and op.kind in ("gemm", "conv") for op in self.ops)
+
+    @property
+    def custom_ops(self) -> tuple[str, ...]:
+        """Operators that neither PyTorch nor torchvision brings: they need a build for each GPU."""
+        names = dict.fromkeys((*(op.name for op in self.ops), *self.unknown_ops))
+        return tuple(name for name in names if _is_custom(name))
 
     def at(self, batch_size: int, *, shapes: bool = True) -> Trace:
         """The step at one batch size."""
@@ -281,6 +307,16 @@ class Profile:
     def allocator_use_at(self, batch_size: int) -> AllocatorUse | None:
         """What the allocator makes of a batch size, or None where it was not modelled."""
         return _interpolated(self.allocator_use, batch_size) if self.allocator_use else None
+
+
+_PYTORCH = ("aten", "prims", "c10d", "torchvision", "torchaudio", "outlay")
+"""Namespaces of operators that come with PyTorch and its own libraries, or stand in for some."""
+
+
+def _is_custom(name: str) -> bool:
+    """Whether an operator is of an extension; what was summed up has no namespace."""
+    namespace, dot, _ = name.partition(".")
+    return bool(dot) and namespace not in _PYTORCH
 
 
 _Point = TypeVar("_Point", Memory, AllocatorUse)

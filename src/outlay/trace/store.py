@@ -29,13 +29,13 @@ import math
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
 from outlay.errors import InputError, NotKnown
-from outlay.facts import DATA
+from outlay.facts import DATA, rows_of
 from outlay.files import parsed_json, read_data, write_whole
 from outlay.trace.profile import (
     AllocatorUse,
@@ -47,6 +47,7 @@ from outlay.trace.profile import (
     Precision,
     Profile,
     ProfileOp,
+    PublishedBatch,
     Structure,
     value_at,
 )
@@ -319,7 +320,20 @@ def bundled_profiles() -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def _bundled(name: str) -> Profile:
     """Read once, so that what is predicted from it is predicted once."""
-    return read_profile(_FOLDER / f"{name}{_ENDING}")
+    return replace(read_profile(_FOLDER / f"{name}{_ENDING}"), published=_published_batch(name))
+
+
+def _published_batch(name: str) -> PublishedBatch | None:
+    """The batch that a bundled step was published with, None where that is not known."""
+    rows = [row for row in rows_of("recipe_batches.csv") if row["profile"] == name]
+    sizes = {row["parameter"]: int(row["value"]) for row in rows if row["value"]}
+    if not sizes:
+        return None
+    return PublishedBatch(
+        per_gpu=sizes.get("per_gpu"),
+        global_batch_size=sizes.get("global"),
+        where=rows[0]["published_by"],
+    )
 
 
 def find_profile(name: str) -> Profile:

@@ -279,8 +279,13 @@ class StepTable(Table[Step]):
         Field(
             None,
             description="Samples per GPU and step, or max: the largest that fits. Without it max, "
-            "or of a measurement its own.",
+            "of a measurement its own, of a bundled profile at most the published one.",
         )
+    )
+    max_batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = Field(
+        None,
+        description="Samples per GPU and step at most, where the largest that fits is taken: a far "
+        "larger batch than a recipe was made for is another training.",
     )
     measured: tuple[Name, ...] = Field(
         (),
@@ -303,13 +308,17 @@ class StepTable(Table[Step]):
     def _one_step(self) -> Self:
         if (self.profile is None) == (self.target is None):
             raise ValueError("give exactly one of profile and target")
+        if isinstance(self.batch_size, int) and self.batch_size > (
+            self.max_batch_size or self.batch_size
+        ):
+            raise ValueError("batch_size is above max_batch_size")
         return self
 
     def arguments(self, usd: float) -> dict[str, Any]:
         """`max` and `as traced` are what None stands for."""
         return super().arguments(usd) | {
             "batch_size": None if self.batch_size == "max" else self.batch_size,
-            "batch_as_measured": self.batch_size is None,
+            "batch_left_open": self.batch_size is None,
             "precision": None if self.precision == "as traced" else self.precision,
         }
 

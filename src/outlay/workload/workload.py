@@ -26,8 +26,11 @@ class Step:
     """`path/to/file.py:function`, traced when planning (needs torch)."""
     batch_size: int | None = None
     """Per GPU; None is the largest that fits."""
-    batch_as_measured: bool = False
-    """Whether None is the measurement's own batch instead, where the profile is a measurement."""
+    batch_left_open: bool = False
+    """Whether nothing was said of the batch: then None is that of the measurement where the profile
+    is one, and of a bundled profile the largest up to what it was published with."""
+    max_batch_size: int | None = None
+    """Per GPU; the largest that fits is held to it."""
     measured: tuple[str, ...] = ()
     """Files of measurements of this step, whose times correct the prediction."""
     precision: str | None = None
