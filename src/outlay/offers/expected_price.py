@@ -45,8 +45,9 @@ _PROVEN_WEEKS = 13
 _NEW_DAYS = 30
 _FLOORS = (0.09, 0.10)
 """Shares of on-demand below which AWS and GCP never go: a price there says nothing of demand."""
-_FLOOR_HAIR = 6e-5
-"""Dollars: prices are rounded to four digits."""
+_FLOOR_HAIR = 5e-4
+"""Share of on-demand by which a price at the floor may miss it: prices are rounded, and some are
+the sum of two."""
 _FAR_BELOW = 0.5
 """Share of what its type usually costs from which a price is doubted."""
 LEAST_SHARE = 0.09
@@ -345,7 +346,7 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
         return []
     words = []
     if on_demand_usd is not None:
-        if any(abs(usd - floor * on_demand_usd) <= _FLOOR_HAIR for floor in _FLOORS):
+        if any(abs(usd / on_demand_usd - floor) <= _FLOOR_HAIR for floor in _FLOORS):
             words.append("floor")
         usual = market.usual_share(offer)
         if usual is not None and usd < _FAR_BELOW * usual.middle * on_demand_usd:

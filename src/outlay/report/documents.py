@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import date
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
@@ -329,6 +331,23 @@ class TrialDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PricesDocument:
+    """The price list a plan was made with."""
+
+    as_of: str
+    age_days: int | None
+    """On the day of the plan; null where that is not known."""
+
+
+def _prices_document(plan: Plan) -> PricesDocument:
+    as_of = snapshot_date()
+    age_days = None
+    if plan.today:
+        age_days = (date.fromisoformat(plan.today) - date.fromisoformat(as_of)).days
+    return PricesDocument(as_of=as_of, age_days=age_days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDocument(Document):
     """All options of a workload in order, and the choice."""
 
@@ -347,6 +366,7 @@ class PlanDocument(Document):
     """By the machine to buy."""
     explained: ExplainedDocument | None
     trial: TrialDocument | None
+    prices: PricesDocument
     rests_on: Sequence[str]
     """What to know of the choice before acting on it: the age of its price, what was never
     measured, quota, how far its batch is from the published one, what of its bill is unknown."""
@@ -374,6 +394,7 @@ def plan_document(
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
         explained=None if looked_at is None else _explained_document(plan, looked_at),
         trial=None if trial is None else _trial_document(trial),
+        prices=_prices_document(plan),
         rests_on=rests_on(plan),
         assumptions=[*plan.cautions, *plan.assumptions],
     )
