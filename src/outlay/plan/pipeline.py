@@ -619,7 +619,8 @@ def _drawn_price(
 ) -> Number | None:
     """The price of an hour as the sampler draws it; None where it is not known.
 
-    Spot prices of a type move together, and half of what moves them moves all spot prices.
+    Spot prices of a GPU move together at a provider, and half of what moves them moves all spot
+    prices.
     """
     if price is None:
         return None
@@ -627,7 +628,7 @@ def _drawn_price(
         return sampler.of(f"commitment price: {offer.provider}", price)
     if tenancy != "spot":
         return sampler.of(f"price: {offer.provider}", price)
-    drawn = sampler.of(f"spot price: {offer.provider} {offer.instance}", price)
+    drawn = sampler.of(f"spot price: {offer.provider} {offer.gpu}", price)
     most = highest_price(offer, tenancy)
     return drawn if most is None else np.minimum(drawn, max(most, price.likely))
 
