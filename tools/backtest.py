@@ -1,12 +1,12 @@
 """Would acting on old prices have paid? Plans made in past weeks, charged at what came after.
 
-    python tools/backtest.py --raw DIR [--until 2025-12-31] [--weekly FILE] [--write docs/models/prices.md]
+    python tools/backtest.py --raw DIR [--until 2025-12-31] [--weekly FILE]
 
-How prices move is fitted on the weeks up to `--until`; then, for every week after it, plans are made
-for seven training runs with quotes that are 4, 8 and 12 weeks old, over all regions and over those
-of one continent, on AWS and on GCP, and the run is charged at the prices of the weeks in which it
-runs. Step times are held at their likely figure: only prices have a truth here. Three choosers are
-compared with the best choice in hindsight:
+How prices move is fitted on the weeks up to `--until`; then, for every week after it, plans are
+made for seven training runs with quotes that are 4, 8 and 12 weeks old, among all GPUs and among
+those of one kind, in all regions and in those of one continent, on AWS and on GCP, and the run is
+charged at the prices of the weeks in which it runs. Step times are held at their likely figure:
+only prices have a truth here. Three choosers are compared with the best choice in hindsight:
 
     expected cost       what outlay does: nothing doubtful, least expected cost
     cheapest quote      the lowest last quote, spot or on demand
@@ -251,7 +251,7 @@ _GPUS: dict[tuple[str, str], tuple[str, int]] = {}
 
 def read_gpus(rows: Iterable[Mapping[str, str]]) -> None:
     """Note the GPU of each instance type."""
-    from outlay.hardware.gpu_names import find_gpu  # noqa: PLC0415
+    from outlay.hardware.gpu_names import find_gpu
 
     for row in rows:
         key = (row["provider"], row["instance"])
@@ -413,11 +413,24 @@ def score(results: Sequence[Outcome]) -> Score:
     )
 
 
+_HEADS = (
+    "provider",
+    "quotes old",
+    "plans",
+    "spot chosen",
+    "different",
+    "paid / promised",
+    "in range",
+    "regret",
+    "of cheapest quote",
+    "of on-demand",
+)
+
+
 def table(results: Sequence[Outcome]) -> list[str]:
     """The scores of every provider and age, as a Markdown table."""
     lines = [
-        "| provider | quotes old | plans | spot chosen | different | paid / promised | in range | regret "
-        "| of cheapest quote | of on-demand |",
+        f"| {' | '.join(_HEADS)} |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for provider in ("aws", "gcp"):

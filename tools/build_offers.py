@@ -3,15 +3,15 @@
     python tools/build_offers.py --raw DIR [--out DIR]
 
 The raw folder holds `offers_<date>.csv.gz` (one row per instance type and region or zone, with
-flags), `gpu_names.csv`, `spot_volatility.csv` and `aws_spot_interruptions_<month>.csv`. Three
-tables are kept by hand; they are read and not written:
+flags), `gpu_names.csv` and `aws_spot_interruptions_<month>.csv`. Three tables are kept by hand;
+they are read and not written:
 
     tools/data/instance_forms.csv  which form of a GPU (PCIe, SXM) an instance type has
     tools/data/instance_disks.csv  local disk of an instance type
     instance_ends.csv              when a provider withdrew an instance type; in the output folder
 
 Written: `offers_<date>.csv`, `offer_doubts.csv`, `spot_interruptions_<date>.csv`,
-`spot_volatility_<date>.csv`, `gpu_spellings.csv`. The same input gives the same bytes.
+`gpu_spellings.csv`. The same input gives the same bytes. What prices did before: `fit_prices.py`.
 
 A row is never dropped for being doubtful. What is wrong with it is said in `doubts`, in the words
 of `DOUBTS` in `offer_vocabulary.py`, and whoever ranks offers decides.
@@ -496,27 +496,6 @@ def interruption_rows(raw: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["instance"], row["region"]))
 
 
-def volatility_rows(raw: list[Row], as_of: str) -> list[Row]:
-    """How spot prices moved over the weeks up to `as_of`."""
-    source = "skypilot-catalog, one commit a week over the year to as_of"
-    rows = [
-        {
-            "provider": row["provider"],
-            "instance": row["instance_type"],
-            "region": row["region"],
-            "weeks": row["weeks"],
-            "spot_mean_usd_hour": _text(float(row["spot_mean"])),
-            "spot_min_usd_hour": _text(float(row["spot_min"])),
-            "spot_max_usd_hour": _text(float(row["spot_max"])),
-            "cv": f"{float(row['cv']):.3g}",
-            "as_of": as_of,
-            "source": source,
-        }
-        for row in raw
-    ]
-    return sorted(rows, key=lambda row: (row["provider"], row["instance"], row["region"]))
-
-
 def spelling_rows(raw: list[Row]) -> list[Row]:
     """Every GPU name a provider uses, with ours."""
     rows = [
@@ -561,7 +540,7 @@ def write_csv(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
 def build(raw: Path, out: Path, kept: Path = KEPT) -> None:
     """Read every raw file, write every table."""
     offers_raw = read_csv(only_file(raw, "offers_*.csv.gz"))
-    names, volatility = read_csv(raw / "gpu_names.csv"), read_csv(raw / "spot_volatility.csv")
+    names = read_csv(raw / "gpu_names.csv")
     interruptions = interruption_rows(read_csv(only_file(raw, "aws_spot_interruptions_*.csv")))
     forms, disks = (read_csv(kept / f"instance_{name}.csv") for name in ("forms", "disks"))
     ends = read_csv(out / "instance_ends.csv")
@@ -571,7 +550,6 @@ def build(raw: Path, out: Path, kept: Path = KEPT) -> None:
         f"offers_{snapshot}.csv": offers,
         "offer_doubts.csv": doubt_rows(),
         f"spot_interruptions_{advised}.csv": interruptions,
-        f"spot_volatility_{snapshot}.csv": volatility_rows(volatility, snapshot),
         "gpu_spellings.csv": spelling_rows(names),
     }
     for name, rows in tables.items():

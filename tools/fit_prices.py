@@ -2,10 +2,11 @@
 
     python tools/fit_prices.py --raw DIR [--out DIR]
 
-The raw folder holds `offers_<date>.csv.gz` (one row per instance type and zone), `spot_weekly.csv.gz`
-(the spot price of every zone of AWS and GCP, week by week), `spot_volatility.csv` (how many weeks a
-type was seen in a region, where the weekly file lacks it) and `history_monthly_instances.csv.gz`
-(the cheapest price of every type of every provider, month by month). Written:
+The raw folder holds `offers_<date>.csv.gz` (one row per instance type and zone),
+`spot_weekly.csv.gz` (the spot price of every zone of AWS and GCP, week by week),
+`spot_volatility.csv` (how many weeks a type was seen in a region, where the weekly file lacks it)
+and `history_monthly_instances.csv.gz` (the cheapest price of every type of every provider, month by
+month). Written:
 
     spot_history_<date>.csv  every zone's spot price at the snapshot, and its past
     price_moves.csv          how far prices move in how many weeks: `outlay.offers.expected_price`
@@ -327,12 +328,12 @@ def quantile_regression(features: Array, values: Array, level: float) -> Array:
     By least squares weighted anew until they stand still, which is what minimising absolute
     deviations comes to.
     """
-    fit: Array = np.linalg.lstsq(features, values, rcond=None)[0]
+    fit = np.asarray(np.linalg.lstsq(features, values, rcond=None)[0], float)
     for _ in range(300):
         off = values - features @ fit
         weights = np.where(off >= 0, level, 1 - level) / np.maximum(np.abs(off), 1e-3)
         weighted = features * weights[:, None]
-        new: Array = np.linalg.solve(weighted.T @ features, weighted.T @ values)
+        new = np.asarray(np.linalg.solve(weighted.T @ features, weighted.T @ values), float)
         if np.abs(new - fit).max() < 1e-6:
             return new
         fit = new
@@ -612,15 +613,15 @@ def _accelerator(row: Row) -> str:
 
 def _monthly_history(offers: Sequence[Row], monthly: Sequence[Mapping[str, str]]) -> Iterator[Row]:
     """Types of other providers: in how many months' lists their spot price stood."""
-    sold = {}
+    sold: dict[tuple[str, str], Row] = {}
     for row in offers:
         elsewhere = row["provider"] not in ("aws", "gcp", *LEFT_OUT)
         if elsewhere and _price(row["spot_usd_hour"]) < _price(row["price_usd_hour"]):
             sold.setdefault((row["provider"], row["instance_type"]), row)
     seen: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
-    for row in monthly:
-        if row["spot_median"] and row["ondemand_median"]:
-            seen[row["provider"], row["instance_type"]].append(row)
+    for past in monthly:
+        if past["spot_median"] and past["ondemand_median"]:
+            seen[past["provider"], past["instance_type"]].append(past)
     for key, row in sold.items():
         months = {
             past["last_changed"]: past

@@ -9,7 +9,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "stale": (
         "caution",
         "offer",
-        "The price was last confirmed more than 90 days before the snapshot",
+        "Last confirmed more than 90 days ago, and a month before the rest of the catalogue",
     ),
     "withdrawn": (
         "no price",

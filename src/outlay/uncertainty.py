@@ -42,6 +42,11 @@ class Estimate:
         return cls(low=value, likely=value, high=value)
 
     @classmethod
+    def of(cls, value: Uncertain) -> Estimate:
+        """The figure itself, or one that is known for certain as a figure without a range."""
+        return value if isinstance(value, Estimate) else cls.exactly(value)
+
+    @classmethod
     def log_normal(cls, median: float, error: float) -> Estimate:
         """The range of a log-normal figure, whose logarithm has a standard deviation of `error`.
 
@@ -260,7 +265,12 @@ class InputRecorder:
     around = _Likely.around
 
 
-# What comes out of them
+# What goes in and what comes out of them
+
+
+def likely_of(value: Uncertain) -> float:
+    """The best single figure of an input."""
+    return value.likely if isinstance(value, Estimate) else value
 
 
 def is_nonzero(number: Number) -> bool:

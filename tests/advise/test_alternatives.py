@@ -9,7 +9,15 @@ import pytest
 from tests.builders import an_offer
 
 from outlay.advise import machines
-from outlay.advise.alternatives import DRAWS, alternatives_of, kind_of, monthly_plan, monthly_usd
+from outlay.advise.alternatives import (
+    DRAWS,
+    alternatives_of,
+    kind_of,
+    monthly_plan,
+    monthly_usd,
+    objections,
+    upfront_usd,
+)
 from outlay.advise.caveats import caveats_of
 from outlay.advise.machines import cards_for_sale, gpus_worth_renting, reference_of
 from outlay.advise.request import AdviceRequest, find_purpose, monthly_use
@@ -93,6 +101,19 @@ def test_a_purse_too_small_for_a_purchase_says_so(first_steps):
         way for way in alternatives_of(plan, poor, cards_for_sale(poor)) if way.kind == "buy used"
     )
     assert "over the budget of $500" in bought.why_not
+
+
+def test_a_term_paid_upfront_is_paid_at_once(first_steps):
+    asked, plan, _ = first_steps
+    terms = [one for one in plan.options if one.tenancy == "reserved" and one.cost is not None]
+    whole = next(one for one in terms if one.offer.commitment.upfront_fraction == 1)
+    term_h = whole.offer.commitment.term_s / 3600
+    paid = whole.offer.hourly_usd("reserved") * term_h
+    assert upfront_usd(whole) == pytest.approx(paid)
+    small = replace(asked, budget_usd=0.5 * paid)
+    assert f"${paid:,.0f} at once is over the budget" in " ".join(objections(whole, small))
+    as_one_goes = next(one for one in terms if one.offer.commitment.upfront_fraction == 0)
+    assert upfront_usd(as_one_goes) == 0
 
 
 def test_notebooks_are_not_for_every_purpose(first_steps):

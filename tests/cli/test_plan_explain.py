@@ -247,3 +247,61 @@ def test_the_real_program_prints_plain_text(program, file):
     assert (ended.code, ended.err) == (0, "")
     assert "\x1b" not in ended.out
     assert ended.out.startswith("#")
+
+
+# --- what must be paid, and when ---
+
+TERM = """
+[consider]
+bundled = false
+[[offer]]
+provider = "vast"
+instance = "year"
+gpu = "T4"
+price_per_hour = 1.00
+term = "1 year"
+upfront = 4380
+setup_cost = 20
+"""
+
+
+def test_what_must_be_paid_on_day_one_and_what_remains_due(outlay, workload):
+    shown = outlay("plan", workload(TERM), "--explain", "1").out
+    payments = [" ".join(line.split()) for line in section(shown, "What must be paid, and when")]
+    # half of 8,760 h x $1 and the fee at once; of the other half 335 of 365 days after a month
+    assert payments[1].startswith("on day one: upfront payment $4,380 365 days, partial upfront")
+    assert payments[2].startswith("on day one: set-up fee $20.00")
+    assert payments[3].startswith("on day one, all $4,400")
+    assert payments[4].startswith("due if you stop at once $4,380")
+    assert payments[5].startswith("due if you stop after 1 month $4,020")
+    assert payments[6].startswith("due if you stop half-way $2,190")
+    # what Vast.ai says of its reserved instances
+    assert payments[7].endswith("less the discount so far")
+
+
+def test_cash_in_the_document(outlay, workload):
+    (option,) = outlay("plan", workload(TERM), "--json").document["options"]
+    assert option["cash_upfront_usd"] == pytest.approx(4400)
+    assert [payment["usd"] for payment in option["cash_upfront"]] == pytest.approx([4380, 20])
+    assert option["due_if_stopped_usd"] == pytest.approx(4380)
+    assert option["cash_not_known"] == []
+    assert sum(line["usd"] for line in option["lines"]) == option["cost_usd"]["likely"]
+    # $4,380 / 2 x 5 % x a year
+    lines = {line["name"]: line["usd"] for line in option["lines"]}
+    assert lines["interest"] == pytest.approx(109.5)
+    assert lines["set-up fee"] == 20
+
+
+def test_cash_is_zero_where_nothing_is_paid_on_the_first_day(outlay, file):
+    options = outlay("plan", file, "--json").document["options"]
+    assert {option["cash_upfront_usd"] for option in options} == {0.0}
+    assert {option["due_if_stopped_usd"] for option in options} == {0.0}
+
+
+def test_options_for_a_term_are_listed_with_their_cash(outlay, workload):
+    shown = outlay("plan", workload(TERM)).out
+    (head, row) = section(shown, "Paid on the first day, and due if you stop then")
+    assert "ON DAY ONE" in head
+    assert "$4,400" in row
+    assert "$4,380" in row
+    assert "On day one: $4,400 (upfront payment, set-up fee)." in shown

@@ -36,8 +36,11 @@ from outlay.workload.workload import (
 )
 
 
-def billed(run, *, usd=2.0, terms=(), offer=None, sampler=LIKELY, **workload):
+def billed(
+    run, *, usd=2.0, terms=(), offer=None, sampler=LIKELY, interest_per_year=0.0, **workload
+):
     more = {} if offer is None else {"offer": offer}
+    more["interest_per_year"] = interest_per_year
     return cost_of(
         a_workload(**workload), a_bill(run, usd=usd, terms=terms, sampler=sampler, **more)
     )
@@ -93,7 +96,9 @@ def test_a_line_says_how_it_came_about():
 def test_every_line_of_a_whole_run():
     workload = a_workload(
         length=Length(samples=360_000),
-        data=Dataset(samples=90_000, size_bytes=36e9, preparation_s=900.0, at="depot"),
+        data=Dataset(
+            samples=90_000, size_bytes=36e9, preparation_s=900.0, at="depot", storage="none"
+        ),
         checkpoint=Checkpoint(size_bytes=9e9, interval=Cadence(epochs=1)),
         evaluation=Evaluation(every=Cadence(steps=12_000), samples=1800),
         usage=Usage(idle_s=1800.0),
@@ -232,6 +237,100 @@ def test_a_horizon_shares_a_year_between_its_months():
     usage = Usage(sessions_per_month=10, horizon_s=YEAR)
     # a month of 30 days bears 30 days of the year
     assert committed_s(a_workload(usage=usage), month, YEAR) == pytest.approx(30 * DAY_S)
+
+
+def paid_upfront(share=1.0, **more):
+    offer = committed(**more)
+    return replace(offer, commitment=replace(offer.commitment, upfront_fraction=share))
+
+
+def test_what_is_paid_upfront_bears_interest_until_it_is_used_up():
+    three = paid_upfront(term_s=3 * YEAR)
+    cost = billed(a_run(3 * YEAR), offer=three, interest_per_year=0.05)
+    # 26,280 h x $2 = $52,560, half of which is tied up on average: x 5 % x 3 years
+    assert amounts(cost) == {"compute": 52_560, "interest": 3942}
+    assert cost.usd == pytest.approx(52_560 + 3942)
+    line = cost.breakdown.lines[-1]
+    assert line.basis == "$52,560.00 upfront / 2 x 0.05 a year x 3 y"
+
+
+def test_half_upfront_bears_half_the_interest():
+    cost = billed(a_run(3 * YEAR), offer=paid_upfront(0.5, term_s=3 * YEAR), interest_per_year=0.05)
+    assert cost.breakdown.line_usd("interest") == pytest.approx(1971)
+
+
+def test_a_commitment_paid_as_one_goes_bears_no_interest():
+    cost = billed(a_run(3 * YEAR), offer=committed(3 * YEAR), interest_per_year=0.05)
+    assert amounts(cost) == {"compute": 52_560}
+
+
+def test_a_month_of_sessions_bears_its_share_of_the_interest():
+    month = a_run(100 * HOUR_S, sessions=10, calendar_s=MONTH_S, recurring=True)
+    usage = Usage(sessions_per_month=10, horizon_s=36 * MONTH_S, machines=2)
+    cost = billed(month, offer=paid_upfront(term_s=3 * YEAR), interest_per_year=0.05, usage=usage)
+    # 1,080 days take one term of 1,095; a month bears a 36th of 2 x $3,942 and of 2 x $52,560
+    assert cost.breakdown.line_usd("interest") == pytest.approx(219)
+    assert cost.usd == pytest.approx((2 * 52_560 + 2 * 3942) / 36)
+
+
+def test_interest_is_nobodys_bill_and_bears_no_tax():
+    terms = some_terms(credit_usd=1e9)
+    cost = billed(
+        a_run(YEAR), offer=paid_upfront(term_s=YEAR), terms=(terms,), tax_fraction=0.2,
+        interest_per_year=0.05,
+    )  # fmt: skip
+    # 8,760 h x $2 are paid by credit; half of it x 5 % is not
+    assert amounts(cost) == {"compute": 17_520, "credit": -17_520, "interest": 438}
+
+
+def test_uncertain_interest_is_drawn():
+    sampler = Draws(500)
+    cost = billed(
+        a_run(YEAR), offer=paid_upfront(term_s=YEAR), interest_per_year=span(0.03, 0.05, 0.08),
+        sampler=sampler,
+    )  # fmt: skip
+    rates = sampler.of("interest rate", span(0.03, 0.05, 0.08))
+    assert cost.breakdown.line_usd("interest") == pytest.approx(8760 * rates)
+
+
+def test_a_discount_is_off_unused_hours_of_a_term_too():
+    cost = billed(a_run(20 * DAY_S), offer=committed(), terms=(some_terms(discount_fraction=0.1),))
+    # a tenth of all 720 h x $2
+    assert cost.breakdown.line_usd("discount") == pytest.approx(-144)
+
+
+# --- set-up fees ---
+
+
+def test_a_set_up_fee_is_charged_once_for_each_machine():
+    fee = an_offer(setup_cost_usd=50.0)
+    cost = billed(a_run(10 * HOUR_S, sessions=5), offer=fee, usage=Usage(machines=2))
+    # 2 x 10 h x $2, 2 x $50
+    assert amounts(cost) == {"compute": 40, "set-up fee": 100}
+    assert cost.breakdown.lines[-1].basis == "once: 2 x $50.00"
+
+
+def test_a_set_up_fee_is_part_of_the_bill_that_is_taxed():
+    cost = billed(a_run(10 * HOUR_S), offer=an_offer(setup_cost_usd=50.0), tax_fraction=0.2)
+    # a fifth of $20 + $50
+    assert amounts(cost) == {"compute": 20, "set-up fee": 50, "tax": 14}
+
+
+def test_a_month_of_many_bears_its_share_of_a_set_up_fee():
+    month = a_run(10 * HOUR_S, sessions=5, calendar_s=MONTH_S, recurring=True)
+    fee = an_offer(setup_cost_usd=60.0)
+    year = Usage(sessions_per_month=5, horizon_s=12 * MONTH_S)
+    assert amounts(billed(month, offer=fee, usage=year)) == {"compute": 20, "set-up fee": 5}
+    # of a month alone the bill bears all of it
+    alone = Usage(sessions_per_month=5)
+    assert amounts(billed(month, offer=fee, usage=alone)) == {"compute": 20, "set-up fee": 60}
+
+
+def test_an_uncertain_set_up_fee_is_drawn():
+    cost = billed(a_run(10 * HOUR_S), offer=an_offer(setup_cost_usd=span(40, 50, 60)),
+                  sampler=Draws(500))  # fmt: skip
+    assert cost.usd.shape == (500,)
+    assert np.median(cost.usd) == pytest.approx(70, rel=1e-2)
 
 
 # --- what is settled at the end ---

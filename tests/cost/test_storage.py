@@ -9,8 +9,9 @@ from tests.builders import DEPOT, a_bill, a_run, a_workload, an_offer, some_term
 
 from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import OwnedMachine
+from outlay.offers.terms import terms_for, terms_of
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
-from outlay.workload.workload import Checkpoint, Dataset, StoredData, Usage
+from outlay.workload.workload import Checkpoint, Dataset, StoredData, TermsOverride, Usage
 
 HOME = OwnedMachine(electricity_usd_per_kwh=0.25, host_w=100)
 IMAGES = StoredData(name="images", size_bytes=100 * GB, at="depot", kind="registry")
@@ -277,3 +278,150 @@ def test_a_run_at_the_depot_pays_no_transfer_from_it():
     offer = an_offer("depot")
     lines, _ = storage_and_transfer_lines(a_workload(stored=(PULLED,)), offer, bill.run, bill.terms)
     assert [line.name for line in lines] == ["storage"]
+
+
+# --- regions, and copying before a machine is rented ---
+
+
+def lines_in(region, data, run=None, *, provider="aws", stored=(), usage=None, terms=terms_of):
+    """Names, amounts and reasons of the lines on a machine in a region, at the tables' prices."""
+    workload = a_workload(data=data, stored=stored, usage=usage or Usage())
+    offer = an_offer(provider, region=region)
+    run = run or a_run(0.0, sessions=2, calendar_s=MONTH_S)
+    lines, unpriced = storage_and_transfer_lines(workload, offer, run, terms)
+    return lines, tuple(item.what for item in unpriced)
+
+
+def moved_usd(*args, **more):
+    lines, unknown = lines_in(*args, **more)
+    assert unknown == ()
+    return [line.usd for line in lines if line.name == "transfer"]
+
+
+IN_VIRGINIA = Dataset(size_bytes=500 * GB, at="aws:us-east-1", storage="object")
+
+
+def test_data_in_another_region_is_copied_once_where_it_is_kept_with_the_run():
+    # 500 GB x $0.02 from Virginia to Ireland, whatever the number of sessions
+    assert moved_usd("eu-west-1", IN_VIRGINIA) == [pytest.approx(10)]
+    # ... x $0.01 to Ohio, and nothing where it lies
+    assert moved_usd("us-east-2", IN_VIRGINIA) == [pytest.approx(5)]
+    assert moved_usd("us-east-1", IN_VIRGINIA) == []
+    # a bare provider is the machine's region
+    assert moved_usd("eu-west-1", replace(IN_VIRGINIA, at="aws")) == []
+
+
+def test_data_kept_in_another_region_is_pulled_across_in_each_session():
+    there = replace(IN_VIRGINIA, kept_at="aws:us-east-1")
+    # 500 GB x 2 sessions x $0.02
+    assert moved_usd("eu-west-1", there) == [pytest.approx(20)]
+    # ... and by each of 3 machines
+    assert moved_usd("eu-west-1", there, usage=Usage(machines=3)) == [pytest.approx(60)]
+    assert moved_usd("us-east-1", there) == []
+
+
+def test_data_that_moves_twice_pays_twice():
+    brought = replace(IN_VIRGINIA, at="aws:ap-south-1", kept_at="aws:us-east-1")
+    # 500 GB x $0.086 out of Mumbai, then 2 x 500 GB x $0.02 out of Virginia
+    assert moved_usd("eu-west-1", brought) == [pytest.approx(43), pytest.approx(20)]
+
+
+def test_data_in_another_cloud_pays_to_leave_its_region():
+    mumbai = replace(IN_VIRGINIA, at="aws:ap-south-1", storage="volume")
+    # (500 - 100) GB x $0.1093
+    assert moved_usd("any", mumbai, provider="lambda") == [pytest.approx(43.72)]
+    # (500 - 100) GB x $0.09
+    virginia = replace(mumbai, at="aws:us-east-1")
+    assert moved_usd("any", virginia, provider="lambda") == [pytest.approx(36)]
+
+
+def test_results_leave_the_region_of_the_machine():
+    results = Dataset(results_bytes=300 * GB)
+    # (300 - 100) GB x $0.1093, and x $0.09
+    assert moved_usd("ap-south-1", results) == [pytest.approx(21.86)]
+    assert moved_usd("us-west-2", results) == [pytest.approx(18)]
+
+
+def test_images_in_a_registry_of_another_region_are_pulled_by_its_rule():
+    images = StoredData(
+        name="images", size_bytes=GB, at="aws:us-east-1", kind="registry", pulled_bytes=10 * GB
+    )
+    # 10 GB x 2 sessions x $0.02
+    assert moved_usd("us-west-2", Dataset(), stored=(images,)) == [pytest.approx(0.4)]
+    assert moved_usd("us-east-1", Dataset(), stored=(images,)) == []
+
+
+def test_machines_that_replace_others_pull_again():
+    there = replace(IN_VIRGINIA, kept_at="aws:us-east-1")
+    run = a_run(0.0, sessions=2, calendar_s=MONTH_S, interruptions=1.5)
+    # 500 GB x (2 sessions + 1.5 interruptions) x $0.02
+    assert moved_usd("eu-west-1", there, run) == [pytest.approx(35)]
+    disk = Dataset(size_bytes=500 * GB, at="gcp:us-east1", storage="disk")
+    # 500 GB x (once + 1.5 interruptions) x $0.12 a GiB
+    lines, _ = lines_in("eu-west-1", disk, run, terms=no_allowance)
+    (line,) = (line for line in lines if line.name == "transfer")
+    assert line.usd == pytest.approx(1250 * 0.12 * GB / 2**30)
+
+
+def no_allowance(provider):
+    return replace(terms_of(provider), egress_free_bytes_per_month=None)
+
+
+def test_a_line_says_from_where_to_where():
+    lines, _ = lines_in("eu-west-1", IN_VIRGINIA)
+    (line,) = (line for line in lines if line.name == "transfer")
+    assert line.basis == (
+        "dataset: 500 GB x $0.02/GB from us-east-1 to eu-west-1 of Amazon Web Services"
+    )
+    assert line.source.startswith("https://github.com/infracost/")
+    assert line.payee == "aws"
+
+
+def test_a_region_without_a_rule_is_named_and_not_counted():
+    far = Dataset(size_bytes=100 * GB, at="gcp:africa-south1", storage="none")
+    lines, unknown = lines_in("us-central1", far, provider="gcp")
+    assert lines == []
+    assert unknown == (
+        "transfer of the dataset from africa-south1 to us-central1 of Google Cloud: no price known",
+    )
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "data", "usd"),
+    [
+        # 900 GB at 2.5 MB/s are 100 h; t3.medium at $0.0416
+        ("aws", "us-east-1", Dataset(size_bytes=900 * GB, at="home"), 4.16),
+        # object storage takes uploads, RunPod's volumes do
+        ("aws", "us-east-1", Dataset(size_bytes=900 * GB, at="home", storage="object"), None),
+        ("runpod", "any", Dataset(size_bytes=900 * GB, at="home"), None),
+        # the machine's own disk is filled by the machine
+        ("aws", "us-east-1", Dataset(size_bytes=900 * GB, at="home", storage="disk"), None),
+        # a provider whose small machines are not known: $0.08, a guess
+        ("verda", "any", Dataset(size_bytes=900 * GB, at="home"), 8.0),
+    ],
+)
+def test_a_volume_is_filled_by_a_machine_that_costs_little(provider, region, data, usd):
+    run = a_run(0.0, calendar_s=MONTH_S, upload_s=100 * HOUR_S)
+    lines, _ = lines_in(region, data, run, provider=provider)
+    copying = [line for line in lines if line.name == "copying machine"]
+    assert [line.usd for line in copying] == ([] if usd is None else [pytest.approx(usd)])
+
+
+def test_a_copying_machine_says_what_it_does():
+    run = a_run(0.0, calendar_s=MONTH_S, copy_s=2.5 * HOUR_S)
+    data = Dataset(size_bytes=900 * GB, at="gcp:us-east1")
+    lines, _ = lines_in("us-east-1", data, run)
+    (line,) = (line for line in lines if line.name == "copying machine")
+    # 2.5 h x $0.0416
+    assert line.usd == pytest.approx(0.104)
+    assert line.basis == "900 GB from gcp:us-east1 to aws:us-east-1: 2.50 h x $0.0416/h"
+    assert line.source == "skypilot-catalog@f2624ac05:catalogs/v7/aws/vms.csv, 2026-08-22"
+
+
+def test_the_user_may_say_what_a_copying_machine_costs():
+    own = TermsOverride(provider="aws", copying_machine_usd_per_hour=0.01)
+    run = a_run(0.0, calendar_s=MONTH_S, upload_s=100 * HOUR_S)
+    data = Dataset(size_bytes=900 * GB, at="home")
+    lines, _ = lines_in("us-east-1", data, run, terms=terms_for(a_workload(terms=(own,))))
+    (line,) = (line for line in lines if line.name == "copying machine")
+    assert (line.usd, line.source) == (pytest.approx(1.0), "the workload file")

@@ -24,6 +24,7 @@ TABLES = {
     "feed_rates.csv": ("name",),
     "disk_rates.csv": ("provider", "instance_pattern", "parameter"),
     "assumptions.csv": ("name",),
+    "region_transfers.csv": ("provider", "origin", "destination"),
 }
 """The tables by what makes a row of them one of a kind."""
 WORDS = {
@@ -36,11 +37,14 @@ WORDS = {
     "whole_gpu": {"whole", "both", "share"},
     "prepaid": {"yes", "no"},
     "browser": {"yes", "no"},
+    "volume_uploads": {"direct"},
+    "refund": {"none", "less the discount so far"},
 }
 NUMBERS = {
     "static_address": {"USD/hour", "USD/month"},
     "max_session": {"s"},
     "block": {"USD"},
+    "first_payment": {"USD", "h"},
 }
 NOTEBOOKS = {"colab", "kaggle", "sagemaker-studio-lab"}
 
@@ -132,6 +136,12 @@ def test_a_commitment_has_a_term_a_discount_and_an_offer(row):
         # 1 less the price with the term by the price without, to three digits
         discount = 1 - float(derived[1]) / float(derived[2])
         assert float(row["discount"]) == pytest.approx(discount, abs=0.0005)
+
+
+def test_who_has_a_first_payment_is_paid_beforehand():
+    for row in rows_of("provider_qualities.csv"):
+        if row["parameter"] == "first_payment":
+            assert terms_of(row["provider"]).quality("prepaid") == "yes", row
 
 
 def test_a_longer_term_is_not_dearer():

@@ -25,6 +25,7 @@ PROVIDER_UNITS = {
     "egress": {"USD/GB", "USD/GiB"},
     "egress_free": {"GB/month"},
     "ingress": {"USD/GB", "USD/GiB"},
+    "copying_machine": {"USD/h"},
     "spot_notice": {"s"},
     "provisioning_time": {"s"},
     "free_credit": {"USD"},

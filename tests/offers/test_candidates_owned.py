@@ -49,6 +49,17 @@ def test_what_is_said_is_kept_a_zero_included():
     assert (owned.wear_usd_per_hour, owned.pue) == (0.05, 1.2)
 
 
+def test_money_costs_what_the_machine_says_or_the_user():
+    def interest(machine_says, user_says):
+        machine = Workstation(name="desk", gpu="T4", gpus=1, interest_per_year=machine_says)
+        return workstation_offer(machine, user_says).owned.interest_per_year
+
+    assert interest(None, None) == 0.0
+    assert interest(None, 0.05) == 0.05
+    assert interest(0.04, 0.05) == 0.04
+    assert interest(0.0, 0.05) == 0.0
+
+
 def test_two_machines_of_one_name_are_refused():
     machine = Workstation(name="desk", gpu="T4", gpus=1)
     with pytest.raises(InputError, match="own / desk / here") as caught:

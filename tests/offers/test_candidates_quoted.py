@@ -79,6 +79,39 @@ def test_a_quote_with_a_term_is_a_commitment():
     assert (offer.commitment.name, offer.commitment.term_s) == ("365 days", 365 * DAY_S)
 
 
+def test_a_quote_may_have_a_set_up_cost():
+    (offer,) = quoted_offers([a_quote(setup_cost_usd=75.0)])
+    assert offer.setup_cost_usd == 75
+
+
+@pytest.mark.parametrize(
+    ("upfront_usd", "share", "name"),
+    [
+        (0.0, 0.0, "365 days"),
+        (876.0, 0.25, "365 days, partial upfront"),
+        (3504.0, 1.0, "365 days, all upfront"),
+    ],
+)
+def test_a_quote_may_be_paid_upfront(upfront_usd, share, name):
+    quote = a_quote(term_s=365 * DAY_S, price_usd_per_hour=0.4, upfront_usd=upfront_usd)
+    (offer,) = quoted_offers([quote])
+    # 8,760 h x $0.40 = $3,504
+    assert offer.commitment.upfront_fraction == pytest.approx(share)
+    assert offer.commitment.name == name
+
+
+def test_a_price_that_was_rounded_is_still_all_upfront():
+    # $3,504 / 8,760 h, said as 0.3999
+    quote = a_quote(term_s=365 * DAY_S, price_usd_per_hour=0.3999, upfront_usd=3504.0)
+    assert quoted_offers([quote])[0].commitment.upfront_fraction == 1.0
+
+
+def test_more_upfront_than_the_term_costs_is_refused():
+    quote = a_quote(term_s=365 * DAY_S, price_usd_per_hour=0.4, upfront_usd=4000.0)
+    with pytest.raises(InputError, match="more to pay upfront than its term costs"):
+        quoted_offers([quote])
+
+
 def test_a_term_without_a_price_is_refused():
     with pytest.raises(InputError, match="has a term but no price"):
         quoted_offers([a_quote(term_s=365 * DAY_S, price_usd_per_hour=None)])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import a_doubt, a_gpu, a_run, an_offer, an_option, exactly, span
 
+from outlay.cost.cash import Cash
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.facts import assumptions
 from outlay.plan.option import FIRST, RANKED, draws_of
@@ -38,6 +39,55 @@ def drawn_option(hours=HOURS, usd_per_hour=2.0, *, setup_hours=1.0, asked=None, 
     if asked is not None:
         asked.clear()
     return an_option(run=run, cost=cost, outcome=outcome, **said)
+
+
+def paying(upfront, **said):
+    """Uncertain or not, what must be paid on the first day."""
+    return lambda sampler: Cash(
+        payments=(Line(name="purchase", usd=sampler.of("purchase price", upfront)),), **said
+    )
+
+
+# --- cash ---
+
+
+def test_nothing_to_pay_on_the_first_day():
+    option = an_option(10, limits=Limits(budget_usd=10.0))
+    assert option.cash_upfront_usd == 0.0
+    assert option.cash_within_budget
+    assert option.within_budget
+
+
+def test_a_desktop_for_2200_dollars_is_not_within_a_budget_of_100():
+    limits = Limits(budget_usd=100.0)
+    option = an_option(61, limits=limits, cash_of=paying(2200.0))
+    assert option.cash_upfront_usd == 2200
+    assert not option.within_budget
+    assert not option.feasible
+    assert option.ranges.within_budget == 0.0
+
+
+def test_the_budget_itself_may_be_paid_on_the_first_day():
+    option = an_option(61, limits=Limits(budget_usd=2200.0), cash_of=paying(2200.0))
+    assert option.within_budget
+    assert option.ranges.within_budget == 1.0
+
+
+@pytest.mark.parametrize(("may", "within"), [(2000.0, False), (2500.0, True), (0.0, False)])
+def test_what_may_be_paid_on_the_first_day_may_be_said(may, within):
+    limits = Limits(budget_usd=100.0, cash_upfront_usd=may)
+    option = an_option(61, limits=limits, cash_of=paying(2200.0))
+    assert option.within_budget is option.cash_within_budget is within
+    alone = an_option(61, limits=Limits(cash_upfront_usd=may), cash_of=paying(2200.0))
+    assert alone.within_budget is within
+    assert alone.ranges.within_budget is None
+
+
+def test_the_chance_to_stay_within_the_budget_holds_for_cash_too():
+    # the purchase is above $1,500 in one of ten cases, the cost never above the budget
+    limits = Limits(budget_usd=1500.0)
+    option = an_option(61, limits=limits, cash_of=paying(span(1000, 1250, 1500)))
+    assert option.ranges.within_budget == pytest.approx(0.9, abs=1e-3)
 
 
 # --- ranges ---

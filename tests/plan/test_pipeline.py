@@ -7,9 +7,16 @@ from outlay.errors import InputError, NotKnown
 from outlay.facts import assumptions
 from outlay.offers import candidates as chosen_from
 from outlay.offers.candidates import candidates
+from outlay.offers.catalog import reserved_offers
 from outlay.plan import placement
 from outlay.plan.from_measurement import profile_for
-from outlay.plan.pipeline import assumed_overheads, plan_workload
+from outlay.plan.pipeline import (
+    assumed_overheads,
+    best_offers,
+    plan_workload,
+    rank_offers,
+)
+from outlay.uncertainty import InputRecorder
 from outlay.units import HOUR_S
 from outlay.workload.file import parse_workload
 from outlay.workload.workload import Step
@@ -301,6 +308,136 @@ def test_a_quote_with_a_term_is_reserved_and_paid_to_its_end():
     # the hour of training and the second of set-up
     unused = option.cost.breakdown.line_usd("unused commitment")
     assert unused == pytest.approx(0.5 * (720 - 3601 / 3600))
+
+
+# --- cash ---
+
+TERM = """
+    [consider]
+    bundled = false
+    [[offer]]
+    provider = "acme"
+    gpu = "T4"
+    price_per_hour = 0.5
+    term = "30d"
+    """
+
+
+def test_a_term_paid_upfront_is_cash_on_the_first_day_and_bears_interest():
+    (option,) = planned(TERM + "upfront = 360").options
+    # 720 h x $0.50 at once; half of it x 5 % x 30 / 365 years
+    assert option.cash_upfront_usd == pytest.approx(360)
+    assert option.cash.due_usd() == 0.0
+    interest_usd = 180 * 0.05 * 30 / 365
+    assert option.cost.breakdown.line_usd("interest") == pytest.approx(interest_usd)
+    assert option.usd == pytest.approx(360 + interest_usd)
+    # the assumed rate is a range, and so is the cost
+    assert option.cost_usd.low < option.usd < option.cost_usd.high
+
+
+def test_a_term_paid_as_one_goes_obliges_to_its_end():
+    (option,) = planned(TERM).options
+    assert option.cash_upfront_usd == 0.0
+    # 720 h x $0.50; after ten days two thirds of it
+    assert option.cash.due_usd() == pytest.approx(360)
+    assert option.cash.due_usd(240 * HOUR_S) == pytest.approx(240)
+
+
+def test_the_rate_of_interest_may_be_said():
+    said = SMALL.replace('setup = "1s"', 'setup = "1s"\n    interest_per_year = 0.1')
+    plan = plan_workload(parse_workload(said + TERM + "upfront = 360"), a_profile())
+    (option,) = plan.options
+    assert option.cost.breakdown.line_usd("interest") == pytest.approx(180 * 0.1 * 30 / 365)
+    assert "bears interest at 10 % a year until" in " ".join(plan.assumptions)
+    assumed = " ".join(planned(TERM + "upfront = 360").assumptions)
+    assert "bears interest at 5 % a year (guess) until" in assumed
+
+
+DESKTOP = """
+    [limits]
+    budget = 100
+    [consider]
+    providers = ["gcp"]
+    [[machine]]
+    name = "desktop"
+    gpu = "RTX 3090"
+    host_watts = 100
+    electricity_per_kwh = 0.12
+    purchase = 2200
+    years = 3
+    utilisation = 0.15
+    """
+
+
+def test_the_labs_desktop_for_2200_dollars_is_not_within_a_budget_of_100():
+    plan = planned(DESKTOP)
+    desktop = option_of(plan, "desktop", "owned")
+    assert desktop.usd < 100
+    assert desktop.cash_upfront_usd == 2200
+    assert not desktop.within_budget
+    assert desktop.why_not == "needs $2,200 on the first day, over the budget of $100"
+    assert plan.chosen.offer.provider == "gcp"
+    # whether buying pays is said all the same, and that it is over the budget
+    (one,) = plan.break_even
+    assert one.use_s is not None
+    assert one.over_budget == desktop.why_not
+
+
+def test_a_purchase_that_may_be_paid_at_once_is_within_a_small_budget():
+    said = DESKTOP.replace("budget = 100", "budget = 100\n    cash_upfront = 2500")
+    assert option_of(planned(said), "desktop", "owned").within_budget
+
+
+def test_two_desktops_are_bought_for_two_machines():
+    said = SMALL.replace('setup = "1s"', 'setup = "1s"\n    machines = 2') + DESKTOP
+    plan = plan_workload(parse_workload(said), a_profile())
+    assert option_of(plan, "desktop", "owned").cash_upfront_usd == 4400
+
+
+def test_a_bundled_term_has_a_range_and_is_drawn_by_its_provider():
+    # as discounts are of one region and one day
+    said = SMALL.replace('setup = "1s"', 'setup = "1s"\n    horizon = "3 years"')
+    offer = an_offer("aws", "g5.xlarge", gpu="A10G", region="us-east-1", usd=1.0)
+    plan = rank_offers(parse_workload(said), list(reserved_offers(offer)), a_profile())
+    inputs = InputRecorder()
+    for option in plan.options:
+        assert option.tenancy == "reserved"
+        assert option.cost_usd.low < option.usd < option.cost_usd.high
+        option.drawn(inputs)
+    assert "commitment price: aws" in inputs.inputs
+
+
+def test_a_bundled_term_of_three_years_all_upfront_by_hand():
+    said = SMALL.replace(
+        'setup = "1s"', 'setup = "1s"\n    sessions_per_month = 4\n    horizon = "36 months"'
+    )
+    offer = an_offer("aws", "g5.xlarge", gpu="A10G", region="us-east-1", usd=1.0)
+    plan = rank_offers(parse_workload(said), list(reserved_offers(offer)), a_profile())
+    (option,) = (one for one in plan.options if one.offer.commitment.name == "3 years, all upfront")
+    price = option.offer.hourly_usd("reserved")
+    assert option.cash_upfront_usd == pytest.approx(price * 26_280)
+    # 1,080 days take one term, of which a month bears a 36th; half of it at 5 % for three years
+    assert option.usd == pytest.approx(price * 26_280 / 36 * (1 + 0.05 * 3 / 2))
+    assert sum(line.usd for line in option.cost.breakdown.lines) == option.cost.usd
+
+
+def test_offers_over_the_budget_on_the_first_day_take_no_place_among_the_best():
+    workload = parse_workload(SMALL + "[limits]\nbudget = 100")
+    hourly = an_offer("acme", "hourly", usd=1.0)
+    fee = an_offer("acme", "fee", usd=0.5, setup_cost_usd=200.0)
+    found = best_offers(workload, [hourly, fee], a_profile())
+    assert [option.offer.instance for option in found.options] == ["hourly"]
+
+
+def test_an_offer_may_have_a_set_up_cost():
+    (option,) = planned(
+        "[consider]\nbundled = false\n[[offer]]\nprovider = 'acme'\ngpu = 'T4'\n"
+        "price_per_hour = 2\nsetup_cost = 30"
+    ).options
+    assert option.cost.breakdown.line_usd("set-up fee") == 30
+    # an hour and a second x $2, and the fee, which is due on the first day
+    assert option.usd == pytest.approx(30 + 2 * 3601 / 3600)
+    assert option.cash_upfront_usd == 30
 
 
 def test_ranges_of_a_plan_are_repeatable_and_in_order():

@@ -19,6 +19,7 @@ from tests.builders import (
     span,
 )
 
+from outlay.cost.cash import Cash
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.offers.offer import OwnedMachine
 from outlay.plan.assumptions import scarcity_note
@@ -492,6 +493,28 @@ def test_why_not_over_budget():
     assert choose(rank_options(options)) is None
 
 
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (
+            Limits(budget_usd=100.0),
+            "needs $2,200 on the first day, over the budget of $100",
+        ),
+        (
+            Limits(budget_usd=99.5),
+            "needs $2,200 on the first day, over the budget of $99.50",
+        ),
+        (
+            Limits(budget_usd=5000.0, cash_upfront_usd=500.0),
+            "needs $2,200 on the first day, over what may be paid then, $500",
+        ),
+    ],
+)
+def test_why_not_more_on_the_first_day_than_the_budget(limits, reason):
+    options = [an_option(60, limits=limits, cash_of=bought_for(2200.0))]
+    assert why_not(options, "box") == reason
+
+
 def test_exactly_the_budget_is_within_it():
     assert an_option(50, limits=Limits(budget_usd=50)).within_budget
 
@@ -827,6 +850,31 @@ def test_break_even_compares_the_same_work():
     (one,) = break_evens(ranked)
     # half the work costs $16 to rent
     assert one.rented_usd_per_hour == pytest.approx(1.6)
+
+
+def bought_for(usd):
+    return lambda _: Cash(payments=(Line(name="purchase", usd=usd),))
+
+
+def test_break_even_stands_where_the_budget_excludes_buying_and_says_so():
+    limits = Limits(budget_usd=100.0)
+    ranked = rank_options(
+        [a_purchase(limits=limits, cash_of=bought_for(2000.0)), an_option(16, limits=limits)]
+    )
+    (one,) = break_evens(ranked)
+    assert one.use_s == pytest.approx(1000 * HOUR_S)
+    assert one.over_budget == "needs $2,000 on the first day, over the budget of $100"
+    (within,) = break_evens(rank_options([a_purchase(cash_of=bought_for(2000.0)), an_option(16)]))
+    assert within.over_budget is None
+
+
+def test_a_set_up_fee_is_paid_once_however_long_one_rents():
+    lines = (Line(name="compute", usd=16.0), Line(name="set-up fee", usd=300.0))
+    rented = an_option(cost=Cost(breakdown=Breakdown(lines=lines)))
+    (one,) = break_evens(rank_options([a_purchase(), rented]))
+    assert one.rented_usd_per_hour == pytest.approx(1.6)
+    # (2000 - 500 - 300) / (1.6 - 0.1) = 800 hours
+    assert one.use_s == pytest.approx(800 * HOUR_S)
 
 
 def test_break_even_never():

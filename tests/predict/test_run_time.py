@@ -203,7 +203,7 @@ def test_data_is_prepared_once_or_in_each_session(each_session, times):
 
 @pytest.mark.parametrize(("each_session", "times"), [(True, 10), (False, 1)])
 def test_data_is_downloaded_once_or_in_each_session(each_session, times):
-    data = Dataset(size_bytes=10e9, prepared_each_session=each_session)
+    data = Dataset(size_bytes=10e9, prepared_each_session=each_session, storage="disk")
     run = a_run_of(3_600.0, data=data, usage=Usage(sessions_per_month=10))
     # 10 GB / 100 MB/s = 100 s
     assert run.download_s == times * 100
@@ -214,7 +214,7 @@ def test_data_is_downloaded_once_or_in_each_session(each_session, times):
     [
         (Dataset(size_bytes=10e9, at="home", storage="none"), 1000),  # 10 GB / 10 MB/s
         (Dataset(size_bytes=10e9, at="home", storage="none", upload_bytes_per_s=2e7), 500),
-        (Dataset(size_bytes=10e9, at="aws", download_bytes_per_s=5e7), 200),
+        (Dataset(size_bytes=10e9, at="aws", storage="none", download_bytes_per_s=5e7), 200),
         (Dataset(at="aws"), 0),
     ],
 )
@@ -229,10 +229,54 @@ def test_data_goes_from_home_to_a_volume_before_a_machine_is_rented():
     assert run.calendar_s == run.busy_s + 1000
 
 
+@pytest.mark.parametrize("at", ["aws", "aws:us-east-1", "internet"])
+@pytest.mark.parametrize("storage", ["volume", "object"])
+def test_data_is_copied_to_lasting_storage_before_a_machine_is_rented(at, storage):
+    run = a_run_of(data=Dataset(size_bytes=10e9, at=at, storage=storage))
+    # 10 GB / 100 MB/s, in the calendar and not in what is billed
+    assert (run.download_s, run.upload_s, run.copy_s) == (0, 0, 100)
+    assert run.busy_s == 10_000 + 350
+    assert run.calendar_s == run.busy_s + 100
+
+
+@pytest.mark.parametrize(
+    ("at", "before_s", "session_s"),
+    [
+        ("home", 1000, 100),  # 10 GB / 10 MB/s up, then 10 GB / 100 MB/s in each session
+        ("aws", 0, 100),  # it is there already
+        ("gcp", 100, 100),
+    ],
+)
+def test_data_kept_elsewhere_is_pulled_across_in_each_session(at, before_s, session_s):
+    data = Dataset(size_bytes=10e9, at=at, kept_at="aws", storage="object")
+    run = a_run_of(3_600.0, data=data, usage=Usage(sessions_per_month=10))
+    assert run.before_s == before_s
+    assert run.download_s == 10 * session_s
+
+
+def test_data_kept_at_home_leaves_it_at_the_speed_of_home():
+    data = Dataset(size_bytes=10e9, at="home", kept_at="home")
+    # 10 GB / 10 MB/s while the machine waits
+    assert (a_run_of(data=data).download_s, a_run_of(data=data).before_s) == (1000, 0)
+
+
+def test_a_month_of_sessions_does_not_wait_for_a_copy_that_is_made_once():
+    data = Dataset(size_bytes=10e9, at="aws")
+    run = a_run_of(3_600.0, data=data, usage=Usage(sessions_per_month=10))
+    assert (run.copy_s, run.calendar_s) == (100, 30 * 86_400)
+
+
+def test_a_machine_that_replaces_another_finds_what_was_copied_before():
+    data = Dataset(size_bytes=10e9, at="aws")
+    run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, data=data)
+    # 350 s of set-up beside 491.67 s of work, as without any data
+    assert run.restart_s / run.lost_s == pytest.approx(350 / 491.668, rel=1e-5)
+
+
 def test_a_stated_preparation_includes_fetching_from_outside():
     data = Dataset(size_bytes=10e9, preparation_s=500)
     assert a_run_of(data=data).download_s == 0
-    data = Dataset(size_bytes=10e9, preparation_s=500, at="aws")
+    data = Dataset(size_bytes=10e9, preparation_s=500, at="aws", storage="disk")
     run = a_run_of(data=data)
     assert run.download_s == 100
     # 10,000 of training, 350 of set-up
@@ -426,7 +470,7 @@ def test_the_interval_that_wastes_least_is_taken_where_none_is_given():
 
 
 def test_spot_repeats_preparation_and_download():
-    data = Dataset(size_bytes=10e9, preparation_s=500, at="aws")
+    data = Dataset(size_bytes=10e9, preparation_s=500, at="aws", storage="disk")
     run = a_run_of(9_500.0, RATE, checkpoint=EVERY_950_S, data=data)
     # 350 s as above, 500 s of preparation and 100 s of download, beside 491.67 s of work
     assert run.restart_s / run.lost_s == pytest.approx(950 / 491.668, rel=1e-5)

@@ -16,7 +16,9 @@ from tests.builders import (
     span,
 )
 
+from outlay.cost.cash import Cash
 from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
+from outlay.offers.offer import Commitment
 from outlay.plan.ranking import BreakEven, Plan
 from outlay.plan.sensitivity import Swing, TrialValue
 from outlay.report.console import Page
@@ -226,6 +228,64 @@ def test_whether_to_try_first(gain_usd, words):
     trial = TrialValue(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
     assert trial_words(trial) == words
     assert list(worth_knowing(a_plan(first, second), None, trial)) == [words]
+
+
+def a_term(upfront_fraction):
+    return an_offer(
+        commitment=Commitment(
+            name="3 years, somehow", term_s=3 * 365 * DAY_S, price_usd_per_hour=1.0,
+            upfront_fraction=upfront_fraction, source="its page",
+        )
+    )  # fmt: skip
+
+
+def paying(upfront_usd=0.0, rest_usd=0.0):
+    payments = (Line(name="upfront payment", usd=upfront_usd),) if upfront_usd else ()
+    return lambda _: Cash(payments=payments, rest_usd=rest_usd, term_s=3 * 365 * DAY_S)
+
+
+@pytest.mark.parametrize(
+    ("cash", "words"),
+    [
+        (paying(67_983.0), "On day one: $67,983 (upfront payment)."),
+        (
+            paying(0.0, 50_000.0),
+            "It obliges for 3 years, somehow: $50,000 fall due by its end, also if you stop early.",
+        ),
+        (
+            paying(25_000.0, 25_000.0),
+            (
+                "On day one: $25,000 (upfront payment). It obliges for 3 years, somehow: $25,000 "
+                "more fall due by its end, also if you stop early."
+            ),
+        ),
+    ],
+)
+def test_the_answer_says_what_must_be_paid_on_day_one(cash, words):
+    option = an_option(10, tenancy="reserved", offer=a_term(1.0), cash_of=cash)
+    assert words in said(option)
+
+
+@pytest.mark.parametrize(("usd", "is_said"), [(0.35, False), (10.0, False), (25.0, True)])
+def test_a_balance_is_said_where_it_is_more_than_the_run_costs(usd, is_said):
+    balance = Cash(payments=(Line(name="balance", usd=usd),))
+    lines = said(an_option(10, cash_of=lambda _: balance))
+    assert any(line.startswith("On day one") for line in lines) is is_said
+
+
+def test_cash_is_said_in_ones_own_currency_too():
+    option = an_option(10, cash_of=paying(100.0))
+    lines = said(option, workload=a_workload(currency="KRW", usd_per_unit=0.001))
+    assert "On day one: $100.00 (100,000 KRW) (upfront payment)." in lines
+
+
+def test_buying_over_the_budget_is_said_where_it_would_pay():
+    over = replace(a_break_even(1000 * HOUR_S), over_budget="needs more than there is")
+    assert said(an_option(10), break_even=(over,))[-1] == (
+        "Buying desk pays from 1,000 h, 167 days as it is used, but needs more than there is."
+    )
+    (line,) = rent_or_buy(Plan(options=(), chosen=None, break_even=(over,)))
+    assert line.endswith("; needs more than there is")
 
 
 def a_break_even(use_s):

@@ -378,18 +378,6 @@ def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
     write(source / "offers_2026-08-22.csv.gz", [raw(region="north"), raw(region="south")])
     name = ["source_provider", "source_name", "canonical", "instance_types_if_ambiguous"]
     write(source / "gpu_names.csv", [dict(zip(name, ("acme", "L4", "L4", ""), strict=True))])
-    spot = [
-        "provider",
-        "instance_type",
-        "region",
-        "weeks",
-        "spot_mean",
-        "spot_min",
-        "spot_max",
-        "cv",
-    ]
-    values = ("aws", "g6.xlarge", "us-east-1", "39", "0.5", "0.4", "0.6", "0.12345")
-    write(source / "spot_volatility.csv", [dict(zip(spot, values, strict=True))])
     seen = ["instance_type", "region", "interruption_per_month", "as_of", "source"]
     values = ("g6.xlarge", "us-east-1", "5-10%", "2025-06-28", "advisor")
     write(source / "aws_spot_interruptions_2025-06.csv", [dict(zip(seen, values, strict=True))])
@@ -413,7 +401,6 @@ def test_build_writes_every_table_the_same_way_twice(
         "offer_doubts.csv",
         "offers_2026-08-22.csv",
         "spot_interruptions_2025-06-28.csv",
-        "spot_volatility_2026-08-22.csv",
     ]
     assert first["offers_2026-08-22.csv"].splitlines()[1] == (
         b"acme,big,L4,1,1,24,8,32,,any,2,1,,,2026-08-22,list@1,"

@@ -304,6 +304,8 @@ def test_amounts_become_dollars():
         registry_per_gb_month = 0.3
         egress_per_gb = 0.4
         egress_free_gb_per_month = 100
+        between_regions_per_gb = 0.6
+        copying_machine_per_hour = 0.7
         credit = 50
         """)
     usd = 0.0008
@@ -324,6 +326,8 @@ def test_amounts_become_dollars():
     assert terms.object_usd_per_gb_month == pytest.approx(0.2 * usd)
     assert terms.registry_usd_per_gb_month == pytest.approx(0.3 * usd)
     assert terms.egress_usd_per_gb == pytest.approx(0.4 * usd)
+    assert terms.between_regions_usd_per_gb == pytest.approx(0.6 * usd)
+    assert terms.copying_machine_usd_per_hour == pytest.approx(0.7 * usd)
     # An amount of data is no money.
     assert terms.egress_free_gb_per_month == 100
 
@@ -461,6 +465,40 @@ def test_what_costs_besides():
     assert (machine.idle_w, machine.maintenance_usd_per_year) == (50, 100)
     assert (machine.interest_per_year, machine.others_use_s) == (0.05, 100 * HOUR_S)
     assert (terms.discount_fraction, terms.credit_usd) == (0.1, 300)
+
+
+def test_the_keys_of_cash():
+    workload = parse_workload(
+        "currency = 'KRW'\nusd_per_unit = 0.001\n"
+        + SMALL
+        + """
+        [usage]
+        interest_per_year = 0.06
+        [limits]
+        cash_upfront = 3_000_000
+        [[offer]]
+        provider = "acme"
+        gpu = "T4"
+        price_per_hour = 1000
+        setup_cost = "40_000..60_000"
+        term = "1 year"
+        upfront = 500_000
+        """
+    )
+    assert workload.usage.interest_per_year == 0.06
+    # a thousandth of a dollar each
+    assert workload.limits.cash_upfront_usd == pytest.approx(3000)
+    (quote,) = workload.quotes
+    fee = quote.setup_cost_usd
+    assert (fee.low, fee.likely, fee.high) == pytest.approx((40, 50, 60))
+    assert quote.upfront_usd == pytest.approx(500)
+
+
+def test_an_upfront_payment_goes_with_a_term():
+    with pytest.raises(InputError, match="upfront goes with term"):
+        parse_workload(
+            SMALL + "[[offer]]\nprovider = 'acme'\ngpu = 'T4'\nprice_per_hour = 1\nupfront = 5"
+        )
 
 
 def test_a_tax_rate_is_taken_as_it_is():

@@ -173,11 +173,12 @@ def monthly_usd(option: Option, months: float, sampler: Sampler) -> Number:
 
 
 def upfront_usd(option: Option) -> float:
-    """What is paid before the first step."""
-    owned = option.offer.owned
-    if owned is None or owned.purchase_usd is None:
-        return 0.0
-    return float(LIKELY.of("", owned.purchase_usd))
+    """What is paid before the first step: a purchase, or a term upfront.
+
+    What is put on an account is used up by the rent, and fees are small beside them.
+    """
+    offer = option.offer
+    return 0.0 if offer.owned is None and offer.commitment is None else option.cash_upfront_usd
 
 
 def objection(option: Option, request: AdviceRequest) -> str | None:
@@ -197,7 +198,8 @@ def objections(option: Option, request: AdviceRequest) -> Iterator[str]:
     paid = upfront_usd(option)
     if budget_usd is not None and paid > budget_usd:
         yield f"${paid:,.0f} at once is over the budget of ${budget_usd:,.0f}"
-    if monthly is not None and not paid and option.usd > monthly:
+    is_bought = paid and option.offer.owned is not None
+    if monthly is not None and not is_bought and option.usd > monthly:
         yield f"${option.usd:,.2f} is over the ${monthly:,.2f} a month of the budget"
     yield from _limits_of_notebooks(option, request)
 

@@ -749,7 +749,7 @@ def reserved(context: QuestionContext) -> Answer:
     rows = {
         (offer.provider, offer.instance, offer.commitment.name): (
             offer.price_usd_per_hour,
-            offer.commitment.price_usd_per_hour,
+            offer.hourly_usd("reserved"),
             offer.as_of,
         )
         for offer in sorted(reservable, key=lambda offer: -(offer.price_usd_per_hour or 0.0))
@@ -773,7 +773,7 @@ def reserved(context: QuestionContext) -> Answer:
         figures=Figures(
             heads=("provider", "instance", "term", "on demand", "reserved", "as of"),
             rows=tuple(
-                (*key, f"${usual or 0:,.2f}/h", f"${less:,.2f}/h", day)
+                (*key, f"${usual or 0:,.2f}/h", f"${less or 0:,.2f}/h", day)
                 for key, (usual, less, day) in rows.items()
             ),
             drop=("as of",),

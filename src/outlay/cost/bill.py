@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from outlay.cost.cash import setup_fee_lines, upfront_usd
 from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.cost.ownership import owned_lines
 from outlay.cost.storage import storage_and_transfer_lines
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.terms import Terms
 from outlay.predict.run_time import TIME_PARTS, Run
-from outlay.uncertainty import LIKELY, Number, Sampler, is_nonzero
-from outlay.units import GB, HOUR_S, MONTH_S
+from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_nonzero
+from outlay.units import GB, HOUR_S, MONTH_S, YEAR_S
 from outlay.workload.workload import Workload
 
 
@@ -34,6 +35,8 @@ class Bill:
     terms: Callable[[str], Terms]
     gpu_w: float = 0.0
     """Power of all GPUs of the machine under load, for one's own machine."""
+    interest_per_year: Uncertain = 0.0
+    """What money paid upfront for a commitment would bring or costs elsewhere."""
     sampler: Sampler = LIKELY
     source: str = field(init=False)
     """Where the price comes from, with its date."""
@@ -45,15 +48,17 @@ class Bill:
 
 def cost_of(workload: Workload, bill: Bill) -> Cost:
     """The cost of a run: on a rented machine, or on one's own."""
-    data_lines, unpriced = storage_and_transfer_lines(workload, bill.offer, bill.run, bill.terms)
+    data_lines, unpriced = storage_and_transfer_lines(
+        workload, bill.offer, bill.run, bill.terms, bill.sampler
+    )
     if bill.offer.owned is None:
-        lines = [*_time_lines(workload, bill), *data_lines]
+        lines = [*_time_lines(workload, bill), *_setup_fee_lines(workload, bill), *data_lines]
     else:
         owned = owned_lines(bill.offer, bill.run, workload.usage.machines, bill.gpu_w, bill.sampler)
         lines = [*owned, *data_lines]
     if _has_settlement(workload, bill, lines):
         lines += _settlement_lines(workload, bill, lines)
-    lines += _own_time_lines(workload, bill)
+    lines += [*_interest_lines(workload, bill), *_own_time_lines(workload, bill)]
     charged = tuple(line for line in lines if is_nonzero(line.usd))
     return Cost(breakdown=Breakdown(lines=charged), unpriced=(*unpriced, *_unpriced_disk(bill)))
 
@@ -151,11 +156,22 @@ def committed_s(workload: Workload, run: Run, term_s: float) -> Number:
 
     As many terms as the use goes on are bought; a month bears its share of them.
     """
-    horizon_s = (workload.usage.horizon_s if run.recurring else None) or run.calendar_s
-    terms_s = np.ceil(horizon_s / term_s - 1e-9) * term_s
-    share = np.minimum(MONTH_S / horizon_s, 1.0) if run.recurring else 1.0
-    paid: Number = terms_s * share
+    terms_s = np.ceil(_horizon_s(workload, run) / term_s - 1e-9) * term_s
+    paid: Number = terms_s * _month_share(workload, run)
     return paid
+
+
+def _horizon_s(workload: Workload, run: Run) -> Number:
+    """How long the use goes on: as stated for sessions, or as long as the run takes."""
+    return (workload.usage.horizon_s if run.recurring else None) or run.calendar_s
+
+
+def _month_share(workload: Workload, run: Run) -> Number:
+    """What a bill bears of what is paid once: a month of sessions its share, a run all of it."""
+    if not run.recurring:
+        return 1.0
+    share: Number = np.minimum(MONTH_S / _horizon_s(workload, run), 1.0)
+    return share
 
 
 def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
@@ -173,9 +189,51 @@ def _unused_line(workload: Workload, rounded_s: Number, bill: Bill) -> Line:
     )
 
 
+def _setup_fee_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
+    """The set-up fee; of one that is paid for many months, a month's share."""
+    share = _month_share(workload, bill.run)
+    for fee in setup_fee_lines(bill.offer, workload.usage.machines, bill.sampler):
+        yield fee if np.all(share == 1.0) else _shared(fee, share)
+
+
+def _shared(line: Line, share: Number) -> Line:
+    """A month's share of what is paid once."""
+
+    def how() -> str:
+        return f"{line.basis} x {share:.4g}, the share of a month"
+
+    return line._replace(usd=line.usd * share, how=how)
+
+
+def _interest_lines(workload: Workload, bill: Bill) -> Iterator[Line]:
+    """Interest on what is paid upfront for a commitment: nobody's bill, but a cost.
+
+    What is tied up falls evenly from the payment to nothing at the end of the term.
+    """
+    commitment = bill.offer.commitment
+    if commitment is None or not commitment.upfront_fraction:
+        return
+    rate = bill.sampler.of("interest rate", bill.interest_per_year)
+    terms = bill.terms(bill.offer.provider)
+    paid_usd = upfront_usd(commitment, bill.price_usd_per_hour, terms) * workload.usage.machines
+    years = commitment.term_s / YEAR_S
+    borne = committed_s(workload, bill.run, commitment.term_s) / commitment.term_s
+
+    def how() -> str:
+        part = "" if np.all(borne == 1.0) else f" x {borne:.4g} of the term"
+        return f"${paid_usd:,.2f} upfront / 2 x {rate:.3g} a year x {years:.4g} y{part}"
+
+    yield Line(
+        name="interest",
+        usd=paid_usd / 2 * rate * years * borne,
+        how=how,
+        source="usage.interest_per_year, or data/assumptions.csv",
+    )
+
+
 # The settlement: what comes off or on top of bills at the end
 
-_MACHINE_TIME = (*TIME_PARTS, "billing step")
+_MACHINE_TIME = (*TIME_PARTS, "billing step", "unused commitment")
 
 
 def _has_settlement(workload: Workload, bill: Bill, lines: Iterable[Line]) -> bool:

@@ -1,4 +1,5 @@
-"""What keeping and moving data costs: storage by the GB-month, transfer out of each place."""
+"""What keeping and moving data costs: storage by the GB-month, transfer out of each place, and
+the machine that fills a volume before the one with the GPU is rented."""
 
 from __future__ import annotations
 
@@ -10,7 +11,17 @@ import numpy as np
 
 from outlay.caching import ById
 from outlay.cost.lines import Line, UnpricedItem
+from outlay.facts import assumed_range, assumptions
 from outlay.offers.offer import Offer
+from outlay.offers.places import (
+    HOME,
+    Place,
+    TransferPrice,
+    data_route,
+    place_for,
+    place_of_offer,
+    transfer_price,
+)
 from outlay.offers.terms import (
     StorageKind,
     Terms,
@@ -18,36 +29,35 @@ from outlay.offers.terms import (
     usual_usd_per_byte_month,
 )
 from outlay.predict.run_time import Run
-from outlay.uncertainty import Number, is_nonzero
-from outlay.units import DAY_S, GB, MONTH_S
-from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, StoredData, Workload
+from outlay.uncertainty import LIKELY, Number, Sampler, is_nonzero
+from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
+from outlay.workload.workload import StoredData, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where things lie and move: the offer, its run, and everybody's terms."""
+class _Site:
+    """Where a run is: the offer, where its machine is, the run, and everybody's terms."""
 
     offer: Offer
+    machine: Place
     run: Run
     terms: Callable[[str], Terms]
 
-    def named(self, at: str) -> str:
-        """The provider something lies at."""
-        return self.offer.provider if at == WITH_THE_RUN else at
-
-    def is_free(self, place: str) -> bool:
-        """Whether nobody charges for keeping things there."""
-        return place in FREE_SOURCES or (
-            place == self.offer.provider and self.offer.owned is not None
-        )
-
 
 def storage_and_transfer_lines(
-    workload: Workload, offer: Offer, run: Run, terms: Callable[[str], Terms]
+    workload: Workload,
+    offer: Offer,
+    run: Run,
+    terms: Callable[[str], Terms],
+    sampler: Sampler = LIKELY,
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
-    """The lines of storage and transfer, and what of them has no known price."""
-    place = _Place(offer=offer, run=run, terms=terms)
-    items = [*_storage_lines(workload, place), *_transfer_lines(workload, place)]
+    """The lines of storage, transfer and copying, and what of them has no known price."""
+    site = _Site(offer=offer, machine=place_of_offer(offer), run=run, terms=terms)
+    items = [
+        *_storage_lines(workload, site),
+        *_transfer_lines(workload, site),
+        *_copying_lines(workload, site, sampler),
+    ]
     lines = [item for item in items if isinstance(item, Line)]
     return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
 
@@ -69,25 +79,27 @@ def _each_stored(workload: Workload) -> Iterator[StoredData]:
         yield StoredData(name="checkpoints", size_bytes=checkpoint.size_bytes * checkpoint.kept)
 
 
-def _storage_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+def _storage_lines(workload: Workload, site: _Site) -> Iterator[Line | UnpricedItem]:
+    """What keeping things costs; a provider charges the same in all its regions, as far as the
+    tables know."""
     for item in _stored_items(ById(workload)):
-        at = place.named(item.at)
-        if place.is_free(at):
+        place = place_for(item.at, site.machine)
+        if place.is_free:
             continue
-        terms = place.terms(at)
+        terms = site.terms(place.provider)
         if item.kind == "disk":
-            yield from _disk(item, terms, place.run)
+            yield from _disk(item, terms, site.run)
             continue
         kind: StorageKind = item.kind  # type: ignore[assignment]  # checked when read
         rate = terms.storage_usd_per_byte_month.get(kind)
         if rate is None:
             what = f"{kind} storage of the {item.name} at {terms.name}"
             yield _unpriced(
-                what, usual_usd_per_byte_month(kind), item.size_bytes, place.run.storage_s
+                what, usual_usd_per_byte_month(kind), item.size_bytes, site.run.storage_s
             )
         else:
             source = terms.source_of(f"{kind}_storage")
-            yield _storage_line(item, terms, rate, place.run.storage_s, source)
+            yield _storage_line(item, terms, rate, site.run.storage_s, source)
 
 
 def _unpriced(what: str, usual: float | None, size_bytes: float, storage_s: Number) -> UnpricedItem:
@@ -135,71 +147,106 @@ def _disk(item: StoredData, terms: Terms, run: Run) -> Iterator[Line | UnpricedI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pull:
-    """Bytes moved out of a place over the whole period."""
+    """Bytes moved from one place to another over the whole period."""
 
-    place: str
+    origin: Place
+    destination: Place
     name: str
     moved_bytes: Number
 
 
-def _pulls(workload: Workload, place: _Place) -> Iterator[_Pull]:
+def _pulls(workload: Workload, site: _Site) -> Iterator[_Pull]:
     """Everything that is moved out of where it lies."""
-    every = workload.usage.machines * place.run.sessions
+    machine, data = site.machine, workload.data
+    # Machines that replace those taken away pull once more.
+    every = workload.usage.machines * site.run.sessions + site.run.interruptions
     for item in workload.stored:
         if item.pulled_bytes:
-            yield _Pull(place=item.at, name=item.name, moved_bytes=item.pulled_bytes * every)
-    data = workload.data
+            at = place_for(item.at, machine)
+            yield _pull(at, machine, item.name, item.pulled_bytes * every)
     if data.results_bytes:
         runs = workload.usage.sessions_per_month or 1.0
-        yield _Pull(place="results", name="results", moved_bytes=data.results_bytes * runs)
+        yield _pull(machine, HOME, "results", data.results_bytes * runs)
     if data.size_bytes is None:
         return
-    if data.kept_at == WITH_THE_RUN:
-        times = 1.0 if data.storage != "none" else every
-        yield _Pull(place=data.at, name="dataset", moved_bytes=data.size_bytes * times)
-    else:
-        if data.at != data.kept_at:
-            yield _Pull(place=data.at, name="dataset", moved_bytes=data.size_bytes)
-        yield _Pull(place=data.kept_at, name="dataset", moved_bytes=data.size_bytes * every)
+    route = data_route(workload, site.offer, site.terms)
+    if route.copied_by:
+        yield _pull(route.origin, route.kept, "dataset", data.size_bytes)
+    if route.fetched_from is not None:
+        # A disk is kept between sessions, but goes with a machine that is taken away.
+        on_disk = data.storage != "none" and route.kept == machine
+        again = site.run.interruptions if route.fetched_each_session else 0.0
+        times = 1.0 + again if on_disk else every
+        yield _pull(route.fetched_from, machine, "dataset", data.size_bytes * times)
 
 
-def _transfer_lines(workload: Workload, place: _Place) -> Iterator[Line | UnpricedItem]:
+def _pull(origin: Place, destination: Place, name: str, moved_bytes: Number) -> _Pull:
+    return _Pull(origin=origin, destination=destination, name=name, moved_bytes=moved_bytes)
+
+
+def _transfer_lines(workload: Workload, site: _Site) -> Iterator[Line | UnpricedItem]:
     """What leaving each place costs; all that leaves a provider shares its free allowance."""
-    months = np.maximum(place.run.calendar_s / MONTH_S, 1.0)
+    months = np.maximum(site.run.calendar_s / MONTH_S, 1.0)
     free_left: dict[str, Number] = {}
-    for pull in _pulls(workload, place):
-        home = pull.place == "results"  # what is fetched home leaves the machine's own provider
-        if not home and pull.place in (place.offer.provider, WITH_THE_RUN, *FREE_SOURCES):
+    for pull in _pulls(workload, site):
+        terms = site.terms(pull.origin.provider)
+        price = transfer_price(pull.origin, pull.destination, terms, usual_egress_usd_per_byte())
+        if price is None:
             continue
-        at = place.offer.provider if home else pull.place
-        if home and place.offer.owned is not None:
-            continue
-        terms = place.terms(at)
-        if terms.egress_usd_per_byte is None:
-            usual = usual_egress_usd_per_byte()
+        if price.usd_per_byte is None:
+            usual = price.usual_usd_per_byte
             yield UnpricedItem(
-                what=f"transfer of the {pull.name} out of {terms.name}: no price known",
+                what=f"transfer of the {pull.name} {price.way}: no price known",
                 usual_usd=None if usual is None else pull.moved_bytes * usual,
             )
             continue
-        allowance = free_left.get(at, (terms.egress_free_bytes_per_month or 0.0) * months)
-        free_bytes = np.minimum(allowance, pull.moved_bytes)
-        free_left[at] = allowance - free_bytes
-        yield _transfer_line(pull, free_bytes, terms, terms.egress_usd_per_byte)
+        free_bytes: Number = 0.0
+        if price.to_internet:
+            free = (terms.egress_free_bytes_per_month or 0.0) * months
+            allowance = free_left.get(terms.provider, free)
+            free_bytes = np.minimum(allowance, pull.moved_bytes)
+            free_left[terms.provider] = allowance - free_bytes
+        yield _transfer_line(pull, free_bytes, terms, price, price.usd_per_byte)
 
 
-def _transfer_line(pull: _Pull, free_bytes: Number, terms: Terms, rate: float) -> Line:
+def _transfer_line(
+    pull: _Pull, free_bytes: Number, terms: Terms, price: TransferPrice, rate: float
+) -> Line:
     def how() -> str:
         free = f" less {free_bytes / GB:,.4g} GB free" if free_bytes else ""
         return (
-            f"{pull.name}: {pull.moved_bytes / GB:,.4g} GB{free} x "
-            f"${rate * GB:.4g}/GB out of {terms.name}"
+            f"{pull.name}: {pull.moved_bytes / GB:,.4g} GB{free} x ${rate * GB:.4g}/GB {price.way}"
         )
 
     return Line(
         name="transfer",
         usd=(pull.moved_bytes - free_bytes) * rate,
         how=how,
-        source=terms.source_of("egress"),
+        source=price.source,
+        payee=terms.provider,
+    )
+
+
+def _copying_lines(workload: Workload, site: _Site, sampler: Sampler) -> Iterator[Line]:
+    """The machine that fills a volume, or copies from another cloud, while none is rented that
+    trains."""
+    route = data_route(workload, site.offer, site.terms)
+    if route.copied_by != "copying machine" or not is_nonzero(site.run.before_s):
+        return
+    terms, copying_s = site.terms(route.kept.provider), site.run.before_s
+    price: Number | None = terms.copying_machine_usd_per_hour
+    source = terms.source_of("copying_machine")
+    if price is None:
+        row = assumptions()["copying_machine_usd_per_hour"]
+        price = sampler.of("copying machine", assumed_range("copying_machine_usd_per_hour"))
+        source = f"{row.source}, {row.as_of}"
+    yield Line(
+        name="copying machine",
+        usd=copying_s * (price / HOUR_S),
+        how=lambda: (
+            f"{route.size_bytes / GB:,.4g} GB from {route.origin} to {route.kept}: "
+            f"{copying_s / HOUR_S:,.2f} h x ${price:,.4g}/h"
+        ),
+        source=source,
         payee=terms.provider,
     )

@@ -15,13 +15,23 @@ from functools import cache
 from outlay.errors import InputError
 from outlay.facts import Fact, assumed, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
-from outlay.offers.catalog import OfferFilter, bundled_offers, gpu_filter, known_regions, search
+from outlay.offers.catalog import (
+    OfferFilter,
+    bundled_offers,
+    doubt_kinds,
+    gpu_filter,
+    known_regions,
+    search,
+)
+from outlay.offers.expected_price import at_best_zone
 from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_duplicates
 from outlay.offers.terms import as_known_provider, known_provider
-from outlay.units import DAY_S, GIB, YEAR_S
+from outlay.units import DAY_S, GIB, HOUR_S, YEAR_S
 from outlay.workload.workload import Quote, Selection, Workload, Workstation
 
 SOURCE = "the workload file"
+_ROUNDED = 1.001
+"""What a price by the hour may be off for its rounding."""
 PROVIDER = "own"
 """What machines of one's own have for a provider."""
 
@@ -32,12 +42,12 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         replace(offer, as_of=offer.as_of or today)
         for offer in (
             *quoted_offers(workload.quotes),
-            *workstation_offers(workload.workstations),
+            *workstation_offers(workload.workstations, workload.usage.interest_per_year),
         )
     ]
     consider, leave_out = workload.consider, workload.leave_out
     notebooks = ("access", "notebook") in workload.prefer.qualities
-    everything = (*bundled_offers(today), *(free_offers() if notebooks else ()))
+    everything = (*_at_best_zones(today), *(free_offers() if notebooks else ()))
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
     left_out = _named(bundled, leave_out) if _restricts(leave_out) else []
@@ -48,6 +58,12 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         if id(offer) not in left_out_ids
         and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
     ]
+
+
+@cache
+def _at_best_zones(today: str) -> tuple[Offer, ...]:
+    """The bundled offers, each at the zone where its spot price is expected to be lowest."""
+    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in bundled_offers(today))
 
 
 # --- what a selection picks ---
@@ -119,6 +135,7 @@ def _quoted_offer(quote: Quote) -> Offer:
         disk=quote.disk,
         disk_bytes_per_s=quote.disk_bytes_per_s,
         setup_s=quote.setup_s,
+        setup_cost_usd=quote.setup_cost_usd,
         interruptions_per_month=quote.interruptions_per_month,
         commitment=_commitment(quote),
         as_of=quote.as_of,
@@ -135,26 +152,47 @@ def _commitment(quote: Quote) -> Commitment | None:
             f"The offer {quote.instance!r} has a term but no price.",
             fix="Give its price_per_hour, what is paid upfront spread over the term.",
         )
+    days = f"{quote.term_s / DAY_S:,.0f} days"
+    upfront_fraction = _upfront_fraction(quote, quote.price_usd_per_hour * quote.term_s / HOUR_S)
+    payment = {0.0: "no upfront", 1.0: "all upfront"}.get(upfront_fraction, "partial upfront")
     return Commitment(
-        name=f"{quote.term_s / DAY_S:,.0f} days",
+        name=f"{days}, {payment}" if quote.upfront_usd else days,
         term_s=quote.term_s,
         price_usd_per_hour=quote.price_usd_per_hour,
+        upfront_fraction=upfront_fraction,
         source=SOURCE,
     )
+
+
+def _upfront_fraction(quote: Quote, term_usd: float) -> float:
+    """The share of the term's price that is paid on the first day."""
+    if quote.upfront_usd > term_usd * _ROUNDED:
+        raise InputError(
+            f"The offer {quote.instance!r} has more to pay upfront than its term costs.",
+            why=f"Its hours cost {term_usd / quote.upfront_usd:.0%} of that together.",
+            fix="price_per_hour is the whole price of the term by its hours, upfront included.",
+        )
+    return min(quote.upfront_usd / term_usd, 1.0)
 
 
 # --- machines of one's own, or to be bought ---
 
 
-def workstation_offers(machines: Iterable[Workstation]) -> tuple[Offer, ...]:
-    """The machines as offers. Two of one name are an error."""
-    offers = tuple(map(workstation_offer, machines))
+def workstation_offers(
+    machines: Iterable[Workstation], interest_per_year: float | None = None
+) -> tuple[Offer, ...]:
+    """The machines as offers. Two of one name are an error.
+
+    `interest_per_year` is what the user's money costs where a machine does not say.
+    """
+    offers = tuple(workstation_offer(machine, interest_per_year) for machine in machines)
     refuse_duplicates(offers, "[[machine]]", "Give each its own `name`, or remove one.")
     return offers
 
 
-def workstation_offer(machine: Workstation) -> Offer:
+def workstation_offer(machine: Workstation, interest_per_year: float | None = None) -> Offer:
     """The machine as an offer without an hourly price."""
+    own_interest = machine.interest_per_year
     host_w, kwh_usd = machine.host_w, machine.electricity_usd_per_kwh
     return Offer(
         provider=PROVIDER,
@@ -185,7 +223,7 @@ def workstation_offer(machine: Workstation) -> Offer:
             life_s=None if machine.years is None else machine.years * YEAR_S,
             idle_w=machine.idle_w,
             maintenance_usd_per_year=machine.maintenance_usd_per_year,
-            interest_per_year=machine.interest_per_year,
+            interest_per_year=(interest_per_year or 0.0) if own_interest is None else own_interest,
             wear_usd_per_hour=machine.wear_usd_per_hour,
             pue=machine.pue,
         ),

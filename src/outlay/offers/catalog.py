@@ -9,22 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Literal
 
 from outlay.errors import InputError, NotKnown
-from outlay.facts import newest, rows_of
+from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
+from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, duration_s, size_bytes
 
 _SAME_PRICE = 0.02
 """Two prices closer than this are one price, rounded twice."""
 _SAME_MEMORY = 0.05
 """Nominal sizes closer than this are one size, counted differently."""
+STALE_DAYS = 90
+"""Days after which a price is doubted that fell behind the snapshot."""
+_BEHIND_DAYS = 30
 _SIZE = r"\d[\d.]*? *[GgMmTt]i?[Bb]"
 _MEMORY_RANGE = re.compile(
     rf"(?P<low>{_SIZE})(?P<plus>\+)?|(?P<from>{_SIZE})\.\.(?P<to>{_SIZE})?|\.\.(?P<most>{_SIZE})"
@@ -36,7 +41,8 @@ _COUNT = re.compile(r"(?P<low>\d+)(?:\.\.(?P<high>\d+)?)?")
 def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     """Every bundled offer: the newest snapshot, corrected by newer list prices.
 
-    `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers.
+    `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers, and
+    is what freshness is judged by.
     """
     listed, moves = _newest_first(rows_of(newest("list_prices"))), rows_of("outdated_prices.csv")
     snapshot = [_offer(row) for row in rows_of(newest("offers"))]
@@ -44,7 +50,8 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
     compared = (_doubted_by_list_price(offer, listed, known) for offer in current)
     besides = (_offer(row) for row in listed if not _is_in_snapshot(row, snapshot))
-    return tuple(_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
+    moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
+    return tuple(_doubted_by_age(offer, today) for offer in moved)
 
 
 def snapshot_date() -> str:
@@ -98,6 +105,24 @@ def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
         return offer
     rest = tuple(doubt for doubt in offer.doubts if doubt != announced)
     return replace(offer, doubts=(*rest, doubt_kinds()["withdrawn"]))
+
+
+def _doubted_by_age(offer: Offer, today: str) -> Offer:
+    """An offer that nobody has confirmed for long while others were: its list stands still.
+
+    The age of a price widens its range, whatever others' is; only one that fell behind the rest
+    is doubted, so that a catalogue that is old as a whole still has an answer.
+    """
+    stale = doubt_kinds()["stale"]
+    if not today or stale in offer.doubts or _days(offer.as_of, today) <= STALE_DAYS:
+        return offer
+    if _days(offer.as_of, snapshot_date()) <= _BEHIND_DAYS:
+        return offer
+    return replace(offer, doubts=(*offer.doubts, stale))
+
+
+def _days(first: str, last: str) -> int:
+    return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
 # List prices and moves: what is known to be newer than the snapshot
@@ -388,10 +413,31 @@ def reserved_offers(offer: Offer) -> Iterator[Offer]:
                 commitment=Commitment(
                     name=f"{row['term']}, {row['payment']}",
                     term_s=duration_s(row["term"]),
-                    price_usd_per_hour=price_usd * (1 - float(row["discount"])),
+                    price_usd_per_hour=_discounted_usd(price_usd, float(row["discount"])),
+                    upfront_fraction=_upfront_fraction(row["payment"]),
                     source=f"{row['source']}, {row['as_of']}",
                 ),
             )
+
+
+def _discounted_usd(price_usd: float, discount: float) -> Estimate:
+    """The price of an hour of a term.
+
+    The discounts were seen in one region on one day: they are some points off elsewhere and later.
+    Never above the price on demand.
+    """
+    error = assumed("commitment_discount_error")
+    return Estimate(
+        low=price_usd * max(1 - discount - error, 0.0),
+        likely=price_usd * (1 - discount),
+        high=price_usd * min(1 - discount + error, 1.0),
+    )
+
+
+def _upfront_fraction(payment: str) -> float:
+    """The share of a term's price that is paid on its first day."""
+    partial = assumed("partial_upfront_fraction")
+    return {"all upfront": 1.0, "partial upfront": partial, "no upfront": 0.0}[payment]
 
 
 @cache

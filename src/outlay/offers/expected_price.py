@@ -45,8 +45,9 @@ _PROVEN_WEEKS = 13
 _NEW_DAYS = 30
 _FLOORS = (0.09, 0.10)
 """Shares of on-demand below which AWS and GCP never go: a price there says nothing of demand."""
-_FLOOR_HAIR = 6e-5
-"""Dollars: prices are rounded to four digits."""
+_FLOOR_HAIR = 5e-4
+"""Share of on-demand by which a price at the floor may miss it: prices are rounded, and some are
+the sum of two."""
 _FAR_BELOW = 0.5
 """Share of what its type usually costs from which a price is doubted."""
 LEAST_SHARE = 0.09
@@ -314,7 +315,7 @@ def at_best_zone(
     if offer.spot_usd_per_hour is None or offer.quoted:
         return offer
     market = market or bundled_market()
-    weeks = weeks_since(offer.as_of, today)
+    weeks = weeks_since(offer.seen_on("spot"), today)
     zones = [_in_zone(offer, zone, doubts, market) for zone in market.zones(offer)]
     if not zones:
         return _in_zone(offer, None, doubts, market)
@@ -345,14 +346,14 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
         return []
     words = []
     if on_demand_usd is not None:
-        if any(abs(usd - floor * on_demand_usd) <= _FLOOR_HAIR for floor in _FLOORS):
+        if any(abs(usd / on_demand_usd - floor) <= _FLOOR_HAIR for floor in _FLOORS):
             words.append("floor")
         usual = market.usual_share(offer)
         if usual is not None and usd < _FAR_BELOW * usual.middle * on_demand_usd:
             words.append("far below usual")
     if past is None or past.weeks <= 1:
         words.append("no history")
-    elif past.seen_first is not None and _days(past.seen_first, offer.as_of) < _NEW_DAYS:
+    elif past.seen_first is not None and _days(past.seen_first, offer.seen_on("spot")) < _NEW_DAYS:
         words.append("new")
     is_low = "floor" in words or "far below usual" in words
     is_recent = past is None or past.weeks <= 1 or past.seen_first is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outlay.errors import InputError
-from outlay.uncertainty import Uncertain
+from outlay.uncertainty import Uncertain, likely_of
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
 
@@ -59,8 +59,10 @@ class Commitment:
     name: str
     """`1 year, no upfront`."""
     term_s: float
-    price_usd_per_hour: float
+    price_usd_per_hour: Uncertain
     """Of the whole machine, what is paid upfront spread over the term."""
+    upfront_fraction: float = 0.0
+    """Of the price of the whole term, what is paid on its first day."""
     source: str
 
 
@@ -116,6 +118,8 @@ class Offer:
     disk_bytes_per_s: Uncertain | None = None
     setup_s: Uncertain | None = None
     """Of a session on it, where the user stated one."""
+    setup_cost_usd: Uncertain = 0.0
+    """Charged once for each machine, as the user stated it."""
     interruptions_per_month: Uncertain | None = None
     """As the user stated it; of bundled offers see `offers.spot`."""
     zones: int = 1
@@ -186,7 +190,7 @@ class Offer:
     def hourly_usd(self, tenancy: Tenancy) -> float | None:
         """The whole machine's price an hour in one tenancy, None where it is not known."""
         if self.commitment is not None:
-            return self.commitment.price_usd_per_hour
+            return likely_of(self.commitment.price_usd_per_hour)
         return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour
 
 

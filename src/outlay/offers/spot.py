@@ -1,4 +1,4 @@
-"""How often spot machines of a kind are taken away, and how much their price moves."""
+"""How often spot machines of a kind are taken away; `offers.expected_price` has what they cost."""
 
 from __future__ import annotations
 
@@ -95,33 +95,3 @@ def _assumed_rate(name: str) -> Estimate:
 
 def _as_estimate(value: Uncertain) -> Estimate:
     return value if isinstance(value, Estimate) else Estimate.exactly(value)
-
-
-@cache
-def _volatility() -> Mapping[tuple[str, str, str], tuple[float, float]]:
-    """Mean spot price over a year, and its standard deviation as a share of the mean."""
-    rows = rows_of(newest("spot_volatility"))
-    return {
-        (row["provider"], row["instance"], row["region"]): (
-            float(row["spot_mean_usd_hour"]),
-            float(row["cv"]),
-        )
-        for row in rows
-        if row["cv"]
-    }
-
-
-def spot_price_usd(offer: Offer) -> Estimate:
-    """The spot price with the range it moved in over a year, where that is recorded.
-
-    Likely is the price of the snapshot. The range takes in 1.28 standard deviations either way of
-    that price and of the year's mean: a price at its year's lowest may well go back up. Never
-    above the on-demand price.
-    """
-    price = offer.spot_usd_per_hour or 0.0
-    mean, share = _volatility().get(offer.identity, (price, 0.0))
-    around = [middle * (1 + side * 1.28 * share) for middle in (price, mean) for side in (-1, 1)]
-    highest = max(*around, offer.spot_high_usd_per_hour or 0.0)
-    if offer.price_usd_per_hour is not None:
-        highest = min(highest, max(offer.price_usd_per_hour, price))
-    return Estimate(low=max(min(around), 0.1 * price), likely=price, high=highest)

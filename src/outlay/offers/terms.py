@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, fact_of, rows_of
 from outlay.units import GB, GIB, HOUR_S
-from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, TermsOverride, Workload
+from outlay.workload.workload import WITH_THE_RUN, TermsOverride, Workload
 
 StorageKind = Literal["volume", "object", "registry"]
 
@@ -34,6 +34,10 @@ class Terms:
     storage_usd_per_byte_month: Mapping[StorageKind, float | None] = field(default_factory=dict)
     egress_usd_per_byte: float | None = None
     egress_free_bytes_per_month: float | None = None
+    between_regions_usd_per_byte: float | None = None
+    """What another of its regions costs, as the user says; else see `offers.places`."""
+    copying_machine_usd_per_hour: float | None = None
+    """A small machine without GPU, that fills a volume."""
     stopped_disk_usd_per_byte_month: float | None = None
     running_disk_usd_per_byte_month: float | None = None
     """Of a machine's own disk while it runs; None: as a volume."""
@@ -131,6 +135,7 @@ def _terms(provider: str, facts: Mapping[str, Fact]) -> Terms:
         },
         egress_usd_per_byte=_per_byte(facts, "egress"),
         egress_free_bytes_per_month=_scaled(_number(facts, "egress_free"), GB),
+        copying_machine_usd_per_hour=_number(facts, "copying_machine"),
         stopped_disk_usd_per_byte_month=_per_byte(facts, "stopped_disk_storage"),
         running_disk_usd_per_byte_month=_per_byte(facts, "running_disk_storage"),
         local_disk_usd_per_byte_month=_per_byte(facts, "local_disk_storage"),
@@ -188,25 +193,10 @@ def terms_for(workload: Workload) -> Callable[[str], Terms]:
     return terms
 
 
-def with_known_places(workload: Workload) -> Workload:
-    """The workload with every place something lies at checked and spelled as in the tables."""
-    quoted = _quoted(workload)
-
-    def place(name: str) -> str:
-        return name if name in (WITH_THE_RUN, *FREE_SOURCES) else known_provider(name, quoted)
-
-    data = replace(workload.data, at=place(workload.data.at), kept_at=place(workload.data.kept_at))
-    stored = tuple(
-        replace(item, at=place(item.at), also_at=tuple(map(place, item.also_at)))
-        for item in workload.stored
-    )
-    return replace(workload, data=data, stored=stored)
-
-
 def _overrides(workload: Workload) -> dict[str, TermsOverride]:
     overrides: dict[str, TermsOverride] = {}
     for override in workload.terms:
-        provider = known_provider(override.provider, _quoted(workload))
+        provider = known_provider(override.provider, quoted_providers(workload))
         if provider in overrides:
             raise InputError(
                 f"Two [[provider]] tables are of {provider!r}.", fix="Put their keys into one."
@@ -215,7 +205,7 @@ def _overrides(workload: Workload) -> dict[str, TermsOverride]:
     return overrides
 
 
-def _quoted(workload: Workload) -> tuple[str, ...]:
+def quoted_providers(workload: Workload) -> tuple[str, ...]:
     """The providers of the user's own quotes."""
     return tuple(quote.provider for quote in workload.quotes)
 
@@ -232,6 +222,7 @@ def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
         "registry_storage": _scaled(override.registry_usd_per_gb_month, 1 / GB),
         "egress": _scaled(override.egress_usd_per_gb, 1 / GB),
         "egress_free": _scaled(override.egress_free_gb_per_month, GB),
+        "copying_machine": override.copying_machine_usd_per_hour,
     }
     return replace(
         terms,
@@ -243,6 +234,10 @@ def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
         },
         egress_usd_per_byte=_or(own["egress"], terms.egress_usd_per_byte),
         egress_free_bytes_per_month=_or(own["egress_free"], terms.egress_free_bytes_per_month),
+        between_regions_usd_per_byte=_scaled(override.between_regions_usd_per_gb, 1 / GB),
+        copying_machine_usd_per_hour=_or(
+            own["copying_machine"], terms.copying_machine_usd_per_hour
+        ),
         block_usd=_or(override.block_usd, terms.block_usd),
         fee_usd_per_month=override.fee_usd_per_month,
         discount_fraction=override.discount_fraction,

@@ -10,14 +10,17 @@ from outlay.caching import ById
 from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.places import HOME, DataRoute, Place
 from outlay.offers.spot import assumed_interruptions, spot_risk
 from outlay.offers.terms import terms_of
+from outlay.plan.option import Option
 from outlay.predict.evidence import PREDICTED, MeasuredStep
 from outlay.predict.parallel import mixed_gpus_note
 from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, Uncertain
+from outlay.units import GB, HOUR_S, MINUTE_S
 from outlay.workload.workload import Workload
 
 
@@ -112,7 +115,52 @@ def plan_assumptions(
             f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
             f"{batch}."
         )
-    return (*notes, *_of_money(workload), *profile.notes)
+    return (*notes, *_of_money(workload), *_of_cash(workload, offers), *profile.notes)
+
+
+def data_notes(chosen: Option | None) -> tuple[str, ...]:
+    """How the data gets to the chosen machine, and what brings it there."""
+    route, run = (chosen.route, chosen.run) if chosen else (None, None)
+    if route is None or run is None:
+        return ()
+    amount = f"The {route.size_bytes / GB:,.4g} GB"
+    notes = []
+    if route.copied_by:
+        verb = "uploaded" if route.origin == HOME else f"copied from {_where(route.origin)}"
+        notes.append(
+            f"{amount} are {verb} to {route.kept} before the machine is rented, by "
+            f"{_brought_by(route)}: {_time(float(run.before_s))}."
+        )
+    if route.fetched_from is not None:
+        often = " in each session" if route.fetched_each_session else ""
+        notes.append(
+            f"{amount} are fetched from {_where(route.fetched_from)} by the machine itself{often}, "
+            f"which is billed: {_time(float(run.download_s))}."
+        )
+    if not notes and route.size_bytes and not route.origin.is_free:
+        notes.append(f"{amount} lie at {route.origin}, where the machine is: nothing is moved.")
+    return tuple(notes)
+
+
+def _where(place: Place) -> str:
+    return "the internet" if place.provider == "internet" else str(place)
+
+
+def _time(time_s: float) -> str:
+    """In hours, or in minutes where it is less than one."""
+    return f"{time_s / HOUR_S:,.3g} h" if time_s >= HOUR_S else f"{time_s / MINUTE_S:,.2g} min"
+
+
+def _brought_by(route: DataRoute) -> str:
+    """What copies the data, and why that is enough."""
+    if route.copied_by == "copying machine":
+        why = "a volume needs one" if route.storage == "volume" else "between clouds it takes one"
+        return f"a copying machine without GPU ({why}; a line of the bill)"
+    if route.storage == "volume":
+        return "no machine (its volumes take uploads directly)"
+    if route.origin == HOME:
+        return "no machine (object storage takes them directly)"
+    return "no machine (its object stores copy among themselves)"
 
 
 def plan_cautions(measured: Sequence[MeasuredStep]) -> tuple[str, ...]:
@@ -152,6 +200,31 @@ def _of_money(workload: Workload) -> list[str]:
         notes.append(
             "Most people overestimate how much they will use a machine: personal ones run some "
             f"{usual.number or 0.0:.1%} of the time ({usual.source})."
+        )
+    return notes
+
+
+def _of_cash(workload: Workload, offers: Sequence[Offer]) -> list[str]:
+    """Of interest on what is paid on the first day, and of the budget there."""
+    bought = [offer.owned for offer in offers if offer.owned and offer.owned.purchase_usd]
+    committed = [offer.commitment for offer in offers if offer.commitment is not None]
+    notes = []
+    if any(commitment.upfront_fraction for commitment in committed):
+        stated, fact = workload.usage.interest_per_year, assumptions()["interest_per_year"]
+        rate, guess = (fact.number or 0.0, " (guess)") if stated is None else (stated, "")
+        notes.append(
+            f"What is paid upfront for a commitment bears interest at {rate * 100:.3g} % a year"
+            f"{guess} until it is used up: usage.interest_per_year."
+        )
+    if bought and not any(owned.interest_per_year for owned in bought):
+        notes.append(
+            "No interest is counted on machines to be bought: usage.interest_per_year, or each "
+            "machine's own."
+        )
+    if workload.limits.budget_usd is not None and (bought or committed):
+        notes.append(
+            "The budget holds for what must be paid on the first day, too, unless "
+            "limits.cash_upfront says what may be."
         )
     return notes
 

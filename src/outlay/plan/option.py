@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
+from outlay.cost.cash import NO_CASH, Cash
 from outlay.cost.lines import Cost
 from outlay.facts import assumed
 from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.places import DataRoute
 from outlay.plan.simulation import Forecast, Simulation, forecast_of, mean, simulation_of
 from outlay.predict.run_time import Run
 from outlay.predict.step import StepPrediction
 from outlay.uncertainty import (
     DRAWS,
+    LIKELY,
     Draws,
     Estimate,
     Number,
@@ -81,6 +84,8 @@ class Option:
     work: float | None = None
     """What options are compared by: samples, or hours where those are said to be equal."""
     run: Run | None
+    price_usd_per_hour: Estimate | None = None
+    """What an hour is expected to cost while the run runs; None where no price is known."""
     cost: Cost | None
     limits: Limits
     prefer: Preferences = field(default_factory=Preferences)
@@ -88,6 +93,8 @@ class Option:
     """Why it cannot be taken, beside memory, price, budget and deadline."""
     outcome: Callable[[Sampler], Outcome] | None = None
     """The run and its bill under other luck."""
+    cash_of: Callable[[Sampler], Cash] | None = None
+    """What must be paid on the first day; None: nothing."""
     simulate: Callable[[Draws], Simulation] | None = field(default=None, repr=False, compare=False)
     """What `outcome` draws, found faster where options share it ..."""
     foresee: Callable[[Draws], Forecast] | None = field(default=None, repr=False, compare=False)
@@ -100,6 +107,8 @@ class Option:
     needs_quota: bool = False
     """Whether its provider gives such machines only to who has applied for them."""
     notes: tuple[str, ...] = ()
+    route: DataRoute | None = None
+    """How the data gets to the machine."""
     scarcity: str | None = None
     """Why there may not be so many of them at once, in words."""
     rank: int = 0
@@ -127,6 +136,11 @@ class Option:
     def doubts(self) -> tuple[str, ...]:
         """The reasons why its price may be off, or why it may not run as it is."""
         return self.offer.cautions(self.tenancy) + self.step.software_doubts
+
+    @property
+    def price_doubts(self) -> tuple[str, ...]:
+        """All that is doubtful about it, also what the range of its price takes in."""
+        return self.offer.price_doubts(self.tenancy) + self.step.software_doubts
 
     @property
     def for_sale(self) -> bool:
@@ -160,14 +174,40 @@ class Option:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the cost is within the budget, with the chance that is asked for; not, where it
-        is unknown."""
+        """Whether cost and cash are within the budget, with the chance that is asked for; not,
+        where the cost is unknown."""
         budget_usd = self.limits.budget_usd
-        if self.cost is None or budget_usd is None:
-            return self.cost is not None
+        if self.cost is None:
+            return False
+        if not self.cash_within_budget:
+            return False
+        if budget_usd is None:
+            return True
         if self._is_far_off(self.usd, budget_usd):
             return False
         return (self.prospects.within_budget or 0.0) >= self.limits.confidence
+
+    @property
+    def cash(self) -> Cash:
+        """What must be paid on the first day, and what remains due if one stops early."""
+        return NO_CASH if self.cash_of is None else self.cash_of(LIKELY)
+
+    @property
+    def cash_upfront_usd(self) -> float:
+        """What must be paid on the first day; 0 where nothing."""
+        return float(self.cash.upfront_usd)
+
+    @property
+    def cash_limit_usd(self) -> float | None:
+        """What may be paid on the first day: as stated, or the budget."""
+        stated_usd = self.limits.cash_upfront_usd
+        return self.limits.budget_usd if stated_usd is None else stated_usd
+
+    @property
+    def cash_within_budget(self) -> bool:
+        """Whether what must be paid on the first day may be."""
+        limit_usd = self.cash_limit_usd
+        return limit_usd is None or self.cash_upfront_usd <= limit_usd
 
     @property
     def meets_deadline(self) -> bool:

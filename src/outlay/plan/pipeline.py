@@ -19,28 +19,38 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import islice, product
 
-from outlay.caching import ById
+import numpy as np
+
 from outlay.cost.bill import Bill, cost_of
+from outlay.cost.cash import Cash, cash_of
 from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
 from outlay.offers.catalog import offer_gpus, reserved_offers
+from outlay.offers.expected_price import expected_price, highest_price, weeks_since
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
-from outlay.offers.spot import spot_price_usd, spot_risk
+from outlay.offers.places import (
+    data_distance,
+    data_route,
+    place_for,
+    place_of_offer,
+    with_known_places,
+)
+from outlay.offers.spot import spot_risk
 from outlay.offers.terms import (
     Terms,
     has_network_volumes,
     kept_on_volumes,
     missing_quality,
     terms_for,
-    with_known_places,
 )
 from outlay.plan.assumptions import (
+    data_notes,
     option_notes,
     plan_assumptions,
     plan_cautions,
@@ -87,8 +97,8 @@ from outlay.predict.run_time import (
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY, Draws, Estimate, Number, Sampler, Uncertain, mean_of
-from outlay.units import GIB
-from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, Workload
+from outlay.units import GIB, WEEK_S
+from outlay.workload.workload import WITH_THE_RUN, Workload
 
 
 def plan_workload(
@@ -106,11 +116,14 @@ def plan_workload(
     measured: files of `outlay probe`, beside those that the workload names.
     learned: what earlier measurements of any training taught (`learned_calibration`).
     evidence: all that was measured, where it is at hand already.
-    today: YYYY-MM-DD, leaves out what providers have stopped selling by then.
+    today: YYYY-MM-DD, the day the run would begin: prices are as old as they are then, and what
+        providers have stopped selling is left out. Without it prices count as seen today.
     """
-    inputs = _inputs(workload, profile, measured=measured, learned=learned, evidence=evidence)
+    inputs = _inputs(
+        workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
+    )
     with _without_collecting():
-        return _plan_all(inputs, today)
+        return _plan_all(inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +135,7 @@ class _Inputs:
     evidence: Evidence
     notes: tuple[str, ...]
     """What was taken over from measurements beside the step's time."""
+    today: str = ""
 
 
 def _inputs(
@@ -131,12 +145,13 @@ def _inputs(
     measured: Sequence[str] = (),
     learned: LearnedCalibration = NOTHING_LEARNED,
     evidence: Evidence | None = None,
+    today: str = "",
 ) -> _Inputs:
     profile = profile or profile_for(workload.step)
     evidence = evidence or evidence_for(workload.step, profile, learned, measured)
     workload, notes = with_measured_pauses(workload, measured)
     workload = with_known_places(replace(workload, step=at_measured_batch(workload.step)))
-    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes)
+    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes, today=today)
 
 
 @contextmanager
@@ -154,10 +169,10 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _plan_all(inputs: _Inputs, today: str) -> Plan:
+def _plan_all(inputs: _Inputs) -> Plan:
     """The plan of every candidate, in all numbers of machines and places of data to compare."""
     workload = inputs.workload
-    offers = _with_terms(candidates(workload, today), workload)
+    offers = _with_terms(candidates(workload, inputs.today), workload)
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
@@ -173,19 +188,21 @@ def _plan_all(inputs: _Inputs, today: str) -> Plan:
             why="What [consider] and [leave_out] ask for matches no offer.",
             fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
         )
-    return _plan(inputs, options, offers, today)
+    return _plan(inputs, options, offers)
 
 
-def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
-    ranked, evidence = rank_options(options, today), inputs.evidence
+def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -> Plan:
+    today, evidence = inputs.today, inputs.evidence
+    ranked = rank_options(options, today)
+    chosen = choose(ranked)
     assumptions = plan_assumptions(
         inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
     )
     return Plan(
         options=ranked,
-        chosen=choose(ranked),
+        chosen=chosen,
         break_even=break_evens(ranked),
-        assumptions=(*assumptions, *evidence.notes, *inputs.notes),
+        assumptions=(*assumptions, *data_notes(chosen), *evidence.notes, *inputs.notes),
         cautions=plan_cautions(evidence.measured),
         profile=inputs.profile,
         workload=inputs.workload,
@@ -210,9 +227,9 @@ def rank_offers(
     today: str = "",
 ) -> Plan:
     """The plan of these offers alone, every one of them an option with its bill."""
-    inputs = _inputs(workload, profile)
+    inputs = _inputs(workload, profile, today=today)
     with _without_collecting():
-        return _plan(inputs, _options(inputs, offers), offers, today)
+        return _plan(inputs, _options(inputs, offers), offers)
 
 
 def best_offers(
@@ -228,14 +245,14 @@ def best_offers(
     All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
     together; what is kept is ranked as every plan is.
     """
-    inputs = _inputs(workload, profile)
-    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence)
+    inputs = _inputs(workload, profile, today=today)
+    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence, today)
     best: list[Total] = []
     with _without_collecting():
         for chunk in _chunks(offers):
             best = shortlist([*best, *planner.totals(chunk)], keep + keep // 4 + 10)
         options = _kept([planner.option(total.offer, total.tenancy) for total in best], keep)
-    return _plan(inputs, options, [option.offer for option in options], today)
+    return _plan(inputs, options, [option.offer for option in options])
 
 
 def _kept(options: Sequence[Option], keep: int) -> list[Option]:
@@ -291,7 +308,7 @@ def _storage_variants(workload: Workload) -> Iterator[Workload]:
 def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
     """Every offer in every tenancy that the workload allows."""
     workload = inputs.workload
-    planner = planner_of(workload, inputs.profile, inputs.evidence)
+    planner = planner_of(workload, inputs.profile, inputs.evidence, inputs.today)
     return [
         planner.option(offer, tenancy)
         for offer in offers
@@ -315,6 +332,10 @@ class Planner:
     overheads: Callable[[Offer], SessionOverheads]
     predict: Callable[[Offer], StepPrediction]
     terms: Callable[[str], Terms]
+    interest_per_year: Uncertain = 0.0
+    """On what is paid upfront for a commitment."""
+    today: str = ""
+    """The day the run would start, YYYY-MM-DD; without it prices count as seen today."""
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
     """Likely runs by what they depend on; each with its step, whose identity is in the key."""
     simulated: dict[object, SimulatedKind] = field(default_factory=dict)
@@ -325,7 +346,8 @@ class Planner:
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
         step = self.predict(offer)
-        outcome = partial(self._outcome, offer, tenancy, step)
+        price = self._price(offer, tenancy, step)
+        outcome = partial(self._outcome, offer, tenancy, step, price)
         run, cost, blocked = None, None, None
         if step.fits:
             try:
@@ -339,17 +361,20 @@ class Planner:
             samples=_samples(self.workload, step, run),
             work=_work(self.workload, step, run),
             run=run,
+            price_usd_per_hour=price,
             cost=cost,
             limits=self.workload.limits,
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
-            simulate=partial(self._simulation, offer, tenancy, step),
-            foresee=partial(self._forecast, offer, tenancy, step),
+            cash_of=partial(self._cash, offer, tenancy, price),
+            simulate=partial(self._simulation, offer, tenancy, step, price),
+            foresee=partial(self._forecast, offer, tenancy, step, price),
             keeping=storage_note(self.workload, offer) or "",
             data_distance=data_distance(self.workload, offer),
             needs_quota=self.terms(offer.provider).quality("quota") == "apply",
             notes=option_notes(offer, tenancy, self.profile, step),
+            route=data_route(self.workload, offer, self.terms),
             scarcity=scarcity_note(tenancy, step),
         )
 
@@ -372,32 +397,69 @@ class Planner:
                 )
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
+    def _price(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Estimate | None:
+        """What an hour is expected to cost while the run runs; None where no price is known."""
+        run_s = 0.0
+        if step.fits and offer.owned is None and offer.commitment is None:
+            try:
+                run_s = float(self._run(offer, tenancy, step, LIKELY).calendar_s)
+            except NeverEnds:
+                run_s = 0.0
+        return self._price_over(offer, tenancy, run_s)
+
+    def _price_over(self, offer: Offer, tenancy: Tenancy, run_s: float) -> Estimate | None:
+        """What an hour is expected to cost over a run that begins today: in its middle."""
+        if offer.owned is not None:
+            return Estimate.exactly(0.0)
+        if offer.commitment is not None:
+            return Estimate.of(offer.commitment.price_usd_per_hour)
+        weeks = weeks_since(offer.seen_on(tenancy), self.today) + run_s / 2 / WEEK_S
+        return expected_price(offer, tenancy, weeks)
+
     def _outcome(
-        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        price: Estimate | None,
+        sampler: Sampler,
     ) -> Outcome:
         """The run on an offer and what it costs, as the sampler draws it."""
         run = self._run(offer, tenancy, step, sampler)
-        return run, self._cost(offer, tenancy, run, step, sampler)
+        price_usd = _drawn_price(offer, tenancy, price, sampler)
+        if price_usd is None:
+            return run, None
+        return run, self._priced(offer, tenancy, run, step, price_usd, sampler)
 
     def _simulation(
-        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        price: Estimate | None,
+        draws: Draws,
     ) -> Simulation:
         """What an offer is compared by, in simulated runs that offers of a kind share."""
-        price = _price(offer, tenancy, draws)
-        if price is None:
+        price_usd = _drawn_price(offer, tenancy, price, draws)
+        if price_usd is None:
             run = self._run(offer, tenancy, step, draws)
             return simulation_of(run, None, 1.0, is_owned=False)
-        return self._simulated_kind(offer, tenancy, step, draws).at(price)
+        return self._simulated_kind(offer, tenancy, step, draws).at(price_usd)
 
     def _forecast(
-        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        price: Estimate | None,
+        draws: Draws,
     ) -> Forecast:
         """The same in short."""
-        price = _price(offer, tenancy, draws)
-        if price is None:
-            runs = self._simulation(offer, tenancy, step, draws)
+        price_usd = _drawn_price(offer, tenancy, price, draws)
+        if price_usd is None:
+            runs = self._simulation(offer, tenancy, step, price, draws)
             return forecast_of(runs, self.workload.limits)
-        return self._simulated_kind(offer, tenancy, step, draws).forecast(price)
+        return self._simulated_kind(offer, tenancy, step, draws).forecast(price_usd)
 
     def _simulated_kind(
         self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
@@ -417,13 +479,11 @@ class Planner:
         return kind
 
     def _billed_by(self, offer: Offer) -> tuple[object, ...]:
-        """What of an offer its bill depends on, beside its price, its run and its provider; its
-        region where things lie in one."""
-        regional = any(":" in place for place in _far_places(ById(self.workload)))
+        """What of an offer its bill depends on, beside its price, its run and its provider."""
         return (
             offer.owned, offer.commitment, offer.local_disk_bytes, offer.has_disk_apart,
             has_network_volumes(self.terms(offer.provider), offer.instance),
-            offer.region if regional else "",
+            offer.setup_cost_usd, self._region(offer),
         )  # fmt: skip
 
     def _simulate_kind(
@@ -472,6 +532,13 @@ class Planner:
             _rate(offer, tenancy), links_of(offer), *self._billed_by(offer),
         )  # fmt: skip
 
+    def _region(self, offer: Offer) -> str:
+        """The region, where bills differ by it: data lies in one, or results leave it."""
+        data = self.workload.data
+        places = (data.at, data.kept_at, *(item.at for item in self.workload.stored))
+        matters = data.results_bytes or any(":" in place for place in places)
+        return offer.region if matters else ""
+
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
         """Cost and time of offers of one kind, by what their prices let expect."""
         first = offers[0]
@@ -479,17 +546,18 @@ class Planner:
         if option.run is None or option.cost is None or option.blocked:
             return
         doubted = bool(option.step.software_doubts)
-        if doubted or not (option.runs and option.meets_deadline):
+        possible = option.runs and option.meets_deadline and option.cash_within_budget
+        if doubted or not possible:
             return
-        quoted = [_hourly_usd(offer, tenancy) or 0.0 for offer in offers]
+        run_s = float(option.run.calendar_s)
+        quoted = [self._price_over(offer, tenancy, run_s) or NO_PRICE for offer in offers]
         prices = [mean_of(price) for price in quoted]
         equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
         curve = self._curve(option, max(prices), equal=equal)
         time_s = option.busy_s if equal else option.training_s_per_sample
         judged = zip(curve.merits_usd(prices), curve.all_paid_usd(prices), strict=True)
         for offer, price, (merit_usd, paid_usd) in zip(offers, quoted, judged, strict=True):
-            least_usd = price.low if isinstance(price, Estimate) else price
-            if least_usd > curve.most_usd_per_hour:
+            if price.low > curve.most_usd_per_hour:
                 continue
             if not (offer.not_for_sale(tenancy) or offer.cautions(tenancy)):
                 yield Total(merit_usd, paid_usd, time_s, offer, tenancy)
@@ -527,24 +595,25 @@ class Planner:
         """The run on an offer; the likely one is the same on all offers of a kind."""
         rate = _rate(offer, tenancy)
         overheads = self.overheads(offer)
-        key = (id(step), id(overheads), rate, offer.setup_s)
+        route = data_route(self.workload, offer, self.terms)
+        key = (id(step), id(overheads), rate, offer.setup_s, route.timing)
         if sampler is LIKELY and key in self.runs:
             return self.runs[key][1]
         workload = self.workload
         if offer.setup_s is not None:
             workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
-        run = run_of(workload, pace_of(workload, step, sampler), overheads, rate, sampler)
+        pace = pace_of(workload, step, sampler)
+        run = run_of(workload, pace, overheads, rate, sampler, route)
         if sampler is LIKELY:
             self.runs[key] = (step, run)
         return run
 
-    def _cost(
-        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, sampler: Sampler
-    ) -> Cost | None:
-        price_usd = _price(offer, tenancy, sampler)
-        if price_usd is None:
-            return None
-        return self._priced(offer, tenancy, run, step, price_usd, sampler)
+    def _cash(
+        self, offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
+    ) -> Cash:
+        """What must be paid on the first day, as the sampler draws it."""
+        price_usd = _drawn_price(offer, tenancy, price, sampler) or 0.0
+        return cash_of(self.workload, offer, price_usd, self.terms(offer.provider), sampler)
 
     def _priced(
         self,
@@ -563,6 +632,7 @@ class Planner:
             price_usd_per_hour=price_usd_per_hour,
             terms=self.terms,
             gpu_w=(step.placement.power_limit_w or step.placement.gpu.tdp_w) * offer.gpus,
+            interest_per_year=self.interest_per_year,
             sampler=sampler,
         )
         return cost_of(self.workload, bill)
@@ -573,19 +643,28 @@ def _rate(offer: Offer, tenancy: Tenancy) -> Estimate | None:
     return spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
 
 
-def _price(offer: Offer, tenancy: Tenancy, sampler: Sampler) -> Number | None:
-    """The price of an hour as the sampler draws it, none for one's own machine; None where it is
-    not known."""
-    price = _hourly_usd(offer, tenancy)
+def _drawn_price(
+    offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
+) -> Number | None:
+    """The price of an hour as the sampler draws it; None where it is not known.
+
+    Spot prices of a type move together, and half of what moves them moves all spot prices.
+    """
     if price is None:
-        return None if offer.owned is None else 0.0
-    return sampler.of(f"spot price: {offer.provider}", price)
+        return None
+    if tenancy == "reserved":
+        return sampler.of(f"commitment price: {offer.provider}", price)
+    if tenancy != "spot":
+        return sampler.of(f"price: {offer.provider}", price)
+    drawn = sampler.of(f"spot price: {offer.provider} {offer.instance}", price)
+    most = highest_price(offer, tenancy)
+    return drawn if most is None else np.minimum(drawn, max(most, price.likely))
 
 
-def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
-    """The price of an hour; with the range it moves in where it is a spot price."""
-    hourly_usd = offer.hourly_usd(tenancy)
-    return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
+def interest_per_year(workload: Workload) -> Uncertain:
+    """What money paid upfront for a commitment costs a year: as stated, or assumed."""
+    stated = workload.usage.interest_per_year
+    return assumed_range("interest_per_year") if stated is None else stated
 
 
 def _judgement(option: Option, forecast: Forecast, runs: Simulation, *, equal: bool) -> Judgement:
@@ -597,12 +676,15 @@ def _judgement(option: Option, forecast: Forecast, runs: Simulation, *, equal: b
     return Judgement(merit_usd=merit_usd, paid_usd=paid_usd)
 
 
+NO_PRICE = Estimate.exactly(0.0)
 _KINDS_KEPT = 64
 """Kinds of offers whose simulated runs are remembered: offers of a kind come one after another."""
 
 
-def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE) -> Planner:
-    """What predicts and prices the offers of one workload."""
+def planner_of(
+    workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE, today: str = ""
+) -> Planner:
+    """What predicts and prices the offers of one workload, for a run that begins today."""
     terms = terms_for(workload)
     return Planner(
         workload=workload,
@@ -610,27 +692,9 @@ def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVI
         overheads=session_overheads(terms),
         predict=steps_on(workload, profile, evidence),
         terms=terms,
+        interest_per_year=interest_per_year(workload),
+        today=today,
     )
-
-
-def data_distance(workload: Workload, offer: Offer) -> int:
-    """How far the data lies from an offer: 0 is here, or wherever it is the same; 1 in another
-    region of the provider; 2 elsewhere."""
-    distance = 0
-    for place in _far_places(ById(workload)):
-        provider, _, region = place.partition(":")
-        if provider != offer.provider:
-            return 2
-        distance = max(distance, int(bool(region) and region != offer.region))
-    return distance
-
-
-@lru_cache(maxsize=64)
-def _far_places(workload: ById[Workload]) -> tuple[str, ...]:
-    """The places data lies at and is fetched from, which are near to some machines only."""
-    data, stored = workload.value.data, workload.value.stored
-    places = {data.at, data.kept_at, *(item.at for item in stored if item.pulled_bytes)}
-    return tuple(sorted(places - {WITH_THE_RUN, *FREE_SOURCES}))
 
 
 def storage_note(workload: Workload, offer: Offer) -> str | None:
@@ -639,7 +703,9 @@ def storage_note(workload: Workload, offer: Offer) -> str | None:
     for item in workload.stored:
         if not item.also_at:
             continue
-        if item.at == offer.provider and WITH_THE_RUN in item.also_at:
+        machine = place_of_offer(offer)
+        is_there = place_for(item.at, machine).is_same_as(machine)
+        if is_there and item.at != WITH_THE_RUN and WITH_THE_RUN in item.also_at:
             return None
         places.append(f"{item.name} at {offer.provider if item.at == WITH_THE_RUN else item.at}")
     return ", ".join(places)

@@ -41,6 +41,8 @@ class BreakEven:
     """What renting the work of one hour of the owned machine costs."""
     purchase_usd: float
     resale_usd: float
+    over_budget: str | None = None
+    """Why the purchase cannot be paid on the first day, where the budget is below it."""
 
 
 NEAR = 1.25
@@ -352,9 +354,13 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
     share = float(life_share(owned, option.run, option.step.placement.nodes))
     spread_usd = float(cost.breakdown.line_usd(*PURCHASE_LINES)) / share
     life_use_s = option.busy_s / share
-    rented_usd_per_hour = rented.usd * work_ratio / hours
+    # A set-up fee is paid once, however long one rents.
+    fee_usd = float(rented.cost.breakdown.line_usd("set-up fee")) if rented.cost else 0.0
+    rented_usd_per_hour = (rented.usd - fee_usd) * work_ratio / hours
     use_s = break_even_s(
-        spread_usd, rented_usd_per_hour=rented_usd_per_hour, owned_usd_per_hour=running / hours
+        max(spread_usd - fee_usd, 0.0),
+        rented_usd_per_hour=rented_usd_per_hour,
+        owned_usd_per_hour=running / hours,
     )
     return BreakEven(
         buy=option.offer.instance,
@@ -366,6 +372,7 @@ def _break_even(option: Option, rented: Option) -> BreakEven:
         rented_usd_per_hour=rented_usd_per_hour,
         purchase_usd=purchase_usd,
         resale_usd=resale_usd,
+        over_budget=None if option.cash_within_budget else cash_reason(option),
     )
 
 
@@ -442,6 +449,8 @@ def _why_not_chosen(
         return f"not for sale at this price: {', '.join(option.offer.not_for_sale(option.tenancy))}"
     if option.cost is None or option.run is None:
         return _unpriced(option, chosen)
+    if not option.cash_within_budget:
+        return cash_reason(option)
     if not option.within_budget:
         return _over_budget(option)
     if not option.meets_deadline:
@@ -486,6 +495,32 @@ def _allowed(option: Option) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def _for_its_data(option: Option) -> str:
+    """Whether bringing the data is what makes it late."""
+    run, deadline_s = option.run, option.limits.deadline_s
+    if run is None or deadline_s is None or option.route is None or run.recurring:
+        return ""
+    before_s = float(run.before_s)
+    if not before_s or float(run.completion_s) - before_s > deadline_s:
+        return ""
+    what = "upload from home" if run.upload_s else f"copying from {option.route.origin}"
+    alone = " alone" if before_s > deadline_s else ""
+    return f": {before_s / HOUR_S:,.1f} h of {what}{alone}, without which it would be in time"
+
+
+def cash_reason(option: Option) -> str:
+    """`needs $2,200 on the first day, over the budget of $100`."""
+    stated, limit_usd = option.limits.cash_upfront_usd, option.cash_limit_usd or 0.0
+    limit = "the budget of" if stated is None else "what may be paid then,"
+    needs = f"needs {_dollars(option.cash_upfront_usd)} on the first day"
+    return f"{needs}, over {limit} {_dollars(limit_usd)}"
+
+
+def _dollars(amount_usd: float) -> str:
+    whole = amount_usd >= 1000 or amount_usd == round(amount_usd)
+    return f"${amount_usd:,.0f}" if whole else f"${amount_usd:,.2f}"
 
 
 def _too_big(option: Option) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from outlay.errors import InputError
+from outlay.offers.places import HOME, DataRoute, Place, route_to_anywhere
 from outlay.predict.interruptions import (
     NO_INTERRUPTIONS,
     InterruptionOverhead,
@@ -26,8 +27,6 @@ from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_nonzero
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
 from outlay.workload.workload import Cadence, Checkpoint, Dataset, Pause, Usage, Workload
 
-_LASTING_STORAGE = ("volume", "object")
-"""Storage that can be filled before a machine is rented."""
 _WARNED_S = 60.0
 # Assumes: warned in time to save, a run loses the work of a minute at most.
 _RAREST_PER_S = 1e-12
@@ -86,6 +85,9 @@ class Run:
     """For machines to replace those taken away; not billed."""
     upload_s: Number = 0.0
     """From home to where the data is kept, before a machine is rented; not billed."""
+    copy_s: Number = 0.0
+    """From elsewhere to where the data is kept, before a machine is rented; not billed, but for a
+    copying machine where one is needed."""
     calendar_s: Number = 0.0
     """From the first session's start to the last one's end."""
     storage_s: Number = 0.0
@@ -109,6 +111,11 @@ class Run:
     def completion_s(self) -> Number:
         """What a deadline is held against: calendar time, or one session where they recur."""
         return self.busy_s / self.sessions if self.recurring else self.calendar_s
+
+    @property
+    def before_s(self) -> Number:
+        """What bringing the data takes before a machine is rented."""
+        return self.upload_s + self.copy_s
 
 
 class NeverEnds(Exception):
@@ -144,24 +151,30 @@ def run_of(
     overheads: SessionOverheads,
     interruptions_per_month: Uncertain | None = None,
     sampler: Sampler = LIKELY,
+    route: DataRoute | None = None,
 ) -> Run:
     """The run in parts; with an interruption rate (of one machine), as on spot machines.
+
+    route: how the data gets to the machine; without it, as to any rented machine.
 
     Raises `NeverEnds` where interruptions come faster than work can be saved.
     """
     usage = workload.usage
-    start = _session_start(workload, overheads, sampler)
+    route = route or route_to_anywhere(workload.data)
+    start = _session_start(workload, overheads, route, sampler)
     rate_per_s = _rate_per_s(interruptions_per_month, usage, sampler)
     work = work_of(workload, pace, overheads, rate_per_s, sampler)
     idle_s = sampler.of("idle time", usage.idle_s)
     sessions = _sessions(usage, overheads, work.total_s, start.session_s + idle_s)
     preparations = sessions if workload.data.prepared_each_session else 1.0
     spot = _interruption_overhead(workload, overheads, work, start, sampler)
+    copied_from = route.origin if route.copied_by else None
+    before_s = _transfer_s(workload.data, copied_from, overheads, sampler)
     run = Run(
         sessions=sessions,
         provisioning_s=start.provisioning_s * sessions,
         setup_s=start.setup_s * sessions,
-        download_s=start.download_s * preparations,
+        download_s=start.download_s * (sessions if route.fetched_each_session else 1.0),
         preparation_s=start.preparation_s * preparations,
         warmup_s=start.warmup_s * sessions,
         training_s=work.training_s,
@@ -173,13 +186,14 @@ def run_of(
         idle_s=idle_s * sessions,
         interruptions=spot.count,
         waiting_s=spot.count * sampler.of("waiting for a machine", overheads.requeue_s),
-        upload_s=_upload_s(workload.data, overheads, sampler),
+        upload_s=before_s if route.origin == HOME else 0.0,
+        copy_s=0.0 if route.origin == HOME else before_s,
         checkpoint_interval_s=work.interval_s,
         recurring=usage.sessions_per_month is not None,
     )
     calendar_s = _calendar_s(run.busy_s + run.waiting_s, usage)
     if not run.recurring:
-        calendar_s = calendar_s + run.upload_s
+        calendar_s = calendar_s + run.before_s
     if overheads.weekly_s is not None and usage.sessions_per_month is None:
         calendar_s = np.maximum(calendar_s, run.busy_s * (WEEK_S / overheads.weekly_s) - WEEK_S)
     storage_s = calendar_s if usage.storage_s is None else usage.storage_s
@@ -195,17 +209,19 @@ class _SessionStart:
     warmup_s: Number
     download_s: Number
     preparation_s: Number
+    fetched_each_session: bool
     prepared_each_session: bool
 
     @property
     def session_s(self) -> Number:
-        """In every session, data included where it is prepared in each."""
-        data_s = self.download_s + self.preparation_s if self.prepared_each_session else 0.0
-        return self.provisioning_s + self.setup_s + self.warmup_s + data_s
+        """In every session, data included where it is fetched or prepared in each."""
+        fetch_s = self.download_s if self.fetched_each_session else 0.0
+        prepare_s = self.preparation_s if self.prepared_each_session else 0.0
+        return self.provisioning_s + self.setup_s + self.warmup_s + fetch_s + prepare_s
 
 
 def _session_start(
-    workload: Workload, overheads: SessionOverheads, sampler: Sampler
+    workload: Workload, overheads: SessionOverheads, route: DataRoute, sampler: Sampler
 ) -> _SessionStart:
     usage, data = workload.usage, workload.data
     stated = usage.setup_s is not None
@@ -215,32 +231,25 @@ def _session_start(
             "set-up", overheads.environment_s if usage.setup_s is None else usage.setup_s
         ),
         warmup_s=0.0 if stated else sampler.of("warm-up", overheads.warmup_s),
-        download_s=_download_s(data, overheads, sampler),
+        download_s=_transfer_s(data, route.fetched_from, overheads, sampler),
         preparation_s=sampler.of("data preparation", data.preparation_s),
+        fetched_each_session=route.fetched_each_session,
         prepared_each_session=data.prepared_each_session,
     )
 
 
-def _download_s(data: Dataset, overheads: SessionOverheads, sampler: Sampler) -> Number:
-    """Time a machine waits for its data, once."""
-    if data.at == "home":
-        return 0.0 if data.storage in _LASTING_STORAGE else _from_home_s(data, overheads, sampler)
-    if data.at == "internet" and data.preparation_s != 0.0:
-        return 0.0  # Assumes: a stated preparation time includes fetching from outside.
-    rate = sampler.of("download", data.download_bytes_per_s or overheads.download_bytes_per_s)
-    return (data.size_bytes or 0.0) / rate
-
-
-def _upload_s(data: Dataset, overheads: SessionOverheads, sampler: Sampler) -> Number:
-    """Time to bring data from home to a volume or an object store, which needs no GPU."""
-    if data.at != "home" or data.storage not in _LASTING_STORAGE:
+def _transfer_s(
+    data: Dataset, origin: Place | None, overheads: SessionOverheads, sampler: Sampler
+) -> Number:
+    """Time to bring the data from where it lies, once: at home's upload speed, or as machines
+    download. None: it has not to be brought."""
+    if origin is None:
         return 0.0
-    return _from_home_s(data, overheads, sampler)
-
-
-def _from_home_s(data: Dataset, overheads: SessionOverheads, sampler: Sampler) -> Number:
-    rate = sampler.of("upload from home", data.upload_bytes_per_s or overheads.upload_bytes_per_s)
-    return (data.size_bytes or 0.0) / rate
+    if origin == HOME:
+        name, rate = "upload from home", data.upload_bytes_per_s or overheads.upload_bytes_per_s
+    else:
+        name, rate = "download", data.download_bytes_per_s or overheads.download_bytes_per_s
+    return (data.size_bytes or 0.0) / sampler.of(name, rate)
 
 
 def _sessions(usage: Usage, overheads: SessionOverheads, work_s: Number, start_s: Number) -> Number:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import date
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
@@ -109,6 +111,16 @@ class LineDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentDocument:
+    """One part of what must be paid on the first day."""
+
+    name: str
+    usd: float
+    basis: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptionDocument:
     """An offer in one tenancy, predicted and priced for a workload."""
 
@@ -121,11 +133,22 @@ class OptionDocument:
     term: str | None
     keeping: str | None
     region: str
+    zone: str | None
+    """The zone of the region that its spot price is of."""
     price_usd_per_hour: float | None
+    """What the bill is computed with: what an hour is expected to cost while the run runs."""
+    price_range_usd_per_hour: Estimate | None
+    """The same with its range; null for a machine of one's own."""
+    quoted_usd_per_hour: float | None
+    """The price as it was seen."""
     price_as_of: str | None
+    price_seen_first: str | None
+    """The day such a spot price was first seen, or a day by which it had been; null: not known."""
     price_source: str
     doubts: Sequence[str]
+    """What is doubtful about its price or software, also what the price's range takes in."""
     cautions: Sequence[str]
+    """The doubts that keep it from being chosen."""
     batch_size: int
     global_batch_size: int
     max_batch_size: int
@@ -141,11 +164,26 @@ class OptionDocument:
     checkpoint_interval_s: float | None
     run_time_s: Estimate | None
     calendar_time_s: Estimate | None
+    before_renting_s: float | None
+    """Bringing the data to where it is kept before the machine is rented: in the calendar time,
+    not in the machine's."""
+    data_copied_by: str | None
+    """What does that: `no machine`, or a `copying machine`, which is a line; null where nothing
+    has to be brought."""
     cost_usd: Estimate | None
     expected_cost_usd: float | None
     """The mean of its simulated bills: what is ranked by, unless `prefer.risk` says otherwise."""
     trouble_usd: float
     """What it asks of a person, in money: in no line of the bill, but in the ranking."""
+    cash_upfront_usd: float
+    """What must be paid on the first day, whatever share of it this run bears; 0 where nothing."""
+    cash_upfront: Sequence[PaymentDocument]
+    """What that is made of."""
+    cash_not_known: Sequence[str]
+    """What must be paid beforehand in an amount that is not known, and is not in the sum."""
+    due_if_stopped_usd: float
+    """What a commitment leaves due to the end of its term if one stops right after the first day;
+    it falls evenly to 0 at the end."""
     lines: Sequence[LineDocument]
     not_priced: Sequence[str]
     usd_per_million_samples: float | None
@@ -165,6 +203,7 @@ class OptionDocument:
 def option_document(option: Option) -> OptionDocument:
     """One option of a plan."""
     offer, step, run, ranges = option.offer, option.step, option.run, option.ranges
+    cash, price = option.cash, option.price_usd_per_hour
     return OptionDocument(
         rank=option.rank,
         provider=offer.provider,
@@ -175,10 +214,16 @@ def option_document(option: Option) -> OptionDocument:
         term=None if offer.commitment is None else offer.commitment.name,
         keeping=option.keeping or None,
         region=offer.region,
-        price_usd_per_hour=offer.hourly_usd(option.tenancy),
+        zone=(offer.zone.zone or None) if offer.zone and option.tenancy == "spot" else None,
+        price_usd_per_hour=price.likely if price and offer.owned is None else None,
+        price_range_usd_per_hour=price if offer.owned is None else None,
+        quoted_usd_per_hour=offer.hourly_usd(option.tenancy),
+        price_seen_first=(
+            offer.zone.seen_first if offer.zone and option.tenancy == "spot" else None
+        ),
         price_as_of=offer.seen_on(option.tenancy) or None,
         price_source=offer.source,
-        doubts=[doubt.word for doubt in offer.doubts],
+        doubts=option.price_doubts,
         cautions=[*option.doubts, *([option.scarcity] if option.scarcity else [])],
         batch_size=step.batch_size,
         global_batch_size=step.global_batch_size,
@@ -195,9 +240,17 @@ def option_document(option: Option) -> OptionDocument:
         checkpoint_interval_s=None if run is None else float(run.checkpoint_interval_s),
         run_time_s=ranges.run_time_s if ranges else None,
         calendar_time_s=ranges.calendar_s if ranges else None,
+        before_renting_s=None if run is None else float(run.before_s),
+        data_copied_by=(option.route.copied_by or None) if option.route else None,
         cost_usd=ranges.cost_usd if ranges else None,
         expected_cost_usd=option.expected_cost_usd,
         trouble_usd=option.trouble_usd,
+        cash_upfront_usd=float(cash.upfront_usd),
+        cash_upfront=[
+            copied(PaymentDocument, payment, usd=float(payment.usd)) for payment in cash.payments
+        ],
+        cash_not_known=cash.unknown,
+        due_if_stopped_usd=float(cash.due_usd()),
         lines=_line_documents(option, ranges),
         not_priced=option.cost.unknown if option.cost else (),
         usd_per_million_samples=option.usd_per_million_samples,
@@ -241,6 +294,8 @@ class BreakEvenDocument:
     rented_usd_per_hour: float
     purchase_usd: float
     resale_usd: float
+    over_budget: str | None
+    """Why the purchase cannot be paid on the first day, where the budget is below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +331,23 @@ class TrialDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PricesDocument:
+    """The price list a plan was made with."""
+
+    as_of: str
+    age_days: int | None
+    """On the day of the plan; null where that is not known."""
+
+
+def _prices_document(plan: Plan) -> PricesDocument:
+    as_of = snapshot_date()
+    age_days = None
+    if plan.today:
+        age_days = (date.fromisoformat(plan.today) - date.fromisoformat(as_of)).days
+    return PricesDocument(as_of=as_of, age_days=age_days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDocument(Document):
     """All options of a workload in order, and the choice."""
 
@@ -294,6 +366,7 @@ class PlanDocument(Document):
     """By the machine to buy."""
     explained: ExplainedDocument | None
     trial: TrialDocument | None
+    prices: PricesDocument
     rests_on: Sequence[str]
     """What to know of the choice before acting on it: the age of its price, what was never
     measured, quota, how far its batch is from the published one, what of its bill is unknown."""
@@ -321,6 +394,7 @@ def plan_document(
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
         explained=None if looked_at is None else _explained_document(plan, looked_at),
         trial=None if trial is None else _trial_document(trial),
+        prices=_prices_document(plan),
         rests_on=rests_on(plan),
         assumptions=[*plan.cautions, *plan.assumptions],
     )

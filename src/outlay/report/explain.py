@@ -20,7 +20,7 @@ from outlay.report.console import INDENT, Page, bullets, table
 from outlay.report.plan import machine_of, money, place_of
 from outlay.report.text import clipped_percent, duration, duration_range, usd, usd_range
 from outlay.trace.profile import Profile
-from outlay.units import HOUR_S
+from outlay.units import HOUR_S, MONTH_S, YEAR_S
 from outlay.workload.workload import Workload
 
 # Its sources: every row behind its price, its bill and its speed.
@@ -109,6 +109,8 @@ def _sections(
 ) -> Iterator[tuple[str, RenderableType]]:
     if option.cost is not None:
         yield "What it costs, line by line", bill(option, workload, width)
+    if option.cash.payments or option.cash.unknown or float(option.cash.due_usd()) > 0:
+        yield "What must be paid, and when", _payments(option, width)
     if option.run is not None:
         yield "What its hours go into", _hours(option, width)
     if swings:
@@ -138,6 +140,40 @@ def bill(option: Option, workload: Workload, width: int) -> Table:
     return table(
         ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
     )
+
+
+def _payments(option: Option, width: int) -> Table:
+    """What is paid on the first day, and what a term leaves due whenever one stops."""
+    cash, commitment = option.cash, option.offer.commitment
+    rows = [
+        (f"on day one: {payment.name}", usd(float(payment.usd)), payment.basis)
+        for payment in cash.payments
+    ]
+    if len(rows) > 1:
+        rows.append(("on day one, all", usd(float(cash.upfront_usd)), ""))
+    rows += [("on day one", "unknown", what) for what in cash.unknown]
+    if commitment is not None:
+        rows += _stopped(option)
+        if float(cash.upfront_usd):
+            refund = terms_of(option.offer.provider).quality("refund")
+            back = "nothing of it is known to be paid back" if refund is None else refund
+            rows.append(("paid back of what was paid upfront", "", back))
+    return table(("payment", "usd", "how"), rows, width, right=("usd",), wrap="how")
+
+
+def _stopped(option: Option) -> list[tuple[str, str, str]]:
+    """What remains due at some points of the term."""
+    cash, rows = option.cash, []
+    if not float(cash.due_usd()):
+        return [("due if you stop early", usd(0.0), "the whole term is paid on day one")]
+    stops = {"at once": 0.0, "after 1 month": MONTH_S, "after 1 year": YEAR_S}
+    stops["half-way"] = cash.term_s / 2
+    for when, after_s in sorted(stops.items(), key=lambda stop: stop[1]):
+        if after_s < cash.term_s:
+            left_h = (cash.term_s - after_s) / HOUR_S
+            how = f"the rest of the term, {left_h:,.0f} of {cash.term_s / HOUR_S:,.0f} h"
+            rows.append((f"due if you stop {when}", usd(float(cash.due_usd(after_s))), how))
+    return rows
 
 
 def _missing(item: UnpricedItem) -> str:

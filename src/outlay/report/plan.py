@@ -12,6 +12,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outlay.cost.cash import USED_UP
+from outlay.offers.places import DataRoute
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
@@ -30,7 +32,7 @@ from outlay.report.text import (
 )
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate
-from outlay.units import DAY_S, HOUR_S
+from outlay.units import DAY_S, GB, HOUR_S
 from outlay.workload.workload import Workload
 
 # In words: three lines that a person can act on, and what else decides.
@@ -47,6 +49,8 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
     yield _risk(plan.chosen, workload)
     if plan.chosen.scarcity is not None:
         yield Text(f"Caution: {plan.chosen.scarcity}.", style="yellow")
+    yield from map(Text, cash_words(plan.chosen, workload))
+    yield from map(Text, before_renting(plan.chosen, workload))
     for caution in plan.cautions:
         yield Text(caution, style="yellow")
     yield Text(_instead(plan, plan.chosen))
@@ -160,6 +164,30 @@ def _risk(chosen: Option, workload: Workload) -> Text:
     return text
 
 
+def cash_words(option: Option, workload: Workload) -> Iterator[str]:
+    """What must be paid on the first day, and what a term obliges to; nothing where nothing.
+
+    A balance that the run uses up is its own bill, paid a little earlier.
+    """
+    cash = option.cash
+    used_up = float(cash.upfront_usd) <= option.usd and all(
+        payment.name in USED_UP for payment in cash.payments
+    )
+    sentences = []
+    if float(cash.upfront_usd) > 0 and not used_up:
+        names = ", ".join(payment.name for payment in cash.payments)
+        sentences.append(f"On day one: {money(float(cash.upfront_usd), workload)} ({names}).")
+    due_usd = float(cash.due_usd())
+    if due_usd > 0:
+        assert option.offer.commitment is not None
+        sentences.append(
+            f"It obliges for {option.offer.commitment.name}: {money(due_usd, workload)} "
+            f"{'more ' if sentences else ''}fall due by its end, also if you stop early."
+        )
+    if sentences:
+        yield " ".join(sentences)
+
+
 def _spent_on(chosen: Option) -> str:
     """The largest lines, and what share of the billed time trains."""
     assert chosen.cost is not None
@@ -223,7 +251,8 @@ def _bought(plan: Plan) -> Iterator[str]:
             yield f"Buying {break_even.buy} never pays here."
         else:
             hours = f"{break_even.use_s / HOUR_S:,.0f} h"
-            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}."
+            cash = f", but {break_even.over_budget}" if break_even.over_budget else ""
+            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}{cash}."
 
 
 def _named(option: Option) -> str:
@@ -271,6 +300,7 @@ def rent_or_buy(plan: Plan) -> Iterable[str]:
             f"{break_even.buy} ({usd(break_even.purchase_usd)}{resale}) {verdict}; it costs "
             f"{usd(break_even.owned_usd_per_hour)}/h to run, renting its work "
             f"{usd(break_even.rented_usd_per_hour)}/h ({break_even.rent})"
+            + (f"; {break_even.over_budget}" if break_even.over_budget else "")
         )
 
 
@@ -297,6 +327,35 @@ def _calendar(option: Option) -> str:
     if run.recurring or float(run.calendar_s) <= 1.01 * option.busy_s:
         return ""
     return f" of machine time over {duration(float(run.calendar_s))}"
+
+
+def before_renting(option: Option, workload: Workload) -> Iterator[str]:
+    """What passes before a machine can be rented, where that is a good part of it all: bringing
+    the data to where it is kept."""
+    run, route, data = option.run, option.route, workload.data
+    if run is None or route is None:
+        return
+    before_s = float(run.before_s)
+    if before_s <= 10 * HOUR_S and before_s <= 0.1 * float(run.calendar_s):
+        return
+    from_home = bool(run.upload_s)
+    what = "upload from home" if from_home else f"copying from {route.origin} to {route.kept}"
+    stated = data.upload_bytes_per_s if from_home else data.download_bytes_per_s
+    key = "data.upload_mbit" if from_home else "data.download_mbit"
+    rate = f"{route.size_bytes / before_s * 8 / 1e6:,.4g} Mbit/s"
+    yield (
+        f"Before that: {_hours(before_s)} of {what} ({route.size_bytes / GB:,.4g} GB at {rate}"
+        f"{', assumed' if stated is None else ''}: {key}), by {_copied_by(route)}."
+    )
+
+
+def _hours(time_s: float) -> str:
+    """In hours, also where they are many: what one waits for is not read in days."""
+    return f"{time_s / HOUR_S:,.0f} h" if time_s >= 10 * HOUR_S else duration(time_s)
+
+
+def _copied_by(route: DataRoute) -> str:
+    return "a copying machine" if route.copied_by == "copying machine" else route.copied_by
 
 
 def machine_of(option: Option) -> str:
@@ -372,6 +431,9 @@ def _sections(
     priced = _representatives(option for option in plan.options if option.cost is not None)
     if priced:
         yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
+    with_cash = [option for option in _shown(priced, best) if _has_cash(option)]
+    if with_cash:
+        yield "Paid on the first day, and due if you stop then", _cash_table(with_cash, width)
     if remarks:
         yield "Worth knowing", bullets(remarks)
     faster = _worthwhile(plan)
@@ -497,6 +559,36 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
         right=("#", "$/h", "batch", "step", "time", "cost", "expected", "$/M"),
         drop=drop,
     )  # fmt: skip
+
+
+def _has_cash(option: Option) -> bool:
+    """Whether it is bought or taken for a term: then a cost says little of what is paid when."""
+    owned = option.offer.owned
+    return option.offer.commitment is not None or bool(owned and owned.purchase_usd)
+
+
+def _cash_table(options: Sequence[Option], width: int) -> Table:
+    rows = []
+    for option in options:
+        commitment, cash = option.offer.commitment, option.cash
+        rows.append(
+            (
+                str(option.rank),
+                option.offer.provider,
+                _distinct_name(option),
+                "bought" if commitment is None else commitment.name,
+                usd(float(cash.upfront_usd)),
+                usd(float(cash.due_usd())),
+                usd(option.usd),
+            )
+        )
+    return table(
+        ("#", "provider", "machine", "how", "on day one", "still due", "cost"),
+        rows,
+        width,
+        right=("#", "on day one", "still due", "cost"),
+        drop=("provider", "#"),
+    )
 
 
 def _distinct_name(option: Option) -> str:
@@ -660,4 +752,6 @@ def _short_reason(option: Option) -> str:
         return "not for sale"
     if option.cost is None:
         return "no price known"
+    if not option.cash_within_budget:
+        return "over budget on day one"
     return "over budget" if not option.within_budget else "too late"

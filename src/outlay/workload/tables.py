@@ -363,8 +363,13 @@ class DataTable(Table[Dataset]):
         None, description='Time to prepare it on the machine, billed like training: "30m..40m".'
     )
     prepared: Literal["each session", "once"] = "each session"
-    at: Name = Field("internet", description="Where it lies: home, internet, or a provider.")
-    kept_at: Name = Field("run", description="Where it is kept meanwhile: run, or a provider.")
+    at: Name = Field(
+        "internet",
+        description='Where it lies: home, internet, or a provider, "aws" or "aws:us-east-1".',
+    )
+    kept_at: Name = Field(
+        "run", description="Where it is kept meanwhile: run, or a place as above."
+    )
     storage: Literal["volume", "object", "disk", "none"] = Field(
         "volume", description="disk is the machine's own, which costs while it is stopped, too."
     )
@@ -426,7 +431,7 @@ class StoredTable(Table[StoredData]):
     name: Name
     size_bytes: Size
     at: Name | tuple[Name, ...] = Field(
-        "run", description="run, a provider, or a list of places to compare."
+        "run", description="run, a provider, a region of one, or a list of places to compare."
     )
     kind: Literal["volume", "object", "registry", "disk"] = "volume"
     pulled_bytes: Size | None = Field(None, description="Pulled by each machine in each session.")
@@ -499,6 +504,11 @@ class UsageTable(Table[Usage]):
     horizon_s: Duration | None = Field(
         None, description="How long this use goes on, for commitments; without it this run."
     )
+    interest_per_year: Fraction | None = Field(
+        None,
+        description="What money paid upfront would bring elsewhere, or what a loan costs: 0.05. "
+        "For commitments, and for machines to be bought that do not say their own.",
+    )
 
     @model_validator(mode="after")
     def _one_pattern(self) -> Self:
@@ -521,7 +531,12 @@ class UsageTable(Table[Usage]):
 class LimitsTable(Table[Limits]):
     """Limits every option must satisfy."""
 
-    budget_usd: Money | None = None
+    budget_usd: Money | None = Field(
+        None, description="Of the run, or of a month of sessions; no more may be due on day one."
+    )
+    cash_upfront_usd: MoneyOrZero | None = Field(
+        None, description="What may be paid on the first day, if not the budget."
+    )
     deadline_s: Duration | None = None
     gpu_memory_bytes: Size | None = Field(None, description="At least so much on each GPU.")
     interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
@@ -643,6 +658,9 @@ class OfferTable(Table[Quote]):
         None, alias="network_gbit", description="Gbit/s of the machine, between several of them."
     )
     setup_s: Durations | None = Field(None, description="Of a session there, if not usage.setup.")
+    setup_cost_usd: Amounts | None = Field(
+        None, description="A set-up fee: charged once for each machine."
+    )
     disk: Literal["nvme", "sata", "hdd", "volume", "network"] | None = None
     disk_bytes_per_s: MegabyteRates | None = Field(
         None, alias="disk_mb_per_s", description="MB/s read from its disk."
@@ -651,8 +669,17 @@ class OfferTable(Table[Quote]):
     term_s: Duration | None = Field(
         None, description="Taken and paid for that long, used or not: price_per_hour is its price."
     )
+    upfront_usd: MoneyOrZero = Field(
+        0.0, description="With term: what of its price is paid on the first day, for each machine."
+    )
     as_of: Day | None = None
     note: str = ""
+
+    @model_validator(mode="after")
+    def _paid_upfront(self) -> Self:
+        if self.upfront_usd and self.term_s is None:
+            raise ValueError("upfront goes with term: what of the term's price is paid at once")
+        return self
 
 
 def _numbered(tables: tuple[OfferTable, ...]) -> tuple[OfferTable, ...]:
@@ -709,8 +736,10 @@ class MachineTable(Table[Workstation]):
     )
     others_use_s: Duration | None = Field(None, description="Hours others use it in its life.")
     maintenance_usd_per_year: MoneyOrZero = 0.0
-    interest_per_year: Fraction = Field(
-        0.0, description="What the money would bring elsewhere, or what a loan costs: 0.05."
+    interest_per_year: Fraction | None = Field(
+        None,
+        description="What the money would bring elsewhere, or what a loan costs: 0.05. Without it "
+        "usage.interest_per_year, or none.",
     )
     wear_usd_per_hour: MoneyOrZero = 0.0
     pue: Annotated[float, Field(strict=True, ge=1, le=3)] = 1.0
@@ -775,6 +804,12 @@ class ProviderTable(Table[TermsOverride]):
     registry_usd_per_gb_month: Rate | None = None
     egress_usd_per_gb: Rate | None = None
     egress_free_gb_per_month: Rate | None = None
+    between_regions_usd_per_gb: Rate | None = Field(
+        None, description="For what goes from one of its regions to another."
+    )
+    copying_machine_usd_per_hour: Rate | None = Field(
+        None, description="A small machine without GPU that fills a volume before one is rented."
+    )
     block_usd: Money | None = Field(
         None, description="Machine time is bought beforehand in amounts of this."
     )

@@ -116,6 +116,7 @@ class Dataset:
     preparation_s: Uncertain = 0.0
     prepared_each_session: bool = True
     at: str = "internet"
+    """A place: `home`, `internet`, a provider, or one of its regions (`aws:us-east-1`)."""
     kept_at: str = WITH_THE_RUN
     storage: str = "volume"
     results_bytes: float = 0.0
@@ -176,6 +177,9 @@ class Usage:
     """How long data is kept; None is as long as the run takes."""
     horizon_s: float | None = None
     """How long this use goes on, for purchases and commitments; None: this run or month."""
+    interest_per_year: float | None = None
+    """What money paid on the first day would bring or costs elsewhere; None: for commitments the
+    assumption, for machines to be bought what each of them says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +187,8 @@ class Limits:
     """What an option must satisfy."""
 
     budget_usd: float | None = None
+    cash_upfront_usd: float | None = None
+    """What may be paid on the first day; None: the budget."""
     deadline_s: float | None = None
     gpu_memory_bytes: float | None = None
     """At least so much on each GPU."""
@@ -269,9 +275,13 @@ class Quote:
     disk: str | None = None
     disk_bytes_per_s: Uncertain | None = None
     setup_s: Uncertain | None = None
+    setup_cost_usd: Uncertain = 0.0
+    """Charged once for each machine."""
     interruptions_per_month: Uncertain | None = None
     term_s: float | None = None
     """Taken and paid for that long, where it is a commitment."""
+    upfront_usd: float = 0.0
+    """Of the term's price, what is paid on its first day for each machine."""
     as_of: str = ""
     note: str = ""
 
@@ -307,8 +317,8 @@ class Workstation:
     idle_w: float | None = None
     """Of the whole machine while it is on and nothing runs; None: it is switched off."""
     maintenance_usd_per_year: float = 0.0
-    interest_per_year: float = 0.0
-    """What the money would bring or costs elsewhere."""
+    interest_per_year: float | None = None
+    """What the money would bring or costs elsewhere; None is `Usage.interest_per_year`, or none."""
     others_use_s: float = 0.0
     """Hours in its life that others use it, beside the user's own."""
     wear_usd_per_hour: float = 0.0
@@ -327,6 +337,8 @@ class TermsOverride:
     registry_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
     egress_free_gb_per_month: float | None = None
+    between_regions_usd_per_gb: float | None = None
+    copying_machine_usd_per_hour: float | None = None
     block_usd: float | None = None
     fee_usd_per_month: float = 0.0
     discount_fraction: float = 0.0
