@@ -612,7 +612,8 @@ class Planner:
         self, offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
     ) -> Cash:
         """What must be paid on the first day, as the sampler draws it."""
-        price_usd = _drawn_price(offer, tenancy, price, sampler) or 0.0
+        price_usd = _drawn_price(offer, tenancy, price, sampler)
+        price_usd = 0.0 if price_usd is None else price_usd
         return cash_of(self.workload, offer, price_usd, self.terms(offer.provider), sampler)
 
     def _priced(
