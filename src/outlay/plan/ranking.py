@@ -484,7 +484,7 @@ def _too_late(option: Option) -> str:
     late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
     if late_s > 0:
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
-        return f"misses the deadline by {late}"
+        return f"misses the deadline by {late}{_for_its_data(option)}"
     chance = option.prospects.meets_deadline or 0.0
     return f"{_percent(1 - chance)} likely to miss the deadline{_allowed(option)}"
 
