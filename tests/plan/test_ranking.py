@@ -445,10 +445,16 @@ def test_a_spot_option_is_taken_below_the_price_at_which_the_next_is_as_good():
     assert said["kept"] is None
 
 
-def test_the_price_it_is_held_against_is_the_mean_one():
-    option, other_usd = priced(span(0.5, 1.0, 4.0)), 40.0
-    tie_usd = tie_spot_usd_per_hour(option, other_usd)
-    assert tie_usd == pytest.approx(3.50, rel=1e-6)
+def test_the_price_it_is_held_against_is_one_that_is_seen_whatever_is_drawn():
+    assert tie_spot_usd_per_hour(priced(span(0.5, 1.0, 4.0)), 40.0) == pytest.approx(3.50)
+    # a provider charges no more for spot than on demand, where a draw is cut off
+    free = priced(1.0)
+
+    def capped(sampler):
+        usd = 10 * np.minimum(sampler.of("spot price: aws", span(0.5, 1.0, 4.0)), 1.2) + 5
+        return a_run(10 * HOUR_S), Cost(breakdown=Breakdown(lines=(Line(name="x", usd=usd),)))
+
+    assert tie_spot_usd_per_hour(replace(free, outcome=capped), 16.0) == pytest.approx(1.10)
 
 
 def test_a_rival_that_is_as_good_sets_no_price():

@@ -226,7 +226,8 @@ def test_the_best_of_many_offers_are_those_of_the_whole_plan(risk, length):
         ("internet", [0, 0, 0]),
         ("gcp", [0, 0, 2]),
         ("gcp:us-east1", [0, 1, 2]),
-        ("home", [0, 0, 0]),
+        # as far from all of them
+        ("home", [2, 2, 2]),
     ],
 )
 def test_how_far_the_data_lies(at, distances):

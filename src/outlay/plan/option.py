@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
+
 from outlay.cost.cash import NO_CASH, Cash
 from outlay.cost.lines import Cost
 from outlay.facts import assumed
@@ -23,6 +25,7 @@ from outlay.uncertainty import (
     Sampler,
     percentile_90,
     range_of,
+    share_up_to,
 )
 from outlay.units import HOUR_S
 from outlay.workload.workload import Limits, Preferences
@@ -338,9 +341,20 @@ class Option:
             expected_usd=float(forecast.means.usd),
             merit_usd=self.measured(self.merit_of(runs)),
             paid_usd=self.measured(runs.usd) + runs.unpriced_usd,
-            within_budget=forecast.within_budget,
+            within_budget=self._with_cash(forecast.within_budget),
             meets_deadline=forecast.meets_deadline,
         )
+
+    def _with_cash(self, chance: float | None) -> float | None:
+        """The chance to stay within the budget, with what is paid on the first day where any is."""
+        budget_usd, limit_usd = self.limits.budget_usd, self.cash_limit_usd
+        if chance is None or budget_usd is None or limit_usd is None:
+            return chance
+        if self.cash_of is None or not self.cash_upfront_usd:
+            return chance
+        upfront_usd = self.cash_of(draws_of(RANKED)).upfront_usd
+        over_usd = np.maximum(self.simulated().usd - budget_usd, upfront_usd - limit_usd)
+        return share_up_to(0.0, over_usd)
 
     def measured(self, draws: Number) -> float:
         """One figure for an uncertain one, as `prefer.risk` says."""

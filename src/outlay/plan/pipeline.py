@@ -64,7 +64,15 @@ from outlay.plan.from_measurement import (
 )
 from outlay.plan.option import RANKED, Option, Outcome, draws_of
 from outlay.plan.placement import steps_on
-from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
+from outlay.plan.ranking import (
+    Plan,
+    Total,
+    break_evens,
+    choose,
+    equal_work,
+    rank_options,
+    shortlist,
+)
 from outlay.plan.simulation import (
     Forecast,
     Judgement,
@@ -242,9 +250,30 @@ def best_offers(
     best: list[Total] = []
     with _without_collecting():
         for chunk in _chunks(offers):
-            best = shortlist([*best, *planner.totals(chunk)], keep)
-        options = [planner.option(total.offer, total.tenancy) for total in best]
-    return _plan(inputs, options, [total.offer for total in best])
+            best = shortlist([*best, *planner.totals(chunk)], keep + keep // 4 + 10)
+        options = _kept([planner.option(total.offer, total.tenancy) for total in best], keep)
+    return _plan(inputs, options, [option.offer for option in options])
+
+
+def _kept(options: Sequence[Option], keep: int) -> list[Option]:
+    """The best sound options and the frontier, by their own draws: what was shortlisted by mean
+    prices is a little more than is kept."""
+    sound = [option for option in options if option.sound]
+    equal = equal_work(options)
+    totals = [
+        Total(option.merit_usd, option.paid_usd, option.busy_s, option.offer, option.tenancy)
+        if equal
+        else Total(
+            option.training_merit_usd,
+            option.training_merit_usd,
+            option.training_s_per_sample,
+            option.offer,
+            option.tenancy,
+        )
+        for option in sound
+    ]
+    kept = {(id(total.offer), total.tenancy) for total in shortlist(totals, keep)}
+    return [option for option in sound if (id(option.offer), option.tenancy) in kept]
 
 
 _CHUNK = 50_000
@@ -583,7 +612,8 @@ class Planner:
         self, offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
     ) -> Cash:
         """What must be paid on the first day, as the sampler draws it."""
-        price_usd = _drawn_price(offer, tenancy, price, sampler) or 0.0
+        price_usd = _drawn_price(offer, tenancy, price, sampler)
+        price_usd = 0.0 if price_usd is None else price_usd
         return cash_of(self.workload, offer, price_usd, self.terms(offer.provider), sampler)
 
     def _priced(

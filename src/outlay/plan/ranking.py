@@ -484,7 +484,7 @@ def _too_late(option: Option) -> str:
     late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
     if late_s > 0:
         late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
-        return f"misses the deadline by {late}"
+        return f"misses the deadline by {late}{_for_its_data(option)}"
     chance = option.prospects.meets_deadline or 0.0
     return f"{_percent(1 - chance)} likely to miss the deadline{_allowed(option)}"
 
@@ -625,16 +625,18 @@ def _checked_with(option: Option) -> str:
 
 
 def tie_spot_usd_per_hour(option: Option, other_usd: float, scale: Scale = _whole) -> float | None:
-    """The mean spot price at which an option costs as much as another one, as it is ranked.
+    """The spot price at which an option costs as much as another one, as it is ranked.
 
-    None where it would have to be below zero.
+    On the line through two prices below its own, where no draw meets the on-demand price. None
+    where it would have to be below zero.
     """
     draws: Sampler = LIKELY if option.prefer.risk == "likely" else draws_of(RANKED)
-    now, doubled = _SpotPrices(draws=draws), _SpotPrices(draws=draws, factor=2.0)
-    usd, twice_usd = (_ranked_usd(option, prices, scale) for prices in (now, doubled))
-    if not now.seen or twice_usd <= usd:
+    low, high = _SpotPrice(draws=draws, factor=0.25), _SpotPrice(draws=draws, factor=0.5)
+    low_usd, high_usd = (_ranked_usd(option, price, scale) for price in (low, high))
+    if not low.seen or high_usd <= low_usd:
         return None
-    tie_usd = float(np.mean(now.seen[0])) * (1 + (other_usd - usd) / (twice_usd - usd))
+    slope = (high_usd - low_usd) / (high.seen[0] - low.seen[0])
+    tie_usd = low.seen[0] + (other_usd - low_usd) / slope
     return tie_usd if tie_usd > 0 else None
 
 
@@ -645,20 +647,19 @@ def _ranked_usd(option: Option, sampler: Sampler, scale: Scale) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SpotPrices:
-    """Draws with other spot prices, and what they would have been."""
+class _SpotPrice:
+    """Draws at one spot price: a multiple of the likely one."""
 
     draws: Sampler
-    factor: float = 1.0
-    seen: list[Number] = field(default_factory=list)
+    factor: float
+    seen: list[float] = field(default_factory=list)
 
     def of(self, name: str, value: Uncertain) -> Number:
-        """A multiple of what is drawn, if it is a spot price."""
-        drawn = self.draws.of(name, value)
+        """What is drawn, or the price."""
         if not name.startswith("spot price"):
-            return drawn
-        self.seen.append(drawn)
-        return drawn * self.factor
+            return self.draws.of(name, value)
+        self.seen.append(self.factor * float(LIKELY.of(name, value)))
+        return self.seen[0]
 
     def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
         """As it is drawn."""
