@@ -354,7 +354,7 @@ def monthly_moves(
     series: dict[tuple[str, str], dict[int, Mapping[str, str]]] = defaultdict(dict)
     for row in rows:
         known = row["provider"] not in LEFT_OUT and "tpu" not in row["instance_type"].lower()
-        if known and row["month"] <= until[:7]:
+        if known and _was_seen(row, until):
             series[row["provider"], row["instance_type"]][_month(row["month"])] = row
     moves: dict[str, dict[int, dict[str, list[float]]]] = {}
     for (provider, _), months in series.items():
@@ -375,6 +375,11 @@ def monthly_moves(
         }
         for provider, by_months in moves.items()
     }
+
+
+def _was_seen(row: Mapping[str, str], until: str) -> bool:
+    """Whether a month's row, and the list it was read in, is from no later than a day."""
+    return row["month"] <= until[:7] and row["last_changed"] <= until
 
 
 def _month(text: str) -> int:
@@ -411,7 +416,7 @@ def spread_of(changes: Mapping[int, Array]) -> Spread:
 
 def renewals_of(monthly: Iterable[Mapping[str, str]], until: str) -> Counter[str]:
     """How often each provider's list was renewed by a day."""
-    days = {(row["provider"], row["last_changed"]) for row in monthly if row["month"] <= until[:7]}
+    days = {(row["provider"], row["last_changed"]) for row in monthly if _was_seen(row, until)}
     return Counter(provider for provider, _ in days)
 
 
@@ -485,12 +490,13 @@ def _spread_row(
     until: str,
 ) -> Row:
     end = wider * PERCENTILE_90 * spread.deviation
-    months = [row["month"] for row in monthly if row["month"] <= until[:7]]
+    seen = [row for row in monthly if _was_seen(row, until)]
+    months = [row["month"] for row in seen]
     source = f"skypilot-catalog: the last commit of each month from {min(months)} to {max(months)}"
     whose = "middle of all providers" if provider == "*" else f"{spread.cases} changes of its list"
     note = f"{wider * PERCENTILE_90:.2f} standard deviations in a quarter: {whose}"
     values = (-end, 0.0, end)
-    as_of = f"{max(months)}-28"
+    as_of = max(row["last_changed"] for row in seen)
     return _move_row(provider, tenancy, "constant", values, None, source, as_of, note)
 
 
