@@ -647,13 +647,20 @@ def _monthly_history(offers: Sequence[Row], monthly: Sequence[Mapping[str, str]]
             "zone": "",
             "spot_usd_hour": "",
             "share": "",
-            "weeks": str(round(len(months) * MONTH_WEEKS)),
+            "weeks": str(_weeks_listed(months, row["last_changed"])),
             "seen_first": min(months),
             "mean_share": f"{math.exp(sum(shares) / len(shares)):.4g}",
             "weekly_change": "",
             "as_of": row["last_changed"],
             "source": "skypilot-catalog, monthly",
         }
+
+
+def _weeks_listed(months: Iterable[str], last: str) -> int:
+    """Weeks that so many monthly lists stand for: not more than have passed since the first."""
+    days = sorted(months)
+    passed = date.fromisoformat(last).toordinal() - date.fromisoformat(days[0]).toordinal()
+    return min(round(len(days) * MONTH_WEEKS), passed // 7 + 1)
 
 
 def _short(text: str) -> str:
