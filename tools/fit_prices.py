@@ -326,18 +326,22 @@ def quantile_regression(features: Array, values: Array, level: float) -> Array:
     """The coefficients whose sum lies above a share `level` of the values (Koenker 1978).
 
     By least squares weighted anew until they stand still, which is what minimising absolute
-    deviations comes to.
+    deviations comes to. What no value tells anything of (no quote was ever low) is 0.
     """
-    fit = np.asarray(np.linalg.lstsq(features, values, rcond=None)[0], float)
+    fit = _least_squares(features, values)
     for _ in range(300):
         off = values - features @ fit
         weights = np.where(off >= 0, level, 1 - level) / np.maximum(np.abs(off), 1e-3)
         weighted = features * weights[:, None]
-        new = np.asarray(np.linalg.solve(weighted.T @ features, weighted.T @ values), float)
+        new = _least_squares(weighted.T @ features, weighted.T @ values)
         if np.abs(new - fit).max() < 1e-6:
             return new
         fit = new
     return fit
+
+
+def _least_squares(features: Array, values: Array) -> Array:
+    return np.asarray(np.linalg.lstsq(features, values, rcond=None)[0], float)
 
 
 # --- other providers, and prices on demand: what lists moved over the months ---

@@ -72,6 +72,12 @@ def test_quantile_regression_does_not_heed_how_far_off_the_rest_is(tool):
     assert middle == pytest.approx(1.0, abs=0.01)
 
 
+def test_quantile_regression_gives_nothing_to_what_nothing_tells_of(tool):
+    features = np.stack([np.ones(101), np.zeros(101)], axis=1)
+    fit = tool.quantile_regression(features, np.arange(101.0), 0.5)
+    assert fit == pytest.approx([50, 0], abs=0.5)
+
+
 # --- the past of a zone ---
 
 
