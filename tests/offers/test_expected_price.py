@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -600,6 +601,15 @@ def test_a_launch_floor_is_expected_to_cost_far_more_than_its_quote():
     middles = [NormalDist().inv_cdf((number + 0.5) / 100) for number in range(100)]
     draws = at_deviations(price, np.array(middles))
     assert np.minimum(draws, highest_price(offer, "spot")).mean() > 2 * 0.5493
+
+
+def test_the_worked_example_of_the_docs():
+    offer = at_best_zone(bundled("aws", "g7e.2xlarge", "ap-south-1"), doubt_kinds())
+    price = expected_price(offer, "spot", 12)
+    page = (Path(__file__).parents[2] / "docs/models/prices.md").read_text(encoding="utf-8")
+    (example,) = (part for part in page.split("\n\n") if part.startswith("**By hand.**"))
+    for usd in (price.likely, price.high):
+        assert f"= {usd:.2f} dollars" in " ".join(example.split())
 
 
 def test_no_bundled_offer_is_put_into_a_zone_where_spot_saves_nothing():
