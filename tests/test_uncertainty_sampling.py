@@ -13,6 +13,8 @@ from outlay.uncertainty import (
     InputRecorder,
     OneAtLevel,
     at_deviations,
+    mean_of,
+    percentile_90,
     range_of,
     share_up_to,
 )
@@ -234,3 +236,25 @@ def test_a_mean_that_strays_spreads_the_count():
     count = Draws().times("anything", 10.0, 0.2)
     assert count.mean() == pytest.approx(10, rel=0.02)
     assert count.var() == pytest.approx(30, rel=0.15)
+
+
+# --- single figures of what is drawn ---
+
+
+@pytest.mark.parametrize(
+    "value", [span(5, 10, 20), span(9, 10, 40), span(2, 10, 11), span(1.0, 1.0, 3.0), 7.0]
+)
+def test_mean_of_is_the_mean_of_many_draws(value):
+    drawn = Draws(100_000).of("a figure", value)
+    assert mean_of(value) == pytest.approx(float(np.mean(drawn)), rel=1e-3)
+
+
+def test_mean_of_what_may_be_zero():
+    # half normals of 4 and 2 deviations' width: 2 + (4 - 2) / 1.2816 / sqrt(2 pi)
+    assert mean_of(span(0, 2, 6)) == pytest.approx(2 + 2 / 1.2815515594 / np.sqrt(2 * np.pi))
+
+
+def test_percentile_90_is_that_of_the_range():
+    drawn = Draws(1000).of("a figure", span(5, 10, 20))
+    assert percentile_90(drawn) == range_of(10, drawn).high
+    assert percentile_90(3.0) == 3

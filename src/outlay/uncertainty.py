@@ -42,6 +42,11 @@ class Estimate:
         return cls(low=value, likely=value, high=value)
 
     @classmethod
+    def of(cls, value: Uncertain) -> Estimate:
+        """The figure itself, or one that is known for certain as a figure without a range."""
+        return value if isinstance(value, Estimate) else cls.exactly(value)
+
+    @classmethod
     def log_normal(cls, median: float, error: float) -> Estimate:
         """The range of a log-normal figure, whose logarithm has a standard deviation of `error`.
 
@@ -286,9 +291,41 @@ def range_of(likely: float, draws: Number) -> Estimate:
     return Estimate(low=min(low, likely), likely=likely, high=max(high, likely))
 
 
+def percentile_90(draws: Number) -> float:
+    """The 90th percentile of draws, as `range_of` takes it."""
+    if not isinstance(draws, np.ndarray):
+        return float(draws)
+    place = len(draws) - 1 - len(draws) // 10
+    return float(np.partition(draws, place)[place])
+
+
+def mean_of(value: Uncertain) -> float:
+    """The mean of what `Draws.of` draws of a figure.
+
+    Of two half log-normals, likely (exp(b^2/2) Phi(-b) + exp(a^2/2) Phi(a)), with the deviations b
+    below and a above; of two half normals, without what is cut off at zero.
+    """
+    if not isinstance(value, Estimate) or value.low == value.high:
+        return value.likely if isinstance(value, Estimate) else value
+    if value.low <= 0:
+        skew = value.high - 2 * value.likely + value.low
+        return value.likely + skew / PERCENTILE_90 / math.sqrt(2 * math.pi)
+    below = math.log(value.likely / value.low) / PERCENTILE_90
+    above = math.log(value.high / value.likely) / PERCENTILE_90
+    halves = math.exp(below**2 / 2) * _normal_share(-below)
+    halves += math.exp(above**2 / 2) * _normal_share(above)
+    return value.likely * halves
+
+
+def _normal_share(deviation: float) -> float:
+    """How much of a normal distribution lies below so many standard deviations."""
+    return (1 + math.erf(deviation / math.sqrt(2))) / 2
+
+
 def share_up_to(limit: float, draws: Number) -> float:
     """How many of the draws stay within a limit, as a share."""
-    return float(np.mean(np.asarray(draws) <= limit))
+    kept = np.asarray(draws) <= limit
+    return int(np.count_nonzero(kept)) / kept.size
 
 
 # Distributions

@@ -34,6 +34,8 @@ KEYS = {
     "step_time_s": dict,
     "run_time_s": dict,
     "cost_usd": dict,
+    "expected_cost_usd": Real,
+    "trouble_usd": Real,
     "lines": list,
     "usd_per_million_samples": Real,
     "global_batch_size": int,
@@ -398,3 +400,62 @@ def test_prices_of_nobody_are_bad_usage(outlay, workload):
     assert ended.code == 2
     assert "'live' is not 'bundled'" in ended.err
     assert ended.out == ""
+
+
+# --- expected cost, ties, conditions, the nearest ---
+
+
+def test_sound_options_are_in_the_order_of_their_expected_cost(planned):
+    spoiled = ("doubtful", "not for sale", "does not fit", "today's PyTorch")
+    expected = [
+        option["expected_cost_usd"]
+        for option in planned["options"]
+        if option["cost_usd"] and not option["not_priced"] and option["tenancy"] != "spot"
+        if not (option["why_not"] or "").startswith(spoiled)
+    ]
+    assert len(expected) > 10
+    assert expected == sorted(expected)
+    assert planned["risk"] == "expected"
+    chosen = planned["chosen"]
+    assert chosen["rank"] in planned["tie"]
+    assert planned["tie"] == sorted(set(planned["tie"]))
+    assert planned["nearest"] is None
+
+
+TIE = f"""{OWN_ONLY}
+[prefer]
+per_start = 0.5
+per_interruption = 0
+[[offer]]
+provider = "north"
+gpu = "T4"
+price_per_hour = 2.04
+[[offer]]
+provider = "south"
+gpu = "T4"
+spot_per_hour = 2.00
+interruptions_per_month = 0
+"""
+
+
+def test_the_choice_of_a_tie_is_told_though_it_is_not_among_the_options_asked_for(outlay, workload):
+    ended = outlay("plan", workload(TIE, length="time = '100h'"), "--json", "--max-options", "1")
+    document = ended.document
+    # $4 and half a dollar of some $204 apart: the same, and on demand is less trouble
+    assert document["tie"] == [1, 2]
+    assert [option["tenancy"] for option in document["options"]] == ["spot"]
+    assert document["options"][0]["trouble_usd"] == 0.5
+    assert document["chosen"]["tenancy"] == "on-demand"
+    assert document["chosen"]["rank"] == 2
+    assert "a tie" in document["options"][0]["why_not"]
+
+
+def test_the_nearest_to_the_limits_is_told(outlay, workload):
+    ended = outlay("plan", workload(f"{TWO_T4}\n[limits]\nbudget = 0.01\n"), "--json")
+    assert ended.code == 3
+    document = ended.document
+    assert (document["chosen"], document["tie"]) == (None, [])
+    nearest = document["options"][document["nearest"] - 1]
+    costs = [option["cost_usd"]["likely"] for option in document["options"]]
+    assert nearest["cost_usd"]["likely"] == min(costs)
+    assert nearest["why_not"].startswith("over budget")

@@ -59,7 +59,7 @@ def test_rows_are_unique_dated_and_cited_or_called_a_guess(table, key):
     keys = [tuple(row[column] for column in key) for row in rows]
     assert len(set(keys)) == len(keys)
     for row in rows:
-        assert date.fromisoformat(row["as_of"]) <= date(2026, 11, 15), row
+        assert date.fromisoformat(row["as_of"]) <= date(2026, 11, 16), row
         value = row.get("value", row.get("discount", row.get("rate")))
         if row["source"] == "guess":
             assert row["note"].startswith("guess: "), row
@@ -86,6 +86,11 @@ def test_a_quality_is_one_that_is_known_and_says_what_it_may(row):
     elif parameter == "free_hours" and unit != "text":
         assert unit in ("h/week", "h/day")
         assert 0 < float(value) <= (168 if unit == "h/week" else 24)
+    elif parameter == "spot_check":
+        assert unit == "text"
+        # a page of the provider, or a command of its own, in the place of the machine
+        assert value.startswith(("https://", "aws ", "prime "))
+        assert set(re.findall(r"{(.*?)}", value)) <= {"instance", "region"}
     else:
         assert parameter in ("name", "free_hours", "no_network_volume")
         assert unit == "text"

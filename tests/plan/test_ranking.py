@@ -1,25 +1,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import a_cost, a_doubt, a_gpu, a_run, an_offer, an_option
+from tests.builders import (
+    a_cost,
+    a_doubt,
+    a_fact,
+    a_gpu,
+    a_run,
+    a_step,
+    an_offer,
+    an_option,
+    span,
+)
 
 from outlay.cost.cash import Cash
 from outlay.cost.lines import Breakdown, Cost, Line
 from outlay.offers.offer import OwnedMachine
+from outlay.plan.assumptions import scarcity_note
 from outlay.plan.ranking import (
     Plan,
+    advantage_of,
     break_evens,
     choose,
     equal_work,
+    nearest_option,
     rank_options,
+    tie_spot_usd_per_hour,
     tie_usd_per_hour,
+    trouble_of,
 )
+from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, HOUR_S
-from outlay.workload.workload import Limits, Preferences
+from outlay.workload.workload import Limits, Preferences, WorthSwitching
 
 
 def names(options):
@@ -125,6 +143,345 @@ def test_the_order_is_sound_then_doubtful_then_over_the_limits_then_impossible()
         ]
     )
     assert names(ranked) == ["sound", "doubtful", "over budget", "too small"]
+
+
+# --- by the mean of simulated runs ---
+
+
+def drawn(name, hours, **said):
+    """An option that takes uncertain hours, at a dollar each."""
+
+    def outcome(sampler):
+        taken = sampler.of(name, hours)
+        line = Line(name="compute", usd=taken)
+        return a_run(taken * HOUR_S), Cost(breakdown=Breakdown(lines=(line,)))
+
+    run, cost = outcome(LIKELY)
+    return an_option(run=run, cost=cost, outcome=outcome, **said)
+
+
+def by_luck(*amounts, **said):
+    """An option whose bill is the first amount in so many cases of common luck, and so on."""
+
+    def outcome(sampler):
+        # a log-normal with a deviation of 1: its logarithm is a standard normal
+        width = np.exp(1.2815515594)
+        luck = np.log(sampler.of("luck", span(1 / width, 1.0, width)))
+        shares = np.cumsum([share for share, _ in amounts])[:-1]
+        limits = [NormalDist().inv_cdf(share) for share in shares]
+        bills = np.asarray([usd for _, usd in amounts])
+        usd = bills[np.searchsorted(limits, luck)]
+        line = Line(name="compute", usd=usd if np.ndim(usd) else float(usd))
+        return a_run(), Cost(breakdown=Breakdown(lines=(line,)))
+
+    return an_option(run=a_run(), cost=outcome(LIKELY)[1], outcome=outcome, **said)
+
+
+def by_the_hour(**said):
+    """Two hours at $1.32, and a third in 37 % of all cases."""
+    return by_luck((0.63, 2.64), (0.37, 3.96), **{"instance": "hourly"} | said)
+
+
+def by_the_second(**said):
+    """Likely dearer than two hours there; cheaper where it is fast, or slow."""
+    return by_luck((0.47, 2.50), (0.16, 2.80), (0.37, 3.10), **{"instance": "rival"} | said)
+
+
+def test_the_mean_of_its_draws_decides_and_not_the_likely_figure():
+    hourly, rival = by_the_hour(), by_the_second()
+    assert (hourly.usd, rival.usd) == (2.64, 2.80)
+    # 2.64 + 0.37 x 1.32; 0.47 x 2.50 + 0.16 x 2.80 + 0.37 x 3.10
+    assert hourly.expected_cost_usd == pytest.approx(3.1284)
+    assert rival.expected_cost_usd == pytest.approx(2.77)
+    assert np.mean(rival.simulated().usd < hourly.simulated().usd) == pytest.approx(0.84)
+    ranked = rank_options([hourly, rival])
+    assert names(ranked) == ["rival", "hourly"]
+    assert choose(ranked) is ranked[0]
+    assert ranked[1].why_not == "costs $0.36 more and takes as long"
+
+
+@pytest.mark.parametrize(
+    ("risk", "first"), [("likely", "hourly"), ("expected", "rival"), ("p90", "rival")]
+)
+def test_the_user_says_what_of_an_uncertain_cost_counts(risk, first):
+    prefer = Preferences(risk=risk)
+    ranked = rank_options(
+        [
+            by_the_hour(prefer=prefer),
+            by_the_second(prefer=prefer),
+        ]
+    )
+    assert names(ranked)[0] == first
+    assert Plan(options=ranked, chosen=None).risk == risk
+
+
+def test_the_order_is_that_of_expected_costs_and_the_same_every_time():
+    options = [
+        drawn(f"speed: {place}", span(place, place + 1, (place + 1) * 1.3), instance=f"{place:02}")
+        for place in range(1, 30)
+    ]
+    ranked = rank_options(options)
+    expected = [one.expected_cost_usd for one in ranked]
+    assert expected == sorted(expected)
+    assert names(ranked) == names(rank_options(list(reversed(options))))
+
+
+def test_a_gpu_whose_speed_is_less_certain_pays_for_it():
+    sure = drawn("speed: sure", span(9.5, 10, 10.5), instance="sure")
+    unsure = drawn("speed: unsure", span(6, 9.9, 16), instance="unsure")
+    assert unsure.usd < sure.usd
+    assert names(rank_options([unsure, sure])) == ["sure", "unsure"]
+
+
+def test_unequal_work_is_ranked_by_the_mean_too():
+    sure = drawn("speed: sure", span(9.5, 10, 10.5), samples=1000.0, instance="sure")
+    unsure = drawn("speed: unsure", span(6, 19.8, 64), samples=2000.0, instance="unsure")
+    # $10,000 a million samples against $9,900
+    assert unsure.training_usd_per_million_samples < sure.training_usd_per_million_samples
+    assert names(rank_options([unsure, sure])) == ["sure", "unsure"]
+
+
+# --- ties ---
+
+
+def spot(usd, instance="spot", **said):
+    return an_option(usd, tenancy="spot", instance=instance, **said)
+
+
+FREE = Preferences(usd_per_start=0.0, usd_per_interruption=0.0)
+
+
+def tie_of(*options):
+    plan = Plan(options=rank_options(options), chosen=choose(rank_options(options)))
+    return plan.chosen.offer.instance, plan.tie
+
+
+def test_who_saves_less_than_5_percent_and_5_dollars_is_no_better():
+    # $4 of $100
+    chosen, tie = tie_of(spot(96, prefer=FREE), an_option(100, prefer=FREE))
+    assert (chosen, tie) == ("box", (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("usd", "others_usd"),
+    [(100, 106), (195, 201), (9, 9.9)],
+    ids=["more than both", "3 %, but $6", "$0.90, but 9 %"],
+)
+def test_who_saves_more_than_either_is_better(usd, others_usd):
+    chosen, tie = tie_of(spot(usd, prefer=FREE), an_option(others_usd, prefer=FREE))
+    assert (chosen, tie) == ("spot", (1,))
+
+
+def test_who_wins_in_less_than_60_percent_of_the_draws_is_no_better():
+    # far apart in dollars, but each is as uncertain as the other, and independent of it
+    one = drawn("one", span(500, 1000, 2000), tenancy="spot", instance="spot", prefer=FREE)
+    other = drawn("other", span(540, 1080, 2160), prefer=FREE)
+    wins = np.mean(one.simulated().usd < other.simulated().usd)
+    assert 0.5 < wins < 0.6
+    assert tie_of(one, other) == ("box", (1, 2))
+    # the same luck for both: the cheaper one always wins
+    common = drawn("one", span(540, 1080, 2160), prefer=FREE)
+    assert tie_of(one, common) == ("spot", (1,))
+
+
+def test_what_is_worth_switching_is_the_users_choice():
+    mean = Preferences(
+        usd_per_start=0.0, worth_switching=WorthSwitching(usd=0.0, fraction=0.0, wins=0.0)
+    )
+    assert tie_of(spot(99, prefer=mean), an_option(100, prefer=mean)) == ("spot", (1,))
+    generous = Preferences(
+        usd_per_start=0.0, worth_switching=WorthSwitching(usd=50.0, fraction=1.0)
+    )
+    assert tie_of(spot(80, prefer=generous), an_option(99, prefer=generous)) == ("box", (1, 2))
+
+
+def test_a_tie_is_told_of_who_lost_it():
+    options = [spot(99, prefer=FREE), an_option(100, prefer=FREE)]
+    assert why_not(options, "spot") == (
+        "a tie, it cannot be told apart from the choice: costs $1.00 less and takes as long; "
+        "the choice is less trouble: it is on demand"
+    )
+    assert why_not(options, "box") is None
+
+
+UNCHECKED = replace(a_step(), is_checked=False)
+
+
+@pytest.mark.parametrize(
+    ("worse", "better", "because"),
+    [
+        ({"tenancy": "spot"}, {}, "it is on demand"),
+        ({"tenancy": "spot"}, {"tenancy": "owned"}, "it is yours"),
+        ({"tenancy": "reserved"}, {"tenancy": "spot"}, "it binds you to nothing"),
+        ({"needs_quota": True}, {}, "it needs no quota"),
+        ({"data_distance": 2}, {"data_distance": 1}, "its data is nearer"),
+        ({"step": UNCHECKED}, {}, "its GPU was checked against measurements"),
+        (
+            {"offer": an_offer(doubts=(a_doubt("region not verified", kind="note"),))},
+            {},
+            "it is known to be there",
+        ),
+        # the gravest decides
+        ({"tenancy": "spot"}, {"needs_quota": True, "data_distance": 2}, "it is on demand"),
+        ({"needs_quota": True}, {"data_distance": 2, "step": UNCHECKED}, "it needs no quota"),
+    ],
+)
+def test_of_those_that_cannot_be_told_apart_the_least_trouble_is_taken(worse, better, because):
+    first = replace(an_option(99, prefer=FREE, instance="first"), **worse)
+    second = replace(an_option(100, prefer=FREE, instance="second"), **better)
+    assert trouble_of(second) < trouble_of(first)
+    assert advantage_of(second, first) == because
+    assert advantage_of(first, second) is None
+    ranked = rank_options([first, second])
+    assert ranked[0].usd == 99
+    assert choose(ranked) is ranked[1]
+
+
+def test_of_equal_trouble_the_cheapest_is_taken():
+    assert tie_of(an_option(100), an_option(99, instance="cheap")) == ("cheap", (1, 2))
+
+
+# --- limits that are kept with a chance ---
+
+
+def test_what_is_31_percent_likely_to_miss_the_deadline_is_not_chosen():
+    # 10 h are likely, 20 h the 90th percentile; 31 % take longer than 10 h x 2^(0.496 / 1.2816)
+    deadline_h = 10 * 2 ** (NormalDist().inv_cdf(0.69) / 1.2815515594)
+    limits = Limits(deadline_s=deadline_h * HOUR_S)
+    risky = drawn("speed", span(5, 10, 20), instance="risky", limits=limits)
+    safe = an_option(50, HOUR_S, instance="safe", limits=limits)
+    ranked = rank_options([risky, safe])
+    assert names([choose(ranked)]) == ["safe"]
+    assert ranked[1].why_not == "31 % likely to miss the deadline, where 20 % is allowed"
+    assert ranked[1].usd < 50
+    assert risky.run.completion_s < limits.deadline_s
+
+
+def test_why_not_within_the_budget_with_enough_certainty():
+    # the budget is the likely cost: half of all draws are above it
+    limits = Limits(budget_usd=10, confidence=0.9)
+    option = drawn("speed", span(5, 10, 20), limits=limits)
+    assert why_not([option], "box") == "50 % likely to go over budget, where 10 % is allowed"
+
+
+# --- capacity ---
+
+
+@pytest.mark.parametrize(
+    ("machines", "tenancy", "words"),
+    [
+        (8, "spot", "nobody may have 64 spot Card at once in one region"),
+        (2, "spot", None),
+        (8, "on-demand", None),
+    ],
+)
+def test_many_spot_gpus_of_a_scarce_kind_are_a_caution(machines, tenancy, words):
+    # its memory is HBM3; 16 of those are taken to be there
+    assert scarcity_note(tenancy, a_step(gpus=8, nodes=machines)) == words
+
+
+def test_of_other_gpus_more_are_there():
+    plain = a_gpu(facts={"memory_type": a_fact("GDDR6")})
+    assert scarcity_note("spot", a_step(gpus=8, nodes=8, gpu=plain)) is None
+    assert scarcity_note("spot", a_step(gpus=8, nodes=9, gpu=plain)) is not None
+
+
+# --- where nothing satisfies the limits ---
+
+
+def test_the_nearest_is_sound_and_not_a_stale_price():
+    limits = Limits(budget_usd=5)
+    stale = an_option(1, doubts=[a_doubt("stale")], instance="stale", limits=limits)
+    gone = an_option(5.5, doubts=[GONE], instance="gone", limits=limits)
+    near = an_option(6, instance="near", limits=limits)
+    far = an_option(9, instance="far", limits=limits)
+    assert nearest_option(rank_options([stale, gone, far, near])).offer.instance == "near"
+    assert nearest_option(rank_options([stale, gone])).offer.instance == "stale"
+    assert nearest_option([]) is None
+
+
+def test_the_nearest_is_over_its_limits_by_the_smallest_share():
+    limits = Limits(budget_usd=10, deadline_s=10 * HOUR_S)
+    # twice the budget; 1.5 times the deadline
+    dear = an_option(20, HOUR_S, instance="dear", limits=limits)
+    late = an_option(1, 15 * HOUR_S, instance="late", limits=limits)
+    ranked = rank_options([dear, late])
+    plan = Plan(options=ranked, chosen=choose(ranked))
+    assert plan.chosen is None
+    assert plan.nearest.offer.instance == "late"
+    assert plan.tie == ()
+
+
+# --- the condition ---
+
+
+def priced(price, *, hours=10.0, provider="aws", **said):
+    """An option at a spot price, which its bill grows with."""
+
+    def outcome(sampler):
+        usd = hours * sampler.of(f"spot price: {provider}", price)
+        return a_run(hours * HOUR_S), Cost(
+            breakdown=Breakdown(lines=(Line(name="compute", usd=usd), Line(name="disk", usd=5.0)))
+        )
+
+    run, cost = outcome(LIKELY)
+    offer = an_offer(provider, "p9.large", region="eu-9", spot_usd=cost.usd / hours)
+    said = {"prefer": FREE, "tenancy": "spot", "offer": offer} | said
+    return an_option(run=run, cost=cost, outcome=outcome, **said)
+
+
+def conditions(*options, today=""):
+    return {one.offer.instance: one.condition for one in rank_options(options, today)}
+
+
+def test_a_spot_option_is_taken_below_the_price_at_which_the_next_is_as_good():
+    # $5 and 10 h x $1 against $40: $3.50 an hour
+    said = conditions(priced(1.0), an_option(40, instance="kept", prefer=FREE))
+    assert said["p9.large"].startswith("if the spot price is still below $3.50 an hour; check it")
+    assert said["p9.large"].endswith(
+        "aws ec2 describe-spot-price-history --instance-types p9.large --region eu-9 "
+        "--product-descriptions Linux/UNIX --start-time $(date +%s)"
+    )
+    assert said["kept"] is None
+
+
+def test_the_price_it_is_held_against_is_the_mean_one():
+    option, other_usd = priced(span(0.5, 1.0, 4.0)), 40.0
+    tie_usd = tie_spot_usd_per_hour(option, other_usd)
+    assert tie_usd == pytest.approx(3.50, rel=1e-6)
+
+
+def test_a_rival_that_is_as_good_sets_no_price():
+    same = priced(1.01, provider="gcp")
+    said = conditions(priced(1.0), same, an_option(40, instance="kept", prefer=FREE))
+    assert "below $3.50 an hour" in said["p9.large"]
+
+
+def test_a_spot_option_that_lost_is_worth_its_price_at_most():
+    said = conditions(priced(3.0), an_option(10, instance="kept", prefer=FREE))
+    assert said["p9.large"].startswith("if the spot price is still $3.50 an hour or less")
+
+
+@pytest.mark.parametrize(
+    ("provider", "how"),
+    [
+        ("gcp", "check it at https://cloud.google.com/spot-vms/pricing"),
+        ("azure", "armSkuName eq 'p9.large' and armRegionName eq 'eu-9'"),
+        ("nobody knows", "an hour"),
+    ],
+)
+def test_each_provider_says_its_spot_prices_itself(provider, how):
+    assert how in conditions(priced(1.0, provider=provider))["p9.large"]
+
+
+def test_an_old_price_is_to_be_looked_at_again():
+    option = an_option(10, offer=an_offer(usd=2.5, as_of="2026-01-01"))
+    assert conditions(option, today="2026-01-31")["box"] is None
+    assert conditions(option, today="2026-02-01")["box"] == (
+        "if it is still $2.50 an hour, as on 2026-01-01"
+    )
+    quote = an_option(10, offer=an_offer(usd=2.5, as_of="2025-01-01", quoted=True))
+    assert conditions(quote, today="2026-02-01")["box"] is None
 
 
 # --- reasons ---

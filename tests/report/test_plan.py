@@ -5,17 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.builders import a_plan, a_run, a_workload, an_offer, an_option, span
+from tests.builders import (
+    a_doubt,
+    a_plan,
+    a_profile,
+    a_run,
+    a_workload,
+    an_offer,
+    an_option,
+    span,
+)
 
 from outlay.cost.cash import Cash
 from outlay.cost.lines import Breakdown, Cost, Line, UnpricedItem
 from outlay.offers.offer import Commitment
 from outlay.plan.ranking import BreakEven, Plan
 from outlay.plan.sensitivity import Swing, TrialValue
-from outlay.report.plan import answer, rent_or_buy, trial_words, worth_knowing
+from outlay.report.console import Page
+from outlay.report.plan import answer, print_plan, rent_or_buy, trial_words, worth_knowing
 from outlay.uncertainty import LIKELY
 from outlay.units import DAY_S, HOUR_S
-from outlay.workload.workload import Limits, Usage
+from outlay.workload.workload import Limits, Preferences, Usage
 
 
 def said(*options, workload=None, break_even=()):
@@ -51,10 +61,11 @@ def test_ranges_and_chances():
         return run, Cost(breakdown=Breakdown(lines=(line,)))
 
     run, cost = outcome(LIKELY)
-    limits = Limits(budget_usd=20.0, deadline_s=10 * HOUR_S)
+    limits = Limits(budget_usd=20.0, deadline_s=10 * HOUR_S, confidence=0.4)
     option = an_option(run=run, cost=cost, outcome=outcome, limits=limits)
     take, spent, _ = said(option, workload=a_workload(limits=limits))
-    assert take.endswith(": $10.00 ($5.00-20.00), 10.0 h (5.0 h - 20.0 h).")
+    # the mean: 10 x e^(s^2/2) = 11.575 with s = ln 2 / 1.2816, less a little of the far end
+    assert take.endswith(": $10.00 ($5.00-20.00; $11.57 on average), 10.0 h (5.0 h - 20.0 h).")
     assert spent.endswith("Chance to stay within $20.00: 90 %, to be done in 10.0 h: 50 %.")
 
 
@@ -71,6 +82,81 @@ def test_who_wants_it_faster_or_without_interruptions():
     )
     (known,) = worth_knowing(a_plan(spot, kept, fast), None, None)
     assert known == "Interruptions to expect: 0.31 in this run."
+
+
+def test_take_names_its_condition():
+    offer = an_offer("aws", "p9.large", spot_usd=1.0, region="eu-west-9")
+
+    def outcome(sampler):
+        price = sampler.of("spot price: aws", 1.0)
+        return a_run(10 * HOUR_S), Cost(
+            breakdown=Breakdown(lines=(Line(name="compute", usd=10 * price),))
+        )
+
+    _, cost = outcome(LIKELY)
+    prefer = Preferences(usd_per_start=0.0)
+    spot = an_option(
+        tenancy="spot",
+        offer=offer,
+        run=a_run(10 * HOUR_S),
+        cost=cost,
+        outcome=outcome,
+        prefer=prefer,
+    )
+    take, *_ = said(spot, an_option(23, 9 * HOUR_S, instance="kept", prefer=prefer))
+    # $23 are 10 h at $2.30
+    assert "$10.00, 10.0 h, if the spot price is still below $2.30 an hour; check it with " in take
+    assert "aws ec2 describe-spot-price-history --instance-types p9.large" in take
+    assert "--region eu-west-9" in take
+
+
+def test_a_tie_is_said_and_why_the_choice_is_not_the_first():
+    spot = an_option(98.0, tenancy="spot", offer=an_offer("aws", "a", spot_usd=1.0))
+    kept = an_option(101.0, instance="kept")
+    _, tie, *_ = said(spot, kept)
+    # $98 and a dollar for the start against $101: 2 %, $2
+    assert tie == (
+        "Cannot be told apart from #1 (1x T4 at aws spot, $98.00 in 1.0 h): chosen because it is "
+        "on demand."
+    )
+
+
+def test_many_spot_gpus_at_once_are_a_caution():
+    words = "nobody may have 64 spot H100 SXM at once in one region"
+    option = an_option(10, tenancy="spot", scarcity=words)
+    assert f"Caution: {words}." in said(option)
+
+
+def frontier_shown(plan, capsys):
+    """The rows of the table of what is faster for more money."""
+    print_plan(Page(width=120), plan, a_workload(), a_profile())
+    _, _, after = capsys.readouterr().out.partition("Faster for more money")
+    table, _, _ = after.partition("Assumed")
+    return [line.split() for line in table.splitlines()[2:] if line.strip()]
+
+
+def test_faster_for_more_money_is_faster_and_dearer_than_the_choice(capsys):
+    # by the cost of a million samples: $10,000 in 1,000 h, $12,000 in 500 h, $30,000 in 2,000 h
+    chosen = an_option(10, 3600, samples=1000, instance="chosen")
+    fast = an_option(24, 3600, samples=2000, offer=an_offer(gpu="L4"))
+    slow = an_option(15, 3600, samples=500, offer=an_offer(gpu="A10"))
+    rows = frontier_shown(a_plan(chosen, fast, slow), capsys)
+    # 1,000 h are 41.7 days
+    assert rows == [
+        ["41.7", "d", "$10,000", "1x", "T4", "acme", "on-demand"],
+        ["20.8", "d", "$12,000", "1x", "L4", "acme", "on-demand"],
+    ]
+
+
+def test_the_frontier_begins_with_a_choice_that_is_not_the_cheapest(capsys):
+    spot = an_option(98, 3000, tenancy="spot", offer=an_offer(spot_usd=1.0))
+    kept = an_option(101, 3600, instance="kept")
+    fast = an_option(150, 1800, offer=an_offer(gpu="L4"))
+    rows = frontier_shown(a_plan(spot, kept, fast), capsys)
+    assert [(row[2], row[-1]) for row in rows] == [
+        ("$101.00", "on-demand"),
+        ("$150.00", "on-demand"),
+    ]
 
 
 def test_what_the_cost_hangs_on_most():
@@ -98,6 +184,14 @@ def test_ones_own_currency_stands_beside_dollars():
     take, *_ = said(an_option(10), workload=workload)
     # $10 / 0.001
     assert "$10.00 (10,000 KRW)" in take
+
+
+def test_the_nearest_is_sound_however_cheap_a_stale_price_is():
+    limits = Limits(budget_usd=5)
+    stale = an_option(1, limits=limits, instance="stale", doubts=[a_doubt("stale")])
+    late = an_option(6, limits=limits, instance="near")
+    (words,) = said(stale, late, an_option(9, limits=limits))
+    assert words.endswith("Nearest: 1x T4 at acme on-demand, $6.00: over budget by $1.00.")
 
 
 def test_no_answer_names_the_nearest():

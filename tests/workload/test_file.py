@@ -27,6 +27,7 @@ from outlay.workload.workload import (
     Preferences,
     StoredData,
     Usage,
+    WorthSwitching,
 )
 
 SMALL = """\
@@ -769,3 +770,52 @@ FOLDED = {
 def test_every_field_of_a_table_is_one_of_its_dataclass(table):
     others = set(table.model_fields) - {field.name for field in fields(table.dataclass())}
     assert others == FOLDED.get(table.__name__, set())
+
+
+# --- risk, ties and chances ---
+
+
+def preferred(text):
+    return parse_workload(SMALL + text).prefer
+
+
+def test_what_of_an_uncertain_cost_counts():
+    assert preferred("").risk == "expected"
+    assert preferred("[prefer]\nrisk = 'p90'\n").risk == "p90"
+    with pytest.raises(InputError, match="risk"):
+        preferred("[prefer]\nrisk = 'best'\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "worth"),
+    [
+        ("{}", WorthSwitching(usd=5.0, fraction=0.05, wins=0.6)),
+        ("{amount = 20, fraction = 0.1}", WorthSwitching(usd=20.0, fraction=0.1)),
+        ("{wins = 0.7}", WorthSwitching(wins=0.7)),
+        ("20", WorthSwitching(usd=20.0, fraction=1.0)),
+        ("0", WorthSwitching(usd=0.0, fraction=0.0, wins=0.0)),
+    ],
+)
+def test_what_is_worth_switching(written, worth):
+    assert preferred(f"[prefer]\nworth_switching = {written}\n").worth_switching == worth
+
+
+def test_amounts_worth_switching_are_in_the_files_currency_and_defaults_in_dollars():
+    text = "currency = 'EUR'\nusd_per_unit = 2\n" + SMALL
+    prefer = parse_workload(text + "[prefer]\nworth_switching = 3\nper_start = 4\n").prefer
+    assert (prefer.worth_switching.usd, prefer.usd_per_start) == (6, 8)
+    assert parse_workload(text).prefer.worth_switching.usd == 5
+
+
+def test_what_spot_asks_of_a_person_may_be_nothing():
+    prefer = preferred("[prefer]\nper_interruption = 0\nper_start = 2.5\n")
+    assert (prefer.usd_per_interruption, prefer.usd_per_start) == (0, 2.5)
+    assert preferred("").usd_per_interruption is None
+
+
+def test_limits_are_kept_with_a_chance():
+    assert parse_workload(SMALL).limits.confidence == 0.8
+    limits = parse_workload(SMALL + "[limits]\nconfidence = 0.95\n").limits
+    assert limits.confidence == 0.95
+    with pytest.raises(InputError, match="confidence"):
+        parse_workload(SMALL + "[limits]\nconfidence = 1.5\n")

@@ -243,7 +243,10 @@ def workload_for(request: AdviceRequest, samples_per_month: float) -> Workload:
             machines_tried=(),
             horizon_s=request.months * MONTH_S,
         ),
-        limits=Limits(deadline_s=_longest_s(use), gpu_memory_bytes=_memory_bytes(request)),
+        # Assumes: a session that takes an hour more now and then does no harm.
+        limits=Limits(
+            deadline_s=_longest_s(use), gpu_memory_bytes=_memory_bytes(request), confidence=0.5
+        ),
         prefer=_preferences(base.prefer),
         consider=_selection(request, base.consider),
         currency=request.currency,

@@ -72,7 +72,9 @@ class Cost:
     @property
     def usual_usd(self) -> float:
         """What all that would usually cost: in no total, but no advantage either."""
-        return sum(float(np.mean(item.usual_usd)) for item in self.unpriced if item.usual_usd)
+        return sum(
+            float(np.mean(item.usual_usd)) for item in self.unpriced if item.usual_usd is not None
+        )
 
     @property
     def usd(self) -> Number:

@@ -46,10 +46,9 @@ _PROVEN_WEEKS = 13
 _NEW_DAYS = 30
 _FLOORS = (0.09, 0.10)
 """Shares of on-demand below which AWS and GCP never go: a price there says nothing of demand."""
-_FLOOR_HAIR_USD = 6e-5
-"""Providers round a price to four digits behind the point."""
-_FLOOR_HAIR = 1e-4
-"""Of a price: the tables have five digits of it, and of what it is a share of."""
+_FLOOR_HAIR = 5e-4
+"""Share of on-demand by which a price at the floor may miss it: prices are rounded, and some are
+the sum of two."""
 _SAVES_NOTHING = 0.999
 """Of on-demand: a spot price from there on is none."""
 _FAR_BELOW = 0.5
@@ -354,7 +353,7 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
         return []
     words = []
     if on_demand_usd is not None:
-        if any(_is_same(usd, floor * on_demand_usd) for floor in _FLOORS):
+        if any(abs(usd / on_demand_usd - floor) <= _FLOOR_HAIR for floor in _FLOORS):
             words.append("floor")
         usual = market.usual_share(offer)
         if usual is not None and usd < _FAR_BELOW * usual.middle * on_demand_usd:
@@ -368,10 +367,6 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
     if is_low and is_recent and (past is None or past.weeks < _PROVEN_WEEKS):
         words.append("unproven low")
     return words
-
-
-def _is_same(usd: float, floor_usd: float) -> bool:
-    return abs(usd - floor_usd) <= max(_FLOOR_HAIR_USD, _FLOOR_HAIR * floor_usd)
 
 
 def _days(first: str, last: str) -> int:

@@ -7,7 +7,7 @@ from datetime import date
 from functools import lru_cache
 
 from outlay.caching import ById
-from outlay.facts import assumptions
+from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus, snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.places import HOME, DataRoute, Place
@@ -38,7 +38,19 @@ def option_notes(
         notes.append(f"PyTorch: {gpus[0].software.runs} ({gpus[0].software.note})")
     if tenancy == "spot" and spot_risk(offer).is_assumption:
         notes.append("interruption rate assumed")
-    return (*notes, *_spread_notes(offer, step))
+    scarcity = scarcity_note(tenancy, step)
+    return (*notes, *([scarcity] if scarcity else []), *_spread_notes(offer, step))
+
+
+def scarcity_note(tenancy: Tenancy, step: StepPrediction) -> str | None:
+    """That there may not be so many spot GPUs at once, in one region; None where there may."""
+    gpus, gpu = step.placement.site.total, step.placement.gpu
+    if tenancy != "spot":
+        return None
+    memory = gpu.facts.get("memory_type")
+    is_scarce = memory is not None and (memory.text or "").startswith("HBM")
+    most = assumed("spot_gpus_at_once_hbm" if is_scarce else "spot_gpus_at_once")
+    return f"nobody may have {gpus} spot {gpu.name} at once in one region" if gpus > most else None
 
 
 @lru_cache(maxsize=8)

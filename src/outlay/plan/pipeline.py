@@ -31,10 +31,17 @@ from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import candidates
 from outlay.offers.catalog import offer_gpus, reserved_offers
+from outlay.offers.expected_price import expected_price, highest_price, weeks_since
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
-from outlay.offers.places import data_route, place_for, place_of_offer, with_known_places
-from outlay.offers.spot import spot_price_usd, spot_risk
+from outlay.offers.places import (
+    data_distance,
+    data_route,
+    place_for,
+    place_of_offer,
+    with_known_places,
+)
+from outlay.offers.spot import spot_risk
 from outlay.offers.terms import (
     Terms,
     has_network_volumes,
@@ -42,29 +49,47 @@ from outlay.offers.terms import (
     missing_quality,
     terms_for,
 )
-from outlay.plan.assumptions import data_notes, option_notes, plan_assumptions, plan_cautions
+from outlay.plan.assumptions import (
+    data_notes,
+    option_notes,
+    plan_assumptions,
+    plan_cautions,
+    scarcity_note,
+)
 from outlay.plan.from_measurement import (
     at_measured_batch,
     evidence_for,
     profile_for,
     with_measured_pauses,
 )
-from outlay.plan.option import TRAINING_LINES, Option, Outcome
+from outlay.plan.option import RANKED, Option, Outcome, draws_of
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import Plan, Total, break_evens, choose, rank_options, shortlist
+from outlay.plan.simulation import (
+    Forecast,
+    Judgement,
+    PriceCurve,
+    SimulatedKind,
+    Simulation,
+    forecast_of,
+    in_proportion,
+    price_curve,
+    simulation_of,
+)
 from outlay.predict.evidence import NO_EVIDENCE, NOTHING_LEARNED, Evidence, LearnedCalibration
 from outlay.predict.run_time import (
     NeverEnds,
     Run,
     SessionOverheads,
+    drawn_step_s,
     optimizer_steps,
     pace_of,
     run_of,
 )
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
-from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
-from outlay.units import GIB
+from outlay.uncertainty import LIKELY, Draws, Estimate, Number, Sampler, Uncertain, mean_of
+from outlay.units import GIB, WEEK_S
 from outlay.workload.workload import WITH_THE_RUN, Workload
 
 
@@ -83,11 +108,14 @@ def plan_workload(
     measured: files of `outlay probe`, beside those that the workload names.
     learned: what earlier measurements of any training taught (`learned_calibration`).
     evidence: all that was measured, where it is at hand already.
-    today: YYYY-MM-DD, leaves out what providers have stopped selling by then.
+    today: YYYY-MM-DD, the day the run would begin: prices are as old as they are then, and what
+        providers have stopped selling is left out. Without it prices count as seen today.
     """
-    inputs = _inputs(workload, profile, measured=measured, learned=learned, evidence=evidence)
+    inputs = _inputs(
+        workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
+    )
     with _without_collecting():
-        return _plan_all(inputs, today)
+        return _plan_all(inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +127,7 @@ class _Inputs:
     evidence: Evidence
     notes: tuple[str, ...]
     """What was taken over from measurements beside the step's time."""
+    today: str = ""
 
 
 def _inputs(
@@ -108,12 +137,13 @@ def _inputs(
     measured: Sequence[str] = (),
     learned: LearnedCalibration = NOTHING_LEARNED,
     evidence: Evidence | None = None,
+    today: str = "",
 ) -> _Inputs:
     profile = profile or profile_for(workload.step)
     evidence = evidence or evidence_for(workload.step, profile, learned, measured)
     workload, notes = with_measured_pauses(workload, measured)
     workload = with_known_places(replace(workload, step=at_measured_batch(workload.step)))
-    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes)
+    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes, today=today)
 
 
 @contextmanager
@@ -131,10 +161,10 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _plan_all(inputs: _Inputs, today: str) -> Plan:
+def _plan_all(inputs: _Inputs) -> Plan:
     """The plan of every candidate, in all numbers of machines and places of data to compare."""
     workload = inputs.workload
-    offers = _with_terms(candidates(workload, today), workload)
+    offers = _with_terms(candidates(workload, inputs.today), workload)
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
@@ -150,11 +180,12 @@ def _plan_all(inputs: _Inputs, today: str) -> Plan:
             why="What [consider] and [leave_out] ask for matches no offer.",
             fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
         )
-    return _plan(inputs, options, offers, today)
+    return _plan(inputs, options, offers)
 
 
-def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer], today: str) -> Plan:
-    ranked, evidence = rank_options(options), inputs.evidence
+def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -> Plan:
+    today, evidence = inputs.today, inputs.evidence
+    ranked = rank_options(options, today)
     chosen = choose(ranked)
     assumptions = plan_assumptions(
         inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
@@ -188,9 +219,9 @@ def rank_offers(
     today: str = "",
 ) -> Plan:
     """The plan of these offers alone, every one of them an option with its bill."""
-    inputs = _inputs(workload, profile)
+    inputs = _inputs(workload, profile, today=today)
     with _without_collecting():
-        return _plan(inputs, _options(inputs, offers), offers, today)
+        return _plan(inputs, _options(inputs, offers), offers)
 
 
 def best_offers(
@@ -206,14 +237,14 @@ def best_offers(
     All lines of all offers are worked out, those of a kind (same step, provider and tenancy)
     together; what is kept is ranked as every plan is.
     """
-    inputs = _inputs(workload, profile)
-    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence)
+    inputs = _inputs(workload, profile, today=today)
+    planner = planner_of(inputs.workload, inputs.profile, inputs.evidence, today)
     best: list[Total] = []
     with _without_collecting():
         for chunk in _chunks(offers):
             best = shortlist([*best, *planner.totals(chunk)], keep)
         options = [planner.option(total.offer, total.tenancy) for total in best]
-    return _plan(inputs, options, [total.offer for total in best], today)
+    return _plan(inputs, options, [total.offer for total in best])
 
 
 _CHUNK = 50_000
@@ -248,7 +279,7 @@ def _storage_variants(workload: Workload) -> Iterator[Workload]:
 def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
     """Every offer in every tenancy that the workload allows."""
     workload = inputs.workload
-    planner = planner_of(workload, inputs.profile, inputs.evidence)
+    planner = planner_of(workload, inputs.profile, inputs.evidence, inputs.today)
     return [
         planner.option(offer, tenancy)
         for offer in offers
@@ -274,13 +305,20 @@ class Planner:
     terms: Callable[[str], Terms]
     interest_per_year: Uncertain = 0.0
     """On what is paid upfront for a commitment."""
+    today: str = ""
+    """The day the run would start, YYYY-MM-DD; without it prices count as seen today."""
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
     """Likely runs by what they depend on; each with its step, whose identity is in the key."""
+    simulated: dict[object, SimulatedKind] = field(default_factory=dict)
+    """Simulated runs of the kinds of offers that were last asked for."""
+    curves: dict[object, PriceCurve] = field(default_factory=dict)
+    """What each kind of offer is ranked by, by its price."""
 
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
         step = self.predict(offer)
-        outcome = partial(self._outcome, offer, tenancy, step)
+        price = self._price(offer, tenancy, step)
+        outcome = partial(self._outcome, offer, tenancy, step, price)
         run, cost, blocked = None, None, None
         if step.fits:
             try:
@@ -294,15 +332,21 @@ class Planner:
             samples=_samples(self.workload, step, run),
             work=_work(self.workload, step, run),
             run=run,
+            price_usd_per_hour=price,
             cost=cost,
             limits=self.workload.limits,
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
             outcome=outcome,
-            cash_of=partial(self._cash, offer, tenancy),
+            cash_of=partial(self._cash, offer, tenancy, price),
+            simulate=partial(self._simulation, offer, tenancy, step, price),
+            foresee=partial(self._forecast, offer, tenancy, step, price),
             keeping=storage_note(self.workload, offer) or "",
+            data_distance=data_distance(self.workload, offer),
+            needs_quota=self.terms(offer.provider).quality("quota") == "apply",
             notes=option_notes(offer, tenancy, self.profile, step),
             route=data_route(self.workload, offer, self.terms),
+            scarcity=scarcity_note(tenancy, step),
         )
 
     def _blocked(self, offer: Offer, run: Run | None) -> str | None:
@@ -324,12 +368,112 @@ class Planner:
                 )
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
+    def _price(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Estimate | None:
+        """What an hour is expected to cost while the run runs; None where no price is known."""
+        run_s = 0.0
+        if step.fits and offer.owned is None and offer.commitment is None:
+            try:
+                run_s = float(self._run(offer, tenancy, step, LIKELY).calendar_s)
+            except NeverEnds:
+                run_s = 0.0
+        return self._price_over(offer, tenancy, run_s)
+
+    def _price_over(self, offer: Offer, tenancy: Tenancy, run_s: float) -> Estimate | None:
+        """What an hour is expected to cost over a run that begins today: in its middle."""
+        if offer.owned is not None:
+            return Estimate.exactly(0.0)
+        if offer.commitment is not None:
+            return Estimate.of(offer.commitment.price_usd_per_hour)
+        weeks = weeks_since(offer.seen_on(tenancy), self.today) + run_s / 2 / WEEK_S
+        return expected_price(offer, tenancy, weeks)
+
     def _outcome(
-        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        price: Estimate | None,
+        sampler: Sampler,
     ) -> Outcome:
         """The run on an offer and what it costs, as the sampler draws it."""
         run = self._run(offer, tenancy, step, sampler)
-        return run, self._cost(offer, tenancy, run, step, sampler)
+        price_usd = _drawn_price(offer, tenancy, price, sampler)
+        if price_usd is None:
+            return run, None
+        return run, self._priced(offer, tenancy, run, step, price_usd, sampler)
+
+    def _simulation(
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        price: Estimate | None,
+        draws: Draws,
+    ) -> Simulation:
+        """What an offer is compared by, in simulated runs that offers of a kind share."""
+        price_usd = _drawn_price(offer, tenancy, price, draws)
+        if price_usd is None:
+            run = self._run(offer, tenancy, step, draws)
+            return simulation_of(run, None, 1.0, is_owned=False)
+        return self._simulated_kind(offer, tenancy, step, draws).at(price_usd)
+
+    def _forecast(
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        price: Estimate | None,
+        draws: Draws,
+    ) -> Forecast:
+        """The same in short."""
+        price_usd = _drawn_price(offer, tenancy, price, draws)
+        if price_usd is None:
+            runs = self._simulation(offer, tenancy, step, price, draws)
+            return forecast_of(runs, self.workload.limits)
+        return self._simulated_kind(offer, tenancy, step, draws).forecast(price_usd)
+
+    def _simulated_kind(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+    ) -> SimulatedKind:
+        """The simulated runs that an offer shares with all whose bills differ in the price alone:
+        one provider's with the same step, interruptions and set-up."""
+        key = (
+            tenancy, offer.provider, id(step), _rate(offer, tenancy), offer.setup_s,
+            *self._billed_by(offer), draws.size,
+        )  # fmt: skip
+        kind = self.simulated.pop(key, None)
+        if kind is None:
+            kind = self._simulate_kind(offer, tenancy, step, draws)
+            if len(self.simulated) >= _KINDS_KEPT:
+                self.simulated.pop(next(iter(self.simulated)))
+        self.simulated[key] = kind
+        return kind
+
+    def _billed_by(self, offer: Offer) -> tuple[object, ...]:
+        """What of an offer its bill depends on, beside its price, its run and its provider."""
+        return (
+            offer.owned, offer.commitment, offer.local_disk_bytes, offer.has_disk_apart,
+            has_network_volumes(self.terms(offer.provider), offer.instance),
+            offer.setup_cost_usd, self._region(offer),
+        )  # fmt: skip
+
+    def _simulate_kind(
+        self, offer: Offer, tenancy: Tenancy, step: StepPrediction, draws: Draws
+    ) -> SimulatedKind:
+        run = self._run(offer, tenancy, step, draws)
+        samples = _drawn_samples(self.workload, step, run, draws)
+
+        def billed(usd_per_hour: Number) -> Simulation:
+            cost = self._priced(offer, tenancy, run, step, usd_per_hour, draws)
+            return simulation_of(run, cost, samples, is_owned=offer.owned is not None)
+
+        kind = SimulatedKind(step=step, limits=self.workload.limits, billed=billed)
+        return in_proportion(kind, draws.size) if self._is_linear(offer.provider) else kind
+
+    def _is_linear(self, provider: str) -> bool:
+        """Whether bills there grow in proportion to the price of an hour."""
+        has_credit = any(terms.credit_usd for terms in self.workload.terms)
+        return self.terms(provider).block_usd is None and not has_credit
 
     def totals(self, offers: Iterable[Offer]) -> Iterator[Total]:
         """Cost and time of every offer in every tenancy that can be taken."""
@@ -352,14 +496,11 @@ class Planner:
 
     def _kind(self, offer: Offer, tenancy: Tenancy) -> object:
         """What offers share whose bills differ in the price alone."""
-        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
         return (
-            offer.setup_cost_usd,
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
-            offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s, offer.owned,
-            offer.commitment, offer.local_disk_bytes, offer.disk, offer.disk_bytes_per_s,
-            offer.gpu_memory_bytes, rate, links_of(offer), self._region(offer),
-            has_network_volumes(self.terms(offer.provider), offer.instance),
+            offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s,
+            offer.disk, offer.disk_bytes_per_s, offer.gpu_memory_bytes,
+            _rate(offer, tenancy), links_of(offer), *self._billed_by(offer),
         )  # fmt: skip
 
     def _region(self, offer: Offer) -> str:
@@ -370,37 +511,60 @@ class Planner:
         return offer.region if matters else ""
 
     def _group_totals(self, offers: Sequence[Offer], tenancy: Tenancy) -> Iterator[Total]:
-        """Cost and time of offers of one kind, their lines worked out together."""
-        first, limits = offers[0], self.workload.limits
+        """Cost and time of offers of one kind, by what their prices let expect."""
+        first = offers[0]
         option = self.option(first, tenancy)
-        prices = [offer.hourly_usd(tenancy) or 0.0 for offer in offers]
         if option.run is None or option.cost is None or option.blocked:
             return
         doubted = bool(option.step.software_doubts)
         possible = option.runs and option.meets_deadline and option.cash_within_budget
         if doubted or not possible:
             return
-        cost = self._priced(
-            first, tenancy, option.run, option.step, np.asarray(prices, float), LIKELY
-        )
-        total_usd = np.broadcast_to(np.asarray(cost.usd, float), (len(offers),)).tolist()
-        trained = np.asarray(cost.breakdown.line_usd(*TRAINING_LINES), float)
-        trained_usd = np.broadcast_to(trained, (len(offers),)).tolist()
+        run_s = float(option.run.calendar_s)
+        quoted = [self._price_over(offer, tenancy, run_s) or NO_PRICE for offer in offers]
+        prices = [mean_of(price) for price in quoted]
         equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
-        for offer, usd, training in zip(offers, total_usd, trained_usd, strict=True):
-            within = limits.budget_usd is None or usd <= limits.budget_usd
-            if not within or offer.not_for_sale(tenancy) or offer.cautions(tenancy):
+        curve = self._curve(option, max(prices), equal=equal)
+        time_s = option.busy_s if equal else option.training_s_per_sample
+        judged = zip(curve.merits_usd(prices), curve.all_paid_usd(prices), strict=True)
+        for offer, price, (merit_usd, paid_usd) in zip(offers, quoted, judged, strict=True):
+            if price.low > curve.most_usd_per_hour:
                 continue
-            expected_usd = usd + option.cost.usual_usd
-            if equal:
-                yield Total(option.merit_at(usd), expected_usd, option.busy_s, offer, tenancy)
-            else:
-                each_usd = (expected_usd if offer.owned else training) / (option.samples or 1.0)
-                yield Total(each_usd, each_usd, option.training_s_per_sample, offer, tenancy)
+            if not (offer.not_for_sale(tenancy) or offer.cautions(tenancy)):
+                yield Total(merit_usd, paid_usd, time_s, offer, tenancy)
+
+    def _curve(self, option: Option, highest_usd_per_hour: float, *, equal: bool) -> PriceCurve:
+        """What offers of an option's kind are ranked by, at prices up to the highest there is."""
+        offer, tenancy = option.offer, option.tenancy
+        key = (tenancy, offer.provider, self._kind(offer, tenancy))
+        curve = self.curves.get(key)
+        if curve is None or curve.usd_per_hour[-1] < highest_usd_per_hour:
+            kind = self._simulated_kind(offer, tenancy, option.step, draws_of(RANKED))
+
+            def judge(usd_per_hour: float) -> Judgement:
+                runs = kind.at(usd_per_hour)
+                forecast = forecast_of(runs, option.limits)
+                if option.prefer.risk == "likely":
+                    runs = self._likely_at(option, usd_per_hour)
+                return _judgement(option, forecast, runs, equal=equal)
+
+            slope, most = kind.slope, float("inf")
+            if slope is not None:
+                most = slope.affordable_with(option.limits.confidence)
+            curve = price_curve(judge, 2 * highest_usd_per_hour, most)
+            self.curves[key] = curve
+        return curve
+
+    def _likely_at(self, option: Option, usd_per_hour: float) -> Simulation:
+        """What an option is compared by if everything is likely, at a price of an hour."""
+        offer, run = option.offer, option.run
+        assert run is not None
+        cost = self._priced(offer, option.tenancy, run, option.step, usd_per_hour, LIKELY)
+        return simulation_of(run, cost, option.samples or 1.0, is_owned=offer.owned is not None)
 
     def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""
-        rate = spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
+        rate = _rate(offer, tenancy)
         overheads = self.overheads(offer)
         route = data_route(self.workload, offer, self.terms)
         key = (id(step), id(overheads), rate, offer.setup_s, route.timing)
@@ -415,18 +579,11 @@ class Planner:
             self.runs[key] = (step, run)
         return run
 
-    def _cost(
-        self, offer: Offer, tenancy: Tenancy, run: Run, step: StepPrediction, sampler: Sampler
-    ) -> Cost | None:
-        price = _hourly_usd(offer, tenancy)
-        if price is None and offer.owned is None:
-            return None
-        price_usd = sampler.of(_price_input(offer, tenancy), price or 0.0)
-        return self._priced(offer, tenancy, run, step, price_usd, sampler)
-
-    def _cash(self, offer: Offer, tenancy: Tenancy, sampler: Sampler) -> Cash:
+    def _cash(
+        self, offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
+    ) -> Cash:
         """What must be paid on the first day, as the sampler draws it."""
-        price_usd = sampler.of(_price_input(offer, tenancy), _hourly_usd(offer, tenancy) or 0.0)
+        price_usd = _drawn_price(offer, tenancy, price, sampler) or 0.0
         return cash_of(self.workload, offer, price_usd, self.terms(offer.provider), sampler)
 
     def _priced(
@@ -452,18 +609,27 @@ class Planner:
         return cost_of(self.workload, bill)
 
 
-def _hourly_usd(offer: Offer, tenancy: Tenancy) -> Uncertain | None:
-    """The price of an hour; with its range where it is a spot price or a commitment's."""
-    if offer.commitment is not None:
-        return offer.commitment.price_usd_per_hour
-    hourly_usd = offer.hourly_usd(tenancy)
-    return hourly_usd if tenancy != "spot" or hourly_usd is None else spot_price_usd(offer)
+def _rate(offer: Offer, tenancy: Tenancy) -> Estimate | None:
+    """Interruptions a month to expect on one machine; None where it is not taken away."""
+    return spot_risk(offer).interruptions_per_month if tenancy == "spot" else None
 
 
-def _price_input(offer: Offer, tenancy: Tenancy) -> str:
-    """The name of the price among the uncertain inputs; prices of a provider move together."""
-    kind = "commitment price" if tenancy == "reserved" else "spot price"
-    return f"{kind}: {offer.provider}"
+def _drawn_price(
+    offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
+) -> Number | None:
+    """The price of an hour as the sampler draws it; None where it is not known.
+
+    Spot prices of a type move together, and half of what moves them moves all spot prices.
+    """
+    if price is None:
+        return None
+    if tenancy == "reserved":
+        return sampler.of(f"commitment price: {offer.provider}", price)
+    if tenancy != "spot":
+        return sampler.of(f"price: {offer.provider}", price)
+    drawn = sampler.of(f"spot price: {offer.provider} {offer.instance}", price)
+    most = highest_price(offer, tenancy)
+    return drawn if most is None else np.minimum(drawn, max(most, price.likely))
 
 
 def interest_per_year(workload: Workload) -> Uncertain:
@@ -472,8 +638,24 @@ def interest_per_year(workload: Workload) -> Uncertain:
     return assumed_range("interest_per_year") if stated is None else stated
 
 
-def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE) -> Planner:
-    """What predicts and prices the offers of one workload."""
+def _judgement(option: Option, forecast: Forecast, runs: Simulation, *, equal: bool) -> Judgement:
+    """What an option is ranked by if its simulated runs are as given."""
+    prospects = option.judged(forecast, runs)
+    merit_usd, paid_usd = prospects.merit_usd, prospects.paid_usd
+    if not equal:
+        merit_usd = paid_usd = option.measured(option.training_of(runs))
+    return Judgement(merit_usd=merit_usd, paid_usd=paid_usd)
+
+
+NO_PRICE = Estimate.exactly(0.0)
+_KINDS_KEPT = 64
+"""Kinds of offers whose simulated runs are remembered: offers of a kind come one after another."""
+
+
+def planner_of(
+    workload: Workload, profile: Profile, evidence: Evidence = NO_EVIDENCE, today: str = ""
+) -> Planner:
+    """What predicts and prices the offers of one workload, for a run that begins today."""
     terms = terms_for(workload)
     return Planner(
         workload=workload,
@@ -482,6 +664,7 @@ def planner_of(workload: Workload, profile: Profile, evidence: Evidence = NO_EVI
         predict=steps_on(workload, profile, evidence),
         terms=terms,
         interest_per_year=interest_per_year(workload),
+        today=today,
     )
 
 
@@ -504,6 +687,14 @@ def _work(workload: Workload, step: StepPrediction, run: Run | None) -> float | 
     if workload.length.hours_are_equal:
         return None if run is None else float(run.training_s)
     return _samples(workload, step, run)
+
+
+def _drawn_samples(workload: Workload, step: StepPrediction, run: Run, sampler: Sampler) -> Number:
+    """Samples a run trains on as it is drawn: in a stated time, more on a faster machine."""
+    samples = _samples(workload, step, run) or 1.0
+    if workload.length.training_s is None:
+        return samples
+    return samples * step.step_time_s.likely / drawn_step_s(step, sampler)
 
 
 def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:

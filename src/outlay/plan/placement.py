@@ -67,9 +67,8 @@ def steps_on(
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
             return mixed_gpus_step(partial(unlike, offer), workload.step.batch_size)
-        return range_over_forms(
-            [predict_form(placement) for placement in placements_of(offer, workload)]
-        )
+        forms = [predict_form(placement) for placement in placements_of(offer, workload)]
+        return forms[0] if len(forms) == 1 else _over_forms(*map(ById, forms))
 
     def unlike(offer: Offer, batch_size: int | None) -> list[StepPrediction]:
         names = (offer.gpu, *offer.other_gpus)
@@ -93,6 +92,12 @@ def batch_limit(step: Step, profile: Profile, gpus: int) -> int | None:
     if profile.published is None or not step.batch_left_open or step.global_batch_size is not None:
         return None
     return profile.published.per_gpu_on(gpus)
+
+
+@lru_cache(maxsize=8192)
+def _over_forms(*forms: ById[StepPrediction]) -> StepPrediction:
+    """The step of a GPU whose form is open; the same one for all offers of it."""
+    return range_over_forms([form.value for form in forms])
 
 
 @lru_cache(maxsize=8192)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from heapq import nsmallest
+from itertools import islice, takewhile
 from typing import Literal
 
+import numpy as np
+
 from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
+from outlay.facts import assumed
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
-from outlay.plan.option import Option
+from outlay.offers.terms import terms_of
+from outlay.plan.option import RANKED, Option, draws_of
 from outlay.predict.evidence import MeasuredStep
 from outlay.trace.profile import Profile
-from outlay.uncertainty import LIKELY
+from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
 from outlay.units import DAY_S, GIB, HOUR_S
-from outlay.workload.workload import Workload
+from outlay.workload.workload import Risk, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,13 @@ class BreakEven:
     """Why the purchase cannot be paid on the first day, where the budget is below it."""
 
 
+NEAR = 1.25
+"""How much dearer than the best an option may be to be as good."""
+# Assumes: a quarter more is worth seeing, however little is certain.
+MOST_TIED = 200
+"""Options beside the best that are looked at."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All options in rank order, and the one to take."""
@@ -57,6 +70,9 @@ class Plan:
     """The steps that were measured of it."""
     today: str = ""
     """The day it was made, YYYY-MM-DD; empty where nobody said."""
+    _ties: list[tuple[Option, ...]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def frontier(self) -> tuple[Option, ...]:
@@ -74,6 +90,34 @@ class Plan:
         """What the order follows: the whole cost, or that of training a million samples."""
         return "cost" if equal_work(self.options) else "training cost per million samples"
 
+    @property
+    def tie(self) -> tuple[int, ...]:
+        """The ranks that cannot be told apart from the choice, its own included."""
+        return tuple(option.rank for option in self.tied)
+
+    @property
+    def tied(self) -> tuple[Option, ...]:
+        """The options that cannot be told apart from the choice, by rank, itself included."""
+        if self.chosen is None:
+            return ()
+        if not self._ties:
+            self._ties.append(tied_with_best(self.options))
+        return self._ties[0]
+
+    def measure_usd(self, option: Option) -> float:
+        """The dollars a plan is ranked by."""
+        return option.merit_usd if self.ranked_by == "cost" else option.training_merit_usd
+
+    @property
+    def risk(self) -> Risk:
+        """What of an uncertain cost the order follows."""
+        return self.options[0].prefer.risk if self.options else "expected"
+
+    @property
+    def nearest(self) -> Option | None:
+        """Where nothing satisfies the limits: the sound option that comes nearest to it."""
+        return nearest_option(self.options) if self.chosen is None else None
+
 
 def equal_work(options: Sequence[Option]) -> bool:
     """Whether all options do the same work."""
@@ -81,29 +125,145 @@ def equal_work(options: Sequence[Option]) -> bool:
     return len(amounts) <= 1
 
 
-def rank_options(options: Sequence[Option]) -> tuple[Option, ...]:
+def rank_options(options: Sequence[Option], today: str = "") -> tuple[Option, ...]:
     """The options in order: sound by cost, doubtful by cost, then what cannot be taken.
 
-    Where they train on different amounts (iterations at each machine's own batch, or a fixed
-    time), the cost of training a million samples takes the place of the cost.
+    The cost is the mean of simulated runs, or what `prefer.risk` says. Where they train on
+    different amounts (iterations at each machine's own batch, or a fixed time), the cost of
+    training a million samples takes its place.
+    today: YYYY-MM-DD, to say which prices are to be looked at again.
     """
-    scale = _whole if equal_work(options) else _per_sample
-    placed = sorted((_order(option, scale), place) for place, option in enumerate(options))
+    equal = equal_work(options)
+    scale = _whole if equal else _per_sample
+    placed = sorted((_order(options[place], scale), place) for place in _by_kind(options))
     ordered = [options[place] for _, place in placed]
     sound = [options[place] for (group, *_), place in placed if group == 0]
-    chosen = sound[0] if sound else None
+    tied = _tied(sound, equal=equal)
+    chosen = min(tied, key=trouble_of, default=None)
     frontier = _frontier(sound, scale)
+    names = {id(option) for option in tied}
+    alternative = _alternative(sound, chosen, names, scale)
     return tuple(
         replace(
             option,
             rank=rank,
             on_frontier=id(option) in frontier,
+            is_chosen=option is chosen,
             reason=partial(
-                _why_not_chosen, option, chosen, scale, on_frontier=id(option) in frontier
+                _why_not_chosen,
+                option,
+                chosen,
+                scale,
+                on_frontier=id(option) in frontier,
+                is_tied=id(option) in names,
+            ),
+            proviso=partial(
+                _condition,
+                option,
+                alternative if id(option) in names else None,
+                scale,
+                today,
             ),
         )
         for rank, option in enumerate(ordered, 1)
     )
+
+
+def _by_kind(options: Sequence[Option]) -> list[int]:
+    """The places of options, those of a kind one after another: they share simulated runs."""
+
+    def kind(place: int) -> tuple[str, str, str, int, str]:
+        option = options[place]
+        offer = option.offer
+        return offer.provider, option.tenancy, offer.gpu, offer.gpus, offer.instance
+
+    return sorted(range(len(options)), key=kind)
+
+
+# Ties: who cannot be told apart from the best, and who of them is the least trouble
+
+
+def tied_with_best(ranked: Sequence[Option]) -> tuple[Option, ...]:
+    """The sound options of a ranked list that cannot be told apart from the best, by rank."""
+    best = list(islice(takewhile(lambda option: option.sound, ranked), MOST_TIED + 1))
+    return tuple(_tied(best, equal=equal_work(ranked)))
+
+
+def _tied(sound: Sequence[Option], *, equal: bool) -> list[Option]:
+    """The best of sound options in order, and who is as good.
+
+    Who is the cheaper one in too few of the simulated runs, which all options share, is no better;
+    nor is who saves too little (`prefer.worth_switching`).
+    """
+    if not sound:
+        return []
+    best, worth = sound[0], sound[0].prefer.worth_switching
+    scale = _whole if equal else _per_sample
+    least_usd, _ = scale(best)
+    to_run = 1.0 if equal else (best.samples or 0.0) / 1e6
+    rivals = []
+    for option in sound[1 : MOST_TIED + 1]:
+        usd, _ = scale(option)
+        if usd > NEAR * least_usd:
+            break
+        saved_usd = usd - least_usd
+        too_little = saved_usd * to_run < worth.usd and saved_usd < worth.fraction * usd
+        if too_little or _wins(best, option, equal=equal) < worth.wins:
+            rivals.append(option)
+    return [best, *rivals]
+
+
+def _wins(best: Option, other: Option, *, equal: bool) -> float:
+    """In what share of simulated runs the best is the cheaper one; half of those that are equal.
+
+    All of them where it is not the mean of simulated runs that options are ranked by.
+    """
+    if best.prefer.risk != "expected":
+        return 1.0
+    own, rival = (
+        option.merit_of(option.simulated()) if equal else option.training_of(option.simulated())
+        for option in (best, other)
+    )
+    return float(np.mean(np.less(own, rival)) + np.mean(np.equal(own, rival)) / 2)
+
+
+_MAYBE = frozenset({"region not verified", "no stock seen", "marketplace"})
+"""Doubts that say that it may not be there."""
+
+
+def trouble_of(option: Option) -> tuple[int, ...]:
+    """How much trouble an option is, the gravest first: less is better.
+
+    On demand or one's own before spot, and that before what binds for long; without quota; near to
+    its data; on a GPU that predictions were checked on; in stock.
+    """
+    owned = option.offer.owned
+    bound = option.tenancy == "reserved" or (owned is not None and owned.purchase_usd is not None)
+    return (
+        2 if bound else int(option.tenancy == "spot"),
+        int(option.needs_quota),
+        option.data_distance,
+        int(not option.step.is_checked),
+        int(any(doubt.word in _MAYBE for doubt in option.offer.doubts)),
+    )
+
+
+def advantage_of(option: Option, other: Option) -> str | None:
+    """Why an option is less trouble than another, in words; None where it is not."""
+    own, others = trouble_of(option), trouble_of(other)
+    differ = [
+        place for place, (mine, its) in enumerate(zip(own, others, strict=True)) if mine != its
+    ]
+    if not differ or own[differ[0]] > others[differ[0]]:
+        return None
+    held = "it binds you to nothing" if own[0] else "it is on demand"
+    return (
+        "it is yours" if option.tenancy == "owned" else held,
+        "it needs no quota",
+        "its data is nearer",
+        "its GPU was checked against measurements",
+        "it is known to be there",
+    )[differ[0]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +290,40 @@ def shortlist(totals: Iterable[Total], keep: int) -> list[Total]:
     return list(kept.values())
 
 
-def choose(options: Sequence[Option]) -> Option | None:
-    """The first sound option of a ranked list; a doubtful price is never chosen."""
-    return next((option for option in options if option.sound), None)
+def choose(ranked: Sequence[Option]) -> Option | None:
+    """The one to take of a ranked list: of the best and who is as good, the least trouble.
+
+    A doubtful price is never chosen.
+    """
+    return min(tied_with_best(ranked), key=trouble_of, default=None)
+
+
+def nearest_option(ranked: Sequence[Option]) -> Option | None:
+    """The option that comes nearest to the limits: one with nothing to doubt, where there is one.
+
+    How far it is from them is how much more it takes than the limit, of the budget or of the
+    deadline whichever is more, in the share of simulated runs that must keep it.
+    """
+    priced = [option for option in ranked if option.cost is not None and option.run is not None]
+    could = [option for option in priced if _could_run(option)]
+    sound = [option for option in could if not option.doubts]
+    near = nsmallest(MOST_TIED, sound or could or priced, key=lambda o: _excess(o, drawn=False))
+    return min(near, key=lambda option: (_excess(option, drawn=True), option.rank), default=None)
+
+
+def _could_run(option: Option) -> bool:
+    """Whether nothing but its limits keeps an option from being taken."""
+    return option.fits and option.runs and option.for_sale and option.blocked is None
+
+
+def _excess(option: Option, *, drawn: bool) -> float:
+    """What an option takes of its limits, as a multiple: above 1 it does not keep them."""
+    limits, runs = option.limits, option.simulated() if drawn else option.likely_simulation
+    needed = ((runs.usd, limits.budget_usd), (runs.completion_s, limits.deadline_s))
+    shares = [
+        float(np.quantile(amount, limits.confidence)) / limit for amount, limit in needed if limit
+    ]
+    return max(shares, default=0.0)
 
 
 def break_evens(options: Sequence[Option]) -> tuple[BreakEven, ...]:
@@ -207,24 +398,28 @@ def _whole(option: Option) -> tuple[float, float]:
 
 def _paid(option: Option) -> tuple[float, float]:
     """The whole run in money alone, whatever waiting is worth."""
-    return option.expected_usd, option.busy_s
+    return option.paid_usd, option.busy_s
 
 
 def _per_sample(option: Option) -> tuple[float, float]:
     """Training a million samples: for options that do different amounts of work."""
+    return option.training_merit_usd, option.training_s_per_sample * 1e6
+
+
+def _likely(option: Option, scale: Scale) -> tuple[float, float]:
+    """The same if everything is likely: for what cannot be taken, and needs no simulation."""
+    if scale is _whole:
+        return option.likely_merit_usd, option.busy_s
     usd = option.training_usd_per_million_samples
     return float("inf") if usd is None else usd, option.training_s_per_sample * 1e6
 
 
 def _order(option: Option, scale: Scale) -> tuple[int, float, float, str]:
-    if option.sound:
-        group = 0
-    elif option.feasible:
-        group = 1
-    else:
-        could = option.fits and option.runs and option.for_sale and option.blocked is None
-        group = 2 if could and option.cost is not None else 3
-    return (group, *scale(option), "/".join(option.offer.identity))
+    name = "/".join(option.offer.identity)
+    if option.feasible:
+        return (int(bool(option.doubts)), *scale(option), name)
+    group = 2 if _could_run(option) and option.cost is not None else 3
+    return (group, *_likely(option, scale), name)
 
 
 def _frontier(options: Sequence[Option], scale: Scale) -> set[int]:
@@ -240,7 +435,7 @@ def _frontier(options: Sequence[Option], scale: Scale) -> set[int]:
 
 
 def _why_not_chosen(
-    option: Option, chosen: Option | None, scale: Scale, *, on_frontier: bool
+    option: Option, chosen: Option | None, scale: Scale, *, on_frontier: bool, is_tied: bool
 ) -> str | None:
     """Why an option is not the one to take, in words; None for the choice itself."""
     if not option.fits:
@@ -257,22 +452,49 @@ def _why_not_chosen(
     if not option.cash_within_budget:
         return cash_reason(option)
     if not option.within_budget:
-        over_usd = option.usd - (option.limits.budget_usd or 0.0)
-        return f"over budget by ${over_usd:,.2f}"
+        return _over_budget(option)
     if not option.meets_deadline:
-        late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
-        late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
-        return f"misses the deadline by {late}{_for_its_data(option)}"
+        return _too_late(option)
     if option.doubts:
         seen = option.offer.seen_on(option.tenancy)
         return f"doubtful: {', '.join(option.doubts)} (price seen {seen})"
     if chosen is None or chosen is option or chosen.cost is None:
         return None
     paid = _paid if scale is _whole else scale
-    reasons = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier)
+    reasons = _compared(paid(option), paid(chosen), scale, on_frontier=on_frontier, is_tied=is_tied)
     if scale is _whole and (option.cost.usual_usd or chosen.cost.usual_usd):
         reasons += ", what is not priced counted as usual"
-    return reasons
+    if not is_tied:
+        return reasons
+    advantage = advantage_of(chosen, option)
+    taken = f"; the choice is less trouble: {advantage}" if advantage else ""
+    return f"a tie, it cannot be told apart from the choice: {reasons}{taken}"
+
+
+def _over_budget(option: Option) -> str:
+    over_usd = option.usd - (option.limits.budget_usd or 0.0)
+    if over_usd > 0:
+        return f"over budget by ${over_usd:,.2f}"
+    chance = option.prospects.within_budget or 0.0
+    return f"{_percent(1 - chance)} likely to go over budget{_allowed(option)}"
+
+
+def _too_late(option: Option) -> str:
+    assert option.run is not None
+    late_s = float(option.run.completion_s) - (option.limits.deadline_s or 0.0)
+    if late_s > 0:
+        late = f"{late_s / DAY_S:,.1f} days" if late_s >= DAY_S else f"{late_s / HOUR_S:,.1f} h"
+        return f"misses the deadline by {late}"
+    chance = option.prospects.meets_deadline or 0.0
+    return f"{_percent(1 - chance)} likely to miss the deadline{_allowed(option)}"
+
+
+def _allowed(option: Option) -> str:
+    return f", where {_percent(1 - option.limits.confidence)} is allowed"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _for_its_data(option: Option) -> str:
@@ -326,7 +548,12 @@ def tie_usd_per_hour(option: Option, chosen: Option | None) -> float | None:
 
 
 def _compared(
-    own: tuple[float, float], least: tuple[float, float], scale: Scale, *, on_frontier: bool
+    own: tuple[float, float],
+    least: tuple[float, float],
+    scale: Scale,
+    *,
+    on_frontier: bool,
+    is_tied: bool,
 ) -> str:
     """How much more an option costs than the choice, and how fast it is."""
     unit = "" if scale is _whole else " a million samples"
@@ -335,11 +562,108 @@ def _compared(
     if 0.95 < ratio < 1.05:
         pace = "takes as long"
     if own[0] < least[0]:
-        return (
-            f"costs ${least[0] - own[0]:,.2f} less{unit} and {pace}: what waiting, preferences or "
-            "things without a price are worth decides"
-        )
+        why = ": what waiting, preferences, trouble or things without a price are worth decides"
+        return f"costs ${least[0] - own[0]:,.2f} less{unit} and {pace}{'' if is_tied else why}"
     more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
     if own[0] - least[0] < 0.005:
         more = "costs the same"
     return f"{more}{', but' if on_frontier else ' and'} {pace}"
+
+
+# The condition of taking an option: what must still be true when one acts
+
+
+def _alternative(
+    sound: Sequence[Option], chosen: Option | None, tied: Collection[int], scale: Scale
+) -> Option | None:
+    """The best sound option that is not as good as the choice: what it is held against."""
+    if chosen is None:
+        return None
+    least_usd, _ = scale(chosen)
+    others = (option for option in sound if id(option) not in tied)
+    return next((option for option in others if scale(option)[0] > least_usd), None)
+
+
+def _condition(option: Option, alternative: Option | None, scale: Scale, today: str) -> str | None:
+    """What must still be true of the price of an option when one takes it, in words."""
+    if option.cost is None or option.offer.owned is not None or option.offer.quoted:
+        return None
+    if option.tenancy == "spot":
+        return f"{_spot_condition(option, alternative, scale)}{_checked_with(option)}"
+    seen = option.offer.seen_on(option.tenancy)
+    if not today or not seen or option.tenancy == "reserved":
+        return None
+    age = (date.fromisoformat(today) - date.fromisoformat(seen)).days
+    price = option.offer.hourly_usd(option.tenancy)
+    if age <= assumed("price_age_to_check_days") or not price:
+        return None
+    return f"if it is still {_hourly(price)} an hour, as on {seen}"
+
+
+def _spot_condition(option: Option, alternative: Option | None, scale: Scale) -> str:
+    below = None
+    if alternative is not None:
+        below = tie_spot_usd_per_hour(option, scale(alternative)[0], scale)
+    if below is not None:
+        return f"if the spot price is still below {_hourly(below)} an hour"
+    price = option.offer.hourly_usd(option.tenancy) or 0.0
+    return f"if the spot price is still {_hourly(price)} an hour or less"
+
+
+def _hourly(usd: float) -> str:
+    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:,.3f}"
+
+
+def _checked_with(option: Option) -> str:
+    """Where the provider says what its spot machines cost now."""
+    offer, terms = option.offer, terms_of(option.offer.provider)
+    how = terms.quality("spot_check") or terms.quality("homepage")
+    if how is None:
+        return ""
+    how = how.replace("{instance}", offer.instance).replace("{region}", offer.region)
+    return f"; check it {'at' if how.startswith('https://') else 'with'} {how}"
+
+
+def tie_spot_usd_per_hour(option: Option, other_usd: float, scale: Scale = _whole) -> float | None:
+    """The mean spot price at which an option costs as much as another one, as it is ranked.
+
+    None where it would have to be below zero.
+    """
+    draws: Sampler = LIKELY if option.prefer.risk == "likely" else draws_of(RANKED)
+    now, doubled = _SpotPrices(draws=draws), _SpotPrices(draws=draws, factor=2.0)
+    usd, twice_usd = (_ranked_usd(option, prices, scale) for prices in (now, doubled))
+    if not now.seen or twice_usd <= usd:
+        return None
+    tie_usd = float(np.mean(now.seen[0])) * (1 + (other_usd - usd) / (twice_usd - usd))
+    return tie_usd if tie_usd > 0 else None
+
+
+def _ranked_usd(option: Option, sampler: Sampler, scale: Scale) -> float:
+    """What an option would be ranked by under other luck."""
+    runs = option.simulation_of(*option.drawn(sampler))
+    return option.measured(option.merit_of(runs) if scale is _whole else option.training_of(runs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SpotPrices:
+    """Draws with other spot prices, and what they would have been."""
+
+    draws: Sampler
+    factor: float = 1.0
+    seen: list[Number] = field(default_factory=list)
+
+    def of(self, name: str, value: Uncertain) -> Number:
+        """A multiple of what is drawn, if it is a spot price."""
+        drawn = self.draws.of(name, value)
+        if not name.startswith("spot price"):
+            return drawn
+        self.seen.append(drawn)
+        return drawn * self.factor
+
+    def times(self, name: str, mean: Number, spread: Number = 0.0) -> Number:
+        """As it is drawn."""
+        return self.draws.times(name, mean, spread)
+
+    def around(self, name: str, mean: Number, deviation: Number) -> Number:
+        """As it is drawn."""
+        return self.draws.around(name, mean, deviation)

@@ -14,7 +14,7 @@ import numpy as np
 
 from outlay.errors import InputError
 from outlay.plan.option import Option, draws_of
-from outlay.plan.ranking import Plan
+from outlay.plan.ranking import Plan, equal_work
 from outlay.predict.run_time import NeverEnds
 from outlay.uncertainty import (
     LIKELY,
@@ -76,7 +76,8 @@ class TrialValue:
 def swings(option: Option, rivals: Sequence[Option] = ()) -> tuple[Swing, ...]:
     """The uncertain inputs of an option, the one that moves its cost most first.
 
-    A rival that shares the input moves with it; one that becomes cheaper is named.
+    A rival that shares the input moves with it; one that becomes so much better that it would be
+    chosen is named.
     """
     if option.cost is None:
         return ()
@@ -93,13 +94,19 @@ def _inputs(option: Option) -> dict[str, Estimate]:
 
 def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option]) -> Swing:
     ends = [OneAtLevel(name, level * PERCENTILE_90) for level in (-1, 1)]
-    usual_usd = option.expected_usd - option.usd
+    usual_usd = option.usd_with_unpriced - option.usd
     low_usd, high_usd = sorted(_usd(option, end) - usual_usd for end in ends)
+    equal = equal_work((option, *rivals))
     winner = None
     for end in ends:
-        best = min((option, *rivals), key=lambda rival, end=end: _usd(rival, end))  # type: ignore[misc]
-        if best is not option:
-            winner = best
+        own_usd = _ranked_usd(option, end, equal=equal)
+        best_usd, place = min(
+            ((_ranked_usd(rival, end, equal=equal), place) for place, rival in enumerate(rivals)),
+            default=(own_usd, 0),
+        )
+        worth = option.prefer.worth_switching
+        if own_usd - best_usd > min(worth.usd, worth.fraction * own_usd):
+            winner = rivals[place]
     return Swing(
         name=name,
         value=value,
@@ -116,6 +123,20 @@ def _usd(option: Option, sampler: OneAtLevel) -> float:
     except NeverEnds:
         return float("inf")
     return float("inf") if cost is None else float(cost.usd) + cost.usual_usd
+
+
+def _ranked_usd(option: Option, sampler: OneAtLevel, *, equal: bool) -> float:
+    """What an option would be ranked by: what its uncertainty adds is taken to stay the same."""
+    try:
+        runs = option.simulation_of(*option.drawn(sampler))
+    except NeverEnds:
+        return float("inf")
+    likely = option.likely_simulation
+    if not equal:
+        moved_usd = float(option.training_of(runs)) - float(option.training_of(likely))
+        return option.training_merit_usd + moved_usd
+    moved_usd = float(option.merit_of(runs)) - float(option.merit_of(likely))
+    return option.merit_usd + moved_usd
 
 
 def rivals_of(plan: Plan) -> tuple[Option, ...]:
@@ -212,7 +233,7 @@ def spot_limit_per_month(spot: Option, kept: Option) -> float | None:
 
     None where it costs more even undisturbed, or less whatever happens.
     """
-    kept_usd = kept.expected_usd
+    kept_usd = kept.usd_with_unpriced
     if kept.cost is None or _usd_at(spot, 0.0) >= kept_usd:
         return None
     low, high = 0.0, 1.0

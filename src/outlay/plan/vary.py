@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -50,6 +50,8 @@ class Point:
     usd: float | None
     costs: dict[str, float]
     """What each kind of machine costs there, the best of its kind."""
+    ranked: dict[str, float] = field(default_factory=dict)
+    """What each kind is ranked by there: its cost on average, or as `prefer.risk` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +153,12 @@ def curves_of(
 
 def _point(value: Any, number: float | None, plan: Plan) -> Point:
     costs: dict[str, float] = {}
+    ranked: dict[str, float] = {}
     for option in plan.options:
         if option.cost is not None and (option.sound or option.offer.quoted):
             kind = kind_of(option)
             costs[kind] = min(_usd(option, plan), costs.get(kind, math.inf))
+            ranked[kind] = min(plan.measure_usd(option), ranked.get(kind, math.inf))
     chosen = plan.chosen
     return Point(
         value=value,
@@ -162,11 +166,12 @@ def _point(value: Any, number: float | None, plan: Plan) -> Point:
         chosen=None if chosen is None else kind_of(chosen),
         usd=None if chosen is None else _usd(chosen, plan),
         costs=costs,
+        ranked=ranked,
     )
 
 
 def _usd(option: Option, plan: Plan) -> float:
-    """What a plan is ranked by, in dollars."""
+    """What an option costs: the run, or where runs do unequal work training a million samples."""
     if plan.ranked_by == "cost":
         return option.usd
     return option.training_usd_per_million_samples or math.inf
@@ -218,8 +223,8 @@ def _cost_crossing(left: Point, right: Point) -> float | None:
     before, after = left.chosen or "", right.chosen or ""
     if left.number is None or right.number is None:
         return None
-    ahead = left.costs.get(after, math.inf) - left.costs.get(before, math.inf)
-    behind = right.costs.get(before, math.inf) - right.costs.get(after, math.inf)
+    ahead = left.ranked.get(after, math.inf) - left.ranked.get(before, math.inf)
+    behind = right.ranked.get(before, math.inf) - right.ranked.get(after, math.inf)
     if not math.isfinite(ahead + behind) or ahead < 0 or behind < 0 or ahead + behind <= 0:
         return None
     return left.number + (right.number - left.number) * ahead / (ahead + behind)

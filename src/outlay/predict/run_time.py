@@ -473,7 +473,7 @@ class Pace:
 
 def pace_of(workload: Workload, step: StepPrediction, sampler: Sampler = LIKELY) -> Pace:
     """How fast a workload trains with a step."""
-    step_s = sampler.of(f"speed: {step.placement.gpu.name}", step.step_time_s)
+    step_s = drawn_step_s(step, sampler)
     sample_s = step_s / max(step.global_batch_size, 1)
     stated_s = workload.length.training_s
     epoch_samples = workload.data.samples
@@ -486,6 +486,11 @@ def pace_of(workload: Workload, step: StepPrediction, sampler: Sampler = LIKELY)
         # Assumes: an evaluation is shared by all GPUs as a step is.
         sample_forward_s=sample_s * step.forward_fraction,
     )
+
+
+def drawn_step_s(step: StepPrediction, sampler: Sampler) -> Number:
+    """The time of a step as the sampler draws it."""
+    return sampler.of(f"speed: {step.placement.gpu.name}", step.step_time_s)
 
 
 def optimizer_steps(workload: Workload, step: StepPrediction) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import date
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
@@ -31,6 +33,7 @@ from outlay.report.rests_on import rests_on
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
 from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
+from outlay.workload.workload import Risk
 
 SCHEMA: Final = 1
 T = TypeVar("T")
@@ -130,11 +133,22 @@ class OptionDocument:
     term: str | None
     keeping: str | None
     region: str
+    zone: str | None
+    """The zone of the region that its spot price is of."""
     price_usd_per_hour: float | None
+    """What the bill is computed with: what an hour is expected to cost while the run runs."""
+    price_range_usd_per_hour: Estimate | None
+    """The same with its range; null for a machine of one's own."""
+    quoted_usd_per_hour: float | None
+    """The price as it was seen."""
     price_as_of: str | None
+    price_seen_first: str | None
+    """The day such a spot price was first seen, or a day by which it had been; null: not known."""
     price_source: str
     doubts: Sequence[str]
+    """What is doubtful about its price or software, also what the price's range takes in."""
     cautions: Sequence[str]
+    """The doubts that keep it from being chosen."""
     batch_size: int
     global_batch_size: int
     max_batch_size: int
@@ -157,6 +171,10 @@ class OptionDocument:
     """What does that: `no machine`, or a `copying machine`, which is a line; null where nothing
     has to be brought."""
     cost_usd: Estimate | None
+    expected_cost_usd: float | None
+    """The mean of its simulated bills: what is ranked by, unless `prefer.risk` says otherwise."""
+    trouble_usd: float
+    """What it asks of a person, in money: in no line of the bill, but in the ranking."""
     cash_upfront_usd: float
     """What must be paid on the first day, whatever share of it this run bears; 0 where nothing."""
     cash_upfront: Sequence[PaymentDocument]
@@ -176,6 +194,8 @@ class OptionDocument:
     meets_deadline: bool
     meets_deadline_chance: float | None
     on_frontier: bool
+    condition: str | None
+    """What must still be true when one acts."""
     why_not: str | None
     notes: Sequence[str]
 
@@ -183,7 +203,7 @@ class OptionDocument:
 def option_document(option: Option) -> OptionDocument:
     """One option of a plan."""
     offer, step, run, ranges = option.offer, option.step, option.run, option.ranges
-    cash = option.cash
+    cash, price = option.cash, option.price_usd_per_hour
     return OptionDocument(
         rank=option.rank,
         provider=offer.provider,
@@ -194,11 +214,17 @@ def option_document(option: Option) -> OptionDocument:
         term=None if offer.commitment is None else offer.commitment.name,
         keeping=option.keeping or None,
         region=offer.region,
-        price_usd_per_hour=offer.hourly_usd(option.tenancy),
+        zone=(offer.zone.zone or None) if offer.zone and option.tenancy == "spot" else None,
+        price_usd_per_hour=price.likely if price and offer.owned is None else None,
+        price_range_usd_per_hour=price if offer.owned is None else None,
+        quoted_usd_per_hour=offer.hourly_usd(option.tenancy),
+        price_seen_first=(
+            offer.zone.seen_first if offer.zone and option.tenancy == "spot" else None
+        ),
         price_as_of=offer.seen_on(option.tenancy) or None,
         price_source=offer.source,
-        doubts=[doubt.word for doubt in offer.doubts],
-        cautions=option.doubts,
+        doubts=option.price_doubts,
+        cautions=[*option.doubts, *([option.scarcity] if option.scarcity else [])],
         batch_size=step.batch_size,
         global_batch_size=step.global_batch_size,
         max_batch_size=step.max_batch_size,
@@ -217,6 +243,8 @@ def option_document(option: Option) -> OptionDocument:
         before_renting_s=None if run is None else float(run.before_s),
         data_copied_by=(option.route.copied_by or None) if option.route else None,
         cost_usd=ranges.cost_usd if ranges else None,
+        expected_cost_usd=option.expected_cost_usd,
+        trouble_usd=option.trouble_usd,
         cash_upfront_usd=float(cash.upfront_usd),
         cash_upfront=[
             copied(PaymentDocument, payment, usd=float(payment.usd)) for payment in cash.payments
@@ -233,6 +261,7 @@ def option_document(option: Option) -> OptionDocument:
         meets_deadline=option.meets_deadline,
         meets_deadline_chance=ranges.meets_deadline if ranges else None,
         on_frontier=option.on_frontier,
+        condition=option.condition,
         why_not=option.why_not,
         notes=option.notes,
     )
@@ -302,17 +331,42 @@ class TrialDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PricesDocument:
+    """The price list a plan was made with."""
+
+    as_of: str
+    age_days: int | None
+    """On the day of the plan; null where that is not known."""
+
+
+def _prices_document(plan: Plan) -> PricesDocument:
+    as_of = snapshot_date()
+    age_days = None
+    if plan.today:
+        age_days = (date.fromisoformat(plan.today) - date.fromisoformat(as_of)).days
+    return PricesDocument(as_of=as_of, age_days=age_days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDocument(Document):
     """All options of a workload in order, and the choice."""
 
     workload: str
     ranked_by: Literal["cost", "training cost per million samples"]
+    risk: Risk
+    """What of an uncertain cost the order follows: its mean, its 90th percentile, or the sum of
+    its likely lines."""
     options: Sequence[OptionDocument]
     chosen: OptionDocument | None
+    tie: Sequence[int]
+    """The ranks that cannot be told apart from the chosen one, its own included."""
+    nearest: int | None
+    """Where nothing satisfies the limits: the rank of the sound option nearest to it."""
     break_even: Mapping[str, BreakEvenDocument]
     """By the machine to buy."""
     explained: ExplainedDocument | None
     trial: TrialDocument | None
+    prices: PricesDocument
     rests_on: Sequence[str]
     """What to know of the choice before acting on it: the age of its price, what was never
     measured, quota, how far its batch is from the published one, what of its bill is unknown."""
@@ -322,20 +376,25 @@ class PlanDocument(Document):
 def plan_document(
     plan: Plan, name: str, most: int | None = None, *, explained: Option | None = None
 ) -> PlanDocument:
-    """`outlay plan --json`: all options, or the best of them; the choice is always among them.
+    """`outlay plan --json`: all options, or the best of them; the choice is always told.
 
     `explained` is the option whose inputs are looked at one by one; without it the choice.
     """
     options = [option_document(option) for option in plan.options[:most]]
     looked_at, trial = explained or plan.chosen, trial_value(plan)
+    nearest = plan.nearest
     return PlanDocument(
         workload=name,
         ranked_by=plan.ranked_by,
+        risk=plan.risk,
         options=options,
-        chosen=None if plan.chosen is None else options[plan.chosen.rank - 1],
+        chosen=None if plan.chosen is None else option_document(plan.chosen),
+        tie=plan.tie,
+        nearest=None if nearest is None else nearest.rank,
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
         explained=None if looked_at is None else _explained_document(plan, looked_at),
         trial=None if trial is None else _trial_document(trial),
+        prices=_prices_document(plan),
         rests_on=rests_on(plan),
         assumptions=[*plan.cautions, *plan.assumptions],
     )

@@ -238,6 +238,16 @@ def _remarks(option: Option) -> Iterator[str]:
             f"{risk.source}): {float(option.run.interruptions):.2g} times in this run, saved every "
             f"{duration(float(option.run.checkpoint_interval_s))}"
         )
+        yield (
+            f"what spot asks of you counts as {usd(option.trouble_usd)} in the ranking, in no line "
+            "of the bill: prefer.per_interruption and prefer.per_start set it"
+        )
+    if option.expected_cost_usd is not None and option.expected_cost_usd != option.usd:
+        yield f"costs {usd(option.expected_cost_usd)} on average over its simulated runs"
+    if option.condition is not None:
+        yield f"take it {option.condition}"
     ranges = option.ranges
     if ranges is not None and ranges.within_budget is not None:
         yield f"chance to stay within the budget: {clipped_percent(ranges.within_budget)}"
+    if ranges is not None and ranges.meets_deadline is not None:
+        yield f"chance to meet the deadline: {clipped_percent(ranges.meets_deadline)}"

@@ -15,7 +15,7 @@ from rich.text import Text
 from outlay.cost.cash import USED_UP
 from outlay.offers.places import DataRoute
 from outlay.plan.option import Option
-from outlay.plan.ranking import BreakEven, Plan, tie_usd_per_hour
+from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import INDENT, Page, bullets, muted, table
 from outlay.report.rests_on import rests_on
@@ -31,6 +31,7 @@ from outlay.report.text import (
     usd_range,
 )
 from outlay.trace.profile import Profile
+from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, GB, HOUR_S
 from outlay.workload.workload import Workload
 
@@ -43,7 +44,11 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
         yield _no_answer(plan)
         return
     yield _take(plan, plan.chosen, workload)
+    for words in _tie(plan, plan.chosen):
+        yield Text(words)
     yield _risk(plan.chosen, workload)
+    if plan.chosen.scarcity is not None:
+        yield Text(f"Caution: {plan.chosen.scarcity}.", style="yellow")
     yield from map(Text, cash_words(plan.chosen, workload))
     yield from map(Text, before_renting(plan.chosen, workload))
     for caution in plan.cautions:
@@ -100,11 +105,45 @@ def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
     text = Text("Take: " if plan.ranked_by == "cost" else "Best value: ", style="bold green")
     text.append(
         f"{machine_of(chosen)} at {place_of(chosen)}, {chosen.tenancy}: "
-        f"{money(cost.likely, workload)}{a_month}{_bracketed(usd_range(cost))}, "
-        f"{duration(time_s.likely)}{_bracketed(duration_range(time_s))}{_calendar(chosen)}.",
+        f"{money(cost.likely, workload)}{a_month}{_bracketed(_spread(chosen, cost))}, "
+        f"{duration(time_s.likely)}{_bracketed(duration_range(time_s))}{_calendar(chosen)}",
         style="none",
     )
+    condition = chosen.condition
+    text.append("." if condition is None else f", {condition}.", style="none")
     return text
+
+
+def _spread(option: Option, cost: Estimate) -> str:
+    """The range of its cost, and its mean."""
+    return "; ".join(text for text in (usd_range(cost), _on_average(option)) if text)
+
+
+def _on_average(option: Option) -> str:
+    """What it costs on average, where that is not what is likely."""
+    expected_usd = option.expected_cost_usd
+    if expected_usd is None or abs(expected_usd - option.usd) < EXPECTED_APART * option.usd:
+        return ""
+    return f"{usd(expected_usd)} on average"
+
+
+def _tie(plan: Plan, chosen: Option) -> Iterator[str]:
+    """Who is as good, and why it is not taken."""
+    best, key = plan.tied[0], _kind(chosen)
+    others = _representatives(option for option in plan.tied if _kind(option) != key)
+    if best.rank == chosen.rank and not others:
+        return  # the same machine elsewhere
+    first = others[0] if best.rank == chosen.rank else best
+    others = [option for option in others if option is not first]
+    more = f" and {counted(len(others), 'other')}" if others else ""
+    advantage = advantage_of(chosen, first)
+    because = advantage or (
+        "it costs least on average" if best.rank == chosen.rank else "it is as little trouble"
+    )
+    yield (
+        f"Cannot be told apart from #{first.rank} ({_named(first)}, {_figures(first)})"
+        f"{more}: chosen because {because}."
+    )
 
 
 def _risk(chosen: Option, workload: Workload) -> Text:
@@ -223,12 +262,13 @@ def _named(option: Option) -> str:
 def _figures(option: Option) -> str:
     unpriced = option.cost is not None and option.cost.unknown
     more = f" (not all priced{_usually(option)})" if unpriced else ""
-    return f"{usd(option.usd)}{more} in {duration(option.busy_s)}"
+    average = _bracketed(_on_average(option))
+    return f"{usd(option.usd)}{average}{more} in {duration(option.busy_s)}"
 
 
 def _usually(option: Option) -> str:
     """What is not priced, at what others charge for it."""
-    usual = option.expected_usd - option.usd
+    usual = option.usd_with_unpriced - option.usd
     return f": usually {usd(usual)} more" if usual else ""
 
 
@@ -274,7 +314,7 @@ def _by_the_calendar(break_even: BreakEven) -> str:
 
 def _no_answer(plan: Plan) -> Text:
     text = Text("No option satisfies the limits.", style="bold red")
-    nearest = next((option for option in plan.options if option.cost is not None), None)
+    nearest = plan.nearest
     if nearest is not None:
         text.append(f" Nearest: {_named(nearest)}, {usd(nearest.usd)}: {nearest.why_not}.", "none")
     return text
@@ -356,6 +396,8 @@ def grounds(plan: Plan) -> Iterator[Text]:
 BEST = 10
 NARROW = 100
 """Columns below which words are kept short."""
+EXPECTED_APART = 0.02
+"""From how much on the mean of a cost is said beside the likely one, as a share of it."""
 NAME_WIDTH = 24
 """Characters of an own offer's name in a table."""
 WIDE = 148
@@ -397,7 +439,7 @@ def _sections(
     faster = _worthwhile(plan)
     if len(faster) > 1:
         title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
-        yield title, _frontier(faster, width)
+        yield title, _frontier(faster, plan, width)
     doubtful = _representatives(
         option for option in plan.options if option.feasible and option.doubts
     )
@@ -418,7 +460,7 @@ def _sections(
 
 
 def _footer(plan: Plan) -> str:
-    rank = "1" if plan.chosen else "RANK"
+    rank = plan.chosen.rank if plan.chosen else "RANK"
     return (
         f"The bill line by line, what it hangs on, and every source: --explain {rank} "
         "(or a provider, a GPU ...)"
@@ -455,16 +497,24 @@ def _representatives(options: Iterable[Option]) -> list[Option]:
     keys: set[tuple[str, str, str]] = set()
     best = []
     for option in options:
-        key = (option.offer.provider, option.offer.gpu, option.tenancy)
+        key = _kind(option)
         if key not in keys or option.offer.quoted:
             keys.add(key)
             best.append(option)
     return best
 
 
+def _kind(option: Option) -> tuple[str, str, str]:
+    """What options have in common of which the best stands for all."""
+    return option.offer.provider, option.offer.gpu, option.tenancy
+
+
 def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
+    measures = {"expected": "expected cost", "p90": "90th percentile of the cost"}
+    is_cost = plan.ranked_by == "cost"
+    measure = measures.get(plan.risk, "likely cost") if is_cost else plan.ranked_by
     return (
-        f"Best {min(best, len(shown))} of {len(shown)} by {plan.ranked_by}: the best of each "
+        f"Best {min(best, len(shown))} of {len(shown)} by {measure}: the best of each "
         f"provider, GPU and tenancy (--json has all {len(plan.options):,})"
     )
 
@@ -492,20 +542,21 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 duration(option.step.step_time_s.likely),
                 duration(option.busy_s),
                 usd(option.usd),
+                usd(option.expected_cost_usd),
                 _range(option),
                 usd(option.training_usd_per_million_samples),
                 _mark(option, plan, width),
             )
         )
-    drop = ["region", "$/M", "step", "batch", "#", "$/h", "range"]
+    drop = ["region", "$/M", "step", "batch", "$/h", "range", "#", "expected"]
     if plan.ranked_by != "cost":
         drop.remove("$/M")
     return table(
         ("#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", "cost",
-         "range", "$/M", ""),
+         "expected", "range", "$/M", ""),
         rows,
         width,
-        right=("#", "$/h", "batch", "step", "time", "cost", "$/M"),
+        right=("#", "$/h", "batch", "step", "time", "cost", "expected", "$/M"),
         drop=drop,
     )  # fmt: skip
 
@@ -559,34 +610,47 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
     if option.doubts:
         return f"doubtful: {option.doubts[0]}"
     head = "frontier" if option.on_frontier else ""
+    if option.rank in plan.tie:
+        head = "tie"
     if option.cost is not None and option.cost.usual_usd > 0.01 * option.usd:
         unpriced = f"+{usd(option.cost.usual_usd)}{' not priced' if width >= NARROW else '?'}"
         head = f"{head}, {unpriced}" if head else unpriced
     if chosen is None or width < WIDE:
         return head
-    more_usd = _merit_usd(option, plan) - _merit_usd(chosen, plan)
+    more_usd = plan.measure_usd(option) - plan.measure_usd(chosen)
     pace = chosen.training_s_per_sample / option.training_s_per_sample
-    return f"{head + ': ' if head else ''}+{usd(more_usd)}, {pace:.1f}x as fast"
+    sign = "+" if more_usd >= 0 else "-"
+    return f"{head + ': ' if head else ''}{sign}{usd(abs(more_usd))}, {pace:.1f}x as fast"
 
 
 def _worthwhile(plan: Plan) -> list[Option]:
-    """The frontier from cheap to fast, without steps that gain less than a tenth of the time."""
-    steps: list[Option] = []
-    for option in reversed(plan.frontier):
-        if not steps or _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan):
+    """The choice, and from cheap to fast what is dearer and faster than it, without steps that
+    gain less than a tenth of the time."""
+    chosen = plan.chosen
+    steps = [] if chosen is None else [chosen]
+    for option in reversed(plan.frontier) if chosen is not None else ():
+        dearer = _paid_usd(option, plan) > _paid_usd(steps[-1], plan)
+        if dearer and _time_s(option, plan) <= 0.9 * _time_s(steps[-1], plan):
             steps.append(option)
     return steps
+
+
+def _paid_usd(option: Option, plan: Plan) -> float:
+    """What an option costs as the frontier counts it."""
+    return option.paid_usd if plan.ranked_by == "cost" else option.training_merit_usd
 
 
 def _time_s(option: Option, plan: Plan) -> float:
     return option.busy_s if plan.ranked_by == "cost" else option.training_s_per_sample
 
 
-def _frontier(options: Sequence[Option], width: int) -> Table:
+def _frontier(options: Sequence[Option], plan: Plan, width: int) -> Table:
+    """What an option takes and costs: the run, or where runs do unequal work a million samples."""
+    is_whole = plan.ranked_by == "cost"
     rows = [
         (
-            duration(option.busy_s),
-            usd(option.usd),
+            duration(option.busy_s if is_whole else option.training_s_per_sample * 1e6),
+            usd(_paid_usd(option, plan)),
             machine_of(option),
             option.offer.provider,
             option.tenancy,
@@ -594,21 +658,14 @@ def _frontier(options: Sequence[Option], width: int) -> Table:
         for option in options
         if option.run and option.cost
     ]
-    return table(
-        ("time", "cost", "machine", "provider", "tenancy"), rows, width, right=("time", "cost")
-    )
+    what = {"expected": "expected ", "p90": "90th percentile of "}.get(plan.risk, "")
+    heads = ("time", f"{what}cost") if is_whole else ("1M samples in", f"{what}$/M")
+    return table((*heads, "machine", "provider", "tenancy"), rows, width, right=heads)
 
 
 def _beats(option: Option, plan: Plan) -> bool:
     """Whether a doubtful option would be the choice if its price held."""
-    return plan.chosen is None or _merit_usd(option, plan) < _merit_usd(plan.chosen, plan)
-
-
-def _merit_usd(option: Option, plan: Plan) -> float:
-    """The dollars a plan is ranked by."""
-    if plan.ranked_by == "cost":
-        return option.merit_usd
-    return option.training_usd_per_million_samples or float("inf")
+    return plan.chosen is None or plan.measure_usd(option) < plan.measure_usd(plan.chosen)
 
 
 def _range(option: Option) -> str:

@@ -20,6 +20,8 @@ from outlay.workload.workload import Step
 
 FAR = 4.0
 """A batch so many times another is far from it: what was learned there may not hold."""
+_MOVED = 1.1
+"""A price whose range is wider than this may have moved since it was seen."""
 _DIFFERS = "learning rate and results may differ; step.max_batch_size holds it"
 
 
@@ -48,9 +50,20 @@ def _price(chosen: Option, today: str) -> Iterator[str]:
         seen = ", taken as today's" if undated else f" on {offer.as_of}"
     else:
         price = "Spot price seen" if chosen.tenancy == "spot" else "Price seen"
-        seen = f" {offer.as_of}"
+        seen = f" {offer.seen_on(chosen.tenancy)}"
     marks = _marks(chosen)
-    yield f"{price}{seen}{_age(offer.as_of, today)}{f', marked {marks}' if marks else ''}."
+    day = offer.seen_on(chosen.tenancy)
+    age = _age(day, today) + _by_now(chosen)
+    yield f"{price}{seen}{age}{f', marked {marks}' if marks else ''}."
+
+
+def _by_now(chosen: Option) -> str:
+    """What an hour is expected to cost where that is not the quote, with its range."""
+    expected, quote = chosen.price_usd_per_hour, chosen.offer.hourly_usd(chosen.tenancy)
+    if expected is None or quote is None or expected.high < _MOVED * expected.low:
+        return ""
+    likely = "" if expected.likely == quote else f"about {usd(expected.likely)}, "
+    return f": {usd(quote)} then, {likely}{usd(expected.low)} to {usd(expected.high)} by the run"
 
 
 def _age(as_of: str, today: str) -> str:
@@ -66,7 +79,7 @@ def _marks(chosen: Option) -> str:
         for doubt in chosen.offer.doubts
         if doubt.kind == "note" and doubt.concerns(chosen.tenancy)
     ]
-    return ", ".join(f'"{word}"' for word in dict.fromkeys((*chosen.doubts, *notes)))
+    return ", ".join(f'"{word}"' for word in dict.fromkeys((*chosen.price_doubts, *notes)))
 
 
 def _speed(plan: Plan, chosen: Option) -> Iterator[str]:

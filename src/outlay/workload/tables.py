@@ -39,6 +39,7 @@ from outlay.workload.workload import (
     Usage,
     Workload,
     Workstation,
+    WorthSwitching,
 )
 
 # --- quantities as people write them, and their bounds ---
@@ -541,10 +542,56 @@ class LimitsTable(Table[Limits]):
     interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
         None, description="At most so many to be expected on spot machines."
     )
+    confidence: Annotated[float, Field(strict=True, gt=0, le=1)] = Field(
+        0.8, description="The chance with which budget and deadline must be kept."
+    )
+
+
+class WorthSwitchingTable(Table[WorthSwitching]):
+    """From when on one option is better than another, rather than as good."""
+
+    usd: MoneyOrZero | None = Field(
+        None, alias="amount", description="What saves less than this (default: 5 dollars), and ..."
+    )
+    fraction: Fraction | None = Field(
+        None, description="... less than this share of the cost (0.05), is not worth it."
+    )
+    wins: Fraction | None = Field(
+        None, description="Nor is what is cheaper in less than this share (0.6) of simulated runs."
+    )
+
+
+def _as_worth_switching(value: object) -> object:
+    """A table, or an amount alone: then its share of the cost does not matter; 0: always."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if value == 0:
+        return {"amount": 0.0, "fraction": 0.0, "wins": 0.0}
+    return {"amount": float(value), "fraction": 1.0}
 
 
 class PreferTable(Table[Preferences]):
-    """What is worth money besides money."""
+    """What is worth money besides money, and how much certainty is."""
+
+    risk: Literal["expected", "p90", "likely"] = Field(
+        "expected",
+        description="Ranked by the mean of the simulated costs, by their 90th percentile, or by "
+        "the likely cost.",
+    )
+    worth_switching: Annotated[
+        WorthSwitchingTable,
+        BeforeValidator(_as_worth_switching, json_schema_input_type=WorthSwitchingTable | float),
+    ] = Field(
+        WorthSwitchingTable(),
+        description="Options that differ by less are a tie, and the one that is less trouble is "
+        "taken. An amount of money, or {amount = 5, fraction = 0.05, wins = 0.6}; 0: no ties.",
+    )
+    usd_per_interruption: MoneyOrZero | None = Field(
+        None, description="What a spot machine that is taken away asks of you; 0: nothing."
+    )
+    usd_per_start: MoneyOrZero | None = Field(
+        None, description="What getting a spot machine asks of you, in each session."
+    )
 
     waiting_usd_per_hour: MoneyOrZero = Field(
         0.0, description="What an hour until the end is worth."

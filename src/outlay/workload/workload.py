@@ -7,6 +7,7 @@ where `workload.tables` says what may be written.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from outlay.uncertainty import Uncertain
 
@@ -193,11 +194,36 @@ class Limits:
     """At least so much on each GPU."""
     interruptions: float | None = None
     """At most so many to be expected."""
+    confidence: float = 0.8
+    """The chance with which budget and deadline must be kept."""
+
+
+Risk = Literal["expected", "p90", "likely"]
+"""What of an uncertain cost options are ranked by: its mean, its 90th percentile, or the sum of
+its lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorthSwitching:
+    """From when on one option is better than another, rather than as good."""
+
+    usd: float = 5.0
+    fraction: float = 0.05
+    """Who saves less than both of the other's cost is as good as the other."""
+    wins: float = 0.6
+    """Who is cheaper in a smaller share of the simulated runs is, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """What is worth money besides money."""
+    """What is worth money besides money, and how much certainty is."""
+
+    risk: Risk = "expected"
+    worth_switching: WorthSwitching = field(default_factory=WorthSwitching)
+    usd_per_interruption: float | None = None
+    """What a spot machine that is taken away asks of a person; None takes the assumption."""
+    usd_per_start: float | None = None
+    """What getting a spot machine asks of a person, in each session; None: the assumption."""
 
     waiting_usd_per_hour: float = 0.0
     """What an hour until the end is worth."""
