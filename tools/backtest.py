@@ -380,7 +380,7 @@ class Score:
 
 
 def score(results: Sequence[Outcome]) -> Score:
-    """The figures of a set of plans."""
+    """The figures of a set of plans; those of spot are not numbers where none was chosen."""
     spot = [result.expected for result in results if result.expected.tenancy == "spot"]
     kept = [result for result in results if result.on_demand is not None]
 
@@ -393,17 +393,14 @@ def score(results: Sequence[Outcome]) -> Score:
         plans=len(results),
         spot_share=len(spot) / len(results),
         distinct=len({choice.offer.identity for choice in spot}),
-        paid_over_promised=median(choice.paid_usd / choice.promised_usd for choice in spot),
-        inside=mean(
-            choice.price.low * (1 - 1e-9)
-            <= choice.paid_usd_per_hour
-            <= choice.price.high * (1 + 1e-9)
-            for choice in spot
+        paid_over_promised=(
+            median(choice.paid_usd / choice.promised_usd for choice in spot) if spot else math.nan
         ),
+        inside=_mean([_is_inside(choice) for choice in spot]),
         quote_inside=median(result.quote.paid_usd / result.quote.quoted_usd for result in results),
         regret=mean(ours),
         quote_regret=mean(quotes),
-        on_demand_regret=mean(
+        on_demand_regret=_mean(
             regrets(
                 (result.on_demand.paid_usd, result.best_usd) for result in kept if result.on_demand
             )
@@ -411,6 +408,16 @@ def score(results: Sequence[Outcome]) -> Score:
         worst_tenth=float(np.quantile(ours, 0.9)),
         quote_worst_tenth=float(np.quantile(quotes, 0.9)),
     )
+
+
+def _is_inside(choice: Choice) -> float:
+    """1 where the price paid lay within its range, else 0; a hair is rounding."""
+    low, high = choice.price.low * (1 - 1e-9), choice.price.high * (1 + 1e-9)
+    return float(low <= choice.paid_usd_per_hour <= high)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return mean(values) if values else math.nan
 
 
 _HEADS = (

@@ -326,18 +326,22 @@ def quantile_regression(features: Array, values: Array, level: float) -> Array:
     """The coefficients whose sum lies above a share `level` of the values (Koenker 1978).
 
     By least squares weighted anew until they stand still, which is what minimising absolute
-    deviations comes to.
+    deviations comes to. What no value tells anything of (no quote was ever low) is 0.
     """
-    fit = np.asarray(np.linalg.lstsq(features, values, rcond=None)[0], float)
+    fit = _least_squares(features, values)
     for _ in range(300):
         off = values - features @ fit
         weights = np.where(off >= 0, level, 1 - level) / np.maximum(np.abs(off), 1e-3)
         weighted = features * weights[:, None]
-        new = np.asarray(np.linalg.solve(weighted.T @ features, weighted.T @ values), float)
+        new = _least_squares(weighted.T @ features, weighted.T @ values)
         if np.abs(new - fit).max() < 1e-6:
             return new
         fit = new
     return fit
+
+
+def _least_squares(features: Array, values: Array) -> Array:
+    return np.asarray(np.linalg.lstsq(features, values, rcond=None)[0], float)
 
 
 # --- other providers, and prices on demand: what lists moved over the months ---
@@ -354,7 +358,7 @@ def monthly_moves(
     series: dict[tuple[str, str], dict[int, Mapping[str, str]]] = defaultdict(dict)
     for row in rows:
         known = row["provider"] not in LEFT_OUT and "tpu" not in row["instance_type"].lower()
-        if known and row["month"] <= until[:7]:
+        if known and _was_seen(row, until):
             series[row["provider"], row["instance_type"]][_month(row["month"])] = row
     moves: dict[str, dict[int, dict[str, list[float]]]] = {}
     for (provider, _), months in series.items():
@@ -375,6 +379,11 @@ def monthly_moves(
         }
         for provider, by_months in moves.items()
     }
+
+
+def _was_seen(row: Mapping[str, str], until: str) -> bool:
+    """Whether a month's row, and the list it was read in, is from no later than a day."""
+    return row["month"] <= until[:7] and row["last_changed"] <= until
 
 
 def _month(text: str) -> int:
@@ -411,7 +420,7 @@ def spread_of(changes: Mapping[int, Array]) -> Spread:
 
 def renewals_of(monthly: Iterable[Mapping[str, str]], until: str) -> Counter[str]:
     """How often each provider's list was renewed by a day."""
-    days = {(row["provider"], row["last_changed"]) for row in monthly if row["month"] <= until[:7]}
+    days = {(row["provider"], row["last_changed"]) for row in monthly if _was_seen(row, until)}
     return Counter(provider for provider, _ in days)
 
 
@@ -485,12 +494,13 @@ def _spread_row(
     until: str,
 ) -> Row:
     end = wider * PERCENTILE_90 * spread.deviation
-    months = [row["month"] for row in monthly if row["month"] <= until[:7]]
+    seen = [row for row in monthly if _was_seen(row, until)]
+    months = [row["month"] for row in seen]
     source = f"skypilot-catalog: the last commit of each month from {min(months)} to {max(months)}"
     whose = "middle of all providers" if provider == "*" else f"{spread.cases} changes of its list"
     note = f"{wider * PERCENTILE_90:.2f} standard deviations in a quarter: {whose}"
     values = (-end, 0.0, end)
-    as_of = f"{max(months)}-28"
+    as_of = max(row["last_changed"] for row in seen)
     return _move_row(provider, tenancy, "constant", values, None, source, as_of, note)
 
 
@@ -641,13 +651,20 @@ def _monthly_history(offers: Sequence[Row], monthly: Sequence[Mapping[str, str]]
             "zone": "",
             "spot_usd_hour": "",
             "share": "",
-            "weeks": str(round(len(months) * MONTH_WEEKS)),
+            "weeks": str(_weeks_listed(months, row["last_changed"])),
             "seen_first": min(months),
             "mean_share": f"{math.exp(sum(shares) / len(shares)):.4g}",
             "weekly_change": "",
             "as_of": row["last_changed"],
             "source": "skypilot-catalog, monthly",
         }
+
+
+def _weeks_listed(months: Iterable[str], last: str) -> int:
+    """Weeks that so many monthly lists stand for: not more than have passed since the first."""
+    days = sorted(months)
+    passed = date.fromisoformat(last).toordinal() - date.fromisoformat(days[0]).toordinal()
+    return min(round(len(days) * MONTH_WEEKS), passed // 7 + 1)
 
 
 def _short(text: str) -> str:

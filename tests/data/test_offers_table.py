@@ -126,7 +126,7 @@ def test_doubts_are_known_once_and_in_order(offers: list[Row], kinds: dict[str, 
 
 def test_doubts_are_defined_once_each_with_a_kind(kinds: dict[str, str]) -> None:
     assert_unique(keys_of(rows_of("offer_doubts.csv"), "doubt"))
-    assert set(kinds.values()) == {"note", "caution", "no price"}
+    assert set(kinds.values()) == {"note", "weighed", "caution", "no price"}
     about = {row["about"] for row in rows_of("offer_doubts.csv")}
     assert about == {"offer", "price", "spot", "machine"}
 
@@ -229,18 +229,6 @@ def test_interruptions_are_fractions_of_aws_instances() -> None:
         assert row["provider"] == "aws", row
         assert AWS_REGION.fullmatch(row["region"]), row
         assert 0 <= float(low) < float(high or 1) <= 1, row
-
-
-def test_volatility_is_consistent() -> None:
-    rows = rows_of(f"spot_volatility_{SNAPSHOT}.csv")
-    assert 1200 <= len(rows) <= 1400
-    assert_unique(keys_of(rows, "provider", "instance", "region"))
-    assert_dated(rows, SNAPSHOT)
-    for row in rows:
-        low, mean, high = (float(row[f"spot_{word}_usd_hour"]) for word in ("min", "mean", "max"))
-        assert 0 < low <= mean <= high, row
-        assert 0 <= float(row["cv"]) < 2, row
-        assert 1 <= int(row["weeks"]) <= 53, row
 
 
 def test_spellings_are_unique_and_non_gpus_say_so() -> None:

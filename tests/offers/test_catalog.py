@@ -324,6 +324,59 @@ def test_withdrawals_of_others_do_not_touch_an_offer(tables, doubt, ends):
     assert words(box) == [doubt]
 
 
+# --- age ---
+
+BEHIND = "acme,box,T4,1,1,,,,,any,1,2,1,,2025-12-22,list,\n"
+"""40 days behind the snapshot of 2026-01-31."""
+
+
+@pytest.mark.parametrize(
+    ("today", "doubts"),
+    # 22 December and 90 days are 22 March
+    [("2026-01-31", []), ("2026-03-22", []), ("2026-03-23", ["stale"]), ("2027-06-01", ["stale"])],
+)
+def test_freshness_is_judged_by_today_not_by_the_snapshot(tables, today, doubts):
+    (box,) = tables(BEHIND, today=today)
+    assert words(box) == doubts
+    assert box.cautions("on-demand") == box.cautions("spot") == tuple(doubts)
+
+
+@pytest.mark.parametrize("as_of", ["2026-01-31", "2026-01-01"])
+def test_a_price_as_old_as_the_snapshot_is_never_stale(tables, as_of):
+    """At most a month behind it: where all are old, age is said and widens ranges."""
+    (box,) = tables(BEHIND.replace("2025-12-22", as_of), today="2030-01-01")
+    assert words(box) == []
+
+
+def test_a_price_that_was_stale_in_the_snapshot_is_so_once(tables):
+    (box,) = tables(BEHIND.replace("list,", "list,stale"), today="2027-01-01")
+    assert words(box) == ["stale"]
+
+
+def test_without_a_day_nothing_becomes_stale(tables):
+    (box,) = tables(BEHIND)
+    assert words(box) == []
+
+
+def test_a_list_price_confirms_before_age_is_judged(tables):
+    (box,) = tables(BEHIND, "acme,box,T4,1,any,2,,box,2026-02-28,page,,\n", today="2026-04-01")
+    assert words(box) == []
+    assert box.as_of == "2026-02-28"
+
+
+@pytest.mark.parametrize("today", ["2026-11-16", "2027-11-16", "2036-11-16"])
+def test_age_never_empties_the_catalogue(today):
+    now, then = bundled_offers("2026-08-22"), bundled_offers(today)
+    assert len(now) == len(then)
+
+    def share(offers, tenancy):
+        sound = [offer for offer in offers if tenancy in offer.tenancies]
+        return sum(not offer.cautions(tenancy) for offer in sound) / len(sound)
+
+    for tenancy in ("on-demand", "spot"):
+        assert share(then, tenancy) > 0.9 * share(now, tenancy)
+
+
 def test_the_bundled_snapshot_loads_and_every_gpu_is_known():
     offers = bundled_offers()
     assert len(offers) > 1000

@@ -34,6 +34,21 @@ def test_cautions_are_of_one_tenancy():
     assert offer.cautions("spot") == ("bid", "old")
 
 
+def test_price_doubts_are_those_that_are_weighed_too():
+    offer = an_offer(
+        doubts=(
+            a_doubt("floor", kind="weighed", about="spot"),
+            a_doubt("dear", about="price"),
+            a_doubt("resold", kind="note"),
+            a_doubt("bid floor", kind="no price", about="spot"),
+            a_doubt("old"),
+        )
+    )
+    assert offer.price_doubts("spot") == ("floor", "old")
+    assert offer.price_doubts("on-demand") == ("dear", "old")
+    assert offer.cautions("spot") == ("old",)
+
+
 def test_not_for_sale_is_of_one_tenancy():
     offer = an_offer(doubts=(a_doubt("bid floor", kind="no price", about="spot"), a_doubt("old")))
     assert offer.not_for_sale("on-demand") == ()

@@ -39,7 +39,8 @@ LOW_SHARE = 0.25
 """Of on-demand: what costs less than that tends to cost more later."""
 QUARTER_WEEKS = 13.0
 _KNOWN_WEEKS = 4
-"""Weeks of past below which a price's range takes in what its type costs elsewhere."""
+"""Weeks of past below which a price's range takes in what its type costs elsewhere; where that is
+not known either, it is no narrower than after a quarter."""
 _PROVEN_WEEKS = 13
 """Weeks of past from which a price that is far below others is believed."""
 _NEW_DAYS = 30
@@ -48,6 +49,8 @@ _FLOORS = (0.09, 0.10)
 _FLOOR_HAIR = 5e-4
 """Share of on-demand by which a price at the floor may miss it: prices are rounded, and some are
 the sum of two."""
+_SAVES_NOTHING = 0.999
+"""Of on-demand: a spot price from there on is none."""
 _FAR_BELOW = 0.5
 """Share of what its type usually costs from which a price is doubted."""
 LEAST_SHARE = 0.09
@@ -252,7 +255,9 @@ def _spot_price(
     low_gap = 0.0
     if on_demand_usd is not None:
         low_gap = max(math.log(LOW_SHARE * on_demand_usd / quote_usd), 0.0)
-    growth = moves.growth(weeks)
+    is_known = past is not None and past.weeks >= _KNOWN_WEEKS
+    has_type = usual is not None and on_demand_usd is not None
+    growth = moves.growth(weeks if is_known or has_type else max(weeks, QUARTER_WEEKS))
 
     def then_usd(percentile: Callable[[Percentiles], float]) -> float:
         move = (
@@ -270,7 +275,7 @@ def _spot_price(
         then_usd(lambda term: term.high),
     )
     if on_demand_usd is not None:
-        if (past is None or past.weeks < _KNOWN_WEEKS) and usual is not None:
+        if not is_known and usual is not None:
             low = min(low, usual.low * on_demand_usd)
             high = max(high, usual.high * on_demand_usd)
         most, least = max(on_demand_usd, quote_usd), min(LEAST_SHARE * on_demand_usd, quote_usd)
@@ -310,13 +315,15 @@ def at_best_zone(
 ) -> Offer:
     """The offer at the zone whose spot price is expected to be lowest, with what is doubtful.
 
-    A zone that nothing is doubtful about goes before a cheaper one.
+    A zone that nothing is doubtful about goes before a cheaper one. Zones where spot saves nothing
+    are left out, as they are of the offer's own price.
     """
     if offer.spot_usd_per_hour is None or offer.quoted:
         return offer
     market = market or bundled_market()
     weeks = weeks_since(offer.seen_on("spot"), today)
-    zones = [_in_zone(offer, zone, doubts, market) for zone in market.zones(offer)]
+    quotes = [zone for zone in market.zones(offer) if (zone.share or 0.0) < _SAVES_NOTHING]
+    zones = [_in_zone(offer, zone, doubts, market) for zone in quotes]
     if not zones:
         return _in_zone(offer, None, doubts, market)
 
