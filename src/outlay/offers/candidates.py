@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 
+from outlay.caching import ById
 from outlay.errors import InputError
 from outlay.facts import Fact, assumed, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
@@ -47,7 +48,8 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
     ]
     consider, leave_out = workload.consider, workload.leave_out
     notebooks = ("access", "notebook") in workload.prefer.qualities
-    everything = (*_at_best_zones(today), *(free_offers() if notebooks else ()))
+    bundled_now = _at_best_zones(ById(bundled_offers(today)), today)
+    everything = (*bundled_now, *(free_offers() if notebooks else ()))
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
     left_out = _named(bundled, leave_out) if _restricts(leave_out) else []
@@ -60,10 +62,10 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
     ]
 
 
-@cache
-def _at_best_zones(today: str) -> tuple[Offer, ...]:
+@lru_cache(maxsize=4)
+def _at_best_zones(offers: ById[tuple[Offer, ...]], today: str) -> tuple[Offer, ...]:
     """The bundled offers, each at the zone where its spot price is expected to be lowest."""
-    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in bundled_offers(today))
+    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in offers.value)
 
 
 # --- what a selection picks ---
