@@ -15,11 +15,11 @@ from outlay.facts import assumed_range, assumptions
 from outlay.offers.offer import Offer
 from outlay.offers.places import (
     HOME,
+    DataRoute,
     Place,
     TransferPrice,
     data_route,
     place_for,
-    place_of_offer,
     transfer_price,
 )
 from outlay.offers.terms import (
@@ -41,6 +41,7 @@ class _Site:
     offer: Offer
     machine: Place
     run: Run
+    route: DataRoute
     terms: Callable[[str], Terms]
 
 
@@ -52,11 +53,12 @@ def storage_and_transfer_lines(
     sampler: Sampler = LIKELY,
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage, transfer and copying, and what of them has no known price."""
-    site = _Site(offer=offer, machine=place_of_offer(offer), run=run, terms=terms)
+    route = data_route(workload, offer, terms)
+    site = _Site(offer=offer, machine=route.machine, run=run, route=route, terms=terms)
     items = [
         *_storage_lines(workload, site),
         *_transfer_lines(workload, site),
-        *_copying_lines(workload, site, sampler),
+        *_copying_lines(site, sampler),
     ]
     lines = [item for item in items if isinstance(item, Line)]
     return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
@@ -169,7 +171,7 @@ def _pulls(workload: Workload, site: _Site) -> Iterator[_Pull]:
         yield _pull(machine, HOME, "results", data.results_bytes * runs)
     if data.size_bytes is None:
         return
-    route = data_route(workload, site.offer, site.terms)
+    route = site.route
     if route.copied_by:
         yield _pull(route.origin, route.kept, "dataset", data.size_bytes)
     if route.fetched_from is not None:
@@ -227,10 +229,10 @@ def _transfer_line(
     )
 
 
-def _copying_lines(workload: Workload, site: _Site, sampler: Sampler) -> Iterator[Line]:
+def _copying_lines(site: _Site, sampler: Sampler) -> Iterator[Line]:
     """The machine that fills a volume, or copies from another cloud, while none is rented that
     trains."""
-    route = data_route(workload, site.offer, site.terms)
+    route = site.route
     if route.copied_by != "copying machine" or not is_nonzero(site.run.before_s):
         return
     terms, copying_s = site.terms(route.kept.provider), site.run.before_s

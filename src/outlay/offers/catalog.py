@@ -47,11 +47,30 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     listed, moves = _newest_first(rows_of(newest("list_prices"))), rows_of("outdated_prices.csv")
     snapshot = [_offer(row) for row in rows_of(newest("offers"))]
     known = {offer.identity: offer for offer in snapshot}
+    listed_by, sold_by = _by_provider(listed), _by_provider_of(snapshot)
     current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
-    compared = (_doubted_by_list_price(offer, listed, known) for offer in current)
-    besides = (_offer(row) for row in listed if not _is_in_snapshot(row, snapshot))
+    compared = (
+        _doubted_by_list_price(offer, listed_by.get(offer.provider, ()), known) for offer in current
+    )
+    besides = (
+        _offer(row) for row in listed if not _is_in_snapshot(row, sold_by.get(row["provider"], ()))
+    )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
     return tuple(_doubted_by_age(offer, today) for offer in moved)
+
+
+def _by_provider(rows: Iterable[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
+    grouped: dict[str, list[Mapping[str, str]]] = {}
+    for row in rows:
+        grouped.setdefault(row["provider"], []).append(row)
+    return grouped
+
+
+def _by_provider_of(offers: Iterable[Offer]) -> dict[str, list[Offer]]:
+    grouped: dict[str, list[Offer]] = {}
+    for offer in offers:
+        grouped.setdefault(offer.provider, []).append(offer)
+    return grouped
 
 
 def snapshot_date() -> str:

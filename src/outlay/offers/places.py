@@ -69,11 +69,15 @@ def read_place(text: str) -> Place:
 
 def place_of_offer(offer: Offer) -> Place:
     """Where an offer's machine is: at home where it is one's own."""
-    if offer.owned is not None:
-        return HOME
-    if offer.region.lower() in _ANYWHERE:
-        return Place(provider=offer.provider)
-    return Place(provider=offer.provider, region=_whole_region(offer.provider, offer.region))
+    return HOME if offer.owned is not None else _place_in(offer.provider, offer.region)
+
+
+@lru_cache(maxsize=4096)
+def _place_in(provider: str, region: str) -> Place:
+    """A provider's region as offers name it."""
+    if region.lower() in _ANYWHERE:
+        return Place(provider=provider)
+    return Place(provider=provider, region=_whole_region(provider, region))
 
 
 def place_for(text: str, machine: Place) -> Place:

@@ -35,6 +35,7 @@ from outlay.offers.expected_price import expected_price, highest_price, weeks_si
 from outlay.offers.instances import links_of
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.places import (
+    DataRoute,
     data_distance,
     data_route,
     place_for,
@@ -346,14 +347,16 @@ class Planner:
     def option(self, offer: Offer, tenancy: Tenancy) -> Option:
         """One offer in one tenancy, predicted and priced."""
         step = self.predict(offer)
-        price = self._price(offer, tenancy, step)
-        outcome = partial(self._outcome, offer, tenancy, step, price)
+        route = data_route(self.workload, offer, self.terms)
         run, cost, blocked = None, None, None
         if step.fits:
             try:
-                run, cost = outcome(LIKELY)
+                run = self._run(offer, tenancy, step, LIKELY, route)
             except NeverEnds as error:
                 blocked = str(error)
+        price = self._price(offer, tenancy, 0.0 if run is None else float(run.calendar_s))
+        if run is not None and price is not None:
+            cost = self._priced(offer, tenancy, run, step, price.likely, LIKELY)
         return Option(
             offer=offer,
             tenancy=tenancy,
@@ -366,7 +369,7 @@ class Planner:
             limits=self.workload.limits,
             prefer=self.workload.prefer,
             blocked=blocked or self._blocked(offer, run),
-            outcome=outcome,
+            outcome=partial(self._outcome, offer, tenancy, step, price),
             cash_of=partial(self._cash, offer, tenancy, price),
             simulate=partial(self._simulation, offer, tenancy, step, price),
             foresee=partial(self._forecast, offer, tenancy, step, price),
@@ -374,7 +377,7 @@ class Planner:
             data_distance=data_distance(self.workload, offer),
             needs_quota=self.terms(offer.provider).quality("quota") == "apply",
             notes=option_notes(offer, tenancy, self.profile, step),
-            route=data_route(self.workload, offer, self.terms),
+            route=route,
             scarcity=scarcity_note(tenancy, step),
         )
 
@@ -397,17 +400,7 @@ class Planner:
                 )
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
-    def _price(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Estimate | None:
-        """What an hour is expected to cost while the run runs; None where no price is known."""
-        run_s = 0.0
-        if step.fits and offer.owned is None and offer.commitment is None:
-            try:
-                run_s = float(self._run(offer, tenancy, step, LIKELY).calendar_s)
-            except NeverEnds:
-                run_s = 0.0
-        return self._price_over(offer, tenancy, run_s)
-
-    def _price_over(self, offer: Offer, tenancy: Tenancy, run_s: float) -> Estimate | None:
+    def _price(self, offer: Offer, tenancy: Tenancy, run_s: float) -> Estimate | None:
         """What an hour is expected to cost over a run that begins today: in its middle."""
         if offer.owned is not None:
             return Estimate.exactly(0.0)
@@ -550,7 +543,7 @@ class Planner:
         if doubted or not possible:
             return
         run_s = float(option.run.calendar_s)
-        quoted = [self._price_over(offer, tenancy, run_s) or NO_PRICE for offer in offers]
+        quoted = [self._price(offer, tenancy, run_s) or NO_PRICE for offer in offers]
         prices = [mean_of(price) for price in quoted]
         equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
         curve = self._curve(option, max(prices), equal=equal)
@@ -591,11 +584,18 @@ class Planner:
         cost = self._priced(offer, option.tenancy, run, option.step, usd_per_hour, LIKELY)
         return simulation_of(run, cost, option.samples or 1.0, is_owned=offer.owned is not None)
 
-    def _run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction, sampler: Sampler) -> Run:
+    def _run(
+        self,
+        offer: Offer,
+        tenancy: Tenancy,
+        step: StepPrediction,
+        sampler: Sampler,
+        route: DataRoute | None = None,
+    ) -> Run:
         """The run on an offer; the likely one is the same on all offers of a kind."""
         rate = _rate(offer, tenancy)
         overheads = self.overheads(offer)
-        route = data_route(self.workload, offer, self.terms)
+        route = route or data_route(self.workload, offer, self.terms)
         key = (id(step), id(overheads), rate, offer.setup_s, route.timing)
         if sampler is LIKELY and key in self.runs:
             return self.runs[key][1]
