@@ -17,7 +17,7 @@ from typing import Any
 from draw_architecture import drawing
 from outlay.cli.main import COMMANDS, cli
 from outlay.cli.schema import NAMES
-from outlay.offers.catalog import snapshot_date
+from outlay.facts import newest
 from outlay.plan.from_measurement import profile_for
 from outlay.plan.pipeline import plan_workload
 from outlay.report.console import Page
@@ -77,10 +77,11 @@ def commands_page() -> str:
 
 
 def readme() -> str:
-    """The README with the answer to the bundled example as it is on the day of the snapshot."""
+    """The README with the answer to the bundled example as it was on the day of the list prices."""
     workload = read_workload(ROOT / "examples" / "stylenat.toml")
     profile = profile_for(workload.step)
-    plan = plan_workload(workload, profile, today=snapshot_date())
+    day = newest("list_prices").removeprefix("list_prices_").removesuffix(".csv")
+    plan = plan_workload(workload, profile, today=day)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         print_plan(Page(ANSWER_WIDTH), plan, workload, profile, best=6)
     answer = out.getvalue().split("\n\nFaster for")[0]
