@@ -214,7 +214,8 @@ def expected_price(
         return None if quote_usd is None else Estimate.exactly(0.0)
     moves = _moves_of(offer.provider, tenancy, movements or bundled_movements())
     if tenancy != "spot" or offer.quoted:
-        return _around(quote_usd, moves, weeks)
+        price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
+        return price if most is None else price.at_most(most)
     usual = (market or bundled_market()).usual_share(offer)
     return _spot_price(offer, quote_usd, moves, usual, weeks)
 
