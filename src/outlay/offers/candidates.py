@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache
 
-from outlay.caching import ById
 from outlay.errors import InputError
 from outlay.facts import Fact, assumed, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import (
     OfferFilter,
+    at_best_zones,
     bundled_offers,
-    doubt_kinds,
     gpu_filter,
     known_regions,
     search,
 )
-from outlay.offers.expected_price import at_best_zone
 from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_duplicates
 from outlay.offers.terms import as_known_provider, known_provider
 from outlay.units import DAY_S, GIB, HOUR_S, YEAR_S
@@ -48,7 +46,7 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
     ]
     consider, leave_out = workload.consider, workload.leave_out
     notebooks = ("access", "notebook") in workload.prefer.qualities
-    bundled_now = _at_best_zones(ById(bundled_offers(today)), today)
+    bundled_now = at_best_zones(bundled_offers(today), today)
     everything = (*bundled_now, *(free_offers() if notebooks else ()))
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
@@ -60,12 +58,6 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
         if id(offer) not in left_out_ids
         and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
     ]
-
-
-@lru_cache(maxsize=4)
-def _at_best_zones(offers: ById[tuple[Offer, ...]], today: str) -> tuple[Offer, ...]:
-    """The bundled offers, each at the zone where its spot price is expected to be lowest."""
-    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in offers.value)
 
 
 # --- what a selection picks ---

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
+from outlay.caching import ById
 from outlay.errors import InputError, NotKnown
 from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
+from outlay.offers.expected_price import at_best_zone
 from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.uncertainty import Estimate
@@ -57,6 +59,16 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
     return tuple(_doubted_by_age(offer, today) for offer in moved)
+
+
+def at_best_zones(offers: tuple[Offer, ...], today: str = "") -> tuple[Offer, ...]:
+    """Offers, each at the zone where its spot price is expected to be lowest."""
+    return _at_best_zones(ById(offers), today)
+
+
+@lru_cache(maxsize=4)
+def _at_best_zones(offers: ById[tuple[Offer, ...]], today: str) -> tuple[Offer, ...]:
+    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in offers.value)
 
 
 def _by_provider(rows: Iterable[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
@@ -474,10 +486,11 @@ def list_offers(
 ) -> list[Offer]:
     """The bundled offers that a filter leaves, cheapest first or in another order.
 
-    `today` (YYYY-MM-DD) leaves out what providers have stopped selling by then.
+    A spot price is that of the zone a plan would take, with what is doubtful about it. `today`
+    (YYYY-MM-DD) leaves out what providers have stopped selling by then.
     """
     query = query or OfferFilter()
-    offers = search(bundled_offers(today), query)
+    offers = search(at_best_zones(bundled_offers(today), today), query)
     return _sorted(offers, sort or ("spot" if query.spot else "price"))
 
 
