@@ -73,7 +73,7 @@ WORKLOADS = {
     "unknown table": (RIGHT + "[limit]\nbudget = 5", ["line 6", "'limit'", "'limits'"]),
     "unknown key without a near one": (
         RIGHT + "[limits]\nxyzzy = 5",
-        ["line 7", "'limits.xyzzy'", "budget, deadline"],
+        ["line 7", "'limits.xyzzy'", "budget, cash_upfront"],
     ),
     "unknown key of the second offer": (
         RIGHT + OFFER + "price_per_hour = 1\n" + OFFER + "price_per_huor = 1",

@@ -8,6 +8,8 @@ import jsonschema
 import pytest
 
 OWN_ONLY = "[consider]\nbundled = false\n"
+THAT_DAY = "1793491200"
+"""2026-11-01 in seconds: the day the first quote is of."""
 TWO_T4 = f"""{OWN_ONLY}
 [[offer]]
 provider = "north"
@@ -126,7 +128,8 @@ def test_usd_per_million_samples_is_the_cost_by_the_samples(planned):
         assert option["usd_per_million_samples"] == pytest.approx(half)
 
 
-def test_cost_is_hours_times_price(outlay, workload):
+def test_cost_is_hours_times_price(outlay, workload, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", THAT_DAY)
     options = outlay("plan", workload(TWO_T4), "--json").document["options"]
     north = next(one for one in options if one["provider"] == "north")
     # 6 h of training at $2.00 and half an hour of set-up at $2.00.
@@ -210,7 +213,8 @@ def test_nothing_satisfies_the_limits(outlay, workload, limits, offer, flag, rea
 
 
 @pytest.mark.parametrize("limits", ["budget = 13.01", 'deadline = "6h31m"'])
-def test_a_limit_just_kept(outlay, workload, limits):
+def test_a_limit_just_kept(outlay, workload, limits, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", THAT_DAY)
     path = workload(TWO_T4.replace("spot_per_hour = 1.00", "") + f"[limits]\n{limits}\n")
     ended = outlay("plan", path, "--json")
     assert ended.code == 0
@@ -239,7 +243,10 @@ def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, worklo
     assert "Not in the bill, as no price is known: " in " ".join(outlay("plan", path).out.split())
 
 
-def test_the_answer_and_what_it_rests_on_are_four_lines_before_the_table(outlay, workload):
+def test_the_answer_and_what_it_rests_on_are_four_lines_before_the_table(
+    outlay, workload, monkeypatch
+):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", THAT_DAY)
     ended = outlay("plan", workload(TWO_T4.replace("spot_per_hour = 1.00", "")))
     assert ended.code == 0
     assert ended.err == ""
@@ -250,8 +257,9 @@ def test_the_answer_and_what_it_rests_on_are_four_lines_before_the_table(outlay,
     assert spent == "Of that compute $12.00, set-up $1.00; 92 % of its time trains."
     # 6.5 h x $3.00
     assert instead == "Next best: 1x T4 at south (quote 2) on-demand, $19.50 in 6.5 h."
-    assert grounds.startswith("Rests on: Price quoted to you on 2026-11-01")
-    assert grounds.endswith(" Speed predicted, not measured on T4.")
+    assert grounds == (
+        "Rests on: Price quoted to you, taken as today's. Speed predicted, not measured on T4."
+    )
     assert blank == ""
     assert title.startswith("Best 2 of 2")
     assert "CHOSEN" in ended.out

@@ -11,8 +11,7 @@ import pytest
 from tests.builders import a_doubt, an_offer, exactly, span
 
 from outlay.facts import rows_of
-from outlay.offers.candidates import _at_best_zones
-from outlay.offers.catalog import bundled_offers, doubt_kinds
+from outlay.offers.catalog import at_best_zones, bundled_offers, doubt_kinds
 from outlay.offers.expected_price import (
     Percentiles,
     PriceMoves,
@@ -374,7 +373,7 @@ def test_a_year_later_the_same_price_is_less_sure(provider, tenancy):
 
 
 def test_a_year_later_no_bundled_price_is_surer():
-    for offer in _at_best_zones("2026-11-16"):
+    for offer in at_best_zones(bundled_offers("2026-11-16"), "2026-11-16"):
         for tenancy in offer.tenancies:
             weeks = weeks_since(offer.seen_on(tenancy), "2026-11-16")
             now = expected_price(offer, tenancy, weeks)
@@ -615,7 +614,7 @@ def test_the_worked_example_of_the_docs():
 def test_no_bundled_offer_is_put_into_a_zone_where_spot_saves_nothing():
     dear = [
         offer.identity
-        for offer in _at_best_zones("2026-11-16")
+        for offer in at_best_zones(bundled_offers("2026-11-16"), "2026-11-16")
         if offer.zone is not None
         and offer.price_usd_per_hour is not None
         and offer.spot_usd_per_hour >= offer.price_usd_per_hour
@@ -624,7 +623,7 @@ def test_no_bundled_offer_is_put_into_a_zone_where_spot_saves_nothing():
 
 
 def test_every_bundled_spot_price_has_an_expected_one():
-    for offer in _at_best_zones("2026-11-16"):
+    for offer in at_best_zones(bundled_offers("2026-11-16"), "2026-11-16"):
         if offer.spot_usd_per_hour is not None:
             price = expected_price(offer, "spot", 12)
             assert 0 < price.low <= price.likely <= price.high

@@ -406,7 +406,9 @@ class Planner:
             return Estimate.exactly(0.0)
         if offer.commitment is not None:
             return Estimate.of(offer.commitment.price_usd_per_hour)
-        weeks = weeks_since(offer.seen_on(tenancy), self.today) + run_s / 2 / WEEK_S
+        weeks = weeks_since(offer.seen_on(tenancy), self.today)
+        if tenancy == "spot" or not offer.quoted:  # what one was promised holds for the run
+            weeks += run_s / 2 / WEEK_S
         return expected_price(offer, tenancy, weeks)
 
     def _outcome(

@@ -605,7 +605,9 @@ def _spot_condition(option: Option, alternative: Option | None, scale: Scale) ->
     if alternative is not None:
         below = tie_spot_usd_per_hour(option, scale(alternative)[0], scale)
     if below is not None:
-        return f"if the spot price is still below {_hourly(below)} an hour"
+        quote = option.offer.hourly_usd("spot")
+        still = "still " if quote is not None and quote < below else ""
+        return f"if the spot price is {still}below {_hourly(below)} an hour"
     price = option.offer.hourly_usd(option.tenancy) or 0.0
     return f"if the spot price is still {_hourly(price)} an hour or less"
 

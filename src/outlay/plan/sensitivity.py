@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -100,13 +101,14 @@ def _swing(name: str, value: Estimate, option: Option, rivals: Sequence[Option])
     winner = None
     for end in ends:
         own_usd = _ranked_usd(option, end, equal=equal)
-        best_usd, place = min(
-            ((_ranked_usd(rival, end, equal=equal), place) for place, rival in enumerate(rivals)),
-            default=(own_usd, 0),
+        best_usd, best = min(
+            ((_ranked_usd(rival, end, equal=equal), rival) for rival in rivals),
+            key=itemgetter(0),
+            default=(own_usd, None),
         )
         worth = option.prefer.worth_switching
-        if own_usd - best_usd > min(worth.usd, worth.fraction * own_usd):
-            winner = rivals[place]
+        if best is not None and own_usd - best_usd > min(worth.usd, worth.fraction * own_usd):
+            winner = best
     return Swing(
         name=name,
         value=value,
