@@ -159,7 +159,7 @@ def test_without_explain_a_document_is_about_the_choice(outlay, file):
     ],
 )
 def test_every_uncertain_input_is_listed(outlay, file, asked, names, monkeypatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1793491200")  # 2026-11-01, the day of the quotes
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1790812800")  # 2026-10-01, the day of the quote
     document = outlay("plan", file, "--explain", asked, "--json").document
     said = {one["name"]: one["cost_usd"] for one in document["explained"]["inputs"]}
     assert names <= set(said)
