@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.builders import an_offer
 
-from outlay.advise import machines
+from outlay.advise import alternatives, machines
 from outlay.advise.alternatives import (
     DRAWS,
     alternatives_of,
@@ -181,3 +181,43 @@ def test_ways_are_compared_by_their_mean(first_steps):
         ]
         means = [np.mean(monthly_usd(option, asked.months, draws_of(DRAWS))) for option in rivals]
         assert way.expected_usd_per_month == pytest.approx(min(means))
+
+
+# --- what was never measured ---
+
+
+def month_of(way, usd, *, checked, strays=0.0):
+    """An alternative at so many dollars a month, whose simulated months stray evenly around it."""
+    step = replace(way.option.step, is_checked=checked)
+    months = usd + strays * np.linspace(-1, 1, 1001)
+    return replace(
+        way,
+        option=replace(way.option, step=step),
+        expected_usd_per_month=usd,
+        drawn_usd_per_month=months,
+        why_not=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("usd", "strays", "leads"),
+    [
+        # $40 of $100 saved, in all months: clearly cheaper.
+        (60, 10, "unmeasured"),
+        # $4 of $100 saved: less than 5 % and less than $5.
+        (96, 0, "measured"),
+        # $10 saved on average, but dearer wherever it strays by more than a tenth of 100: it is
+        # cheaper in 55 % of the months, (100 + 10) / 200.
+        (90, 100, "measured"),
+    ],
+)
+def test_what_was_never_measured_leads_only_where_it_is_clearly_cheaper(
+    first_steps, usd, strays, leads
+):
+    way = first_steps[2][0]
+    measured = month_of(way, 100, checked=True)
+    unmeasured = month_of(way, usd, checked=False, strays=strays)
+    first, *_ = alternatives._measured_first([unmeasured, measured])
+    assert first is {"measured": measured, "unmeasured": unmeasured}[leads]
+    assert alternatives._goes_before(unmeasured, measured) is (leads == "unmeasured")
+    assert alternatives._goes_before(measured, unmeasured) is (leads == "measured")

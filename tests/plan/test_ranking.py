@@ -463,6 +463,15 @@ def test_a_rival_that_is_as_good_sets_no_price():
     assert "below $3.50 an hour" in said["p9.large"]
 
 
+def test_a_quote_above_the_price_that_pays_is_not_still_below_it():
+    # Expected at half its quote: it pays below $3.50, and was seen at $4.00.
+    option = priced(1.0)
+    seen = replace(option, offer=replace(option.offer, spot_usd_per_hour=4.0))
+    said = conditions(seen, an_option(40, instance="kept", prefer=FREE))["p9.large"]
+    assert said is not None
+    assert "still" not in said
+
+
 def test_a_spot_option_that_lost_is_worth_its_price_at_most():
     said = conditions(priced(3.0), an_option(10, instance="kept", prefer=FREE))
     assert said["p9.large"].startswith("if the spot price is still $3.50 an hour or less")
@@ -497,6 +506,13 @@ def test_why_not_over_budget():
     options = [an_option(60, limits=Limits(budget_usd=50))]
     assert why_not(options, "box") == "over budget by $10.00"
     assert choose(rank_options(options)) is None
+
+
+def test_why_not_over_budget_and_too_late():
+    options = [an_option(60, limits=Limits(budget_usd=50, deadline_s=1.0))]
+    said = why_not(options, "box")
+    assert said is not None
+    assert said.startswith("over budget by $10.00, and misses the deadline by ")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ notebook    in the browser, units bought beforehand; `free notebook` some hours 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -55,6 +55,13 @@ class Alternative:
     card: CardForSale | None = None
     why_not: str | None = None
     """Why it is not to be taken; None where nothing speaks against it."""
+    drawn_usd_per_month: Number = field(default=0.0, repr=False, compare=False)
+    """Simulated months."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether predictions for its GPU were ever held against a measurement."""
+        return self.option.step.is_checked
 
     @property
     def busy_hours(self) -> float:
@@ -112,9 +119,42 @@ def alternatives_of(
             continue
         card = by_name.get(option.offer.instance)
         alternative = alternative_of(option, request, card, why_not)
-        if found is None or _order(alternative) < _order(found):
+        if found is None or _goes_before(alternative, found):
             best[kind] = alternative
-    return tuple(sorted((best[kind] for kind in get_args(Kind) if kind in best), key=_order))
+    return _measured_first(
+        sorted((best[kind] for kind in get_args(Kind) if kind in best), key=_order)
+    )
+
+
+def _goes_before(alternative: Alternative, found: Alternative) -> bool:
+    """Whether one is to be taken rather than another of its kind."""
+    is_against = alternative.why_not is not None
+    if is_against != (found.why_not is not None) or alternative.is_checked == found.is_checked:
+        return _order(alternative) < _order(found)
+    if alternative.is_checked:
+        return not _is_clearly_cheaper(found, alternative)
+    return _is_clearly_cheaper(alternative, found)
+
+
+def _is_clearly_cheaper(alternative: Alternative, other: Alternative) -> bool:
+    """Whether it can be told apart from another as plans tell options apart."""
+    worth = alternative.option.prefer.worth_switching
+    wins = np.mean(alternative.drawn_usd_per_month < other.drawn_usd_per_month)
+    saved_usd = other.expected_usd_per_month - alternative.expected_usd_per_month
+    is_much = saved_usd >= min(worth.usd, worth.fraction * other.expected_usd_per_month)
+    return bool(wins >= worth.wins) and is_much
+
+
+def _measured_first(alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:
+    """In their order, but what was never measured leads only where it is clearly cheaper."""
+    first = next(iter(alternatives), None)
+    if first is None or first.is_checked or first.why_not is not None:
+        return tuple(alternatives)
+    checked = [other for other in alternatives if other.is_checked and other.why_not is None]
+    if not checked or _is_clearly_cheaper(first, checked[0]):
+        return tuple(alternatives)
+    rest = [other for other in alternatives if other is not checked[0]]
+    return (checked[0], *rest)
 
 
 def _order(alternative: Alternative) -> tuple[bool, float]:
@@ -154,6 +194,7 @@ def alternative_of(
         upfront_usd=upfront_usd(option),
         card=card,
         why_not=why_not,
+        drawn_usd_per_month=drawn,
     )
 
 

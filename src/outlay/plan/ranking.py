@@ -452,7 +452,8 @@ def _why_not_chosen(
     if not option.cash_within_budget:
         return cash_reason(option)
     if not option.within_budget:
-        return _over_budget(option)
+        late = "" if option.meets_deadline else f", and {_too_late(option)}"
+        return f"{_over_budget(option)}{late}"
     if not option.meets_deadline:
         return _too_late(option)
     if option.doubts:
