@@ -1,6 +1,6 @@
 """Would acting on old prices have paid? Plans made in past weeks, charged at what came after.
 
-    python tools/backtest.py --raw DIR [--until 2025-12-31] [--weekly FILE]
+    python tools/backtest.py --raw DIR [--until 2025-12-31] [--weekly FILE ...]
 
 How prices move is fitted on the weeks up to `--until`; then, for every week after it, plans are
 made for seven training runs with quotes that are 4, 8 and 12 weeks old, among all GPUs and among
@@ -473,10 +473,13 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="Charge past plans at the prices that came.")
     parser.add_argument("--raw", type=Path, required=True, help="folder of the raw price files")
-    parser.add_argument("--weekly", type=Path, help="another weekly file than the folder's")
+    parser.add_argument(
+        "--weekly", type=Path, nargs="*", default=[], help="files of further weeks, added to those"
+    )
     parser.add_argument("--until", default="2025-12-31", help="the last day to fit on")
     arguments = parser.parse_args()
-    weekly_rows = read_csv(arguments.weekly or arguments.raw / "spot_weekly.csv.gz")
+    files = (arguments.raw / "spot_weekly.csv.gz", *arguments.weekly)
+    weekly_rows = [row for file in files for row in read_csv(file)]
     monthly = read_csv(arguments.raw / "history_monthly_instances.csv.gz")
     date.fromisoformat(arguments.until)
     print("\n".join(table(backtest(weekly_rows, monthly, arguments.until))))
