@@ -35,6 +35,12 @@ class Ended:
         return json.loads(self.out)
 
 
+@pytest.fixture(autouse=True)
+def that_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run on 2026-11-15, whenever the tests do: prices are as old as they are then."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1794700800")
+
+
 @pytest.fixture
 def outlay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable:
     """Run a command in this process: `outlay("plan", path)`."""
