@@ -171,6 +171,14 @@ class Option:
         return None if self.proviso is None else self.proviso()
 
     @property
+    def hourly_usd(self) -> float | None:
+        """What the bill is computed with: the likely price of an hour; the quote of an option
+        whose run was not looked at; None where no price is known."""
+        if self.price_usd_per_hour is None:
+            return self.offer.hourly_usd(self.tenancy)
+        return self.price_usd_per_hour.likely
+
+    @property
     def busy_s(self) -> float:
         """Time the machine is held; without end where it does not run."""
         return float("inf") if self.run is None else float(self.run.busy_s)

@@ -200,7 +200,7 @@ def _trial_usd(option: Option) -> float:
     """A machine set up with its data, ten minutes of steps, at its price."""
     run = option.run
     assert run is not None
-    price = option.offer.hourly_usd(option.tenancy) or 0.0
+    price = option.hourly_usd or 0.0
     before_s = (run.provisioning_s + run.setup_s + run.warmup_s) / run.sessions
     data_s = run.download_s + run.preparation_s
     return float(before_s + data_s + TRIAL_S) / HOUR_S * price * option.step.placement.nodes

@@ -38,8 +38,10 @@ def print_sources(page: Page, option: Option, profile: Profile) -> None:
 
 def _rows(option: Option, profile: Profile) -> Iterator[tuple[str, str, str]]:
     offer = option.offer
-    price = offer.hourly_usd(option.tenancy)
-    yield "price", "-" if price is None else f"${price:.4g}/h", _price_source(option)
+    quote, price = offer.hourly_usd(option.tenancy), option.hourly_usd
+    yield "price", "-" if quote is None else f"${quote:.4g}/h", _price_source(option)
+    if price is not None and quote is not None and price != quote:
+        yield "expected price", f"${price:.4g}/h", "data/price_moves.csv and spot_history_DATE.csv"
     for line in option.cost.breakdown.lines if option.cost else ():
         if line.source and not line.source.startswith(offer.source):
             yield line.name, f"${float(line.usd):.4g}", line.source

@@ -537,7 +537,7 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 option.offer.region,
                 _distinct_name(option),
                 option.tenancy,
-                "-" if option.offer.owned else usd(option.offer.hourly_usd(option.tenancy)),
+                "-" if option.offer.owned else usd(option.hourly_usd),
                 str(option.step.batch_size),
                 duration(option.step.step_time_s.likely),
                 duration(option.busy_s),
