@@ -371,7 +371,6 @@ class Score:
     distinct: int
     paid_over_promised: float
     inside: float
-    quote_inside: float
     regret: float
     quote_regret: float
     on_demand_regret: float
@@ -397,7 +396,6 @@ def score(results: Sequence[Outcome]) -> Score:
             median(choice.paid_usd / choice.promised_usd for choice in spot) if spot else math.nan
         ),
         inside=_mean([_is_inside(choice) for choice in spot]),
-        quote_inside=median(result.quote.paid_usd / result.quote.quoted_usd for result in results),
         regret=mean(ours),
         quote_regret=mean(quotes),
         on_demand_regret=_mean(

@@ -40,6 +40,7 @@ from outlay.offers.expected_price import (
     TYPE_WEEKS,
     USUAL_CHANGE,
 )
+from outlay.uncertainty import PERCENTILE_90
 
 Array = npt.NDArray[np.float64]
 HORIZONS = (1, 2, 4, 6, 8, 12, 16, 20)
@@ -54,7 +55,6 @@ LEAST_CASES = 100
 RENEWALS = 6.0
 """Renewals of a provider's list from which its own spread weighs more than everybody's."""
 RANGE_HOLDS = 0.8
-PERCENTILE_90 = 1.2815515594
 _SAVES_NOTHING = -0.001
 """Logarithm of the share of on-demand from which spot saves nothing and is not for sale."""
 LEFT_OUT = frozenset({"mithril"})

@@ -6,6 +6,7 @@ Other units exist only where text comes in (a reader) or goes out (`report/`).
 from __future__ import annotations
 
 import re
+from datetime import date
 
 from outlay.errors import InputError
 
@@ -81,6 +82,11 @@ def size_bytes(text: str) -> int:
             fix='Write for example "13.8GB" or "900GiB".',
         )
     return round(_number(match[1]) * _SIZE_BYTES[match[2].lower()])
+
+
+def days_between(first: str, last: str) -> int:
+    """Days from one day to another, both YYYY-MM-DD."""
+    return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
 def _number(text: str) -> float:

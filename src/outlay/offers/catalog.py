@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Literal
@@ -23,7 +22,7 @@ from outlay.offers.expected_price import at_best_zone
 from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.uncertainty import Estimate
-from outlay.units import GB, GIB, duration_s, size_bytes
+from outlay.units import GB, GIB, days_between, duration_s, size_bytes
 
 _SAME_PRICE = 0.02
 """Two prices closer than this are one price, rounded twice."""
@@ -145,15 +144,11 @@ def _doubted_by_age(offer: Offer, today: str) -> Offer:
     is doubted, so that a catalogue that is old as a whole still has an answer.
     """
     stale = doubt_kinds()["stale"]
-    if not today or stale in offer.doubts or _days(offer.as_of, today) <= STALE_DAYS:
+    if not today or stale in offer.doubts or days_between(offer.as_of, today) <= STALE_DAYS:
         return offer
-    if _days(offer.as_of, snapshot_date()) <= _BEHIND_DAYS:
+    if days_between(offer.as_of, snapshot_date()) <= _BEHIND_DAYS:
         return offer
     return replace(offer, doubts=(*offer.doubts, stale))
-
-
-def _days(first: str, last: str) -> int:
-    return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
 # List prices and moves: what is known to be newer than the snapshot

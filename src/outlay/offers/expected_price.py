@@ -20,14 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cache
 from statistics import median
 
 from outlay.facts import newest, rows_of
 from outlay.offers.offer import Doubt, Offer, Tenancy, ZoneQuote
 from outlay.uncertainty import Estimate
-from outlay.units import DAY_S, WEEK_S
+from outlay.units import DAY_S, WEEK_S, days_between
 
 TYPE_WEEKS = 8.0
 """Weeks of a zone's own past that weigh as much as what its type costs elsewhere."""
@@ -234,8 +233,7 @@ def _moves_of(provider: str, tenancy: Tenancy, movements: Movements) -> PriceMov
 
 def _around(quote_usd: float, moves: PriceMoves, weeks: float) -> Estimate:
     """A price that is likely to stay what it is."""
-    growth, usual = moves.growth(weeks), moves.constant
-    change = Percentiles() if not moves.change.high else moves.change
+    growth, usual, change = moves.growth(weeks), moves.constant, moves.change
     low = growth * (usual.low - usual.middle + (change.low - change.middle) * USUAL_CHANGE)
     high = growth * (usual.high - usual.middle + (change.high - change.middle) * USUAL_CHANGE)
     return Estimate(
@@ -301,7 +299,7 @@ def weeks_since(as_of: str, today: str) -> float:
     """Weeks from the day a price was seen to today, 0 where either day is not known."""
     if not as_of or not today:
         return 0.0
-    return max((date.fromisoformat(today) - date.fromisoformat(as_of)).days * DAY_S / WEEK_S, 0.0)
+    return max(days_between(as_of, today) * DAY_S / WEEK_S, 0.0)
 
 
 # --- which zone, and what is doubtful about it ---
@@ -352,7 +350,7 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
     usd, on_demand_usd, past = offer.spot_usd_per_hour, offer.price_usd_per_hour, offer.zone
     if usd is None:
         return []
-    words = []
+    words, seen = [], offer.seen_on("spot")
     if on_demand_usd is not None:
         if any(abs(usd / on_demand_usd - floor) <= _FLOOR_HAIR for floor in _FLOORS):
             words.append("floor")
@@ -361,14 +359,10 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
             words.append("far below usual")
     if past is None or past.weeks <= 1:
         words.append("no history")
-    elif past.seen_first is not None and _days(past.seen_first, offer.seen_on("spot")) < _NEW_DAYS:
+    elif past.seen_first is not None and days_between(past.seen_first, seen) < _NEW_DAYS:
         words.append("new")
     is_low = "floor" in words or "far below usual" in words
     is_recent = past is None or past.weeks <= 1 or past.seen_first is not None
     if is_low and is_recent and (past is None or past.weeks < _PROVEN_WEEKS):
         words.append("unproven low")
     return words
-
-
-def _days(first: str, last: str) -> int:
-    return (date.fromisoformat(last) - date.fromisoformat(first)).days

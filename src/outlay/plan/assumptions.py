@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date
 from functools import lru_cache
 
 from outlay.caching import ById
@@ -20,7 +19,7 @@ from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, Uncertain
-from outlay.units import GB, HOUR_S, MINUTE_S
+from outlay.units import GB, HOUR_S, MINUTE_S, days_between
 from outlay.workload.workload import Workload
 
 
@@ -267,5 +266,5 @@ def _age(today: str) -> str:
     """How old the snapshot is, where the day is known."""
     if not today:
         return ""
-    days = (date.fromisoformat(today) - date.fromisoformat(snapshot_date())).days
+    days = days_between(snapshot_date(), today)
     return f" ({days} days old)"

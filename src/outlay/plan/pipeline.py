@@ -545,13 +545,14 @@ class Planner:
         if doubted or not possible:
             return
         run_s = float(option.run.calendar_s)
-        quoted = [self._price(offer, tenancy, run_s) or NO_PRICE for offer in offers]
-        prices = [mean_of(price) for price in quoted]
+        known = [(offer, self._price(offer, tenancy, run_s)) for offer in offers]
+        priced = [(offer, price) for offer, price in known if price is not None]
+        prices = [mean_of(price) for _, price in priced]
         equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
         curve = self._curve(option, max(prices), equal=equal)
         time_s = option.busy_s if equal else option.training_s_per_sample
         judged = zip(curve.merits_usd(prices), curve.all_paid_usd(prices), strict=True)
-        for offer, price, (merit_usd, paid_usd) in zip(offers, quoted, judged, strict=True):
+        for (offer, price), (merit_usd, paid_usd) in zip(priced, judged, strict=True):
             if price.low > curve.most_usd_per_hour:
                 continue
             if not (offer.not_for_sale(tenancy) or offer.cautions(tenancy)):
@@ -680,7 +681,6 @@ def _judgement(option: Option, forecast: Forecast, runs: Simulation, *, equal: b
     return Judgement(merit_usd=merit_usd, paid_usd=paid_usd)
 
 
-NO_PRICE = Estimate.exactly(0.0)
 _KINDS_KEPT = 64
 """Kinds of offers whose simulated runs are remembered: offers of a kind come one after another."""
 

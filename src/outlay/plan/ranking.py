@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from functools import partial
 from heapq import nsmallest
 from itertools import islice, takewhile
@@ -20,7 +19,7 @@ from outlay.plan.option import RANKED, Option, draws_of
 from outlay.predict.evidence import MeasuredStep
 from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain
-from outlay.units import DAY_S, GIB, HOUR_S
+from outlay.units import DAY_S, GIB, HOUR_S, days_between
 from outlay.workload.workload import Risk, Workload
 
 
@@ -594,7 +593,7 @@ def _condition(option: Option, alternative: Option | None, scale: Scale, today: 
     seen = option.offer.seen_on(option.tenancy)
     if not today or not seen or option.tenancy == "reserved":
         return None
-    age = (date.fromisoformat(today) - date.fromisoformat(seen)).days
+    age = days_between(seen, today)
     price = option.offer.hourly_usd(option.tenancy)
     if age <= assumed("price_age_to_check_days") or not price:
         return None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeVar
 
@@ -33,6 +32,7 @@ from outlay.report.rests_on import rests_on
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
 from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
+from outlay.units import days_between
 from outlay.workload.workload import Risk
 
 SCHEMA: Final = 1
@@ -341,9 +341,7 @@ class PricesDocument:
 
 def _prices_document(plan: Plan) -> PricesDocument:
     as_of = snapshot_date()
-    age_days = None
-    if plan.today:
-        age_days = (date.fromisoformat(plan.today) - date.fromisoformat(as_of)).days
+    age_days = days_between(as_of, plan.today) if plan.today else None
     return PricesDocument(as_of=as_of, age_days=age_days)
 
 

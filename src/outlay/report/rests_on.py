@@ -7,7 +7,6 @@ not said: a sentence here is a reason to look twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 
 from outlay.offers.terms import terms_of
 from outlay.plan.option import Option
@@ -16,6 +15,7 @@ from outlay.plan.ranking import Plan
 from outlay.predict.evidence import PREDICTED
 from outlay.report.text import count, counted, usd
 from outlay.trace.profile import PublishedBatch
+from outlay.units import days_between
 from outlay.workload.workload import Step
 
 FAR = 4.0
@@ -68,7 +68,7 @@ def _by_now(chosen: Option) -> str:
 
 def _age(as_of: str, today: str) -> str:
     """How long ago that was, where the day is known and after it."""
-    days = (date.fromisoformat(today) - date.fromisoformat(as_of)).days if today and as_of else 0
+    days = days_between(as_of, today) if today and as_of else 0
     return f", {counted(days, 'day')} ago" if days > 0 else ""
 
 
