@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 from .channel import log_error
+from .patches import module_calls
 from .protocol import ModuleInputs
 
 FIRST_STEPS = 4
@@ -34,7 +35,7 @@ class BatchWatch:
     def stop(self) -> None:
         """Read no inputs any more."""
         if self._hook is not None:
-            self._hook.remove()
+            self._hook()
         self._hook = None
 
     def start(self) -> None:
@@ -43,8 +44,7 @@ class BatchWatch:
             self._reset()
             reductions = importlib.import_module("torch.multiprocessing.reductions")
             self._weak_reference = reductions.StorageWeakRef
-            modules = self._watch.torch.nn.modules.module
-            self._hook = modules.register_module_forward_pre_hook(self._read_input)
+            self._hook = module_calls(self._watch.torch, self._read_input)
 
     def _reset(self) -> None:
         self._pass = -1

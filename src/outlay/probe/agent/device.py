@@ -20,6 +20,7 @@ from collections import deque
 from typing import Any
 
 from .channel import Channel, log_error
+from .patches import hide_frames
 from .protocol import (
     ALLOCATIONS_VARIABLE,
     MEMORY_CAP_VARIABLE,
@@ -65,7 +66,11 @@ class Device:
         original = cuda.set_per_process_memory_fraction
 
         def set_fraction(fraction: float, device: Any = None) -> Any:
-            result = original(fraction, device)
+            try:
+                result = original(fraction, device)
+            except BaseException as error:
+                hide_frames(error)
+                raise
             self._channel.report(MemoryLimit(fraction=float(fraction)))
             return result
 

@@ -13,6 +13,8 @@ import threading
 import time
 from typing import Any
 
+from .patches import hide_frames
+
 MOSTLY = 0.5
 """Of the time since the last step: so much without gradients is an evaluation."""
 OCCASIONAL = 0.5
@@ -88,12 +90,19 @@ class PauseWatch:
         @functools.wraps(original)
         def train(module: Any, mode: bool = True) -> Any:
             if mode or not module.training or self._is_switching:
-                return original(module, mode)
+                try:
+                    return original(module, mode)
+                except BaseException as error:
+                    hide_frames(error)
+                    raise
             self._pause_begins(_EVAL_MODE)
             self._watch.counters.eval_modules += (module,)
             self._is_switching = True
             try:
                 return original(module, mode)
+            except BaseException as error:
+                hide_frames(error)
+                raise
             finally:
                 self._is_switching = False
 

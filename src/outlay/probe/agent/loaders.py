@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .channel import log_error
+from .patches import hide_frames
 from .protocol import LoaderInfo
 
 # Samples: rows say less than indices. Of images of different sizes the first dimension is their
@@ -181,7 +182,11 @@ def _timed_iter(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
         before_s = time.perf_counter()
-        iterator = original(self)
+        try:
+            iterator = original(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         watch.counters.wait_s += time.perf_counter() - before_s
         try:
             _note_start(watch, self, iterator)
@@ -242,7 +247,11 @@ def _counted_next_index(original: Any) -> Any:
 
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
-        index = original(self)
+        try:
+            index = original(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         try:
             note_indices(self, index)
         except Exception as error:
@@ -264,8 +273,10 @@ def _timed_next(watch: Any, original: Any) -> Any:
             recorder.paused += 1
         try:
             batch = original(self)
-        except StopIteration:
-            withdraw_provisional(watch, self)
+        except BaseException as error:
+            if isinstance(error, StopIteration):
+                withdraw_provisional(watch, self)
+            hide_frames(error)
             raise
         finally:
             indices = next_indices(self)

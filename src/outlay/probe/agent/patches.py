@@ -1,7 +1,8 @@
 """Changes to other modules: actions right after an import, and functions replaced and put back.
 
 `after_import` waits for the script to import a module, without importing it for the script.
-`FunctionPatches` keeps what was replaced, and undoes it.
+`FunctionPatches` keeps what was replaced, and undoes it. `hide_frames` keeps the agent out of the
+script's own tracebacks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,22 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+# Tracebacks
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take the agent's own frames off the top of a traceback that passes through them.
+
+    Called in `except BaseException as error:`, before a bare `raise`, which adds no frame again: the
+    script, and whatever prints its errors, sees the traceback that it would have without the agent.
+    (Python 3.9 and 3.10 put the frames back.)
+    """
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") == __package__:
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback
+
 
 # Actions after an import
 
@@ -99,7 +116,11 @@ class _Loader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._original
         module.__loader__ = self._original
-        self._original.exec_module(module)
+        try:
+            self._original.exec_module(module)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         for action in _actions.pop(self._name, []):
             _call_safely(action, module)
 
@@ -108,6 +129,45 @@ class _Loader(Loader):
 
 
 # Functions replaced
+
+
+def replace_until(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    """Set an attribute; gives what sets it back, unless others have put theirs around ours."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+
+    def undo() -> None:
+        if getattr(owner, name) is value:
+            setattr(owner, name, original)
+
+    return undo
+
+
+def module_calls(
+    torch: Any,
+    before: Callable[[Any, tuple[Any, ...]], None],
+    after: Callable[[], None] | None = None,
+) -> Callable[[], None]:
+    """Call `before(module, inputs)` and `after()` around each module; gives what ends that.
+
+    Not by torch's own hooks: with one, a module runs its forward from another line, which
+    tracebacks show, and what is compiled is compiled anew.
+    """
+    original = torch.nn.Module._call_impl
+
+    @functools.wraps(original)
+    def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before(self, args)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        finally:
+            if after is not None:
+                after()
+
+    return replace_until(torch.nn.Module, "_call_impl", _call_impl)
 
 
 class FunctionPatches:
@@ -127,14 +187,7 @@ class FunctionPatches:
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute until `undo`."""
-        original = getattr(owner, name)
-        setattr(owner, name, value)
-
-        def undo() -> None:
-            if getattr(owner, name) is value:  # else others have put theirs around ours
-                setattr(owner, name, original)
-
-        self._undo.append(undo)
+        self._undo.append(replace_until(owner, name, value))
 
     def wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         """Put `wrapper(original, *args)` in the place of a function."""
@@ -142,7 +195,11 @@ class FunctionPatches:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return wrapper(original, *args, **kwargs)
+            try:
+                return wrapper(original, *args, **kwargs)
+            except BaseException as error:
+                hide_frames(error)
+                raise
 
         self.replace(owner, name, call)
 

@@ -22,7 +22,7 @@ from .device import RECORDED_STEPS, AllocationRecorder, CpuQueue, Device, proces
 from .evaluations import NoGradTime, PauseWatch
 from .loaders import Epochs, loader_info, patch_loaders
 from .optimizers import MOST_OBJECTS, Optimizers, parameters_of
-from .patches import FunctionPatches
+from .patches import FunctionPatches, hide_frames
 from .protocol import AgentFailed, AgentRequest, OptimizerStep, TorchImported, step_values
 from .recording import CudaGraphs
 
@@ -235,7 +235,11 @@ class StepWatch:
         if self._running or self.is_off or self.graphs.captures(optimizer):
             return
         if not self.backward.defers(optimizer):
-            self.step_ended(optimizer)
+            try:
+                self.step_ended(optimizer)
+            except BaseException as error:  # the way out, where it is time to stop
+                hide_frames(error)
+                raise
 
     def step_ended(self, *optimizers: Any) -> None:
         """Write the record of a step, by one optimizer or several at once; stop where it is due."""
