@@ -23,7 +23,6 @@ from outlay.probe.agent.protocol import (
     FIGURES_FILE,
     FINAL_FIGURES_FILE,
     MEMORY_CAP_VARIABLE,
-    NO_REQUEST,
     AwaitingFigures,
     KernelTimes,
     Stopping,
@@ -130,7 +129,7 @@ class _Probe:
         self._statistics = StepStatistics()
         self._timed_statistics: StepStatistics | None = None
         """Those when the timing was over: what comes after is slower."""
-        self._sent_request = NO_REQUEST
+        self._sent_request = self._stages.request
         self._has_final_figures = False
         self._has_figures = (False, False)
         """Whether figures for trackers were written, and whether with a profile."""
@@ -147,7 +146,11 @@ class _Probe:
         """The whole of it."""
         try:
             command = Command(
-                self._request.command, self._folder, self._relay, self._request.variables
+                self._request.command,
+                self._folder,
+                self._relay,
+                self._request.variables,
+                request=self._sent_request,
             )
         except BaseException:
             self._relay.close()

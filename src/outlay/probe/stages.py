@@ -204,6 +204,8 @@ agree with, but its last steps may not have been reported yet."""
 _PROFILED_STEPS = 3
 _LONG_STEP_S = 2.0
 """Of steps longer than this, one is profiled."""
+_EARLY_STEPS = 16
+"""Optimizer steps at the beginning within which one whole training step is recorded."""
 
 
 class ProbeStages:
@@ -212,7 +214,7 @@ class ProbeStages:
     def __init__(self, limits: ProbeLimits, *, ahead_s: float | None = None) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
-        self.request = NO_REQUEST
+        self.request = _first_request(limits)
         self.stopped_for: str | None = None
         """Why the timing was ended."""
         self.ahead_s = ahead_s
@@ -305,6 +307,16 @@ class ProbeStages:
         self.phase = "stopping"
         if not self.limits.to_end or self.stopped_for == "cost":
             self.request = self.request._replace(stop_at=min(self.request.stop_at or step, step))
+
+
+def _first_request(limits: ProbeLimits) -> AgentRequest:
+    """To record at the beginning, so that a probe which ends soon has the operations of a step; of
+    few steps, half are left to be timed.
+    """
+    if not limits.operations:
+        return NO_REQUEST
+    few = _EARLY_STEPS if limits.steps is None else max(limits.steps // 2, 2)
+    return AgentRequest(early_steps=min(few, _EARLY_STEPS))
 
 
 def _optimizer_steps(statistics: StepStatistics) -> float:

@@ -42,6 +42,7 @@ from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.health import add_diagnosis
 from outlay.probe.messages import ProcessLog, other_training
+from outlay.probe.pauses import notes_on_first_evaluation, pauses_with_late
 from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import ProbeLimits
@@ -232,7 +233,7 @@ def measurement_of(
         warm_up_s=statistics.warm_up_s,
         elapsed_s=context.elapsed_s,
         step_times=_step_times(logs, context, statistics.steps_seen),
-        pauses=statistics.pauses,
+        pauses=pauses_with_late(statistics, logs, context.optimizer_steps),
         steps_per_epoch=epoch_steps,
         total_steps=context.total_steps or steps_in(context.epochs, epoch_steps),
         memory=_memory(logs, samples),
@@ -251,6 +252,7 @@ def measurement_of(
     notes = [
         *notes_on_missing(measurement, logs, all_logs, context.driver),
         *notes_on_step_time(measurement, statistics, logs),
+        *notes_on_first_evaluation(measurement.pauses, logs),
         *notes_on_override(context.override, statistics, measured_size),
         *profile_notes,
     ]

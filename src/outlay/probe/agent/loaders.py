@@ -103,9 +103,11 @@ def is_evaluating(watch: Any) -> bool:
     return any(not module.training for module in watch.counters.eval_modules)
 
 
-def set_aside_batch(counters: Any, iterator: Any, samples: int) -> None:
-    """Count a batch as one that is not trained on."""
+def set_aside_batch(counters: Any, iterator: Any, samples: int, asked_s: float = 0.0) -> None:
+    """Count a batch as one that is not trained on; `asked_s` is when it was asked for."""
     counters.evaluation_batches += 1
+    counters.set_aside_from_s = counters.set_aside_from_s or asked_s
+    counters.evaluated_until_s = time.perf_counter()
     counters.evaluation_loader = getattr(iterator, "_outlay_number", 0)
     key, batches, samples_before = counters.last_set_aside
     if key != id(iterator):
@@ -288,7 +290,7 @@ def _timed_next(watch: Any, original: Any) -> Any:
         number = getattr(self, "_outlay_number", 0)
         if is_evaluating(watch):
             withdraw_provisional(watch, self)  # the first may come before the change of modes
-            set_aside_batch(counters, self, samples)
+            set_aside_batch(counters, self, samples, before_s)
         else:
             if number not in watch.training_loaders:
                 note_provisional_batch(watch, self, samples)

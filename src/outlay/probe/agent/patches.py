@@ -131,45 +131,6 @@ class _Loader(Loader):
 # Functions replaced
 
 
-def replace_until(owner: Any, name: str, value: Any) -> Callable[[], None]:
-    """Set an attribute; gives what sets it back, unless others have put theirs around ours."""
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-
-    def undo() -> None:
-        if getattr(owner, name) is value:
-            setattr(owner, name, original)
-
-    return undo
-
-
-def module_calls(
-    torch: Any,
-    before: Callable[[Any, tuple[Any, ...]], None],
-    after: Callable[[], None] | None = None,
-) -> Callable[[], None]:
-    """Call `before(module, inputs)` and `after()` around each module; gives what ends that.
-
-    Not by torch's own hooks: with one, a module runs its forward from another line, which
-    tracebacks show, and what is compiled is compiled anew.
-    """
-    original = torch.nn.Module._call_impl
-
-    @functools.wraps(original)
-    def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before(self, args)
-        try:
-            return original(self, *args, **kwargs)
-        except BaseException as error:
-            hide_frames(error)
-            raise
-        finally:
-            if after is not None:
-                after()
-
-    return replace_until(torch.nn.Module, "_call_impl", _call_impl)
-
-
 class FunctionPatches:
     """What was changed, and how to undo it."""
 
@@ -187,7 +148,14 @@ class FunctionPatches:
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute until `undo`."""
-        self._undo.append(replace_until(owner, name, value))
+        original = getattr(owner, name)
+        setattr(owner, name, value)
+
+        def undo() -> None:
+            if getattr(owner, name) is value:  # else others have put theirs around ours
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
 
     def wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         """Put `wrapper(original, *args)` in the place of a function."""
@@ -207,3 +175,65 @@ class FunctionPatches:
         """Do something as soon as the script imports a module."""
         after_import(name, action)
         self._undo.append(lambda: cancel_after_import(name, action))
+
+
+# Calls of modules. Not by torch's own hooks: with one, a module runs its forward from another line,
+# which tracebacks show, and what is compiled meanwhile would have to go through us.
+
+_Before = Callable[[Any, tuple[Any, ...]], None]
+_After = Callable[[], None]
+_around: list[tuple[_Before, _After]] = []
+"""What is called before and after each module just now, by whoever asks for it."""
+_wrappers: list[tuple[Any, Any]] = []
+"""Our function in the place of torch's, and torch's own, as long as somebody asks."""
+
+
+def module_calls(torch: Any, before: _Before, after: _After | None = None) -> Callable[[], None]:
+    """Call `before(module, inputs)` and `after()` around each module; gives what ends that."""
+    pair = before, after or _nothing
+    if not _wrappers:
+        _wrap_calls(torch)
+    _around.append(pair)
+
+    def end() -> None:
+        if pair in _around:
+            _around.remove(pair)
+        if not _around and _wrappers:
+            ours, original = _wrappers[0]
+            if torch.nn.Module._call_impl is ours:  # else others have put theirs around ours
+                torch.nn.Module._call_impl = original
+                _wrappers.clear()
+
+    return end
+
+
+def _nothing() -> None:
+    pass
+
+
+def _wrap_calls(torch: Any) -> None:
+    original = torch.nn.Module._call_impl
+    compiler = getattr(torch, "compiler", None)  # there is none before torch 2.1
+    is_compiling = getattr(compiler, "is_compiling", lambda: False)
+
+    @functools.wraps(original)
+    def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        around = _around[:]
+        for before, _ in around:
+            before(self, args)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        finally:
+            for _, after in around:
+                after()
+
+    # What is compiled goes by the file: as torch's own it is compiled along, and does nothing.
+    code = _call_impl.__code__.replace(co_filename=original.__code__.co_filename)
+    _call_impl.__code__ = code
+    torch.nn.Module._call_impl = _call_impl
+    _wrappers.append((_call_impl, original))

@@ -7,6 +7,7 @@ failure here is reported and costs nothing but itself. Steps that are captured i
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import os
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .channel import log_error
+from .patches import module_calls
 from .protocol import AgentRequest, KernelTimes, PhaseFailed, RecordedOperations
 
 _EXCHANGES = ("nccl", "rccl", "oneccl")
@@ -50,11 +52,9 @@ class Recording:
             self._report_failure("record", error)
 
     def _report_failure(self, phase: str, error: Exception) -> None:
-        log_error(error)
         self._profiler = self._watch.recorder = None
         self._done.add(phase)
-        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        self._watch.channel.report(PhaseFailed(phase=phase, why=why))
+        report_failure(self._watch.channel, phase, error)
 
     def pause_begins(self, step: int) -> None:
         """Keep out an evaluation or a checkpoint, whose kernels are no step's.
@@ -198,8 +198,7 @@ class Recording:
         self._watch.channel.flush()
 
     def _start_recorder(self, step: int) -> None:
-        live_recorder = outlay_module("trace.capture.live_recorder")
-        self._recorder = live_recorder.LiveRecorder(self._watch.device.torch_kind)
+        self._recorder = new_recorder(self._watch)
         self._recorder.start()
         self._watch.recorder = self._recorder
         self._skipped_before = self._watch.skipped
@@ -217,6 +216,20 @@ class Recording:
             return False
         self._is_postponed = True
         return bool(self._watch.request_delay.postpone(1))
+
+
+def report_failure(channel: Any, phase: str, error: Exception) -> None:
+    """Say that a phase has failed, and why."""
+    log_error(error)
+    why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    channel.report(PhaseFailed(phase=phase, why=why))
+
+
+def new_recorder(watch: Any) -> Any:
+    """A recorder of what runs on the device of the steps."""
+    live_recorder = outlay_module("trace.capture.live_recorder")
+    calls = functools.partial(module_calls, watch.torch)
+    return live_recorder.LiveRecorder(watch.device.torch_kind, calls)
 
 
 def _profile_options(torch: Any) -> dict[str, bool]:
