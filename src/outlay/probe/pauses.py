@@ -76,7 +76,7 @@ def _every_steps(at: Sequence[int], timed_steps: int) -> float | None:
 def notes_on_first_evaluation(
     pauses: Sequence[MeasuredPause], logs: Sequence[ProcessLog]
 ) -> Iterator[str]:
-    """Say that the script evaluates before its first step, and whether it was seen to do so later."""
+    """Say that the script evaluates before its first step, and whether it did so later."""
     firsts_s = [float(log.table.column("evaluation_s")[0]) for log in logs if len(log.table)]
     evaluation_s = max(firsts_s, default=0.0)
     if evaluation_s < _NOTED_S:

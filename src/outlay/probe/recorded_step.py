@@ -31,6 +31,7 @@ from outlay.trace.profile import Op, Profile
 _UNEVEN = 0.02
 """How far a number of optimizer steps may be from a whole one: the first may differ."""
 
+
 def recorded_profile(
     measurement: Measurement, logs: Sequence[ProcessLog], override: StepSizeOverride = NO_OVERRIDE
 ) -> tuple[Profile | None, list[str]]:

@@ -102,7 +102,7 @@ class PauseWatch:
         if not from_s and self._watch.steps > 1:
             from_s = counters.eval_mode_from_s
         span_s = counters.evaluated_until_s - from_s if from_s else 0.0
-        return max(span_s, counters.no_grad_s, 0.0)
+        return float(max(span_s, counters.no_grad_s, 0.0))
 
     # Changes of mode, and checkpoints
 

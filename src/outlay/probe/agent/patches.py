@@ -22,9 +22,9 @@ from typing import Any
 def hide_frames(error: BaseException) -> None:
     """Take the agent's own frames off the top of a traceback that passes through them.
 
-    Called in `except BaseException as error:`, before a bare `raise`, which adds no frame again: the
-    script, and whatever prints its errors, sees the traceback that it would have without the agent.
-    (Python 3.9 and 3.10 put the frames back.)
+    Called in `except BaseException as error:`, before a bare `raise`, which adds no frame again:
+    whatever prints the script's errors shows them as they would be without the agent. (Python 3.9
+    and 3.10 put the frames back.)
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_globals.get("__package__") == __package__:
@@ -216,7 +216,6 @@ def _wrap_calls(torch: Any) -> None:
     compiler = getattr(torch, "compiler", None)  # there is none before torch 2.1
     is_compiling = getattr(compiler, "is_compiling", lambda: False)
 
-    @functools.wraps(original)
     def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(self, *args, **kwargs)
@@ -235,5 +234,6 @@ def _wrap_calls(torch: Any) -> None:
     # What is compiled goes by the file: as torch's own it is compiled along, and does nothing.
     code = _call_impl.__code__.replace(co_filename=original.__code__.co_filename)
     _call_impl.__code__ = code
+    functools.update_wrapper(_call_impl, original)
     torch.nn.Module._call_impl = _call_impl
     _wrappers.append((_call_impl, original))

@@ -279,7 +279,7 @@ class RecordedOperations(NamedTuple):
 
 
 class StepOperations(NamedTuple):
-    """The operations of one optimizer step at the beginning; outlay makes training steps of them."""
+    """The operations of one of the first optimizer steps: some make a training step together."""
 
     step: int
     """The number of the optimizer step."""

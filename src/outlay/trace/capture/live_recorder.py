@@ -66,7 +66,7 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._module_calls = module_calls
         """How modules are watched; None: by torch's own hooks."""
-        self.most_gradless: int | None = None
+        self.most_gradless = 0
         self.on_excess: Callable[[], None] | None = None
         """Called before a module, once more than so many operators have run without gradients
         since the last step: that is an evaluation, which need not be recorded."""
@@ -86,6 +86,11 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._rows: dict[bool, int] = {}
         """Of the first input with gradients, and of the first without."""
         self._stack = contextlib.ExitStack()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch need not keep its compiler out of us: nothing is compiled meanwhile."""
+        return False
 
     def start(self) -> None:
         """Record from now on."""
@@ -110,9 +115,8 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.wake()
         self._phases.module_depth += 1
         self._note_rows(inputs)
-        if self.most_gradless is not None and self.on_excess is not None:
-            if self._gradless_run > self.most_gradless:
-                self.on_excess()
+        if self.on_excess is not None and self._gradless_run > self.most_gradless:
+            self.on_excess()
 
     def _after_module(self) -> None:
         self._phases.module_depth -= 1
