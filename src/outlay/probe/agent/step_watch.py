@@ -253,10 +253,16 @@ class StepWatch:
         if self.is_off:
             return
         is_last = False
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.paused += 1  # what we do ourselves is not the script's
         try:
             is_last = self._record_step(optimizers)
         except Exception as error:
             self._disable(error)
+        finally:
+            if recorder is not None:
+                recorder.paused -= 1
         if is_last:
             self._stop_training()
 
