@@ -105,7 +105,7 @@ def _given(context: click.Context) -> dict[str, str]:
     help="Optimizer steps that make one training step, where outlay's guess is wrong.",
 )
 @click.option(
-    "--no-operations", is_flag=True, help="Do not profile and record a step after the timing."
+    "--no-operations", is_flag=True, help="Do not profile and record steps for other GPUs."
 )
 @click.option(
     "--find-batch",

@@ -95,15 +95,16 @@ def test_updates_without_a_backward_pass_belong_to_the_step_before(watched):
     assert recorded(watched) == [2, 3]
 
 
-@pytest.mark.parametrize("how", ["mode", "no gradients"])
+@pytest.mark.parametrize("how", ["mode", "no gradients", "inference mode"])
 def test_an_evaluation_is_not_recorded(watched, how):
     """One that comes after the first step, as samples of a new model do: the step after it is."""
     import torch
 
     (model,), (optimizer,) = make([1])
     step(model, optimizer)
-    with torch.no_grad():
-        if how == "mode":
+    without = torch.inference_mode if how == "inference mode" else torch.no_grad
+    with without():
+        if how != "no gradients":
             model.eval()
         for _ in range(3000):  # two operations each
             model(torch.ones(2, 4))
@@ -112,6 +113,7 @@ def test_an_evaluation_is_not_recorded(watched, how):
         step(model, optimizer)
     assert recorded(watched) == [3]
     assert [s.recorded for s in written_steps(watched.channel)] == [0, 1, 1, 1, 0]
+    torch.ops.profiler._record_function_enter_new("an operator without tensors")
 
 
 def test_nothing_is_left_in_torch(watched):
@@ -148,6 +150,27 @@ def test_code_that_is_compiled_meanwhile_has_nothing_of_ours_in_it(watched, earl
     torch._dynamo.utils.counters.clear()  # by which others know that nothing is compiled
     # At most once more, after modules are no longer watched
     assert 1 <= len(graphs) <= 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
+def test_steps_within_compiled_code_are_left_to_the_end(watched):
+    """A recorder that begins or ends there would be half on when it returns."""
+    import torch
+
+    (model,), (optimizer,) = make([1])
+
+    @torch.compile(backend="eager")
+    def update():
+        optimizer.step()
+
+    for _ in range(3):
+        model(torch.ones(3, 4)).sum().backward()
+        update()
+        optimizer.zero_grad()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert recorded(watched) == []
+    assert watched.watch.steps == 3
 
 
 def test_what_cannot_be_noted_does_not_stop_the_script(watched, monkeypatch):

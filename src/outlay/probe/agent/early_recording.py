@@ -16,7 +16,7 @@ from typing import Any
 from .channel import log_error
 from .optimizers import live_optimizers, optimizer_key
 from .protocol import StepOperations
-from .recording import new_recorder, report_failure
+from .recording import is_in_compiled_call, new_recorder, report_failure
 
 _ALONE_STEPS = 8
 """Steps of one optimizer after which others that are there are no longer waited for."""
@@ -44,6 +44,8 @@ class EarlyRecording:
         """Number of the optimizer and passes of each step, the one before the first included."""
         self._restarts = 0
         self._until_s = 0.0
+        self._was_muted = False
+        """Whether a part of the step that has just ended was left out."""
 
     def after_step(self, optimizers: tuple[Any, ...], most_steps: int) -> None:
         """Report the step that has just ended, and end or go on; begin, after the first one."""
@@ -52,6 +54,7 @@ class EarlyRecording:
             if watch.steps == 1:
                 self._prepare()
             elif self._recorder is not None and not watch.graphs.are_replayed:
+                self._was_muted = self._recorder.is_muted
                 self._report()
             self._follow(optimizers)
             if self._is_over(most_steps):
@@ -69,12 +72,23 @@ class EarlyRecording:
         self._watch.early = None
 
     def pause_begins(self) -> None:
-        """Keep out what is likely to be an evaluation; recording goes on after the next step."""
-        if self._recorder is None or self._restarts >= _RESTARTS or not self._recorder.is_current:
+        """Keep out what is likely to be an evaluation; recording goes on after the next step.
+
+        It ends where it can, and notes nothing where it cannot: inference mode leaves torch's
+        dispatcher as it was before, as a compiled function does.
+        """
+        if self._recorder is None or self._restarts >= _RESTARTS:
+            return
+        is_within = self._watch.torch.is_inference_mode_enabled() or is_in_compiled_call()
+        if is_within or not self._recorder.is_current:
+            self._recorder.is_muted = True
             return
         self._restarts += 1
         self._stop()
         self._watch.is_disturbed = True
+
+    def _mute(self) -> None:
+        self._recorder.is_muted = True
 
     def _prepare(self) -> None:
         watch = self._watch
@@ -100,8 +114,11 @@ class EarlyRecording:
         self._stepped.update(map(optimizer_key, optimizers))
         self._numbers.append((counters.optimizer, counters.passes))
         is_odd = counters.evaluated or counters.mostly_no_grad or counters.skipped
+        is_odd = is_odd or self._was_muted
         if is_odd and self._recorder is not None and self._restarts < _RESTARTS:
             self._restarts += 1
+            if self._restarts == _RESTARTS:
+                self._recorder.on_excess = None
             self._forget()
         elif self._recorder is None:
             self._forget()
@@ -119,7 +136,7 @@ class EarlyRecording:
         watch = self._watch
         if watch.steps > most_steps or time.perf_counter() > self._until_s:
             return True
-        if watch.graphs.are_replayed:
+        if watch.graphs.are_replayed or (self._recorder is None and is_in_compiled_call()):
             return True
         if len(self._numbers) < 2:
             return False
@@ -138,17 +155,19 @@ class EarlyRecording:
         self._recorder = watch.recorder = new_recorder(watch)
         if self._restarts < _RESTARTS:
             self._recorder.most_gradless = _MOST_GRADLESS
-            self._recorder.on_excess = self.pause_begins
+            self._recorder.on_excess = self._mute
         self._recorder.start()
         watch.batch.start()
 
     def _report(self) -> None:
         watch = self._watch
-        inputs = watch.batch.last_inputs
+        inputs, recording = watch.batch.last_inputs, self._recorder.take()
+        if self._was_muted:
+            return
         watch.channel.report(
             StepOperations(
                 step=watch.steps,
-                recording=self._recorder.take(),
+                recording=recording,
                 inputs=inputs._asdict() if inputs.step == watch.steps else None,
             )
         )

@@ -166,6 +166,9 @@ class Recording:
         if self._recorder is None:
             if self._watch.graphs.are_replayed:
                 raise RuntimeError("what a CUDA graph runs is not seen when it is replayed")
+            goes_on = not (request.stop_at and self._watch.channel.folder)
+            if goes_on and is_in_compiled_call():
+                raise RuntimeError("its optimizer steps in compiled code, which goes on")
             if step < request.record_until:
                 self._start_recorder(step)
             return
@@ -230,6 +233,21 @@ def new_recorder(watch: Any) -> Any:
     live_recorder = outlay_module("trace.capture.live_recorder")
     calls = functools.partial(module_calls, watch.torch)
     return live_recorder.LiveRecorder(watch.device.torch_kind, calls)
+
+
+def is_in_compiled_call() -> bool:
+    """Whether we are called from within a compiled function of the script's.
+
+    When that returns, torch's dispatcher is as it was before: a recorder that was begun in it is
+    off, and one that was ended in it is half on, which the script would not survive.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if getattr(code, "co_qualname", "").startswith("_TorchDynamoContext."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _profile_options(torch: Any) -> dict[str, bool]:

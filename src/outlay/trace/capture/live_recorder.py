@@ -66,6 +66,8 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._module_calls = module_calls
         """How modules are watched; None: by torch's own hooks."""
+        self.is_muted = False
+        """Whether nothing is noted until the record is taken."""
         self.most_gradless = 0
         self.on_excess: Callable[[], None] | None = None
         """Called before a module, once more than so many operators have run without gradients
@@ -147,6 +149,7 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._unknown.clear()
         self._unnoted.clear()
         self._rows.clear()
+        self.is_muted = False
         return record
 
     def _record(self) -> dict[str, Any]:
@@ -172,13 +175,15 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> object:
         """Run one operator and note it."""
         kwargs = kwargs or {}
-        phase = self._phases.phase_of(func) if isinstance(func, OpOverload) else "forward"
+        is_noted = not self.paused and not self.is_muted
+        is_plain = is_noted and isinstance(func, OpOverload)
+        phase = self._phases.phase_of(func) if is_plain else "forward"
         try:
             out = func(*args, **kwargs)
         except BaseException as error:
             _hide_frames(error)
             raise
-        if self.paused:
+        if not is_noted:
             return out
         try:
             self._note(func, phase, args, kwargs, out)
