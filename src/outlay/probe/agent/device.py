@@ -292,6 +292,10 @@ class CpuQueue:
         self._first: tuple[float, float] | None = None
         """When this thread was first looked at, and its time in the queue by then."""
 
+    def restart(self) -> None:
+        """Begin anew: what was until now is no training."""
+        self._first = None
+
     def report(self) -> None:
         """Report the share since the first time; nothing where Linux does not count it."""
         queued_s, now_s = _queued_s(), time.perf_counter()

@@ -33,8 +33,9 @@ _EAGER_FRACTION = 0.25
 class EarlyRecording:
     """Begins after the first step, and ends by itself."""
 
-    def __init__(self, watch: Any) -> None:
+    def __init__(self, watch: Any, most_steps: int) -> None:
         self._watch = watch
+        self._most_steps = most_steps
         self._recorder: Any = None
         self._live: set[int] = set()
         """The optimizers that are there, by their keys; not all of them need ever step."""
@@ -47,7 +48,7 @@ class EarlyRecording:
         self._was_muted = False
         """Whether a part of the step that has just ended was left out."""
 
-    def after_step(self, optimizers: tuple[Any, ...], most_steps: int) -> None:
+    def after_step(self, optimizers: tuple[Any, ...]) -> None:
         """Report the step that has just ended, and end or go on; begin, after the first one."""
         watch = self._watch
         try:
@@ -57,7 +58,7 @@ class EarlyRecording:
                 self._was_muted = self._recorder.is_muted
                 self._report()
             self._follow(optimizers)
-            if self._is_over(most_steps):
+            if self._is_over():
                 self.abandon()
             elif self._recorder is None:
                 self._start()
@@ -128,13 +129,13 @@ class EarlyRecording:
         del self._numbers[:-1]
         self._stepped.clear()
 
-    def _is_over(self, most_steps: int) -> bool:
+    def _is_over(self) -> bool:
         """Whether a whole training step is there, or is no longer waited for.
 
         As many optimizer steps in a row as one has, wherever in it they begin, are a whole one.
         """
         watch = self._watch
-        if watch.steps > most_steps or time.perf_counter() > self._until_s:
+        if watch.steps > self._most_steps or time.perf_counter() > self._until_s:
             return True
         if watch.graphs.are_replayed or (self._recorder is None and is_in_compiled_call()):
             return True

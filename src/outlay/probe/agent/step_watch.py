@@ -301,15 +301,22 @@ class StepWatch:
         if self.steps <= _FLUSHED_STEPS:
             self.channel.flush()
         self.recent_samples = self.recent_samples[1], counters.samples
-        if self.steps == 1 and self.channel.read_request().early_steps:
-            from .early_recording import EarlyRecording
-
-            self.early = EarlyRecording(self)
+        if self.steps == 1:
+            self._begin_early()
         if self.early is not None:
-            self.early.after_step(optimizers, self.channel.read_request().early_steps)
+            self.early.after_step(optimizers)
+            self._cpu_queue.restart()
             self._ended_s = time.perf_counter()
         counters.reset()
         return self._handle_request()
+
+    def _begin_early(self) -> None:
+        """Record the first steps, where outlay wants that."""
+        most_steps = self.channel.read_request().early_steps
+        if most_steps:
+            from .early_recording import EarlyRecording
+
+            self.early = EarlyRecording(self, most_steps)
 
     def _used_cpu_s(self, now_s: float) -> float:
         """CPU time since it was last read; of short steps, a later one has that of several."""
