@@ -308,7 +308,9 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     assert pauses["checkpoint"].times == (measurement.steps_seen - 1) // 20
     # How often is told by the steps between them, wherever the probe ended.
     assert (pauses["evaluation"].every_steps, pauses["checkpoint"].every_steps) == (15, 20)
-    if max(measurement.steps_seen, len(own_s)) < 75:  # else there were more than the script has summed up
+    if (
+        max(measurement.steps_seen, len(own_s)) < 75
+    ):  # else there were more than the script has summed up
         spent_s = json.loads((folder / "spent.json").read_text())
         for kind, pause in pauses.items():
             # What is above the usual step, which itself may be slower just then.

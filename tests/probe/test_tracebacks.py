@@ -24,5 +24,4 @@ def test_a_failing_script_prints_what_it_prints_without_a_probe(tmp_path):
     assert plain.stderr.count("Traceback (most recent call last):") > 30
     assert probed.err[: len(plain.stderr)] == plain.stderr
     assert (plain.returncode, probed.code) == (1, 1)
-    # One of its steps was recorded meanwhile.
-    assert probed.measurement.profile is not None
+    assert probed.measurement.steps_seen > 0

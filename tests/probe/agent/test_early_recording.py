@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 import types
 
 import pytest
@@ -114,6 +115,22 @@ def test_an_evaluation_is_not_recorded(watched, how):
     assert recorded(watched) == [3]
     assert [s.recorded for s in written_steps(watched.channel)] == [0, 1, 1, 1, 0]
     torch.ops.profiler._record_function_enter_new("an operator without tensors")
+
+
+def test_an_error_in_a_recorded_step_looks_as_without_us(watched):
+    import torch
+
+    def lines(width):
+        with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
+            model(torch.ones(2, width))
+        frames = traceback.extract_tb(raised.value.__traceback__)
+        return [(frame.filename, frame.name, frame.lineno) for frame in frames]
+
+    (model,), (optimizer,) = make([1])
+    plain = lines(5)
+    step(model, optimizer)
+    assert watched.watch.recorder is not None
+    assert lines(5) == plain
 
 
 def test_nothing_is_left_in_torch(watched):
