@@ -38,8 +38,9 @@ def test_lightning(tmp_path):
     seen_as_is(probed, "AdamW")
     measurement, own_s = probed.measurement, probed.own_s()
     pauses = {pause.kind: pause.times for pause in measurement.pauses}
-    # An evaluation after each 30 steps; the one before the first step is no pause between steps.
-    assert pauses["evaluation"] == (measurement.steps_seen - 1) // 30
+    # An evaluation after each 30 steps, those after the timing included; the last step ends it. The
+    # one before the first step is no pause between steps.
+    assert pauses["evaluation"] == (len(own_s) - 1) // 30
     # Its own mean over the steps before the first evaluation.
     assert probed.step.mean_s == pytest.approx((own_s[29] - own_s[9]) / 20, rel=0.15)
     assert measurement.versions["lightning"]
@@ -57,7 +58,8 @@ def test_evaluations_of_the_trainer_are_no_steps(tmp_path):
     probed = probe_script(tmp_path, "trainer.py", "runs", 10, options=("--steps", 45))
     measurement, own_s = probed.measurement, probed.own_s()
     (pause,) = measurement.pauses
-    assert (pause.kind, pause.times) == ("evaluation", (measurement.steps_seen - 1) // 10)
+    # Those after the timing included; it ends within the step after the last of its own.
+    assert (pause.kind, pause.times) == ("evaluation", len(own_s) // 10)
     # Ten batches of half a sleep each, five times a step's two.
     assert pause.total_s / pause.times > 5 * STEP_S
     usual_s = [own_s[n + 1] - own_s[n] for n in range(3, 44) if (n + 1) % 10]

@@ -303,7 +303,7 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     pauses = {pause.kind: pause for pause in measurement.pauses}
     assert set(pauses) == {"evaluation", "checkpoint"}
     # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next;
-    # evaluations also in those that the script makes after the timing, in the last of which it ends.
+    # evaluations also in those that the script makes after the timing; it ends in the last.
     assert pauses["evaluation"].times == len(own_s) // 15
     assert pauses["checkpoint"].times == (measurement.steps_seen - 1) // 20
     # How often is told by the steps between them, wherever the probe ended.
