@@ -96,6 +96,13 @@ def test_an_error_of_ours_neither_ends_the_command_nor_hides_its_status(
     assert is_noted is (part != "tracker_figures")
 
 
+def test_output_that_cannot_be_passed_on_ends_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(outlay.probe.runner.Relay, "pass_on", fail)
+    measurement = probe_command(ProbeRequest(command=EXITS, log=tmp_path / "log"))
+    assert measurement.status == 3
+    assert any("some of its output" in note for note in measurement.notes)
+
+
 # Its file
 
 

@@ -234,7 +234,8 @@ class _Probe:
         """Follow the command to its end."""
         updated_s = 0.0
         while command.status() is None:
-            self._relay.pass_on(_POLL_S)
+            if not self._guard.do("some of its output", lambda: self._relay.pass_on(_POLL_S)):
+                time.sleep(_POLL_S)
             self._pass_on_signals(command)
             now_s = time.perf_counter()
             if now_s - updated_s < _UPDATE_S:
