@@ -16,6 +16,9 @@ LOOK_ON = 40
 """Optimizer steps that are looked at in any case, as long as they are quick."""
 QUICK_S = 8.0
 LONGEST_S = 90.0
+NEGLIGIBLE = 0.05
+"""Of what a usual step writes: a rare one with less beyond that (a moving average of the weights,
+now and then) is not waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +28,8 @@ class OptimizerTurn:
     optimizer: int
     forward: int
     """A hash of the operators that ran forward with gradients: a penalty has others."""
-    batches: int = 0
-    """Taken from loaders."""
+    elements: int = 0
+    """What those wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,7 @@ class StepOrder:
         is_usual = {key for key, times in counts.items() if 3 * times >= most}
         of_optimizers = {optimizer for optimizer, _ in is_usual}
         return [
-            OptimizerTurn(optimizer=t.optimizer, forward=t.forward, batches=t.batches)
+            OptimizerTurn(optimizer=t.optimizer, forward=t.forward)
             for t in self.turns
             if (t.optimizer, t.forward) in is_usual or t.optimizer not in of_optimizers
         ]
@@ -113,10 +116,16 @@ class StepOrder:
     def _rare(self, base: int) -> dict[tuple[int, int], list[int]]:
         """Where each kind of step was made that is no part of the usual training step."""
         usual = {(turn.optimizer, turn.forward) for turn in self._usual()[-base:]}
+        written = {
+            turn.optimizer: turn.elements
+            for turn in self.turns
+            if (turn.optimizer, turn.forward) in usual
+        }
         places: dict[tuple[int, int], list[int]] = {}
         for place, turn in enumerate(self.turns):
-            key = turn.optimizer, turn.forward
-            if key not in usual:
+            key, usually = (turn.optimizer, turn.forward), written.get(turn.optimizer, 0)
+            is_alike = abs(turn.elements - usually) < NEGLIGIBLE * usually
+            if key not in usual and not is_alike:
                 places.setdefault(key, []).append(place)
         return places
 

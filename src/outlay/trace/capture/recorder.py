@@ -354,7 +354,7 @@ def track_recomputation(phases: PhaseTracker) -> Iterator[None]:
 _COLLECT_EVERY = 256
 """Operators between collections of garbage: Python's own come at moments that differ from trace to
 trace, and what lives in a cycle would then be freed elsewhere in each."""
-_LIKELY_TRUE = (_aten.all, _aten.isfinite)
+_LIKELY_TRUE = (_aten.all, _aten._is_all_true, _aten.isfinite)
 _FLASH = "aten._scaled_dot_product_flash_attention"
 
 
@@ -387,6 +387,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Whether what runs without gradients is an evaluation between two steps, and not noted."""
         self.forward_hash = 0
         """Of the operators that ran forward with gradients, since it was last set to 0."""
+        self.forward_elements = 0
+        """What those wrote, in elements."""
         self.phases = PhaseTracker()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
@@ -430,6 +432,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         with_gradients = torch.is_grad_enabled()
         if phase == "forward" and with_gradients and on_gpu:
             self.forward_hash = hash((self.forward_hash, func))
+            self.forward_elements += 0 if func.is_view else sum(t.numel() for t in on_gpu)
         is_noted = self.recording and (with_gradients or not self.in_evaluation)
         if is_noted and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self._note(func, phase, args, kwargs, out)

@@ -108,6 +108,7 @@ def capture_script(run: ScriptRun) -> ScriptCapture | ScriptEnded:
         own_file=str(run.target.path), with_lines=True, selected=run.selected, changes=UNCHANGED
     )
     recorder = recorder_for(run.batch_size or 1, options)
+    recorder.selection.values.draws_on_host = True
     around = ScriptSurroundings(notes, run.folder, run.batch_size)
     around.resizes_loaders = run.resizes_loaders
     if run.as_rank:
@@ -240,7 +241,7 @@ class _ScriptWatch:
         else:
             self._look(number)
         self._passes = 0
-        self._recorder.forward_hash = 0
+        self._recorder.forward_hash = self._recorder.forward_elements = 0
         self._recorder.start_step()
 
     def _number(self, optimizer: Optimizer) -> int:
@@ -252,7 +253,11 @@ class _ScriptWatch:
 
     def _look(self, number: int) -> None:
         """Find out what makes a step, or wait until recording is to begin."""
-        turn = OptimizerTurn(optimizer=number, forward=self._recorder.forward_hash)
+        turn = OptimizerTurn(
+            optimizer=number,
+            forward=self._recorder.forward_hash,
+            elements=self._recorder.forward_elements,
+        )
         if self._run.window is not None:
             skip = self._run.skip if self._run.skip is not None else self._warm_up()
             if self._turns >= skip:

@@ -27,6 +27,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 from torch.utils import data
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map
@@ -332,9 +336,12 @@ def _epoch(around: ScriptSurroundings, loader: Any) -> Iterator[tuple[Any, int]]
         yield from _real_epoch(loader)
         return
     length = len(loader)
-    with _for_real():
-        indices = itertools.islice(iter(loader.sampler), DISTINCT_SAMPLES)
-        samples = [loader.dataset[index] for index in indices]
+
+    def few() -> list[Any]:
+        indices = itertools.islice(iter(loader.sampler), min(DISTINCT_SAMPLES, size))
+        return [loader.dataset[index] for index in indices]
+
+    samples = _really(few)
     if not samples:
         return
     for _ in range(max(length, 1)):
@@ -348,8 +355,7 @@ def _collated(loader: Any, samples: list[Any], size: int) -> Any:
     size_bytes = size * sum(t.numel() * t.element_size() for t in tensors)
     if size_bytes > _MOST_COLLATED_BYTES:
         return loader.collate_fn(tree_map(_fake, many))
-    with _for_real():
-        return loader.collate_fn(many)
+    return _really(lambda: loader.collate_fn(many))
 
 
 def _fake(value: object) -> object:
@@ -358,14 +364,12 @@ def _fake(value: object) -> object:
 
 def _real_epoch(loader: Any) -> Iterator[tuple[Any, int]]:
     """Batches as the loader makes them: an iterable dataset, a batch sampler of the script's."""
-    with _for_real():
-        iterator = loader._get_iterator()
+    iterator = _really(loader._get_iterator)
     while True:
-        with _for_real():
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
+        try:
+            batch = _really(lambda: next(iterator))
+        except StopIteration:
+            return
         yield batch, loader.batch_size or _rows(batch)
 
 
@@ -375,10 +379,16 @@ def _rows(batch: object) -> int:
     return 1 if first is None else int(first.shape[0])
 
 
-def _for_real() -> contextlib.AbstractContextManager[object]:
-    """Compute on real tensors for a while, although fake ones are in force."""
-    disabled: contextlib.AbstractContextManager[object] = _disable_current_modes()
-    return disabled
+def _really(make: Callable[[], Any]) -> Any:
+    """What `make` returns when it computes on real tensors, although fake ones are in force.
+
+    Where it has some of those too, made by the script before, it is called on fake ones.
+    """
+    try:
+        with _disable_current_modes():
+            return make()
+    except (DataDependentOutputException, DynamicOutputShapeException, RuntimeError):
+        return make()
 
 
 # Results that are given again
