@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import tempfile
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -48,7 +49,8 @@ class ScriptTracer:
         self._selected = selected
         self._guard = guard
         self._first: ScriptCapture | None = None
-        self._as_rank = False
+        self._needs: dict[str, bool] = {}
+        """What the script turned out to need: `as_rank`, `without_data`."""
 
     def first(self, batch_size: int | None = None) -> ScriptCapture:
         """The script at a batch size; at its own, without one."""
@@ -106,7 +108,7 @@ class ScriptTracer:
             selected=self._selected,
             folder="",
             batch_size=batch_size,
-            as_rank=self._as_rank,
+            **self._needs,
         )
 
     def _captured(self, run: ScriptRun, when: str) -> ScriptCapture:
@@ -114,9 +116,9 @@ class ScriptTracer:
         from outlay.trace.capture.script import ScriptCapture, ScriptEnded
 
         result = self._in_fork(run, when)
-        if result == _NO_LAUNCHER:
-            self._as_rank = True
-            run = replace(run, as_rank=True)
+        while isinstance(result, str):
+            self._needs[result] = True
+            run = replace(run, **self._needs)
             result = self._in_fork(run, when)
         if isinstance(result, ScriptEnded) and result.window is not None:
             skip = result.turns - result.window.turns
@@ -144,13 +146,9 @@ class ScriptTracer:
         return result
 
 
-_NO_LAUNCHER = "needs a launcher"
-
-
 def _answer(run: ScriptRun, path: Path, guard: Guard, when: str) -> None:
     """Run the script, write what came of it, and end this process."""
     from outlay.trace.capture.script import capture_script
-    from outlay.trace.capture.surroundings import RANK_VARIABLES
 
     words = _LastWords()
     result: Any
@@ -158,18 +156,30 @@ def _answer(run: ScriptRun, path: Path, guard: Guard, when: str) -> None:
         with contextlib.redirect_stderr(words), guard(when):
             try:
                 result = capture_script(run)
-            except KeyError as error:
-                if run.as_rank or not RANK_VARIABLES.intersection(map(str, error.args)):
-                    raise
-                result = _NO_LAUNCHER
             except SystemExit as error:
                 raise _left(run.target, error, words.text) from None
+            except Exception as error:
+                result = _need(run, error)
+                if result is None:
+                    raise
     except OutlayError as error:
         result = type(error)(error.what, why=error.why, fix=error.fix)
     partial = path.with_suffix(".part")
     partial.write_bytes(pickle.dumps(result))
     partial.replace(path)
     os._exit(0)
+
+
+def _need(run: ScriptRun, error: Exception) -> str | None:
+    """What the script lacked, where it can be given: a field of `ScriptRun`."""
+    from outlay.trace.capture.surroundings import RANK_VARIABLES
+
+    lacks_rank = isinstance(error, KeyError) and RANK_VARIABLES.intersection(map(str, error.args))
+    if lacks_rank and not run.as_rank:
+        return "as_rank"
+    frames = traceback.extract_tb(error.__traceback__)
+    in_datasets = any(f"torchvision{os.sep}datasets" in frame.filename for frame in frames)
+    return "without_data" if in_datasets and not run.without_data else None
 
 
 class _LastWords(io.TextIOBase):

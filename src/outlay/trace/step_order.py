@@ -15,7 +15,7 @@ MOST_LOOKED_AT = 160
 LOOK_ON = 40
 """Optimizer steps that are looked at in any case, as long as they are quick."""
 QUICK_S = 8.0
-LONGEST_S = 90.0
+LONGEST_S = 240.0
 NEGLIGIBLE = 0.05
 """Of what a usual step writes: a rare one with less beyond that (a moving average of the weights,
 now and then) is not waited for."""
@@ -105,7 +105,7 @@ class StepOrder:
             key = turn.optimizer, turn.forward
             counts[key] = counts.get(key, 0) + 1
         most = max(counts.values())
-        is_usual = {key for key, times in counts.items() if 3 * times >= most}
+        is_usual = {key for key, times in counts.items() if 2 * times >= most}
         of_optimizers = {optimizer for optimizer, _ in is_usual}
         return [
             OptimizerTurn(optimizer=t.optimizer, forward=t.forward)

@@ -33,6 +33,7 @@ from outlay.trace.capture.capture import (
     stop_recording,
 )
 from outlay.trace.capture.fake_cuda import patch_imported_libraries
+from outlay.trace.capture.missing_data import patch_datasets
 from outlay.trace.capture.recorder import Recorder
 from outlay.trace.capture.surroundings import ScriptSurroundings, as_first_rank
 from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
@@ -62,6 +63,8 @@ class ScriptRun:
     """Optimizer steps before it, where that is known."""
     as_rank: bool = False
     """Whether it finds the variables that a launcher sets."""
+    without_data: bool = False
+    """Whether public data sets that are not on this machine are stood in for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,8 @@ def capture_script(run: ScriptRun) -> ScriptCapture | ScriptEnded:
         notes.add("RANK, WORLD_SIZE and the like were set as for one process.")
     with recording_on_fake_tensors(recorder, notes) as patches:
         around.install(patches)
+        if run.without_data:
+            patch_datasets(patches, notes)
         watch = _ScriptWatch(run, recorder, around, notes, patches)
         with watch.watching():
             try:

@@ -35,6 +35,7 @@ from torch.utils import data
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map
 
+from outlay.trace.capture.missing_data import patch_weights
 from outlay.trace.capture.wrappers import AttributePatches
 from outlay.trace.target import names_batch_size
 
@@ -97,6 +98,7 @@ class ScriptSurroundings:
         self._patch_parser(patches)
         self._patch_processes(patches)
         _patch_tensorboard(patches)
+        patch_weights(patches, self.notes)
         patches.set(tempfile, "tempdir", self._folder)
         self._patch_files(patches)
 
