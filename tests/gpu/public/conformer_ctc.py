@@ -22,7 +22,7 @@ class Utterances(Dataset):
             np.save(path, np.random.default_rng(0).standard_normal((16, longest, mels), dtype=np.float32))
         self.features = np.load(path, mmap_mode='r')
         rng = np.random.default_rng(seed)
-        self.lengths = np.sort(rng.integers(longest * 3 // 4, longest + 1, count))
+        self.lengths = np.sort(rng.integers(longest * 7 // 8, longest + 1, count))
         self.vocab, self.count = vocab, count
 
     def __len__(self):

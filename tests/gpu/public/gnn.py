@@ -31,7 +31,7 @@ class Molecules(Dataset):
         rng = np.random.default_rng(seed)
         for _ in range(200):
             n = int(rng.integers(most_atoms // 2, most_atoms + 1))
-            pos = torch.from_numpy(rng.normal(size=(n, 3)).astype(np.float32)) * n ** (1 / 3)
+            pos = torch.from_numpy(rng.normal(size=(n, 3)).astype(np.float32)) * 0.5 * n ** (1 / 3)
             near = (torch.cdist(pos, pos) < 2.5).fill_diagonal_(False)
             self.pool.append(Data(torch.from_numpy(rng.integers(0, 10, n)), pos, near.nonzero().t().contiguous(), pos.norm()))
 
