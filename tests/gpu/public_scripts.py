@@ -64,16 +64,16 @@ SCRIPTS: dict[str, Script] = {
         line=r"^iter (?P<it>\d+): loss",
         batch="--batch_size",
         tiny=Preset(
-            arguments="--n_layer=2 --n_head=2 --n_embd=32 --block_size=32 --vocab_size=128 --batch_size=4"
-            " --gradient_accumulation_steps=3 --max_iters=99 --eval_interval=40 --eval_iters=4"
-            " --log_interval=5 --data_tokens=20000",
+            arguments="--n_layer=2 --n_head=2 --n_embd=32 --block_size=32 --vocab_size=128"
+            " --batch_size=4 --gradient_accumulation_steps=3 --max_iters=99"
+            " --eval_interval=40 --eval_iters=4 --log_interval=5 --data_tokens=20000",
             samples=4 * 3,
             steps=100,
             evaluates_every=40,
         ),
         gpu=Preset(
-            arguments="--batch_size=16 --gradient_accumulation_steps=4 --eval_interval=40 --eval_iters=10"
-            " --log_interval=5",
+            arguments="--batch_size=16 --gradient_accumulation_steps=4 --eval_interval=40"
+            " --eval_iters=10 --log_interval=5",
             samples=16 * 4,
             evaluates_every=40,
         ),
@@ -83,16 +83,16 @@ SCRIPTS: dict[str, Script] = {
         line=r"iter (?P<it>\d+): train loss",
         batch="--batch-size",
         tiny=Preset(
-            arguments="--max-iters 120 --batch-size 16 --num-workers 1 --log-every 5 --eval-every 40"
-            " --n-embd 24 --num-samples 480",
+            arguments="--max-iters 120 --batch-size 16 --num-workers 1 --log-every 5 --eval-every"
+            " 40 --n-embd 24 --num-samples 480",
             samples=16,
             steps_per_epoch=480 // 16,
             steps=120,
             evaluates_every=40,
         ),
         gpu=Preset(
-            arguments="--length 128 --num-digits 10 --n-layer 12 --n-head 12 --n-embd 768 --batch-size 64"
-            " --num-samples 2560 --log-every 5 --eval-every 100000",
+            arguments="--length 128 --num-digits 10 --n-layer 12 --n-head 12 --n-embd 768"
+            " --batch-size 64 --num-samples 2560 --log-every 5 --eval-every 100000",
             samples=64,
             steps_per_epoch=2560 // 64,
         ),
@@ -102,9 +102,9 @@ SCRIPTS: dict[str, Script] = {
         line=r"^(?P<it>\d+): [\d.]+ \(mem",
         batch="--batch-size",
         tiny=Preset(
-            arguments="--image-size 16 --images 96 --dim 8 --batch-size 4 --workers 1 --train-num-steps 80"
-            " --update-ema-every 5 --step-start-ema 10 --save-and-sample-every 25 --n-samples 2"
-            " --sample-steps 4 --log-every 5",
+            arguments="--image-size 16 --images 96 --dim 8 --batch-size 4 --workers 1"
+            " --train-num-steps 80 --update-ema-every 5 --step-start-ema 10"
+            " --save-and-sample-every 25 --n-samples 2 --sample-steps 4 --log-every 5",
             samples=4 * 2,
             steps_per_epoch=96 // 4 // 2,
             steps=80,
@@ -123,8 +123,9 @@ SCRIPTS: dict[str, Script] = {
         line=r"\(step=(?P<it>\d+)\) Train Loss",
         batch="--global-batch-size",
         tiny=Preset(
-            arguments="--model DiT-XS/2 --image-size 64 --num-classes 10 --num-samples 240 --epochs 4"
-            " --global-batch-size 8 --num-workers 1 --log-every 5 --ckpt-every 40",
+            arguments="--model DiT-XS/2 --image-size 64 --num-classes 10 --num-samples 240"
+            " --epochs 4 --global-batch-size 8 --num-workers 1 --log-every 5"
+            " --ckpt-every 40",
             samples=8,
             steps_per_epoch=240 // 8,
             steps=120,
@@ -142,16 +143,17 @@ SCRIPTS: dict[str, Script] = {
         batch="--batch_size",
         per_step=(2, 2, 1, 1),
         tiny=Preset(
-            arguments="--img_size 16 --num_images 64 --batch_size 4 --val_batch_size 4 --dim_in 4 --max_dim"
-            " 8 --hidden_dim 16 --style_dim 8 --total_iters 70 --num_workers 1 --print_every 5"
-            " --sample_every 20 --save_every 50",
+            arguments="--img_size 16 --num_images 64 --batch_size 4 --val_batch_size 4 --dim_in 4"
+            " --max_dim 8 --hidden_dim 16 --style_dim 8 --total_iters 70 --num_workers 1"
+            " --print_every 5 --sample_every 20 --save_every 50",
             samples=4,
             steps_per_epoch=64 // 4,
             steps=70,
             evaluates_every=20,
         ),
         gpu=Preset(
-            arguments="--img_size 256 --num_images 160 --batch_size 4 --print_every 5 --sample_every 20",
+            arguments="--img_size 256 --num_images 160 --batch_size 4 --print_every 5"
+            " --sample_every 20",
             samples=4,
             steps_per_epoch=160 // 4,
             evaluates_every=20,
@@ -163,16 +165,17 @@ SCRIPTS: dict[str, Script] = {
         batch="--batch",
         per_step=(1 + 1 / 4, 1 + 1 / 16),
         tiny=Preset(
-            arguments="--size 16 --latent 16 --n_mlp 2 --channel_base 256 --channel_max 16 --batch 4"
-            " --images 160 --n_sample 4 --iter 160 --workers 1 --log_every 16 --sample_every 48"
-            " --save_every 80",
+            arguments="--size 16 --latent 16 --n_mlp 2 --channel_base 256 --channel_max 16"
+            " --batch 4 --images 160 --n_sample 4 --iter 160 --workers 1 --log_every 16"
+            " --sample_every 48 --save_every 80",
             samples=4,
             steps_per_epoch=160 // 4,
             steps=160,
             evaluates_every=48,
         ),
         gpu=Preset(
-            arguments="--size 64 --batch 32 --images 3200 --log_every 16 --sample_every 96 --workers 6",
+            arguments="--size 64 --batch 32 --images 3200 --log_every 16 --sample_every 96"
+            " --workers 6",
             samples=32,
             steps_per_epoch=3200 // 32,
             evaluates_every=96,
@@ -184,16 +187,17 @@ SCRIPTS: dict[str, Script] = {
         batch="--batch",
         per_step=(1 + 1 / 4, 1 + 1 / 16),
         tiny=Preset(
-            arguments="--size 16 --latent 16 --n_mlp 2 --channel_base 256 --channel_max 16 --batch 4"
-            " --images 160 --n_sample 4 --iter 96 --workers 1 --log_every 16 --sample_every 48"
-            " --save_every 80",
+            arguments="--size 16 --latent 16 --n_mlp 2 --channel_base 256 --channel_max 16"
+            " --batch 4 --images 160 --n_sample 4 --iter 96 --workers 1 --log_every 16"
+            " --sample_every 48 --save_every 80",
             samples=4,
             steps_per_epoch=160 // 4,
             steps=96,
             evaluates_every=48,
         ),
         gpu=Preset(
-            arguments="--size 64 --batch 32 --images 3200 --log_every 16 --sample_every 96 --workers 6",
+            arguments="--size 64 --batch 32 --images 3200 --log_every 16 --sample_every 96"
+            " --workers 6",
             samples=32,
             steps_per_epoch=3200 // 32,
             evaluates_every=96,
@@ -206,8 +210,8 @@ SCRIPTS: dict[str, Script] = {
         per_step=(1, 1),
         tiny=Preset(
             arguments="--load_size 36 --crop_size 32 --ngf 4 --ndf 4 --n_blocks 2 --batch_size 2"
-            " --max_dataset_size 60 --num_threads 1 --n_epochs 2 --n_epochs_decay 1 --print_freq 5"
-            " --save_epoch_freq 2",
+            " --max_dataset_size 60 --num_threads 1 --n_epochs 2 --n_epochs_decay 1"
+            " --print_freq 5 --save_epoch_freq 2",
             samples=2,
             steps_per_epoch=60 // 2,
             steps=3 * 30,
@@ -224,16 +228,16 @@ SCRIPTS: dict[str, Script] = {
         batch="--batch-size",
         per_step=(5, 1),
         tiny=Preset(
-            arguments="--size 16 --dim 8 --latent 16 --batch-size 8 --images 800 --iters 80 --workers 1"
-            " --print-every 5 --dev-every 20 --save-every 40",
+            arguments="--size 16 --dim 8 --latent 16 --batch-size 8 --images 800 --iters 80"
+            " --workers 1 --print-every 5 --dev-every 20 --save-every 40",
             samples=5 * 8,
             steps_per_epoch=800 // 8 // 5,
             steps=80,
             evaluates_every=20,
         ),
         gpu=Preset(
-            arguments="--size 64 --dim 192 --batch-size 256 --images 51200 --workers 8 --print-every 5"
-            " --dev-every 30",
+            arguments="--size 64 --dim 192 --batch-size 256 --images 51200 --workers 8"
+            " --print-every 5 --dev-every 30",
             samples=5 * 256,
             steps_per_epoch=51200 // 256 // 5,
             evaluates_every=30,
@@ -244,15 +248,16 @@ SCRIPTS: dict[str, Script] = {
         line=r"^Epoch: \[(?P<epoch>\d+)\]\[ *(?P<it>\d+)/",
         batch="--batch-size",
         tiny=Preset(
-            arguments="-a tiny --image-size 32 --train-images 320 --val-images 64 -b 8 -j 1 --epochs 3 -p 5"
-            " --channels-last",
+            arguments="-a tiny --image-size 32 --train-images 320 --val-images 64 -b 8 -j 1"
+            " --epochs 3 -p 5 --channels-last",
             samples=8,
             steps_per_epoch=320 // 8,
             steps=3 * 40,
             evaluates_every=40,
         ),
         gpu=Preset(
-            arguments="-a resnet50 --train-images 10240 --val-images 1024 -b 256 -j 10 --channels-last",
+            arguments="-a resnet50 --train-images 10240 --val-images 1024 -b 256 -j 10"
+            " --channels-last",
             samples=256,
             steps_per_epoch=10240 // 256,
             evaluates_every=40,
@@ -264,15 +269,16 @@ SCRIPTS: dict[str, Script] = {
         batch="--batch-size",
         lines_per_step=4,
         tiny=Preset(
-            arguments="--images 384 --val-images 32 --nc 4 --width 4 --depth 1 --epochs 6 --batch-size 16"
-            " --imgsz 64 --warmup-epochs 0.1 --warmup-iters 4 --workers 1 --log-every 4",
+            arguments="--images 384 --val-images 32 --nc 4 --width 4 --depth 1 --epochs 6"
+            " --batch-size 16 --imgsz 64 --warmup-epochs 0.1 --warmup-iters 4 --workers"
+            " 1 --log-every 4",
             samples=64,
             steps_per_epoch=384 // 64,
             evaluates_every=6,
         ),
         gpu=Preset(
-            arguments="--images 2560 --val-images 128 --batch-size 16 --warmup-epochs 0.02 --warmup-iters 8"
-            " --log-every 20",
+            arguments="--images 2560 --val-images 128 --batch-size 16 --warmup-epochs 0.02"
+            " --warmup-iters 8 --log-every 20",
             samples=64,
             steps_per_epoch=2560 // 64,
             evaluates_every=40,
@@ -306,7 +312,8 @@ SCRIPTS: dict[str, Script] = {
         line=r"Epoch \d+/\d+ step (?P<it>\d+) loss",
         batch="--batch-size",
         tiny=Preset(
-            arguments="--size 32 --width 4 -b 4 --images 200 -e 2 --workers 1 --log-every 5 --evaluations 2",
+            arguments="--size 32 --width 4 -b 4 --images 200 -e 2 --workers 1 --log-every 5"
+            " --evaluations 2",
             samples=4,
             steps_per_epoch=180 // 4,
             steps=2 * 45,
@@ -348,9 +355,10 @@ SCRIPTS: dict[str, Script] = {
         batch="--batch_size",
         lines_per_step=2,
         tiny=Preset(
-            arguments="--batch_size 8 --accum_iter 2 --epochs 3 --input_size 32 --patch_size 8 --embed_dim"
-            " 32 --depth 2 --num_heads 2 --decoder_embed_dim 32 --decoder_depth 1 --warmup_epochs"
-            " 1 --data_images 480 --num_workers 1 --print_freq 10",
+            arguments="--batch_size 8 --accum_iter 2 --epochs 3 --input_size 32 --patch_size 8"
+            " --embed_dim 32 --depth 2 --num_heads 2 --decoder_embed_dim 32"
+            " --decoder_depth 1 --warmup_epochs 1 --data_images 480 --num_workers 1"
+            " --print_freq 10",
             samples=8 * 2,
             steps_per_epoch=480 // 16,
             steps=3 * 30,
@@ -367,16 +375,16 @@ SCRIPTS: dict[str, Script] = {
         line=r"^\| epoch +(?P<epoch>\d+) \| +(?P<it>\d+)/",
         batch="--batch_size",
         tiny=Preset(
-            arguments="--words 6408 --ntoken 200 --emsize 32 --nhid 32 --batch_size 8 --bptt 20 --epochs 3"
-            " --log-interval 10 --lr 2",
+            arguments="--words 6408 --ntoken 200 --emsize 32 --nhid 32 --batch_size 8 --bptt 20"
+            " --epochs 3 --log-interval 10 --lr 2",
             samples=8,
             steps_per_epoch=(6408 // 8 - 1) // 20,
             steps=3 * 40,
             evaluates_every=40,
         ),
         gpu=Preset(
-            arguments="--words 537728 --emsize 1500 --nhid 1500 --batch_size 128 --bptt 70 --log-interval"
-            " 10",
+            arguments="--words 537728 --emsize 1500 --nhid 1500 --batch_size 128 --bptt 70"
+            " --log-interval 10",
             samples=128,
             steps_per_epoch=(537728 // 128 - 1) // 70,
             evaluates_every=60,
@@ -387,15 +395,16 @@ SCRIPTS: dict[str, Script] = {
         line=r"^step (?P<it>\d+) \| loss",
         batch="--batch-size",
         tiny=Preset(
-            arguments="--vocab 128 --block 32 --dim 32 --hidden 48 --layers 2 --heads 2 --experts 4"
-            " --batch-size 4 --steps 120 --workers 1 --log-every 5 --eval-every 40 --eval-batches"
-            " 4 --save-every 60",
+            arguments="--vocab 128 --block 32 --dim 32 --hidden 48 --layers 2 --heads 2 --experts"
+            " 4 --batch-size 4 --steps 120 --workers 1 --log-every 5 --eval-every 40"
+            " --eval-batches 4 --save-every 60",
             samples=4,
             steps=120,
             evaluates_every=40,
         ),
         gpu=Preset(
-            arguments="--batch-size 16 --log-every 10 --eval-every 60 --eval-batches 5 --save-every 100000",
+            arguments="--batch-size 16 --log-every 10 --eval-every 60 --eval-batches 5"
+            " --save-every 100000",
             samples=16,
             evaluates_every=60,
         ),
@@ -406,8 +415,8 @@ SCRIPTS: dict[str, Script] = {
         batch="--micro-batch-size",
         tiny=Preset(
             arguments="--gradient-checkpointing --examples 320 --vocab-size 128 --dim 32 --ffn 64"
-            " --n-layers 2 --n-heads 4 --n-kv-heads 2 --max-length 32 --micro-batch-size 4"
-            " --gradient-accumulation-steps 2 --epochs 3 --log-every 5 --eval-every 20"
+            " --n-layers 2 --n-heads 4 --n-kv-heads 2 --max-length 32 --micro-batch-size"
+            " 4 --gradient-accumulation-steps 2 --epochs 3 --log-every 5 --eval-every 20"
             " --save-every 50",
             samples=4 * 2,
             steps_per_epoch=320 // 8,
@@ -427,17 +436,19 @@ SCRIPTS: dict[str, Script] = {
         line=r"^epoch \d+ step (?P<it>\d+)/\d+ loss",
         batch="--micro-batch-size",
         tiny=Preset(
-            arguments="--lora --lora-r 4 --gradient-checkpointing --examples 160 --vocab-size 128 --dim 32"
-            " --ffn 64 --n-layers 2 --n-heads 4 --n-kv-heads 2 --max-length 32 --micro-batch-size"
-            " 4 --gradient-accumulation-steps 1 --epochs 3 --log-every 5 --eval-every 20 --lr 1e-3",
+            arguments="--lora --lora-r 4 --gradient-checkpointing --examples 160 --vocab-size 128"
+            " --dim 32 --ffn 64 --n-layers 2 --n-heads 4 --n-kv-heads 2 --max-length 32"
+            " --micro-batch-size 4 --gradient-accumulation-steps 1 --epochs 3"
+            " --log-every 5 --eval-every 20 --lr 1e-3",
             samples=4,
             steps_per_epoch=160 // 4,
             steps=3 * 40,
             evaluates_every=20,
         ),
         gpu=Preset(
-            arguments="--lora --gradient-checkpointing --examples 320 --epochs 100 --micro-batch-size 8"
-            " --gradient-accumulation-steps 1 --lr 1e-4 --eval-every 1000 --save-every 100000",
+            arguments="--lora --gradient-checkpointing --examples 320 --epochs 100"
+            " --micro-batch-size 8 --gradient-accumulation-steps 1 --lr 1e-4"
+            " --eval-every 1000 --save-every 100000",
             samples=8,
             steps_per_epoch=320 // 8,
         ),
@@ -447,8 +458,8 @@ SCRIPTS: dict[str, Script] = {
         line=r"^Epoch: (?P<epoch>\d+), batch: (?P<it>\d+)",
         batch="--batch-size",
         tiny=Preset(
-            arguments="--graphs 320 --most-atoms 10 --hidden 16 --layers 2 --batch-size 8 --epochs 3"
-            " --workers 1 --print-every 5",
+            arguments="--graphs 320 --most-atoms 10 --hidden 16 --layers 2 --batch-size 8"
+            " --epochs 3 --workers 1 --print-every 5",
             samples=8,
             steps_per_epoch=320 // 8,
             steps=3 * 40,
@@ -466,8 +477,9 @@ SCRIPTS: dict[str, Script] = {
         line=r"^TRAIN Batch (?P<epoch>\d+)/(?P<it>\d+) loss",
         batch="--batch-size",
         tiny=Preset(
-            arguments="--utterances 160 --longest 64 --mels 16 --d-model 16 --layers 1 --heads 2 --vocab 20"
-            " --batch-size 4 --max-epoch 3 --workers 1 --log-interval 5 --warmup 50",
+            arguments="--utterances 160 --longest 64 --mels 16 --d-model 16 --layers 1 --heads 2"
+            " --vocab 20 --batch-size 4 --max-epoch 3 --workers 1 --log-interval 5"
+            " --warmup 50",
             samples=4,
             steps_per_epoch=160 // 4,
             steps=3 * 40,
