@@ -1,8 +1,8 @@
 """`outlay probe` on scripts in the style of public repositories, against their own log's clock.
 
-Deselected where there is no GPU; on one: `OUTLAY_TEST_GPU=1 python -m pytest tests/gpu/test_public.py
--n0 -s`. One line for each script goes to stderr, and all to `public.json` in the folder that OUT
-names, if any. Some 20 s a script: `-k "nanogpt or dit"` takes some of them.
+Deselected where there is no GPU; on one:
+`OUTLAY_TEST_GPU=1 python -m pytest -n0 -s tests/gpu/test_public.py`. One line for each script goes
+to stderr, and all to `public.json` in the folder that OUT names, if any. Some 20 s a script: `-k "nanogpt or dit"` takes some of them.
 """
 
 from __future__ import annotations

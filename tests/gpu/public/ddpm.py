@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.optim import Adam
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
@@ -169,6 +169,7 @@ class Trainer:
         self.ds = dataset
         self.dl = cycle(DataLoader(self.ds, batch_size=args.batch_size, shuffle=True, num_workers=args.workers,
                                    pin_memory=torch.cuda.is_available(), drop_last=True))
+        self.val_dl = DataLoader(Subset(self.ds, range(args.n_samples)), batch_size=args.n_samples)
         self.opt = Adam(diffusion.parameters(), lr=args.lr)
         self.scaler = torch.amp.GradScaler('cuda', enabled=args.fp16)
         self.step = 0
@@ -211,12 +212,15 @@ class Trainer:
             if self.step % args.update_ema_every == 0:
                 self.step_ema()
             if self.step != 0 and self.step % args.save_and_sample_every == 0:
+                self.model.eval()
                 self.ema_model.eval()
+                with torch.no_grad():
+                    val_loss = sum(self.model(data.to(device)).item() for data in self.val_dl) / len(self.val_dl)
                 milestone = self.step // args.save_and_sample_every
                 images = self.ema_model.sample(args.n_samples, args.sample_steps)
                 np.save(os.path.join(args.results, f'sample-{milestone}.npy'), images.cpu().numpy())
                 self.save(milestone)
-                print(f'sampled milestone {milestone}')
+                print(f'sampled milestone {milestone}, val loss {val_loss:.5f}')
             self.step += 1
         print('training completed')
 
