@@ -12,6 +12,7 @@ Nothing is changed in the script or in Python.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -40,6 +41,19 @@ class Lines:
 
     lines: tuple[tuple[float, str], ...]
     status: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Iterations between two lines of the log."""
+
+    begin: int
+    end: int
+    time_s: float
+
+    @property
+    def iteration_s(self) -> float:
+        return self.time_s / (self.end - self.begin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,49 +100,57 @@ def own_clock(
     script: Script, preset: Preset, lines: Lines, *, until_step: float = float("inf")
 ) -> OwnClock:
     """The mean step by the script's own lines, from the end of warm-up to `until_step`."""
-    per_epoch = (preset.steps_per_epoch or 0) * script.lines_per_step
-    first_epoch: int | None = None
-    before: tuple[float, int] | None = None
-    stretches: list[tuple[float, int]] = []
-    last = 0
-    for at_s, text in lines.lines:
-        found = script.iteration(text)
-        if found is None:
-            before = None
-            continue
-        first_epoch = found[0] if first_epoch is None else first_epoch
-        iteration = (found[0] - first_epoch) * per_epoch + found[1]
-        last = max(last, iteration)
-        is_new_epoch = (
-            before is not None and per_epoch and before[1] // per_epoch < iteration // per_epoch
-        )
-        if (
-            before is not None
-            and before[1] < iteration
-            and not (is_new_epoch and "epoch" in script.line)
-        ):
-            steps = (iteration - before[1]) / script.lines_per_step
-            begins = before[1] / script.lines_per_step
-            if begins >= WARM_UP_STEPS and begins + steps <= until_step:
-                stretches.append((at_s - before[0], iteration - before[1]))
-        before = at_s, iteration
+    each = script.lines_per_step
+    stretches = [
+        stretch
+        for stretch in _stretches(script, preset, lines)
+        if stretch.begin >= WARM_UP_STEPS * each and stretch.end <= until_step * each
+    ]
     kept = _without_stalls(stretches)
-    total_s, iterations = sum(s for s, _ in kept), sum(n for _, n in kept)
+    iterations = sum(stretch.end - stretch.begin for stretch in kept)
+    total_s = sum(stretch.time_s for stretch in kept)
     return OwnClock(
-        step_s=total_s / iterations * script.lines_per_step if iterations else None,
-        steps_timed=iterations // script.lines_per_step,
+        step_s=total_s / iterations * each if iterations else None,
+        steps_timed=iterations // each,
         stretches=len(stretches),
         stretches_left_out=len(stretches) - len(kept),
-        last_step=last // script.lines_per_step,
+        last_step=max((at for _, at in _iterations(script, preset, lines) if at), default=0)
+        // each,
         peak_mib=_peak_mib(lines),
     )
 
 
-def _without_stalls(stretches: list[tuple[float, int]]) -> list[tuple[float, int]]:
+def _iterations(script: Script, preset: Preset, lines: Lines) -> list[tuple[float, int | None]]:
+    """When each line came, and the iteration that it is of, counted over all epochs."""
+    per_epoch = (preset.steps_per_epoch or 0) * script.lines_per_step
+    found = [(at_s, script.iteration(text)) for at_s, text in lines.lines]
+    first = next((at[0] for _, at in found if at), 0)
+    return [(at_s, at and (at[0] - first) * per_epoch + at[1]) for at_s, at in found]
+
+
+def _stretches(script: Script, preset: Preset, lines: Lines) -> list[Stretch]:
+    """Between lines that follow each other, in one epoch."""
+    per_epoch = (preset.steps_per_epoch or 0) * script.lines_per_step
+    stretches = []
+    for (from_s, begin), (to_s, end) in itertools.pairwise(_iterations(script, preset, lines)):
+        if begin is None or end is None or end <= begin:
+            continue
+        if per_epoch and script.is_endless:  # a loop may count from 0 or from 1
+            is_in_one = (begin - 1) // per_epoch == end // per_epoch
+        elif per_epoch and "epoch" in script.line:
+            is_in_one = begin // per_epoch == end // per_epoch
+        else:
+            is_in_one = True
+        if is_in_one:
+            stretches.append(Stretch(begin=begin, end=end, time_s=to_s - from_s))
+    return stretches
+
+
+def _without_stalls(stretches: list[Stretch]) -> list[Stretch]:
     if not stretches:
         return []
-    median_s = statistics.median(seconds / count for seconds, count in stretches)
-    return [(seconds, count) for seconds, count in stretches if seconds / count <= STALL * median_s]
+    median_s = statistics.median(stretch.iteration_s for stretch in stretches)
+    return [stretch for stretch in stretches if stretch.iteration_s <= STALL * median_s]
 
 
 def _peak_mib(lines: Lines) -> float | None:

@@ -44,6 +44,8 @@ class Script:
     """How often each optimizer steps in a training step, the most frequent first."""
     lines_per_step: int = 1
     """Iterations, as it counts them, of one training step."""
+    is_endless: bool = False
+    """Whether its loaders begin anew without a line in its log."""
     is_reinforcement: bool = False
     """Whether it learns from what it did: what a sample is, is then a matter of words."""
 
@@ -82,6 +84,7 @@ SCRIPTS: dict[str, Script] = {
         path="mingpt.py",
         line=r"iter (?P<it>\d+): train loss",
         batch="--batch-size",
+        is_endless=True,
         tiny=Preset(
             arguments="--max-iters 120 --batch-size 16 --num-workers 1 --log-every 5 --eval-every"
             " 40 --n-embd 24 --num-samples 480",
@@ -101,6 +104,7 @@ SCRIPTS: dict[str, Script] = {
         path="ddpm.py",
         line=r"^(?P<it>\d+): [\d.]+ \(mem",
         batch="--batch-size",
+        is_endless=True,
         tiny=Preset(
             arguments="--image-size 16 --images 96 --dim 8 --batch-size 4 --workers 1"
             " --train-num-steps 80 --update-ema-every 5 --step-start-ema 10"
@@ -141,6 +145,7 @@ SCRIPTS: dict[str, Script] = {
         path="stargan2/main.py",
         line=r"Iteration \[(?P<it>\d+)/",
         batch="--batch_size",
+        is_endless=True,
         per_step=(2, 2, 1, 1),
         tiny=Preset(
             arguments="--img_size 16 --num_images 64 --batch_size 4 --val_batch_size 4 --dim_in 4"
@@ -163,6 +168,7 @@ SCRIPTS: dict[str, Script] = {
         path="stylegan2/train.py",
         line=r"^\[(?P<it>\d+)/\d+\] d:",
         batch="--batch",
+        is_endless=True,
         per_step=(1 + 1 / 4, 1 + 1 / 16),
         tiny=Preset(
             arguments="--size 16 --latent 16 --n_mlp 2 --channel_base 256 --channel_max 16"
@@ -185,6 +191,7 @@ SCRIPTS: dict[str, Script] = {
         path="stylegan2_ext/train.py",
         line=r"^\[(?P<it>\d+)/\d+\] d:",
         batch="--batch",
+        is_endless=True,
         per_step=(1 + 1 / 4, 1 + 1 / 16),
         tiny=Preset(
             arguments="--size 16 --latent 16 --n_mlp 2 --channel_base 256 --channel_max 16"
@@ -226,6 +233,7 @@ SCRIPTS: dict[str, Script] = {
         path="wgan_gp.py",
         line=r"^iter (?P<it>\d+)\ttrain disc",
         batch="--batch-size",
+        is_endless=True,
         per_step=(5, 1),
         tiny=Preset(
             arguments="--size 16 --dim 8 --latent 16 --batch-size 8 --images 800 --iters 80"
@@ -413,6 +421,7 @@ SCRIPTS: dict[str, Script] = {
         path="llama_finetune.py",
         line=r"^epoch \d+ step (?P<it>\d+)/\d+ loss",
         batch="--micro-batch-size",
+        is_endless=True,
         tiny=Preset(
             arguments="--gradient-checkpointing --examples 320 --vocab-size 128 --dim 32 --ffn 64"
             " --n-layers 2 --n-heads 4 --n-kv-heads 2 --max-length 32 --micro-batch-size"
@@ -435,6 +444,7 @@ SCRIPTS: dict[str, Script] = {
         path="llama_finetune.py",
         line=r"^epoch \d+ step (?P<it>\d+)/\d+ loss",
         batch="--micro-batch-size",
+        is_endless=True,
         tiny=Preset(
             arguments="--lora --lora-r 4 --gradient-checkpointing --examples 160 --vocab-size 128"
             " --dim 32 --ffn 64 --n-layers 2 --n-heads 4 --n-kv-heads 2 --max-length 32"

@@ -1,6 +1,8 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <torch/extension.h>
 
+#include <algorithm>
+
 template <typename scalar_t>
 static __global__ void bias_act_kernel(scalar_t* out, const scalar_t* in, const scalar_t* bias, const scalar_t* ref,
                                        int gradient, float slope, float scale, long size, long inner, int channels) {
