@@ -46,6 +46,8 @@ class Script:
     """Iterations, as it counts them, of one training step."""
     is_endless: bool = False
     """Whether its loaders begin anew without a line in its log."""
+    has_loader: bool = True
+    """Without a DataLoader, nothing tells outlay where an epoch begins."""
     is_reinforcement: bool = False
     """Whether it learns from what it did: what a sample is, is then a matter of words."""
 
@@ -382,6 +384,7 @@ SCRIPTS: dict[str, Script] = {
         path="lstm_lm.py",
         line=r"^\| epoch +(?P<epoch>\d+) \| +(?P<it>\d+)/",
         batch="--batch_size",
+        has_loader=False,
         tiny=Preset(
             arguments="--words 6408 --ntoken 200 --emsize 32 --nhid 32 --batch_size 8 --bptt 20"
             " --epochs 3 --log-interval 10 --lr 2",

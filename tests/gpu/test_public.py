@@ -40,7 +40,7 @@ def wrong(script: Script, preset: Preset, measurement: Measurement, own: OwnCloc
     if samples != preset.samples and not (script.is_reinforcement and samples is None):
         found.append(f"{samples} samples a step, not {preset.samples}")
     # An epoch that did not end while it was watched need not be known.
-    is_seen = own.last_step > (preset.steps_per_epoch or 0)
+    is_seen = script.has_loader and own.last_step > (preset.steps_per_epoch or 0)
     epoch = measurement.steps_per_epoch
     if epoch != preset.steps_per_epoch and (is_seen or epoch is not None):
         found.append(f"{epoch} steps an epoch, not {preset.steps_per_epoch}")
