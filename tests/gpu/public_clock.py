@@ -97,14 +97,19 @@ def run_lines(
 
 
 def own_clock(
-    script: Script, preset: Preset, lines: Lines, *, until_step: float = float("inf")
+    script: Script,
+    preset: Preset,
+    lines: Lines,
+    *,
+    from_step: float = WARM_UP_STEPS,
+    until_step: float = float("inf"),
 ) -> OwnClock:
-    """The mean step by the script's own lines, from the end of warm-up to `until_step`."""
+    """The mean step by the script's own lines, from one step to another."""
     each = script.lines_per_step
     stretches = [
         stretch
         for stretch in _stretches(script, preset, lines)
-        if stretch.begin >= WARM_UP_STEPS * each and stretch.end <= until_step * each
+        if stretch.begin >= from_step * each and stretch.end <= until_step * each
     ]
     kept = _without_stalls(stretches)
     iterations = sum(stretch.end - stretch.begin for stretch in kept)

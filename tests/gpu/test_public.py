@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.gpu.public_clock import OwnClock, own_clock, run_lines
+from tests.gpu.public_clock import WARM_UP_STEPS, OwnClock, own_clock, run_lines
 from tests.gpu.public_scripts import SCRIPTS, Preset, Script
 
 from outlay.measurement.file import read_measurement
@@ -51,6 +51,13 @@ def wrong(script: Script, preset: Preset, measurement: Measurement, own: OwnCloc
     return found
 
 
+def span(measurement: Measurement) -> dict[str, float]:
+    """The steps that outlay timed, or more: it may leave out half of them as a warm-up, at most."""
+    warm_up = measurement.step.warm_up_steps if measurement.step else 0
+    from_step = max(WARM_UP_STEPS, min(warm_up, measurement.steps_seen / 2))
+    return {"from_step": from_step, "until_step": measurement.steps_seen}
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_public_style_script_against_its_own_clock(name: str, tmp_path: Path) -> None:
     script = SCRIPTS[name]
@@ -67,7 +74,7 @@ def test_a_public_style_script_against_its_own_clock(name: str, tmp_path: Path) 
     printed = (tmp_path / "err").read_text()
     assert (tmp_path / "probe.json").exists(), printed[-3000:]
     measurement = read_measurement(tmp_path / "probe.json")
-    own = own_clock(script, preset, lines, until_step=measurement.steps_seen)
+    own = own_clock(script, preset, lines, **span(measurement))
     found = wrong(script, preset, measurement, own)
     _report(name, measurement, own, found)
     assert lines.status == 0, printed[-3000:]
