@@ -196,9 +196,9 @@ class Trainer:
     def train(self):
         args = self.args
         while self.step < args.train_num_steps:
-            self.model.train()
             for _ in range(args.gradient_accumulate_every):
                 data = next(self.dl).to(device, non_blocking=True)
+                self.model.train()
                 with torch.autocast(device.type, dtype=torch.float16 if args.fp16 else torch.bfloat16,
                                     enabled=args.fp16):
                     loss = self.model(data)
