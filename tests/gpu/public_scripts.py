@@ -505,5 +505,58 @@ SCRIPTS: dict[str, Script] = {
             evaluates_every=50,
         ),
     ),
+    "dino": Script(
+        path="dino.py",
+        line=r"^Epoch: \[(?P<epoch>\d+)/\d+\]  \[ *(?P<it>\d+)/",
+        batch="--batch_size_per_gpu",
+        tiny=Preset(
+            arguments="--global_size 32 --local_size 16 --local_crops_number 4 --patch_size 8"
+            " --dim 16 --depth 1 --heads 2 --out_dim 64 --batch_size_per_gpu 4 --images 120"
+            " --epochs 3 --num_workers 1 --print_freq 5",
+            samples=4,
+            steps_per_epoch=120 // 4,
+            steps=3 * 30,
+        ),
+        gpu=Preset(
+            arguments="--batch_size_per_gpu 64 --images 3200 --use_fp16",
+            samples=64,
+            steps_per_epoch=3200 // 64,
+        ),
+    ),
+    "td3": Script(
+        path="td3.py",
+        line=r"Updates: (?P<it>\d+) Critic loss",
+        batch="--batch_size",
+        per_step=(2, 1),
+        lines_per_step=2,
+        is_reinforcement=True,
+        tiny=Preset(
+            arguments="--start_timesteps 100 --max_timesteps 500 --eval_freq 200 --width 32"
+            " --batch_size 64 --log_freq 50",
+            samples=2 * 64,
+            steps=(500 - 100) // 2,
+            evaluates_every=200 // 2,
+        ),
+        gpu=Preset(arguments="", samples=2 * 256, evaluates_every=5000 // 2),
+    ),
+    "vqgan": Script(
+        path="vqgan.py",
+        line=r"^epoch (?P<epoch>\d+) it (?P<it>\d+)/",
+        batch="--batch-size",
+        per_step=(1, 1),
+        tiny=Preset(
+            arguments="--image-size 32 --channels 8 --latent-dim 8 --num-codebook-vectors 32"
+            " --batch-size 4 --images 120 --epochs 3 --disc-start 20 --num-workers 1"
+            " --log-every 5",
+            samples=4,
+            steps_per_epoch=120 // 4,
+            steps=3 * 30,
+        ),
+        gpu=Preset(
+            arguments="--batch-size 8 --images 400 --disc-start 10 --log-every 10",
+            samples=8,
+            steps_per_epoch=400 // 8,
+        ),
+    ),
 }
 """By name; `stylegan2_ext` builds an extension at import and does without where it cannot."""

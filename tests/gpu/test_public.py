@@ -3,7 +3,7 @@
 Deselected where there is no GPU; on one:
 `OUTLAY_TEST_GPU=1 python -m pytest -n0 -s tests/gpu/test_public.py`. One line for each script goes
 to stderr, and all to `public.json` in the folder that OUT names, if any. Some 20 s a script:
-`-k "nanogpt or dit"` takes some of them.
+`-k "nanogpt or dit"` takes some of them, `-k "not td3"` all but one.
 """
 
 from __future__ import annotations
