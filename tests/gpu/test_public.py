@@ -69,7 +69,13 @@ def test_a_public_style_script_against_its_own_clock(name: str, tmp_path: Path) 
             LONGEST_S,
             cwd=tmp_path,
             stderr=err,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "OUTLAY_DATA": str(tmp_path / "own")},
+            env={
+                **os.environ,
+                "PYTHONUNBUFFERED": "1",
+                "OUTLAY_DATA": str(tmp_path / "own"),
+                # Not shared: a build that was killed leaves a lock that others wait for.
+                "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions"),
+            },
         )
     printed = (tmp_path / "err").read_text()
     assert (tmp_path / "probe.json").exists(), printed[-3000:]
