@@ -33,7 +33,6 @@ from outlay.probe.agent.protocol import (
     CompiledFrames,
     KernelTimes,
     LibraryVersions,
-    LoaderInfo,
     MemoryExhausted,
     MemoryLimit,
     OptimizerInfo,
@@ -41,6 +40,7 @@ from outlay.probe.agent.protocol import (
     PhaseFailed,
 )
 from outlay.probe.cycles import cycles_of
+from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.health import add_diagnosis
 from outlay.probe.messages import ProcessLog, other_training
@@ -265,7 +265,7 @@ def measurement_of(
     gpus = _gpus(logs, sampler)
     size = step_size(statistics, first, context.override)
     is_size_measured = size.samples == statistics.samples_per_step
-    epoch_steps = steps_per_epoch(statistics, logs)
+    epoch = epoch_of(statistics, logs)
     measurement = Measurement(
         command=context.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -292,8 +292,8 @@ def measurement_of(
         elapsed_s=context.elapsed_s,
         step_times=_step_times(logs, context, statistics.steps_seen),
         pauses=statistics.pauses,
-        steps_per_epoch=epoch_steps,
-        total_steps=context.total_steps or steps_in(context.epochs, epoch_steps),
+        steps_per_epoch=epoch.steps,
+        total_steps=context.total_steps or steps_in(context.epochs, epoch.steps),
         memory=_memory(logs, samples),
         power=_power(statistics, sampler, context.started_s),
         gpu_fraction=_gpu_fraction(statistics, samples, context.started_s),
@@ -310,6 +310,7 @@ def measurement_of(
     notes = [
         *notes_on_missing(measurement, logs, all_logs, context.driver),
         *notes_on_step_time(measurement, statistics, logs),
+        *epoch.notes,
         *notes_on_override(context.override, statistics, measured_size),
         *profile_notes,
     ]
@@ -404,14 +405,6 @@ def _step_times(
     return tuple(
         (round(float(ends_s[place]), 4), float(cycles.length_s[place])) for place in timed[::every]
     )
-
-
-def steps_per_epoch(statistics: StepStatistics, logs: Sequence[ProcessLog]) -> float | None:
-    """As measured; of a run that was too short, by the length of its longest loader."""
-    if statistics.steps_per_epoch is not None or not logs:
-        return statistics.steps_per_epoch
-    batches = [info.batches for info in logs[0].all(LoaderInfo) if info.batches]
-    return max(batches) / (statistics.passes_per_step or 1.0) if batches else None
 
 
 def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
