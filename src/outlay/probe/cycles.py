@@ -174,7 +174,7 @@ def _starts(order: Indices, batches: Floats, passes: Floats) -> Indices:
     for leader in _leaders(order, starts_run, batches):
         starts = np.flatnonzero(starts_run & (order == leader))
         if _are_alike(order, starts) or _are_symmetric(starts, batches, passes):
-            return _with_batch(order, starts, batches)
+            return _aligned(order, _with_batch(order, starts, batches), batches)
     period = _order_period(order)
     if period is not None:
         return _every(period, order, batches)
@@ -270,9 +270,9 @@ def _turns_in(cycle: Order) -> Order:
 
 
 def _is_within(part: Order, whole: Order) -> bool:
-    """Whether a part is in the whole in its order, others in between."""
-    rest = iter(whole)
-    return all(optimizer in rest for optimizer in part)
+    """Whether a part is in the whole in its order, and others in between take one turn at most."""
+    rest, others = iter(whole), [optimizer for optimizer in whole if optimizer not in part]
+    return len(others) == len(set(others)) and all(optimizer in rest for optimizer in part)
 
 
 def _are_symmetric(starts: Indices, batches: Floats, passes: Floats) -> bool:
@@ -310,6 +310,29 @@ def _with_batch(order: Indices, starts: Indices, batches: Floats) -> Indices:
     is_few = 1 < np.median(cycles_in) <= _SHARING_A_BATCH
     is_one = is_shared and is_few and _most_frequent(Counter(shared)) >= _REPEATING
     return with_batch if is_one else starts
+
+
+def _aligned(order: Indices, starts: Indices, batches: Floats) -> Indices:
+    """The same cycles, begun where each has its batch, or else as the first of all began.
+
+    For G D G E, which D leads: it has one turn. Only where cycles are equally long.
+    """
+    first = len(order) - min(len(_tail(order)), _RECENT)
+    recent = starts[starts >= first]
+    sizes = np.diff(recent)
+    size = int(np.median(sizes)) if len(sizes) else 0
+    if size < 2 or (sizes == size).mean() < _REPEATING:
+        return starts
+    before = recent[1:, None] - np.arange(1, size)
+    has_batch = (batches[before] > 0).mean(axis=0) >= _REPEATING
+    if has_batch.sum() == 1 and not batches[recent].any():
+        shift = int(np.argmax(has_batch)) + 1
+    else:
+        shift = int(starts[0])
+        is_same = 0 < shift < size and (order[before[:, :shift]] == order[shift - 1 :: -1]).all(1)
+        if has_batch.any() or np.mean(is_same) < _REPEATING:
+            return starts
+    return starts[starts >= shift] - shift
 
 
 def _most_frequent(counts: Counter[Order]) -> float:
