@@ -155,6 +155,8 @@ class _Loader:
             return Epoch(steps=seen_steps if len(self.seen_steps) > 1 else by_length)
         if self._is_regular(seen_steps):
             return Epoch(steps=seen_steps, notes=(_left_early(seen_steps, by_length),))
+        if self.use.ends >= self.use.starts - 1:  # it was gone through each time
+            return Epoch(steps=by_length)
         return Epoch(notes=(_differs(seen_steps, by_length),))
 
     def _is_regular(self, steps: float) -> bool:

@@ -144,7 +144,7 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
         return
     each = max(round(sum(statistics.per_step)), 1)
     if modes.period is None:
-        how = f"in no order that repeats, {modes.slow_fraction:.0%} of them the longer"
+        how = f"in no order that repeats, {100 * modes.slow_fraction:.0f} % of them the longer"
     elif modes.period == 2:
         how = "by turns"
     else:

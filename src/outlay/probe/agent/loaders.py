@@ -101,15 +101,14 @@ class Load:
 
     __slots__ = ("batches", "evals", "has_gradients", "is_set_aside", "loader", "samples", "start")
 
-    def __init__(self, iterator: Any, samples: int, watch: Any, *, is_set_aside: bool) -> None:
-        self.loader: int = getattr(iterator, "_outlay_number", 0)
-        self.start: int = getattr(iterator, "_outlay_start", 0)
+    def __init__(self, loader: int, start: int, samples: int, evals: int) -> None:
+        self.loader = loader
+        self.start = start
         """Which of all starts of loaders it comes from."""
         self.batches, self.samples = 1, samples
-        self.is_set_aside = is_set_aside
-        self.has_gradients: bool = watch.torch.is_grad_enabled()
-        self.evals = len(watch.counters.eval_modules)
+        self.evals = evals
         """Changes into evaluation mode before it."""
+        self.is_set_aside, self.has_gradients = False, True
 
 
 def is_evaluating(watch: Any) -> bool:
@@ -122,17 +121,19 @@ def is_evaluating(watch: Any) -> bool:
 def note_load(watch: Any, iterator: Any, samples: int, *, is_set_aside: bool) -> None:
     """Count a batch, as one that is trained on or as one that is set aside."""
     counters = watch.counters
+    number, start = getattr(iterator, "_outlay_number", 0), getattr(iterator, "_outlay_start", 0)
     last = counters.loads[-1] if counters.loads else None
-    start = getattr(iterator, "_outlay_start", 0)
     if last is not None and last.start == start and last.is_set_aside == is_set_aside:
         last.batches += 1
         last.samples += samples
     else:
-        counters.loads.append(Load(iterator, samples, watch, is_set_aside=is_set_aside))
+        load = Load(number, start, samples, len(counters.eval_modules))
+        counters.loads.append(load)
+        if is_set_aside:
+            load.is_set_aside, load.has_gradients = True, watch.torch.is_grad_enabled()
     if is_set_aside:
         counters.evaluation_batches += 1
         return
-    number = getattr(iterator, "_outlay_number", 0)
     counters.last_loader = number
     counters.loaders.add(number)
     counters.batches += 1
@@ -144,16 +145,23 @@ def last_set_aside(counters: Any) -> Load | None:
     return next((load for load in reversed(counters.loads) if load.is_set_aside), None)
 
 
-def restore_set_aside(counters: Any, load: Load | None, is_trained_on: bool) -> None:
+def restore_set_aside(counters: Any, trained_on: set[int]) -> None:
     """Before a step without other batches: count after all what was set aside last.
 
-    Where its loader is trained on: the model may have been put back to train after the loading.
+    Where its loader is trained on: the model may have been put back to train after the loading. Of
+    several that are, the last of each, up to what another loader gave.
     """
-    if load is not None and is_trained_on and not counters.batches:
-        counters.batches, counters.samples = load.batches, load.samples
-        counters.loaders.add(load.loader)
-        counters.evaluation_batches -= load.batches
-        load.is_set_aside = False
+    aside = [load for load in counters.loads if load.is_set_aside]
+    for load in reversed(aside):
+        is_alike = load.has_gradients == aside[-1].has_gradients
+        if load.loader not in trained_on or not is_alike:
+            break
+        if load.loader not in counters.loaders:
+            counters.batches += load.batches
+            counters.samples += load.samples
+            counters.loaders.add(load.loader)
+            counters.evaluation_batches -= load.batches
+            load.is_set_aside = False
 
 
 def set_aside(counters: Any, loads: list[Load]) -> None:
@@ -186,7 +194,8 @@ def correct_loads(
         # A batch to sample from, `eval`, the sampling, the next batch to train on, `train`
         are_others = last.loader in known and all(load.loader not in known for load in counted)
         go_on = not is_new(last) and all(is_new(load) for load in counted)
-        if are_others or go_on:
+        are_fixed = all(is_new(load) and gives_the_same(load.loader) for load in counted)
+        if are_others or go_on or (are_fixed and not gives_the_same(last.loader)):
             set_aside(counters, counted)
     elif not last.is_set_aside and last.evals < len(counters.eval_modules) and is_new(last):
         # The batch to train on, one to sample from, `eval`, the sampling, `train`
@@ -345,6 +354,9 @@ def _timed_next(watch: Any, original: Any) -> Any:
             batch = original(self)
         except StopIteration:
             withdraw_provisional(watch, self)
+            watch.loader_ended(
+                getattr(self, "_outlay_number", 0), getattr(self, "_outlay_start", 0)
+            )
             raise
         finally:
             indices = next_indices(self)
@@ -393,6 +405,7 @@ class Use:
 
     __slots__ = (
         "batches",
+        "ends",
         "first_step",
         "in_last_step",
         "last_step",
@@ -403,7 +416,7 @@ class Use:
     )
 
     def __init__(self, step: int) -> None:
-        self.steps = self.batches = self.in_last_step = self.starts = 0
+        self.steps = self.batches = self.in_last_step = self.starts = self.ends = 0
         self.first_step = self.last_step = step
         self.start = 0
         """The one that it gave the last batch of."""
@@ -429,7 +442,7 @@ class Epochs:
     def __init__(self, watch: Any, info_of: Callable[[int], LoaderInfo | None]) -> None:
         self._watch = watch
         self._info_of = info_of
-        self._records: dict[tuple[int, bool], int] = {}
+        self._records: dict[int, list[int]] = {}
         """Steps of each optimizer so far, and those that loaders gave something for."""
         self._in_a_row: dict[tuple[int, int], tuple[int, int]] = {}
         """By optimizer and loader: the last of those for which the loader was used, and how many in
@@ -441,11 +454,13 @@ class Epochs:
     def begin(self) -> bool:
         """Whether an epoch began since the last step; called when a step was made."""
         watch, counters = self._watch, self._watch.counters
-        loads, optimizer = counters.loads, counters.optimizer
-        self._records[optimizer, False] = self._records.get((optimizer, False), 0) + 1
+        loads, records = counters.loads, self._records.setdefault(counters.optimizer, [0, 0])
+        records[0] += 1
         if not loads:
             return False
-        self._records[optimizer, True] = self._records.get((optimizer, True), 0) + 1
+        records[1] += 1
+        if len(loads) == 1 and self._goes_on(loads[0]):
+            return False
         if len(loads) > 1:
             correct_loads(watch, self._is_unseen, gives_the_same)
         if counters.loaders - watch.training_loaders:
@@ -454,7 +469,7 @@ class Epochs:
         if aside is not None and not counters.batches:
             if aside.loader not in watch.training_loaders:
                 self._use_beside(aside.loader, is_loaded=False)
-            restore_set_aside(counters, aside, aside.loader in watch.training_loaders)
+            restore_set_aside(counters, watch.training_loaders)
         counted = [load for load in loads if not load.is_set_aside]
         begun = [load.loader for load in counted if self._is_begun(load)]
         is_epoch = any(self._makes_epoch(number) for number in begun)
@@ -462,6 +477,22 @@ class Epochs:
             self._use(load.loader).add(load, watch.steps)
         self._see(loads)
         return is_epoch
+
+    def ended(self, number: int, start: int) -> None:
+        """Take in that a loader has no more batches."""
+        use = self._uses.get(number)
+        if use is not None and use.start == start:
+            use.ends += 1
+
+    def _goes_on(self, load: Load) -> bool:
+        """Whether it is one more of a loader that is trained on: the usual case, which is quick."""
+        use = self._uses.get(load.loader)
+        if use is None or use.start != load.start or load.is_set_aside:
+            return False
+        if load.loader not in self._watch.training_loaders:
+            return False
+        use.add(load, self._watch.steps)
+        return True
 
     def _find_trained_on(self) -> None:
         """Which of the loaders that gave something for this step are trained on, not known so far.
@@ -504,6 +535,7 @@ class Epochs:
             first_step=use.first_step,
             last_step=use.last_step,
             starts=use.starts,
+            ends=use.ends,
             started_at=list(use.started_at),
         )
 
@@ -526,8 +558,6 @@ class Epochs:
         return load.start not in self._seen
 
     def _see(self, loads: list[Load]) -> None:
-        if len(loads) == 1 and loads[0].start in self._seen:
-            return
         for load in loads[-_MOST_USED:]:
             self._seen.pop(load.start, None)
             self._seen[load.start] = None
@@ -546,7 +576,7 @@ class Epochs:
         `is_loaded`, of those alone that any loader gave something for.
         """
         optimizer = self._watch.counters.optimizer
-        now = self._records[optimizer, is_loaded]
+        now = self._records[optimizer][is_loaded]
         last, before = self._in_a_row.get((optimizer, number), (0, 0))
         in_a_row = before + 1 if last == now - 1 else 1
         self._in_a_row[optimizer, number] = now, in_a_row

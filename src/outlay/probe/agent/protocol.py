@@ -196,6 +196,8 @@ class LoaderUse(NamedTuple):
     """The first and the last step it was used for."""
     starts: int = 0
     """How often it was begun anew."""
+    ends: int = 0
+    """How often it was at its end."""
     started_at: Sequence[int] = ()
     """The last steps for which it was."""
 

@@ -346,6 +346,10 @@ class StepWatch:
         if self._shutdown is None:  # else they were logged when it was stopped
             log_at_exit(self.channel)
 
+    def loader_ended(self, number: int, start: int) -> None:
+        """Take in that a loader is at its end."""
+        self._epochs.ended(number, start)
+
     def report_loaders(self) -> None:
         """Report what loaders have given so far."""
         self._epochs.report()
