@@ -209,7 +209,9 @@ class ScriptSurroundings:
     # Processes
 
     def _patch_processes(self, patches: AttributePatches) -> None:
-        def spawn(function: Callable[..., object], args: Sequence[object] = (), *_: object, **__: object) -> None:
+        def spawn(
+            function: Callable[..., object], args: Sequence[object] = (), *_: object, **__: object
+        ) -> None:
             self.notes.add("Processes were left out: the first one's work is traced in this one.")
             for name, value in {**_RANKS, **_MASTER}.items():
                 os.environ.setdefault(name, value)
@@ -259,16 +261,14 @@ class ScriptSurroundings:
 
     def _redirected(self, file: Any, mode: str) -> Any:
         """Where a file is really opened: in the folder where it is written, or was."""
-        path = os.path.abspath(os.fspath(file))
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
+        path = _absolute(file)
         if self._is_own(path) or path.startswith(("/dev/", "/proc/")):
             return file
         if not set(mode) & set("wax+"):
             return self._written.get(path, file)
         if path not in self._written:
-            shadow = os.path.join(self._folder, f"{len(self._written)}-{os.path.basename(path)}")
-            if not set(mode) & set("wx") and os.path.isfile(path):
+            shadow = f"{self._folder}{os.sep}{len(self._written)}-{Path(path).name}"
+            if not set(mode) & set("wx") and Path(path).is_file():
                 with contextlib.suppress(OSError):
                     _copy(path, shadow)
             self._written[path] = shadow
@@ -281,7 +281,7 @@ class ScriptSurroundings:
     def _on_own_files(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **kwargs: Any) -> Any:
             places = [path, *(arg for arg in args[:1] if isinstance(arg, str | os.PathLike))]
-            if isinstance(path, int) or all(self._is_own(os.path.abspath(os.fspath(p))) for p in places):
+            if isinstance(path, int) or all(self._is_own(_absolute(place)) for place in places):
                 return original(path, *args, **kwargs)
             return None
 
@@ -291,7 +291,7 @@ class ScriptSurroundings:
         """Folders are not made: what would be written into them is written elsewhere."""
 
         def make(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_own(os.path.abspath(os.fspath(path))):
+            if self._is_own(_absolute(path)):
                 return original(path, *args, **kwargs)
             return None
 
@@ -305,6 +305,10 @@ def as_first_rank() -> None:
 
 
 RANK_VARIABLES = frozenset(_RANKS) | frozenset(_MASTER)
+
+
+def _absolute(path: Any) -> str:
+    return str(Path(os.fsdecode(path)).absolute())
 
 
 def _copy(source: str, destination: str) -> None:
@@ -321,7 +325,9 @@ def _batches(around: ScriptSurroundings, loader: Any, number: int) -> Iterator[A
     while True:
         before = given
         for batch, samples in _epoch(around, loader):
-            if given >= EVALUATION_BATCHES and (around.in_evaluation or not torch.is_grad_enabled()):
+            if given >= EVALUATION_BATCHES and (
+                around.in_evaluation or not torch.is_grad_enabled()
+            ):
                 return
             given += 1
             around.samples[number] += samples
