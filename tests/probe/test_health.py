@@ -40,7 +40,7 @@ def test_what_makes_no_sense_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"), [(0.95, "ok"), (0.7, "ok"), (0.5, "look"), (0.1, "bad")]
+    ("share", "verdict"), [(0.95, "ok"), (0.8, "ok"), (0.7, "look"), (0.5, "look"), (0.1, "bad")]
 )
 def test_gpu_busy(share, verdict):
     assert judged("GPU busy", gpu_fraction=share).verdict == verdict

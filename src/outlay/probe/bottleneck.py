@@ -8,14 +8,17 @@ Precision    how a recorded step computes: precision, layout, optimizer; what cu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from outlay.measurement.measurement import Finding, Holder, TimeShares
-from outlay.trace.profile import Profile
+from outlay.trace.profile import Kind, Precision, Profile
 
 # Observation
+
+ProductShares = Mapping[tuple[Kind, Precision], float]
+"""Shares of the FLOPs of products, by their kind and by how they are computed."""
 
 DISK_BUSY = 0.7
 """Of the time: a disk with work for longer may hold the input back."""
@@ -28,6 +31,16 @@ class LoaderSettings:
     num_workers: int | None = None
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGpu:
+    """A step as predicted on another GPU."""
+
+    name: str
+    step_s: float
+    is_host_bound: bool = False
+    """Whether launching its operations takes longer there than computing them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +70,14 @@ class StepObservation:
     """Of all threads of the machine, how many have work."""
     memory_fraction: float | None = None
     """Of the GPU's memory, the most that was reserved."""
-    is_full_precision: bool | None = None
-    """Whether its products are computed in fp32, not in bf16 or fp16."""
+    products: ProductShares | None = None
+    """How its products are computed, with TF32 only where the GPU has it."""
+    has_tf32: bool | None = None
+    """Whether the GPU has TF32."""
+    matmul_tf32: bool | None = None
+    """Whether matrix products of fp32 may be computed in TF32, by the script's switches."""
+    other_gpus: tuple[OtherGpu, ...] | None = None
+    """The same step on others, the fastest first; None where it cannot be predicted."""
     has_channels_first: bool | None = None
     """Whether it has convolutions of images, and most of them in the usual layout."""
     is_fused: bool | None = None
@@ -94,7 +113,8 @@ def cures_for(holder: Holder, step: StepObservation) -> tuple[str, ...]:
         "host": _host_cures,
         "gpu": _gpu_cures,
         "network": lambda _: list(_NETWORK),
-        "cpu": lambda _: list(_CPU),
+        "cpu": _cpu_cures,
+        "unknown": lambda _: [_ASLEEP],
     }
     return tuple(cures[holder](step))
 
@@ -150,9 +170,7 @@ def _host_cures(step: StepObservation) -> list[str]:
 
 def _gpu_cures(step: StepObservation) -> list[str]:
     lines = [_HEAT] if "heat" in step.slowed_by else []
-    if step.is_full_precision is not False:
-        subject = "It computes in fp32" if step.is_full_precision else "If it computes in fp32"
-        lines.append(f"{subject}: {_MIXED}")
+    lines += _precision_cures(step)
     if step.is_compiled is not True:
         lines.append("torch.compile fuses the small operations between the large ones.")
     if step.has_channels_first is not False:
@@ -160,7 +178,93 @@ def _gpu_cures(step: StepObservation) -> list[str]:
         lines.append(f"{subject} are usually faster in memory_format=torch.channels_last.")
     if step.memory_fraction is not None and step.memory_fraction < HALF_EMPTY:
         lines.append(f"A larger batch uses the GPU better{_room(step)}.")
-    return [*lines, *_fused(step), _FASTER]
+    return [*lines, *_fused(step), *_faster_gpu(step)]
+
+
+def _precision_cures(step: StepObservation) -> list[str]:
+    """What to make of the precision of its products: nothing where most are in 16 bits."""
+    if step.products is None:
+        return [] if step.has_tf32 is False else [_unrecorded_precision(step)]
+    by_precision = arithmetic_by_precision(step.products) or {}
+    tf32, fp32 = by_precision.get("tf32", 0.0), by_precision.get("fp32", 0.0)
+    if tf32 + fp32 <= _MOSTLY:
+        return []
+    if step.has_tf32 is False:
+        return [f"It computes in fp32, as this GPU has no TF32: {_MIXED_FP16}"]
+    if fp32 <= SMALL * (tf32 + fp32):
+        return [f"It computes in TF32 ({tf32:.0%} of the arithmetic of its products): {_FURTHER}"]
+    switches = " and ".join(_tf32_switches(step.products))
+    if tf32 <= SMALL * (tf32 + fp32):
+        return [f"It computes in fp32: {_MIXED}, or at least TF32 ({switches})."]
+    matrix = step.products.get(("gemm", "fp32"), 0.0) + step.products.get(("attention", "fp32"), 0)
+    which = "matrix products" if matrix > fp32 / 2 else "convolutions"
+    return [
+        (
+            f"Of the arithmetic of its products {tf32:.0%} is in TF32 and {fp32:.0%} in fp32,"
+            f" mostly {which}: {switches} computes those in TF32, too; {_FURTHER}"
+        )
+    ]
+
+
+def _unrecorded_precision(step: StepObservation) -> str:
+    """What is known by the switches alone."""
+    if step.matmul_tf32:
+        return f"TF32 is allowed already; if it does not compute in 16 bits yet, {_FURTHER}"
+    return f"If it computes in fp32: {_MIXED}, or at least TF32 ({_MATMUL_SWITCH})."
+
+
+def _tf32_switches(products: ProductShares) -> list[str]:
+    """What lets its products of fp32 be computed in TF32."""
+    kinds = {kind for (kind, precision), share in products.items() if precision == "fp32" and share}
+    matmul = [_MATMUL_SWITCH] if kinds & {"gemm", "attention"} else []
+    return [*matmul, *([_CUDNN_SWITCH] if kinds & {"conv", "rnn"} else [])]
+
+
+def _faster_gpu(step: StepObservation) -> list[str]:
+    """A GPU on which the step is predicted to be much faster, if there is one."""
+    best = step.other_gpus[0] if step.other_gpus else None
+    if best is None or step.step_s < LEAST_GAIN * best.step_s:
+        return []
+    return [
+        (
+            f"Beyond that, a faster GPU: on {_article(best.name)} a step is predicted to take"
+            f" {_time(best.step_s)}; `outlay plan` with this measurement shows what it costs."
+        )
+    ]
+
+
+def _cpu_cures(step: StepObservation) -> list[str]:
+    """Whether a GPU would help, by what is predicted for one; then what helps on the CPU."""
+    if step.other_gpus is None:
+        return [_UNPREDICTED, _THREADS]
+    if not step.other_gpus:
+        return [_THREADS]
+    best, least = step.other_gpus[0], step.other_gpus[-1]
+    if step.step_s < LEAST_GAIN * best.step_s:
+        why = ", mostly for launching them" if best.is_host_bound else ""
+        return [
+            (
+                f"It is too small to gain from a GPU: even on {_article(best.name)} its operations"
+                f" are predicted to take {_time(best.step_s)} a step{why}."
+            ),
+            _MORE_AT_ONCE,
+            _ONE_THREAD,
+        ]
+    on_least = "" if least is best else f", on {_article(least.name)} {_time(least.step_s)}"
+    return [
+        (
+            f"It trains on the CPU: on {_article(best.name)} the operations of a step are predicted"
+            f" to take {_time(best.step_s)}{on_least}, instead of {_time(step.step_s)}. What the"
+            " script does beside them stays; `outlay plan` shows prices."
+        ),
+        _OWN_GPU,
+        _THREADS,
+    ]
+
+
+def _article(name: str) -> str:
+    """The name with `a` or `an`, as it is spoken: an H100, a T4."""
+    return f"an {name}" if name[:1] in "AEFHILMNORSX8" else f"a {name}"
 
 
 def _fused(step: StepObservation) -> tuple[str, ...]:
@@ -204,13 +308,13 @@ _NO_READING_BACK = (
     " Log every 50 steps instead."
 )
 _HEAT = "It is too hot: clean it, open the case, lower its power limit a little."
-_MIXED = (
-    "mixed precision (torch.autocast with bfloat16), or at least"
-    ' torch.set_float32_matmul_precision("high").'
-)
-_FASTER = (
-    "Beyond that, a faster GPU: `outlay plan` with this measurement shows what one would cost."
-)
+_MIXED = "mixed precision (torch.autocast with bfloat16)"
+_MIXED_FP16 = "mixed precision in float16 (torch.autocast with float16, and a GradScaler)."
+_FURTHER = "mixed precision (torch.autocast with bfloat16) is a further step."
+_MATMUL_SWITCH = 'torch.set_float32_matmul_precision("high")'
+_CUDNN_SWITCH = "torch.backends.cudnn.allow_tf32 = True"
+LEAST_GAIN = 1.2
+"""Times as fast: below, another GPU is not worth a word."""
 _NETWORK = (
     "Exchange less often: accumulate gradients over several passes, with no_sync() between.",
     "A larger batch on each GPU makes more work for the same exchange.",
@@ -221,17 +325,28 @@ _NETWORK = (
     ),
     "GPUs joined by NVLink exchange many times faster than over PCIe or a network.",
 )
-_CPU = (
-    "It trains on the CPU: a GPU is usually ten times as fast or more; `outlay plan` shows prices.",
-    "If this machine has a GPU, install a build of torch for it and move model and batches there.",
-    "torch.set_num_threads to the number of cores, and bfloat16 by torch.autocast on new CPUs.",
+_UNPREDICTED = (
+    "It trains on the CPU; whether a GPU would be faster is not known, as no operations of a step"
+    " were recorded."
 )
+_OWN_GPU = (
+    "If this machine has a GPU, install a build of torch for it and move model and batches there."
+)
+_THREADS = (
+    "torch.set_num_threads to the number of cores, and bfloat16 by torch.autocast on new CPUs."
+)
+_MORE_AT_ONCE = (
+    "More at once is what gains: a larger batch, or several environments that are acted in"
+    " together."
+)
+_ONE_THREAD = "Tensors this small are often faster on one thread: torch.set_num_threads(1)."
 
 
 # Bottleneck
 
 BUSY = 0.8
-"""A GPU that works for more of a step than this is the bottleneck, whatever else takes its part."""
+"""A GPU that works for so much of a step or more holds it back itself; below, what it waits for."""
+_MOSTLY = 0.5
 ASLEEP = 0.5
 """CPU seconds for each second of waiting, below which the process slept for most of it."""
 CROWDED = 0.2
@@ -322,19 +437,31 @@ def bottleneck_finding(step: StepObservation) -> Finding | None:
 
 
 def limiting_part(step: StepObservation, shares: TimeShares) -> Holder | None:
-    """What has the largest share of a step; a GPU that works for most of it always."""
-    compute: Holder = "cpu" if step.device == "cpu" else "gpu"
+    """The GPU where it works nearly all the time of a step, else what it waits for most.
+
+    A GPU that idles for a third of a step holds nothing back in that third, whatever its share is.
+    A CPU computes, loads and waits by itself: there the largest share counts.
+    """
     if shares.compute is None:
         return None
-    if shares.compute > BUSY:
-        return compute
-    share_of: dict[Holder, float | None] = {
-        compute: shares.compute,
+    waits: dict[Holder, float | None] = {
         "input": shares.input,
         "host": shares.host,
         "network": shares.network,
     }
-    return max(share_of, key=lambda holder: share_of[holder] or 0.0)
+    if step.device == "cpu":
+        waits = {"cpu": shares.compute, **waits}
+    elif shares.compute >= BUSY:
+        return "gpu"
+    holder = max(waits, key=lambda holder: waits[holder] or 0.0)
+    if holder == "host" and step.device != "cpu" and _slept_elsewhere(step, shares):
+        return "unknown"
+    return holder
+
+
+def _slept_elsewhere(step: StepObservation, shares: TimeShares) -> bool:
+    """Whether the process slept while the GPU waited for it: then it launched nothing."""
+    return _slept_through(step, (shares.host or 0.0) * step.step_s)
 
 
 def _evidence(step: StepObservation, shares: TimeShares) -> list[str]:
@@ -346,6 +473,8 @@ def _evidence(step: StepObservation, shares: TimeShares) -> list[str]:
         lines.append(f"{_part(shares.input, step)} went by {_input_wait(step)}.")
     if shares.host:
         how = "went by asleep" if step.device == "cpu" else "the GPU waited for the host"
+        if step.device != "cpu" and _slept_elsewhere(step, shares):
+            how = "the GPU waited, for what is not known"
         lines.append(f"{_part(shares.host, step)} {how}.")
     return [*lines, *_sleep_lines(step, shares), *_queue_lines(step), *_clock_lines(step)]
 
@@ -417,16 +546,33 @@ ROW_RANK = 3
 """Dimensions of a batch of rows with channels, as sound has; images have more."""
 
 
-def is_full_precision(profile: Profile | None) -> bool | None:
-    """Whether most of the arithmetic of products is in fp32; None where nothing was recorded."""
+def product_shares(
+    profile: Profile | None, *, has_tf32: bool | None = None
+) -> ProductShares | None:
+    """How the products of a step are computed; None where none were recorded.
+
+    A GPU without TF32 computes in fp32 what may be computed in it.
+    """
     if profile is None:
         return None
-    flops = {"full": 0.0, "half": 0.0}
+    flops: dict[tuple[Kind, Precision], float] = {}
     for op in profile.at(min(profile.memory), shapes=False).ops:
         if op.kind in PRODUCTS:
-            is_full = op.precision in ("fp32", "tf32", "fp64")
-            flops["full" if is_full else "half"] += op.flops * op.count
-    return flops["full"] > flops["half"]
+            is_plain = op.precision == "tf32" and has_tf32 is False
+            key = op.kind, "fp32" if is_plain else op.precision
+            flops[key] = flops.get(key, 0.0) + op.flops * op.count
+    total = sum(flops.values())
+    return {key: part / total for key, part in flops.items() if part} if total else None
+
+
+def arithmetic_by_precision(products: ProductShares | None) -> dict[str, float] | None:
+    """The same by precision alone, the largest share first."""
+    if products is None:
+        return None
+    shares: dict[str, float] = {}
+    for (_, precision), share in products.items():
+        shares[precision] = shares.get(precision, 0.0) + share
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def has_channels_first(profile: Profile | None) -> bool | None:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from outlay.errors import NotKnown
+from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import (
     Check,
     MeasuredMemory,
@@ -19,14 +21,19 @@ from outlay.measurement.measurement import (
     TimeShares,
     Verdict,
 )
-from outlay.probe.agent.protocol import CpuQueueTime, KernelTimes, LoaderInfo
+from outlay.plan.placement import calibration
+from outlay.predict.from_probe import evidence_of, measured_batch_size
+from outlay.predict.step import Conditions, Placement, predict_step
+from outlay.probe.agent.protocol import CpuQueueTime, KernelTimes, LoaderInfo, MathSettings
 from outlay.probe.bottleneck import (
+    BUSY,
     LoaderSettings,
+    OtherGpu,
     StepObservation,
     bottleneck_finding,
     has_channels_first,
-    is_full_precision,
     is_fused,
+    product_shares,
     time_shares,
 )
 from outlay.probe.messages import ProcessLog
@@ -35,7 +42,8 @@ from outlay.units import GB, MB
 
 # Checks: limits of what is ok, to look at, or bad
 
-GPU_BUSY_OK = 0.7
+GPU_BUSY_OK = BUSY
+"""As for what holds a run back: a GPU that idles more waits for something."""
 GPU_BUSY_BAD = 0.3
 INPUT_WAIT_OK = 0.1
 INPUT_WAIT_BAD = 0.3
@@ -339,11 +347,71 @@ def _observation(
         disk_fraction=_mean([sample.disk_fraction for sample in samples]),
         machine_cpu_fraction=_mean([sample.cpu_fraction for sample in samples]),
         memory_fraction=_memory_fraction(measurement),
-        is_full_precision=is_full_precision(measurement.profile),
+        products=product_shares(measurement.profile, has_tf32=has_tf32(logs, measurement)),
+        has_tf32=has_tf32(logs, measurement),
+        matmul_tf32=_math_settings(logs).matmul_tf32,
+        other_gpus=step_on_others(measurement),
         has_channels_first=has_channels_first(measurement.profile),
         is_fused=is_fused(measurement.profile),
         is_compiled=measurement.is_compiled,
         slowed_by=_slowed_by(samples),
+    )
+
+
+def _math_settings(logs: Sequence[ProcessLog]) -> MathSettings:
+    reports = (log.last(MathSettings) for log in logs)
+    return next((report for report in reports if report is not None), MathSettings())
+
+
+def has_tf32(logs: Sequence[ProcessLog], measurement: Measurement) -> bool | None:
+    """Whether the GPU has TF32, as torch or else the table of GPUs has it; a CPU has none."""
+    if measurement.device == "cpu":
+        return False
+    known = _math_settings(logs).has_tf32
+    gpus = measurement.machine.gpus
+    if known is not None or not gpus:
+        return known
+    try:
+        return "tf32" in find_gpu(gpus[0].name).gpu.peak_flops_per_s
+    except NotKnown:
+        return None
+
+
+OTHER_GPUS = ("L4", "RTX 4090", "A100 80GB SXM", "H100 SXM", "H200 SXM", "B200")
+"""On which a step is predicted for advice: what is rented most, from small to large."""
+
+
+def step_on_others(measurement: Measurement) -> tuple[OtherGpu, ...] | None:
+    """A step of one process as predicted on other GPUs that it fits, the fastest first."""
+    profile, own = measurement.profile, {gpu.name for gpu in measurement.machine.gpus}
+    if profile is None or measurement.step is None or measurement.world_size > 1:
+        return None
+    try:
+        conditions = Conditions(evidence=evidence_of([("", measurement)], profile))
+        batch = measured_batch_size(measurement)
+        own = {find_gpu(name).gpu.name for name in own}
+        gpus = [gpu for name in OTHER_GPUS if (gpu := find_gpu(name).gpu).name not in own]
+        steps = [
+            predict_step(
+                profile,
+                Placement(gpu=gpu),
+                batch,
+                calibration(),
+                largest=batch,
+                conditions=conditions,
+            )
+            for gpu in gpus
+        ]
+    except Exception:  # advice is worth no measurement
+        return None
+    return tuple(
+        OtherGpu(
+            name=step.placement.gpu.name,
+            step_s=step.step_time_s.likely,
+            is_host_bound=step.host_time_s > step.device_time_s,
+        )
+        for step in sorted(steps, key=lambda step: step.step_time_s.likely)
+        if step.fits
     )
 
 

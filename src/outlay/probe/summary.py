@@ -34,13 +34,15 @@ from outlay.probe.agent.protocol import (
     LoaderInfo,
     MemoryExhausted,
     MemoryLimit,
+    MemoryPeaks,
     OptimizerInfo,
     PersistentMemory,
     PhaseFailed,
 )
+from outlay.probe.bottleneck import arithmetic_by_precision, product_shares
 from outlay.probe.cycles import cycles_of
 from outlay.probe.gpu_driver import Driver, NoDriver
-from outlay.probe.health import add_diagnosis
+from outlay.probe.health import add_diagnosis, has_tf32
 from outlay.probe.messages import ProcessLog, other_training
 from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
@@ -209,6 +211,8 @@ def measurement_of(
     size = step_size(statistics, first, context.override)
     is_size_measured = size.samples == statistics.samples_per_step
     epoch_steps = steps_per_epoch(statistics, logs)
+    window = _steady_window(statistics, context.started_s)
+    steady = samples if window is None else _within(samples, window)
     measurement = Measurement(
         command=context.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -235,7 +239,7 @@ def measurement_of(
         pauses=statistics.pauses,
         steps_per_epoch=epoch_steps,
         total_steps=context.total_steps or steps_in(context.epochs, epoch_steps),
-        memory=_memory(logs, samples),
+        memory=measured_memory(logs, samples, steady),
         power=_power(statistics, sampler, context.started_s),
         gpu_fraction=_gpu_fraction(statistics, samples, context.started_s),
         busy_s=_busy_s(logs, statistics),
@@ -246,7 +250,9 @@ def measurement_of(
     profile, profile_notes = recorded_profile(measurement, logs, context.override)
     if not context.limits.operations:
         profile_notes = ["The operations of a step were not recorded: they were not asked for."]
-    measurement = replace(measurement, profile=profile)
+    products = product_shares(profile, has_tf32=has_tf32(logs, measurement))
+    arithmetic = arithmetic_by_precision(products)
+    measurement = replace(measurement, profile=profile, arithmetic=arithmetic)
     measured_size = step_size(statistics, first, NO_OVERRIDE)
     notes = [
         *notes_on_missing(measurement, logs, all_logs, context.driver),
@@ -254,8 +260,6 @@ def measurement_of(
         *notes_on_override(context.override, statistics, measured_size),
         *profile_notes,
     ]
-    window = _steady_window(statistics, context.started_s)
-    steady = samples if window is None else _within(samples, window)
     diagnosed = add_diagnosis(measurement, statistics, logs, steady, _exchange_s(logs, statistics))
     return replace(diagnosed, notes=tuple(notes))
 
@@ -341,7 +345,12 @@ def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
     return round(epochs * steps_per_epoch)
 
 
-def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
+def measured_memory(
+    logs: Sequence[ProcessLog], samples: Sequence[Sample], steady: Sequence[Sample]
+) -> MeasuredMemory:
+    """`steady` are the samples of the steady state, in which cuDNN's search is over."""
+    reserved_bytes = _most(log.peak_reserved_bytes for log in logs)
+    search_bytes = _search_bytes(logs, reserved_bytes)
     persistent = [report for log in logs if (report := log.last(PersistentMemory))]
     limits = [
         limit.fraction * log.process.gpu_bytes
@@ -352,8 +361,11 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
     available = [float(info.available_bytes) for info in processes if info.available_bytes]
     return MeasuredMemory(
         allocated_bytes=_most(log.peak_allocated_bytes for log in logs),
-        reserved_bytes=_most(log.peak_reserved_bytes for log in logs),
-        used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
+        reserved_bytes=reserved_bytes,
+        search_bytes=search_bytes,
+        used_bytes=_most(
+            sample.gpu_memory_bytes for sample in (steady if search_bytes and steady else samples)
+        ),
         limit_bytes=min(limits, default=None),
         available_bytes=min(available, default=None),
         parameters_bytes=_most(memory.parameters for memory in persistent),
@@ -362,6 +374,13 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
         frozen_bytes=_most(memory.frozen for memory in persistent),
         host_bytes=_most(sample.process_bytes for sample in samples),
     )
+
+
+def _search_bytes(logs: Sequence[ProcessLog], reserved_bytes: float | None) -> float | None:
+    """What was reserved while cuDNN tried algorithms, where that is more than steps need."""
+    peaks = [report for log in logs if (report := log.last(MemoryPeaks))]
+    most = _most(report.given_back_reserved_bytes for report in peaks)
+    return most if most and most > (reserved_bytes or 0.0) else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:

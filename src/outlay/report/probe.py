@@ -138,6 +138,10 @@ def _work(measurement: Measurement) -> Iterator[Row]:
         times = f", {shown} passes a step" if shown != "1" else ""
         split = f", on {ranks} processes" if ranks > 1 else ""
         yield "batch", count(measurement.batch_size), f"samples of a pass{times}{split}"
+    if measurement.arithmetic:
+        shares = ((name, percent(share)) for name, share in measurement.arithmetic.items())
+        words = ", ".join(f"{name.replace('tf32', 'TF32')} {share}" for name, share in shares)
+        yield "arithmetic", words, "of matrix products and convolutions, by their FLOPs"
     if measurement.steps_per_epoch is not None:
         yield "epoch", counted(round(measurement.steps_per_epoch), "step"), ""
     finite = [(number, loss) for number, loss in measurement.losses if loss is not None]
@@ -161,11 +165,17 @@ def _memory(measurement: Measurement) -> Iterator[Row]:
     for name, amount_bytes, how in (
         ("memory allocated", memory.allocated_bytes, _parts_words(measurement)),
         ("memory reserved", memory.reserved_bytes, f"by torch's allocator{limit}"),
+        ("taken once", memory.search_bytes, _SEARCH),
         ("memory used", memory.used_bytes, f"{has}context and others' use included"),
         ("host memory", memory.host_bytes, "of the command and all it started, at most"),
     ):
         if amount_bytes is not None:
             yield name, gib(amount_bytes), how
+
+
+_SEARCH = (
+    "while cuDNN tried algorithms (cudnn.benchmark), and given back: a smaller GPU does without"
+)
 
 
 def _parts_words(measurement: Measurement) -> str:

@@ -47,6 +47,7 @@ HELD_BY = {
     "asleep": "something that it waits for asleep",
     "network": "the network (GPUs wait for each other)",
     "cpu": "the CPU it computes on",
+    "unknown": "not known (the GPU waits, and so does the process)",
 }
 
 
