@@ -240,12 +240,15 @@ def _cpu_cures(step: StepObservation) -> list[str]:
     if not step.other_gpus:
         return [_THREADS]
     best, least = step.other_gpus[0], step.other_gpus[-1]
-    if step.step_s < LEAST_GAIN * best.step_s:
+    # What it waits for CPUs that others use it would wait for with a GPU, too.
+    alone_s = step.step_s * (1 - step.queued_fraction)
+    if alone_s < (LEAST_GAIN_OF_LAUNCHES if best.is_host_bound else LEAST_GAIN) * best.step_s:
+        where = "there" if best.is_host_bound else f"even on {_article(best.name)}"
         why = ", mostly for launching them" if best.is_host_bound else ""
         return [
             (
-                f"It is too small to gain from a GPU: even on {_article(best.name)} its operations"
-                f" are predicted to take {_time(best.step_s)} a step{why}."
+                f"It is too small to gain from a GPU: {where} its operations are predicted to take"
+                f" {_time(best.step_s)} a step{why}."
             ),
             _MORE_AT_ONCE,
             _ONE_THREAD,
@@ -315,6 +318,8 @@ _MATMUL_SWITCH = 'torch.set_float32_matmul_precision("high")'
 _CUDNN_SWITCH = "torch.backends.cudnn.allow_tf32 = True"
 LEAST_GAIN = 1.2
 """Times as fast: below, another GPU is not worth a word."""
+LEAST_GAIN_OF_LAUNCHES = 2.0
+"""The same where launches take the time on a GPU: those this machine's own CPU would make."""
 _NETWORK = (
     "Exchange less often: accumulate gradients over several passes, with no_sync() between.",
     "A larger batch on each GPU makes more work for the same exchange.",
@@ -335,10 +340,7 @@ _OWN_GPU = (
 _THREADS = (
     "torch.set_num_threads to the number of cores, and bfloat16 by torch.autocast on new CPUs."
 )
-_MORE_AT_ONCE = (
-    "More at once is what gains: a larger batch, or several environments that are acted in"
-    " together."
-)
+_MORE_AT_ONCE = "More at once is what gains: a larger batch, or several environments side by side."
 _ONE_THREAD = "Tensors this small are often faster on one thread: torch.set_num_threads(1)."
 
 
@@ -487,6 +489,9 @@ def _input_wait(step: StepObservation) -> str:
 
 
 def _compute_line(step: StepObservation, shares: TimeShares) -> str:
+    if step.device == "cpu" and step.queued_fraction >= CROWDED:
+        part = _part(shares.compute or 0.0, step)
+        return f"It computed, or waited for a CPU to compute on, {part}."
     what = "The CPU" if step.device == "cpu" else "The GPU"
     is_coarse = step.busy_s is None and step.device != "cpu"
     by = ", by the driver's samples, which count any kernel however small" if is_coarse else ""

@@ -28,6 +28,7 @@ from outlay.probe.agent.protocol import (
     LoaderInfo,
     Loss,
     MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PhaseFailed,
     ProcessInfo,
@@ -180,6 +181,8 @@ class ProcessLog:
             self._all.setdefault(type(report), []).append(report)
         else:
             self._last[type(report)] = report
+            if isinstance(report, ModuleInputs):
+                self._all.setdefault(ModuleInputs, []).append(report)
 
     def last(self, kind: type[Report]) -> Report | None:
         """The last report of a kind; None where there was none."""

@@ -47,7 +47,14 @@ from outlay.probe.messages import ProcessLog, other_training
 from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import NO_OVERRIDE, StepSize, StepSizeOverride, StepStatistics, step_size
+from outlay.probe.steps import (
+    NO_OVERRIDE,
+    StepSize,
+    StepSizeOverride,
+    StepStatistics,
+    one_by_one,
+    step_size,
+)
 from outlay.probe.system import this_machine
 
 # Notes
@@ -150,6 +157,19 @@ def notes_on_step_time(
             f"outlay itself takes some {AGENT_S * 1e6:.0f} µs of a step,"
             f" {AGENT_S / step.mean_s:.0%} of this one; they are in its time."
         )
+
+
+def notes_on_samples(override: StepSizeOverride, measured: StepSize, log: ProcessLog) -> list[str]:
+    """Say so where a model got its samples one at a time, and how many that are."""
+    counts = one_by_one(log)
+    if override != NO_OVERRIDE or measured.samples is None or not counts:
+        return []
+    least, most = min(counts), max(counts)
+    how_many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    mean = "" if least == most else f", {measured.samples:,.3g} on average"
+    fact = f"The model gets its samples one at a time: {how_many} of them made a training step"
+    seen = f"in the {len(counts):,} that were looked at{mean}"
+    return [f"{fact}, {seen}. --samples-per-step 64 says how many count."]
 
 
 def notes_on_override(
@@ -257,6 +277,7 @@ def measurement_of(
     notes = [
         *notes_on_missing(measurement, logs, all_logs, context.driver),
         *notes_on_step_time(measurement, statistics, logs),
+        *notes_on_samples(context.override, size, first),
         *notes_on_override(context.override, statistics, measured_size),
         *profile_notes,
     ]
