@@ -139,6 +139,7 @@ def test_where_the_process_sleeps_it_is_not_known_what_the_gpu_waits_for():
     assert finding.holder == "unknown"
     evidence, cures = told(finding)
     assert "The GPU worked 63% of a step" in evidence
+    assert "at best" not in evidence
     assert "the GPU waited, for what is not known" in evidence
     assert "what each step waits for" in cures
 
@@ -321,6 +322,18 @@ def test_a_tiny_model_on_the_cpu_is_told_that_a_gpu_gains_nothing():
     assert "outlay plan" in told(bottleneck_finding(crowded))[1]
     crowded = replace(crowded, step_s=0.004)
     assert "too small to gain" in told(bottleneck_finding(crowded))[1]
+
+
+def test_arithmetic_that_one_thread_does_sooner_than_a_gpu_launches_it_is_too_small():
+    """However long the step is: what it does beside its operations stays."""
+    gpu = OtherGpu(name="L4", step_s=0.002, is_host_bound=True)
+    step = observed(device="cpu", cpus=1.0, other_gpus=(gpu,), one_thread_s=0.0001)
+    assert "too small to gain" in told(bottleneck_finding(step))[1]
+    longer = replace(step, one_thread_s=0.1)
+    assert (
+        "on an L4 the operations of a step are predicted to take 2 ms"
+        in told(bottleneck_finding(longer))[1]
+    )
 
 
 def test_a_large_model_on_the_cpu_is_told_what_a_gpu_would_take():

@@ -78,6 +78,8 @@ class StepObservation:
     """Whether matrix products of fp32 may be computed in TF32, by the script's switches."""
     other_gpus: tuple[OtherGpu, ...] | None = None
     """The same step on others, the fastest first; None where it cannot be predicted."""
+    one_thread_s: float | None = None
+    """What the arithmetic and the memory traffic of a step take one thread of a CPU, about."""
     has_channels_first: bool | None = None
     """Whether it has convolutions of images, and most of them in the usual layout."""
     is_fused: bool | None = None
@@ -240,9 +242,7 @@ def _cpu_cures(step: StepObservation) -> list[str]:
     if not step.other_gpus:
         return [_THREADS]
     best, least = step.other_gpus[0], step.other_gpus[-1]
-    # What it waits for CPUs that others use it would wait for with a GPU, too.
-    alone_s = step.step_s * (1 - step.queued_fraction)
-    if alone_s < (LEAST_GAIN_OF_LAUNCHES if best.is_host_bound else LEAST_GAIN) * best.step_s:
+    if _is_too_small(step, best):
         where = "there" if best.is_host_bound else f"even on {_article(best.name)}"
         why = ", mostly for launching them" if best.is_host_bound else ""
         return [
@@ -253,7 +253,8 @@ def _cpu_cures(step: StepObservation) -> list[str]:
             _MORE_AT_ONCE,
             _ONE_THREAD,
         ]
-    on_least = "" if least is best else f", on {_article(least.name)} {_time(least.step_s)}"
+    is_slower = least.step_s > LEAST_GAIN * best.step_s
+    on_least = f", on {_article(least.name)} {_time(least.step_s)}" if is_slower else ""
     return [
         (
             f"It trains on the CPU: on {_article(best.name)} the operations of a step are predicted"
@@ -263,6 +264,18 @@ def _cpu_cures(step: StepObservation) -> list[str]:
         _OWN_GPU,
         _THREADS,
     ]
+
+
+def _is_too_small(step: StepObservation, best: OtherGpu) -> bool:
+    """Whether a GPU would not be faster: it computes no sooner than a thread, or than the CPU did.
+
+    What a step waits for CPUs that others use it would wait for with a GPU, too.
+    """
+    if step.one_thread_s is not None and step.one_thread_s < best.step_s:
+        return True
+    alone_s = step.step_s * (1 - step.queued_fraction)
+    least = LEAST_GAIN_OF_LAUNCHES if best.is_host_bound else LEAST_GAIN
+    return alone_s < least * best.step_s
 
 
 def _article(name: str) -> str:
@@ -433,7 +446,7 @@ def bottleneck_finding(step: StepObservation) -> Finding | None:
         return None
     return Finding(
         holder=holder,
-        evidence=(*_evidence(step, shares), *_gain(holder, shares)),
+        evidence=(*_evidence(step, shares), *_gain(holder, step, shares)),
         cures=cures_for(holder, step),
     )
 
@@ -526,12 +539,20 @@ def _clock_lines(step: StepObservation) -> list[str]:
     return [f"The GPU's clock is held down by {named.get(why, why)}." for why in step.slowed_by]
 
 
-def _gain(holder: Holder, shares: TimeShares) -> list[str]:
+def _gain(holder: Holder, step: StepObservation, shares: TimeShares) -> list[str]:
     """What there is to gain where all of the holder's share went away."""
     share = {"input": shares.input, "host": shares.host, "network": shares.network}.get(holder)
     if not share or share >= 1:
         return []
-    return [f"Without that it would be at best {1 / (1 - share):.1f} times as fast."]
+    what = "sleeping" if (holder, step.device) == ("host", "cpu") else _WAITING[holder]
+    return [f"Without {what} it would be at best {1 / (1 - share):.1f} times as fast."]
+
+
+_WAITING: dict[Holder, str] = {
+    "input": "waiting for data",
+    "host": "waiting for the host",
+    "network": "waiting for the others",
+}
 
 
 def _part(share: float, step: StepObservation) -> str:

@@ -351,6 +351,7 @@ def _observation(
         has_tf32=has_tf32(logs, measurement),
         matmul_tf32=_math_settings(logs).matmul_tf32,
         other_gpus=step_on_others(measurement),
+        one_thread_s=_one_thread_s(measurement),
         has_channels_first=has_channels_first(measurement.profile),
         is_fused=is_fused(measurement.profile),
         is_compiled=measurement.is_compiled,
@@ -413,6 +414,20 @@ def step_on_others(measurement: Measurement) -> tuple[OtherGpu, ...] | None:
         for step in sorted(steps, key=lambda step: step.step_time_s.likely)
         if step.fits
     )
+
+
+_THREAD_FLOPS_PER_S = 10e9
+_THREAD_BYTES_PER_S = 5e9
+# Assumes: one thread of a CPU of the last ten years does at least so much of fp32 products, and of
+# reading and writing; a guess, and far from what is good enough for more than telling tiny steps.
+
+
+def _one_thread_s(measurement: Measurement) -> float | None:
+    if measurement.profile is None:
+        return None
+    trace = measurement.profile.at(measured_batch_size(measurement), shapes=False)
+    moved_bytes = sum(op.moved_bytes * op.count for op in trace.ops)
+    return trace.flops / _THREAD_FLOPS_PER_S + moved_bytes / _THREAD_BYTES_PER_S
 
 
 def _queued_fraction(log: ProcessLog) -> float:

@@ -416,7 +416,9 @@ def _shares(measurement: Measurement, width: int) -> Table | None:
 def _use_over_time(measurement: Measurement, width: int) -> tuple[str, RenderableType] | None:
     """The GPU's use as one line, or the CPU's for a run on it; None where nothing was read."""
     field, name = (
-        ("cpu_fraction", "CPU") if measurement.device == "cpu" else ("gpu_fraction", "GPU")
+        ("cpu_fraction", "CPU use of the whole machine")
+        if measurement.device == "cpu"
+        else ("gpu_fraction", "GPU use")
     )
     points = [
         (sample.time_s, value)
@@ -433,7 +435,7 @@ def _use_over_time(measurement: Measurement, width: int) -> tuple[str, Renderabl
     after = f"after its start ({clock(begun_s)}) " if trained and begun_s else ""
     mean = sum(counted) / len(counted)
     title = (
-        f"{name} use over {clock(end_s)}: {after}{percent(mean)} on average, "
+        f"{name} over {clock(end_s)}: {after}{percent(mean)} on average, "
         f"{percent(min(counted))} at least"
     )
     return title, Text(sparkline(values))
