@@ -223,6 +223,12 @@ def test_a_step_that_sleeps_on_a_cpu_is_not_held_back_by_it():
     assert bottleneck_finding(observed(device="cpu", wait_s=0.01, cpus=0.9)).holder == "cpu"
 
 
+def test_on_a_cpu_nothing_is_to_be_moved_to_a_gpu():
+    step = observed(device="cpu", wait_s=0.3, loader=LoaderSettings(num_workers=0))
+    assert bottleneck_finding(step).holder == "input"
+    assert "GPU" not in told(bottleneck_finding(step))[1]
+
+
 def test_a_busy_disk_comes_first():
     step = observed(
         busy_s=0.1, wait_s=0.3, disk_fraction=0.95, loader=LoaderSettings(num_workers=8)

@@ -233,7 +233,8 @@ def test_unknown_length_is_told_by_the_thousand():
     )
     (said,) = to_finish(a_measurement(total_steps=None, pauses=()), None)
     assert said == (
-        "Every 1,000 steps: 8 min, $0.083, pauses apart; how many steps the whole run has was not seen."
+        "Every 1,000 steps: 8 min, $0.083, pauses apart; how many steps the whole run has was not "
+        "seen."
     )
 
 
@@ -402,6 +403,17 @@ def test_sparkline_has_a_bar_for_each_stretch():
     assert buckets([(0.0, 1.0), (4.9, 3.0), (10.0, 5.0)], 10.0, 2) == [2.0, 5.0]
     assert buckets([(1.0, 1.0)], 10.0, 3) == [1.0, None, None]
     assert buckets([(0.0, 1.0)], 0.0, 1) == [1.0]
+
+
+def test_optimizers_that_are_alike_have_one_row():
+    blocks = (MeasuredOptimizer(name="SGD", parameters=528, per_step=0.0),) * 11
+    last = MeasuredOptimizer(name="SGD", parameters=528, per_step=1.0)
+    shown = [
+        how
+        for what, _, how in figures(a_measurement(optimizers=(*blocks, last)))
+        if what == "optimizer"
+    ]
+    assert shown == ["528 parameters, 0 a step; 11 such", "528 parameters, 1 a step"]
 
 
 def test_what_cudnn_took_once_stands_beside_what_steps_need():

@@ -124,16 +124,17 @@ def cures_for(holder: Holder, step: StepObservation) -> tuple[str, ...]:
 def _input_cures(step: StepObservation) -> list[str]:
     lines = [_DISK] if step.is_disk_busy else []
     loader = step.loader
+    cheaper = _CHEAPER if step.device != "cpu" else _CHEAPER[:1]
     if step.wait_s is None:
-        return [*lines, _NO_LOADER, *_CHEAPER]
+        return [*lines, _NO_LOADER, _ASLEEP, *cheaper]
     if loader is None:
-        return [*lines, *_workers(LoaderSettings(), step), *_CHEAPER]
+        return [*lines, *_workers(LoaderSettings(), step), *cheaper]
     lines += _workers(loader, step)
     if loader.pin_memory is False and step.device in ("cuda", "rocm"):
         lines.append(_PIN)
     if loader.persistent_workers is False and loader.num_workers:
         lines.append("persistent_workers=True keeps the workers from one epoch to the next.")
-    return [*lines, *_CHEAPER]
+    return [*lines, *cheaper]
 
 
 def _workers(loader: LoaderSettings, step: StepObservation) -> list[str]:
@@ -296,8 +297,8 @@ def _room(step: StepObservation) -> str:
 
 
 _NO_LOADER = (
-    "No DataLoader was seen: let one with workers load, so that the next batch is ready when a"
-    " step ends."
+    "No DataLoader was seen: if it loads data, let one with workers do that, so that the next batch"
+    " is ready when a step ends."
 )
 _PIN = (
     "pin_memory is off: with pin_memory=True and .to(device, non_blocking=True) copies to the GPU"
@@ -520,7 +521,7 @@ def _sleep_lines(step: StepObservation, shares: TimeShares) -> list[str]:
     text = f"The process slept: it used {step.cpus:.2g} CPU threads"
     if _may_read_data(step):
         reading = step.read_bytes_per_s or 0.0
-        read = f" while {reading / 1e6:.0f} MB/s were read from disk" if reading else ""
+        read = f" while {reading / 1e6:.0f} MB/s were read from disk" if reading > 1e6 else ""
         return [f"{text}{read}, and no DataLoader accounts for that time."]
     return [
         f"{text}. It waits for something that is neither input nor work: another process, a lock?"

@@ -10,6 +10,7 @@ The sentences of the page are in `outlay.report.probe_words`, its pictures in `p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -71,7 +72,7 @@ def figures(measurement: Measurement) -> Iterator[Row]:
     yield from _times(measurement)
     yield from map(_pause, measurement.pauses)
     yield from _waits(measurement)
-    yield from map(_optimizer, measurement.optimizers)
+    yield from _optimizers(measurement.optimizers)
     yield from _work(measurement)
     yield from _memory(measurement)
     yield from _power(measurement)
@@ -117,6 +118,12 @@ def _waits(measurement: Measurement) -> Iterator[Row]:
     ):
         if fraction is not None:
             yield name, step_time(fraction * step.mean_s), f"{percent(fraction)} of a step"
+
+
+def _optimizers(optimizers: Sequence[MeasuredOptimizer]) -> Iterator[Row]:
+    """A row for each, those that are alike in one."""
+    for (what, name, how), alike in Counter(map(_optimizer, optimizers)).items():
+        yield what, name, how if alike == 1 else f"{how}; {alike} such"
 
 
 def _optimizer(optimizer: MeasuredOptimizer) -> Row:
