@@ -383,7 +383,10 @@ OTHER_GPUS = ("L4", "RTX 4090", "A100 80GB SXM", "H100 SXM", "H200 SXM", "B200")
 
 
 def step_on_others(measurement: Measurement) -> tuple[OtherGpu, ...] | None:
-    """A step of one process as predicted on other GPUs that it fits, the fastest first."""
+    """A step of one process as predicted on other GPUs that it fits, the fastest first.
+
+    None where it cannot be predicted: no operations, or several GPUs.
+    """
     profile, own = measurement.profile, {gpu.name for gpu in measurement.machine.gpus}
     if profile is None or measurement.step is None or measurement.world_size > 1:
         return None
@@ -405,15 +408,21 @@ def step_on_others(measurement: Measurement) -> tuple[OtherGpu, ...] | None:
         ]
     except Exception:  # advice is worth no measurement
         return None
-    return tuple(
+    others = [
         OtherGpu(
             name=step.placement.gpu.name,
             step_s=step.step_time_s.likely,
             is_host_bound=step.host_time_s > step.device_time_s,
         )
-        for step in sorted(steps, key=lambda step: step.step_time_s.likely)
+        for step in steps
         if step.fits
-    )
+    ]
+    fastest_s = min((other.step_s for other in others), default=0.0)
+    # Of those that are about as fast, the smallest: it is the cheapest.
+    return tuple(sorted(others, key=lambda other: max(other.step_s, _AS_FAST * fastest_s)))
+
+
+_AS_FAST = 1.1
 
 
 _THREAD_FLOPS_PER_S = 10e9
