@@ -8,7 +8,13 @@ import pytest
 from tests.probe.made import a_log, written_reports
 
 from outlay.probe.agent.channel import Channel
-from outlay.probe.agent.device import AllocationRecorder, Device, math_settings, process_info
+from outlay.probe.agent.device import (
+    AllocationRecorder,
+    Device,
+    MemoryNeed,
+    math_settings,
+    process_info,
+)
 from outlay.probe.agent.patches import FunctionPatches
 from outlay.probe.agent.protocol import (
     ALLOCATIONS_VARIABLE,
@@ -324,3 +330,35 @@ def test_a_gpu_before_ampere_has_no_tf32(torch):
     assert settings_with(torch, major=7, matmul=True).has_tf32 is False
     torch.version = SimpleNamespace(cuda=None, hip="6.4")
     assert settings_with(torch, major=9, matmul=True).has_tf32 is False
+
+
+@pytest.mark.torch
+def test_torch_itself_reads_peaks_through_what_is_put_together(monkeypatch):
+    """By the functions of `torch.cuda` and `torch.accelerator` that scripts call."""
+    import torch
+
+    allocator = Allocator()
+    for owner in (torch.cuda.memory, torch.cuda):
+        for name in ("memory_stats_as_nested_dict", "reset_peak_memory_stats"):
+            monkeypatch.setattr(owner, name, getattr(allocator, name))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(
+        torch.accelerator.memory,
+        "memory_stats",
+        lambda index=None: {"allocated_bytes.all.peak": allocator.kinds["allocated"]["peak"]},
+    )
+    patches = FunctionPatches()
+    need = MemoryNeed(torch, 0, patches)
+    allocator.take(3)
+    step_of(allocator, activations=20, workspace=5, search=34)
+    need.peaks()
+    step_of(allocator, activations=20, workspace=5)
+    assert need.peaks() == MemoryPeaks(28, 28, 57, 57)
+    for device in (None, 0, "cuda", "cuda:0", torch.device("cuda", 0)):
+        assert torch.cuda.max_memory_allocated(device) == 57
+    assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 57
+    assert torch.accelerator.max_memory_allocated(0) == 57
+    torch.cuda.reset_max_memory_allocated()
+    assert torch.cuda.max_memory_allocated() == 3
+    patches.undo()
+    assert torch.cuda.memory.memory_stats_as_nested_dict == allocator.memory_stats_as_nested_dict

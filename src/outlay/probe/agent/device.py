@@ -311,9 +311,9 @@ class MemoryNeed:
     def _is_ours(self, args: Any, kwargs: Any) -> bool:
         """Whether a call is of the GPU that is watched: by number, as a device, or by default."""
         device = next(iter((*args, *kwargs.values())), None)
+        if isinstance(device, str):
+            device = int(device.partition(":")[2] or -1)
         index = getattr(device, "index", device)
-        if isinstance(index, str):
-            index = int(index.partition(":")[2] or -1)
         if index is None or index == -1:
             index = self._torch.cuda.current_device()
         return bool(index == self._index)
