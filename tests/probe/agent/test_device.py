@@ -345,7 +345,7 @@ def test_torch_itself_reads_peaks_through_what_is_put_together(monkeypatch):
     monkeypatch.setattr(
         torch.accelerator.memory,
         "memory_stats",
-        lambda index=None: {"allocated_bytes.all.peak": allocator.kinds["allocated"]["peak"]},
+        lambda _=None: {"allocated_bytes.all.peak": allocator.kinds["allocated"]["peak"]},
     )
     patches = FunctionPatches()
     need = MemoryNeed(torch, 0, patches)
@@ -358,7 +358,7 @@ def test_torch_itself_reads_peaks_through_what_is_put_together(monkeypatch):
         assert torch.cuda.max_memory_allocated(device) == 57
     assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 57
     assert torch.accelerator.max_memory_allocated(0) == 57
-    torch.cuda.reset_max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.max_memory_allocated() == 3
     patches.undo()
     assert torch.cuda.memory.memory_stats_as_nested_dict == allocator.memory_stats_as_nested_dict
