@@ -285,8 +285,11 @@ def test_tf32_is_suggested_for_the_products_that_do_not_use_it():
 def test_a_gpu_without_tf32_computes_in_fp32_whatever_its_switches_say():
     cures = cures_with(products={("gemm", "fp32"): 1.0}, has_tf32=False, matmul_tf32=True)
     assert "It computes in fp32, as this GPU has no TF32" in cures
-    assert "float16" in cures
+    assert "torch.autocast with float16, and a GradScaler" in cures
     assert SWITCH not in cures
+    amd = cures_with(products={("gemm", "fp32"): 1.0}, has_tf32=False, device="rocm")
+    assert "torch.autocast with bfloat16" in amd
+    assert SWITCH not in amd
 
 
 def test_without_a_recording_the_switches_tell():

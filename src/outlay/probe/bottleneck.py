@@ -193,7 +193,8 @@ def _precision_cures(step: StepObservation) -> list[str]:
     if tf32 + fp32 <= _MOSTLY:
         return []
     if step.has_tf32 is False:
-        return [f"It computes in fp32, as this GPU has no TF32: {_MIXED_FP16}"]
+        mixed = f"{_MIXED}." if step.device == "rocm" else _MIXED_FP16
+        return [f"It computes in fp32, as this GPU has no TF32: {mixed}"]
     if fp32 <= SMALL * (tf32 + fp32):
         return [f"It computes in TF32 ({tf32:.0%} of the arithmetic of its products): {_FURTHER}"]
     switches = " and ".join(_tf32_switches(step.products))

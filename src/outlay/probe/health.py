@@ -365,8 +365,8 @@ def _math_settings(logs: Sequence[ProcessLog]) -> MathSettings:
 
 
 def has_tf32(logs: Sequence[ProcessLog], measurement: Measurement) -> bool | None:
-    """Whether the GPU has TF32, as torch or else the table of GPUs has it; a CPU has none."""
-    if measurement.device == "cpu":
+    """Whether the GPU has TF32, as torch or else the table of GPUs has it; only NVIDIA's do."""
+    if measurement.device != "cuda":
         return False
     known = _math_settings(logs).has_tf32
     gpus = measurement.machine.gpus

@@ -25,6 +25,7 @@ from outlay.measurement.measurement import (
     StoppedFor,
 )
 from outlay.probe.agent.backward import PASSES_ALONE
+from outlay.probe.agent.batch import VIEWS
 from outlay.probe.agent.protocol import (
     UNKNOWN_OPTIMIZER,
     AgentFailed,
@@ -35,6 +36,7 @@ from outlay.probe.agent.protocol import (
     MemoryExhausted,
     MemoryLimit,
     MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PersistentMemory,
     PhaseFailed,
@@ -160,9 +162,17 @@ def notes_on_step_time(
 
 
 def notes_on_samples(override: StepSizeOverride, measured: StepSize, log: ProcessLog) -> list[str]:
-    """Say so where a model got its samples one at a time, and how many that are."""
+    """Say so where a model got its samples one at a time, or many inputs for one backward pass."""
     counts = one_by_one(log)
-    if override != NO_OVERRIDE or measured.samples is None or not counts:
+    if override != NO_OVERRIDE or measured.samples is None:
+        return []
+    inputs = log.last(ModuleInputs) or ModuleInputs()
+    if not counts and inputs.alike > VIEWS and not log.table.column("batches").any():
+        fact = f"The model gets {inputs.alike:,} inputs of {inputs.samples:,} samples each for a"
+        counted = f"{inputs.samples:,} samples are counted, as if they were views of them"
+        given = f"--samples-per-step {inputs.alike * inputs.samples} counts each"
+        return [f"{fact} backward pass: {counted}. {given}."]
+    if not counts:
         return []
     least, most = min(counts), max(counts)
     how_many = f"{least:,}" if least == most else f"{least:,} to {most:,}"

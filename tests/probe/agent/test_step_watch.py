@@ -6,6 +6,7 @@ import pytest
 from tests.probe.made import written_reports, written_steps
 
 from outlay.probe.agent import step_watch
+from outlay.probe.agent.batch import VIEWS
 from outlay.probe.agent.channel import Channel
 from outlay.probe.agent.protocol import (
     AgentRequest,
@@ -237,6 +238,18 @@ def test_a_sequence_that_is_read_one_by_one_is_one_sample(watch):
         optimizer.step()
     inputs = last_inputs(watch)
     assert (inputs.samples, inputs.singles) == (1, 0)
+
+
+def test_many_inputs_of_as_many_samples_may_be_views_or_batches(watch):
+    """Of eight environments side by side, or eight crops of each of eight images."""
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 2))
+    for _ in range(3):
+        learn(sum(model(torch.rand(8, 4)).sum() for _ in range(5)))
+    inputs = last_inputs(watch)
+    assert (inputs.samples, inputs.rows, inputs.alike) == (8, 8, 5)
+    assert inputs.alike > VIEWS
 
 
 def test_real_and_fake_are_views_of_one_sample(watch):

@@ -23,7 +23,7 @@ _MOST_CALLS = 10_000
 """Of modules in a step, that are kept apart."""
 _MOST_OUTPUTS = 8
 """Tensors of a module's result that are looked at."""
-_VIEWS = 4
+VIEWS = 4
 """Single samples that a model gets before a backward pass, and that may be views of one: real and
 fake, triplets. More are a batch that it gets one by one."""
 
@@ -105,13 +105,13 @@ class BatchWatch:
         counters = self._watch.counters
         batches = list(self._batches())
         if not batches and self._inner is not None:
-            batches = [(*self._inner, 0)]
+            batches = [(*self._inner, 0, 1)]
         if not batches or counters.skipped:
             self._reset()
             return
         self.stop()
         self._open = None
-        rows, module, singles = batches[0]
+        rows, module, singles, alike = batches[0]
         self.last_inputs = ModuleInputs(
             samples=rows,
             inputs=len(batches),
@@ -122,11 +122,12 @@ class BatchWatch:
             batches=counters.batches,
             loaded=counters.samples,
             singles=singles,
+            alike=alike,
         )
         self._watch.channel.report(self.last_inputs)
 
-    def _batches(self) -> Iterator[tuple[int, str, int]]:
-        """Rows of each new batch, who got it, and how many samples came one by one."""
+    def _batches(self) -> Iterator[tuple[int, str, int, int]]:
+        """Rows of each new batch, who got it, samples that came one by one, and inputs alike."""
         inputs: set[Any] = set()
         for _, group in itertools.groupby(self._calls, key=lambda call: call.number):
             calls = list(group)
@@ -135,10 +136,12 @@ class BatchWatch:
             if first.key in inputs:
                 continue
             inputs.add(first.key)
-            alike = [call for call in trained if call.module == first.module and call.rows == 1]
-            own = {call.key for call in alike if not call.is_recurrent}
-            is_one_by_one = first.rows == 1 and len(own) > _VIEWS
-            yield (len(own), first.name, len(own)) if is_one_by_one else (first.rows, first.name, 0)
+            same = [call for call in trained if call.module == first.module]
+            own = [call for call in same if call.rows == first.rows and not call.is_recurrent]
+            alike = len({call.key for call in own}) or 1
+            is_one_by_one = first.rows == 1 and alike > VIEWS
+            rows, singles = (alike, alike) if is_one_by_one else (first.rows, 0)
+            yield rows, first.name, singles, alike
 
     def _read_input(self, module: Any, inputs: Any) -> None:
         watch = self._watch

@@ -198,6 +198,8 @@ class ModuleInputs(NamedTuple):
     singles: int = 0
     """Samples that the model got one at a time for one backward pass, as when it acts in an
     environment; 0 where it got batches."""
+    alike: int = 1
+    """Inputs of as many rows that the same module got for the first pass: views, or batches."""
 
 
 class MathSettings(NamedTuple):
