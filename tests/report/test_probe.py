@@ -430,3 +430,12 @@ def test_the_arithmetic_of_products_is_shown_by_precision():
     mixed = a_measurement(arithmetic={"tf32": 0.6, "fp32": 0.4})
     assert rows(mixed)["arithmetic"][0] == "TF32 60 %, fp32 40 %"
     assert "arithmetic" not in rows(a_measurement())
+
+
+def test_one_process_does_not_wait_for_others():
+    alone = TimeShares(compute=0.7, input=0.1, host=0.2, network=0.0)
+    assert "waits for network" not in rows(a_measurement(shares=alone))
+    assert "waiting for other GPUs" not in printed(a_measurement(shares=alone))
+    two = a_measurement(shares=alone, ranks=2, world_size=2)
+    assert "waits for network" in rows(two)
+    assert "waiting for other GPUs" in printed(two)

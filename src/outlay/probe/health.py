@@ -38,7 +38,7 @@ from outlay.probe.bottleneck import (
 )
 from outlay.probe.messages import ProcessLog
 from outlay.probe.steps import StepStatistics
-from outlay.units import GB, MB
+from outlay.units import GIB, MB
 
 # Checks: limits of what is ok, to look at, or bad
 
@@ -225,7 +225,7 @@ def _gpu_memory(inputs: HealthInputs) -> tuple[Verdict, str]:
     used = inputs.memory.reserved_bytes or inputs.memory.used_bytes
     if limit is None or used is None:
         return "unknown", "How much memory the GPU has, or how much is in use, is not known."
-    text = f"{used / limit:.0%} of {limit / GB:.1f} GB are reserved"
+    text = f"{used / limit:.0%} of {limit / GIB:.1f} GiB are reserved"
     if used <= GPU_MEMORY_OK * limit:
         return "ok", f"{text}."
     return "look", f"{text}: one larger input may end the run. Leave 5 %, or save often."
@@ -237,7 +237,7 @@ def _host_memory(inputs: HealthInputs) -> tuple[Verdict, str]:
     if used is None or inputs.ram_bytes is None:
         return "unknown", "How much memory the machine has, or the command takes, is not known."
     share = used / inputs.ram_bytes
-    text = f"The command takes {used / GB:.1f} of {inputs.ram_bytes / GB:.1f} GB"
+    text = f"The command takes {used / GIB:.1f} of {inputs.ram_bytes / GIB:.1f} GiB"
     if share <= RAM_OK:
         return "ok", f"{text}."
     return ("look" if share <= RAM_BAD else "bad"), f"{text}: fewer workers or a smaller cache."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -114,10 +115,16 @@ def _waits(measurement: Measurement) -> Iterator[Row]:
     for name, fraction in (
         ("waits for data", shares.input),
         ("asleep" if measurement.device == "cpu" else "waits for Python", shares.host),
-        ("waits for network", shares.network),
+        ("waits for network", _network_share(measurement)),
     ):
         if fraction is not None:
             yield name, step_time(fraction * step.mean_s), f"{percent(fraction)} of a step"
+
+
+def _network_share(measurement: Measurement) -> float | None:
+    """What exchanges take of a step; None for one process, which has none."""
+    is_alone = max(measurement.world_size, measurement.ranks) <= 1
+    return (measurement.shares.network or None) if is_alone else measurement.shares.network
 
 
 def _optimizers(optimizers: Sequence[MeasuredOptimizer]) -> Iterator[Row]:
@@ -408,7 +415,8 @@ def _finding(finding: Finding, measurement: Measurement, width: int) -> Group:
 def _shares(measurement: Measurement, width: int) -> Table | None:
     """Where the time of a step goes, a bar for each part that is known."""
     waits = _WAITS | ({"host": "asleep"} if measurement.device == "cpu" else {})
-    fractions = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
+    shares = replace(measurement.shares, network=_network_share(measurement))
+    fractions = [(name, getattr(shares, field)) for field, name in waits.items()]
     bars = min(_SHARE_BARS, width - 34)
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
