@@ -171,6 +171,12 @@ def test_sleep_without_a_loader_is_not_put_down_to_data():
     assert "asleep 90%" in asleep.why
 
 
+def test_input_that_holds_a_run_back_does_not_keep_up():
+    little = TimeShares(compute=0.78, input=0.09, host=0.08, network=0.05)
+    assert judged("input keeps up", shares=little).verdict == "ok"
+    assert judged("input keeps up", shares=little, holder="input").verdict == "look"
+
+
 # --- other GPUs ---
 
 

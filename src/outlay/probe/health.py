@@ -14,6 +14,7 @@ from outlay.errors import NotKnown
 from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import (
     Check,
+    Holder,
     MeasuredMemory,
     Measurement,
     Sample,
@@ -73,6 +74,8 @@ class HealthInputs:
     step: StepTime | None = None
     gpu_fraction: float | None = None
     shares: TimeShares = field(default_factory=TimeShares)
+    holder: Holder | None = None
+    """What holds the run back."""
     losses: Sequence[tuple[int, float | None]] = ()
     samples: Sequence[Sample] = ()
     """Of the steady state, where there was one."""
@@ -181,7 +184,7 @@ def _input(inputs: HealthInputs) -> tuple[Verdict, str]:
     if share is None:
         return "unknown", "It is not known how long steps wait for their batches."
     text = f"Steps wait for their batch {share:.0%} of the time"
-    if share <= INPUT_WAIT_OK:
+    if share <= INPUT_WAIT_OK and inputs.holder != "input":
         return "ok", f"{text}."
     if not inputs.has_loader:
         return "look", (
@@ -308,6 +311,7 @@ def add_diagnosis(
         step=measurement.step,
         gpu_fraction=measurement.gpu_fraction,
         shares=measurement.shares,
+        holder=None if measurement.finding is None else measurement.finding.holder,
         losses=measurement.losses,
         samples=samples,
         memory=measurement.memory,
