@@ -236,9 +236,7 @@ def _captures_at(
         except OutlayError as error:
             failed.append(f"{size}: {error.why or error.what}")
             continue
-        in_proportion = (
-            size * first.capture.batch_size == result.capture.batch_size * first.batch_size
-        )
+        in_proportion = size * first.capture.batch_size == result.capture.batch_size * first.batch_size
         if in_proportion:
             captures.append(result.capture)
         else:

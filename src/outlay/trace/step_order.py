@@ -81,12 +81,12 @@ class StepOrder:
         if base is None:
             return self._irregular()
         order = tuple(turn.optimizer for turn in self._usual()[:base])
-        repeated = {what: places for what, places in self._rare(base).items() if len(places) > 1}
+        repeated = {
+            what: places for what, places in self._rare(base).items() if len(places) > 1
+        }
         gap = max((places[-1] - places[-2] for places in repeated.values()), default=base)
         turns = max(gap, base)
-        return StepWindow(
-            turns=turns, steps=self._steps_in(turns, base, set(repeated)), order=order
-        )
+        return StepWindow(turns=turns, steps=self._steps_in(turns, base, set(repeated)), order=order)
 
     def _base(self) -> int | None:
         """Optimizer steps in a training step: the least number after which all repeats."""

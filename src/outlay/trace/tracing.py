@@ -182,7 +182,9 @@ def _request(
     }
 
 
-def _sizes(step: Target, batch_sizes: Sequence[int | None] | None) -> list[int] | list[None] | None:
+def _sizes(
+    step: Target, batch_sizes: Sequence[int | None] | None
+) -> list[int] | list[None] | None:
     """The batch sizes to trace at; None leaves a script its own, or sizes around it."""
     if step.is_script and (batch_sizes is None or None in batch_sizes):
         return None if batch_sizes is None else [None]

@@ -389,7 +389,9 @@ class StructureRecord:
 
 
 @contextlib.contextmanager
-def record_structure(parameters: Iterable[Tensor], ops: Sequence[Op]) -> Iterator[StructureRecord]:
+def record_structure(
+    parameters: Iterable[Tensor], ops: Sequence[Op]
+) -> Iterator[StructureRecord]:
     """Note when gradients are finished and what blocks return, while `ops` are recorded."""
     record = StructureRecord()
 

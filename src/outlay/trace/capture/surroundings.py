@@ -209,9 +209,7 @@ class ScriptSurroundings:
     # Processes
 
     def _patch_processes(self, patches: AttributePatches) -> None:
-        def spawn(
-            function: Callable[..., object], args: Sequence[object] = (), *_: object, **__: object
-        ) -> None:
+        def spawn(function: Callable[..., object], args: Sequence[object] = (), *_: object, **__: object) -> None:
             self.notes.add("Processes were left out: the first one's work is traced in this one.")
             for name, value in {**_RANKS, **_MASTER}.items():
                 os.environ.setdefault(name, value)
@@ -283,9 +281,7 @@ class ScriptSurroundings:
     def _on_own_files(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **kwargs: Any) -> Any:
             places = [path, *(arg for arg in args[:1] if isinstance(arg, str | os.PathLike))]
-            if isinstance(path, int) or all(
-                self._is_own(os.path.abspath(os.fspath(p))) for p in places
-            ):
+            if isinstance(path, int) or all(self._is_own(os.path.abspath(os.fspath(p))) for p in places):
                 return original(path, *args, **kwargs)
             return None
 
@@ -325,9 +321,7 @@ def _batches(around: ScriptSurroundings, loader: Any, number: int) -> Iterator[A
     while True:
         before = given
         for batch, samples in _epoch(around, loader):
-            if given >= EVALUATION_BATCHES and (
-                around.in_evaluation or not torch.is_grad_enabled()
-            ):
+            if given >= EVALUATION_BATCHES and (around.in_evaluation or not torch.is_grad_enabled()):
                 return
             given += 1
             around.samples[number] += samples
