@@ -423,3 +423,26 @@ def test_at_a_terminal(folder):
     lines = text.split("outlay stopped it")
     assert len(lines) == 2
     assert "step" in lines[1]
+
+
+# --- reinforcement learning ---
+
+
+def test_a_policy_that_acts_between_updates_has_the_samples_of_its_updates(folder):
+    probed = probe_script(folder, "acting.py", "dqn", options=("--steps", "60"))
+    measurement = probed.measurement
+    assert (measurement.samples_per_step, measurement.batch_size) == (32, 32)
+    assert measurement.optimizers[0].parameters == 4 * 128 + 128 + 128 * 2 + 2  # 898
+    cures = " ".join(measurement.finding.cures)
+    assert "too small to gain from a GPU" in cures
+    assert "times as fast" not in cures
+    assert "outlay plan" not in cures
+
+
+def test_an_episode_has_as_many_samples_as_moves(folder):
+    probed = probe_script(folder, "acting.py", "reinforce", options=("--steps", "60"))
+    measurement = probed.measurement
+    assert 20 <= measurement.samples_per_step <= 39
+    note = next(note for note in measurement.notes if "one at a time" in note)
+    assert "--samples-per-step" in note
+    assert measurement.profile is not None

@@ -523,11 +523,19 @@ def _measured_size(statistics: StepStatistics, log: ProcessLog) -> StepSize:
     if statistics.samples_per_step is not None:
         passes = _loaded_passes(statistics, inputs)
         return StepSize(samples=statistics.samples_per_step, passes=passes)
+    if inputs.singles:
+        counts = one_by_one(log)
+        return StepSize(samples=sum(counts) / len(counts), passes=1.0)
     if inputs.inputs and has_one_optimizer(statistics):
         return _size_by_inputs(statistics, inputs)
     rows = inputs.samples or (operations.recording.get("rows") if operations else None)
     passes = statistics.passes_per_step
     return StepSize(samples=float(rows) * (passes or 1.0) if rows else None, passes=passes)
+
+
+def one_by_one(log: ProcessLog) -> list[int]:
+    """Samples that a model got one at a time, in each of the steps looked at."""
+    return [inputs.rows for inputs in log.all(ModuleInputs) if inputs.singles]
 
 
 def has_one_optimizer(statistics: StepStatistics) -> bool:

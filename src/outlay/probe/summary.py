@@ -27,6 +27,7 @@ from outlay.measurement.measurement import (
     StoppedFor,
 )
 from outlay.probe.agent.backward import PASSES_ALONE
+from outlay.probe.agent.batch import VIEWS
 from outlay.probe.agent.protocol import (
     UNKNOWN_OPTIMIZER,
     AgentFailed,
@@ -35,19 +36,29 @@ from outlay.probe.agent.protocol import (
     LibraryVersions,
     MemoryExhausted,
     MemoryLimit,
+    MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PersistentMemory,
     PhaseFailed,
 )
+from outlay.probe.bottleneck import arithmetic_by_precision, product_shares
 from outlay.probe.cycles import cycles_of
 from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_driver import Driver, NoDriver
-from outlay.probe.health import add_diagnosis
+from outlay.probe.health import add_diagnosis, has_tf32
 from outlay.probe.messages import ProcessLog, other_training
 from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import NO_OVERRIDE, StepSize, StepSizeOverride, StepStatistics, step_size
+from outlay.probe.steps import (
+    NO_OVERRIDE,
+    StepSize,
+    StepSizeOverride,
+    StepStatistics,
+    one_by_one,
+    step_size,
+)
 from outlay.probe.system import this_machine
 
 # Notes
@@ -207,6 +218,27 @@ def notes_on_step_time(
         )
 
 
+def notes_on_samples(override: StepSizeOverride, measured: StepSize, log: ProcessLog) -> list[str]:
+    """Say so where a model got its samples one at a time, or many inputs for one backward pass."""
+    counts = one_by_one(log)
+    if override != NO_OVERRIDE or measured.samples is None:
+        return []
+    inputs = log.last(ModuleInputs) or ModuleInputs()
+    if not counts and inputs.alike > VIEWS and not log.table.column("batches").any():
+        fact = f"The model gets {inputs.alike:,} inputs of {inputs.samples:,} samples each for a"
+        counted = f"{inputs.samples:,} samples are counted, as if they were views of them"
+        given = f"--samples-per-step {inputs.alike * inputs.samples} counts each"
+        return [f"{fact} backward pass: {counted}. {given}."]
+    if not counts:
+        return []
+    least, most = min(counts), max(counts)
+    how_many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    mean = "" if least == most else f", {measured.samples:,.3g} on average"
+    fact = f"The model gets its samples one at a time: {how_many} of them made a training step"
+    seen = f"in the {len(counts):,} that were looked at{mean}"
+    return [f"{fact}, {seen}. --samples-per-step 64 says how many count."]
+
+
 def notes_on_override(
     override: StepSizeOverride, statistics: StepStatistics, measured: StepSize
 ) -> Iterator[str]:
@@ -266,6 +298,8 @@ def measurement_of(
     size = step_size(statistics, first, context.override)
     is_size_measured = size.samples == statistics.samples_per_step
     epoch = epoch_of(statistics, logs)
+    window = _steady_window(statistics, context.started_s)
+    steady = samples if window is None else _within(samples, window)
     measurement = Measurement(
         command=context.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -294,7 +328,7 @@ def measurement_of(
         pauses=statistics.pauses,
         steps_per_epoch=epoch.steps,
         total_steps=context.total_steps or steps_in(context.epochs, epoch.steps),
-        memory=_memory(logs, samples),
+        memory=measured_memory(logs, samples, steady),
         power=_power(statistics, sampler, context.started_s),
         gpu_fraction=_gpu_fraction(statistics, samples, context.started_s),
         busy_s=_busy_s(logs, statistics),
@@ -305,17 +339,18 @@ def measurement_of(
     profile, profile_notes = recorded_profile(measurement, logs, context.override)
     if not context.limits.operations:
         profile_notes = ["The operations of a step were not recorded: they were not asked for."]
-    measurement = replace(measurement, profile=profile)
+    products = product_shares(profile, has_tf32=has_tf32(logs, measurement))
+    arithmetic = arithmetic_by_precision(products)
+    measurement = replace(measurement, profile=profile, arithmetic=arithmetic)
     measured_size = step_size(statistics, first, NO_OVERRIDE)
     notes = [
         *notes_on_missing(measurement, logs, all_logs, context.driver),
         *notes_on_step_time(measurement, statistics, logs),
         *epoch.notes,
+        *notes_on_samples(context.override, size, first),
         *notes_on_override(context.override, statistics, measured_size),
         *profile_notes,
     ]
-    window = _steady_window(statistics, context.started_s)
-    steady = samples if window is None else _within(samples, window)
     diagnosed = add_diagnosis(measurement, statistics, logs, steady, _exchange_s(logs, statistics))
     return replace(diagnosed, notes=tuple(notes))
 
@@ -414,7 +449,12 @@ def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
     return round(epochs * steps_per_epoch)
 
 
-def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
+def measured_memory(
+    logs: Sequence[ProcessLog], samples: Sequence[Sample], steady: Sequence[Sample]
+) -> MeasuredMemory:
+    """`steady` are the samples of the steady state, in which cuDNN's search is over."""
+    reserved_bytes = _most(log.peak_reserved_bytes for log in logs)
+    search_bytes = _search_bytes(logs, reserved_bytes)
     persistent = [report for log in logs if (report := log.last(PersistentMemory))]
     limits = [
         limit.fraction * log.process.gpu_bytes
@@ -425,8 +465,11 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
     available = [float(info.available_bytes) for info in processes if info.available_bytes]
     return MeasuredMemory(
         allocated_bytes=_most(log.peak_allocated_bytes for log in logs),
-        reserved_bytes=_most(log.peak_reserved_bytes for log in logs),
-        used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
+        reserved_bytes=reserved_bytes,
+        search_bytes=search_bytes,
+        used_bytes=_most(
+            sample.gpu_memory_bytes for sample in (steady if search_bytes and steady else samples)
+        ),
         limit_bytes=min(limits, default=None),
         available_bytes=min(available, default=None),
         parameters_bytes=_most(memory.parameters for memory in persistent),
@@ -435,6 +478,13 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
         frozen_bytes=_most(memory.frozen for memory in persistent),
         host_bytes=_most(sample.process_bytes for sample in samples),
     )
+
+
+def _search_bytes(logs: Sequence[ProcessLog], reserved_bytes: float | None) -> float | None:
+    """What was reserved while cuDNN tried algorithms, where that is more than steps need."""
+    peaks = [report for log in logs if (report := log.last(MemoryPeaks))]
+    most = _most(report.given_back_reserved_bytes for report in peaks)
+    return most if most and most > (reserved_bytes or 0.0) else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:

@@ -224,6 +224,24 @@ class ModuleInputs(NamedTuple):
     """Of DataLoaders in the same step."""
     loaded: int = 0
     """Samples in those."""
+    singles: int = 0
+    """Samples that the model got one at a time for one backward pass, as when it acts in an
+    environment; 0 where it got batches."""
+    alike: int = 1
+    """Inputs of as many rows that the same module got for the first pass: views, or batches."""
+
+
+class MathSettings(NamedTuple):
+    """How torch computes products on a GPU, by its switches, as they are in the first steps."""
+
+    has_tf32: bool | None = None
+    """Whether the GPU has TF32 at all; without, products of fp32 are computed in fp32."""
+    matmul_tf32: bool | None = None
+    """Whether matrix products of fp32 may be computed in TF32."""
+    conv_tf32: bool | None = None
+    """Whether convolutions of fp32 may be; torch allows that unless a script forbids it."""
+    cudnn_benchmark: bool | None = None
+    """Whether cuDNN tries its algorithms for each new shape of a convolution."""
 
 
 class MemoryPeaks(NamedTuple):
@@ -231,6 +249,11 @@ class MemoryPeaks(NamedTuple):
 
     allocated_bytes: int
     reserved_bytes: int
+    given_back_allocated_bytes: int = 0
+    """The most that tensors had while cuDNN tried algorithms, which was given back since; what it
+    is more than `allocated_bytes` no step needs."""
+    given_back_reserved_bytes: int = 0
+    """What the allocator had reserved then."""
 
 
 class PersistentMemory(NamedTuple):
@@ -346,7 +369,14 @@ REPORTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, LoaderUses, ModuleInputs),
-        *(MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted, AllocationEvents),
+        *(
+            MathSettings,
+            MemoryPeaks,
+            PersistentMemory,
+            MemoryLimit,
+            MemoryExhausted,
+            AllocationEvents,
+        ),
         *(Loss, CpuQueueTime, KernelTimes, RecordedOperations, PhaseFailed, StepsDiscarded),
         *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),
     )

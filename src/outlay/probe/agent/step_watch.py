@@ -274,6 +274,7 @@ class StepWatch:
             self.batch.start()
         if self.steps == _MEMORY_STEP:
             self.optimizers.report_memory(MOST_OBJECTS)
+            self.device.report_math()
             self._ended_s = time.perf_counter()
         if self.steps == RECORDED_STEPS:
             self._allocations.report(self.device.index)
