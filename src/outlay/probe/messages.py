@@ -32,6 +32,7 @@ from outlay.probe.agent.protocol import (
     OptimizerInfo,
     PhaseFailed,
     ProcessInfo,
+    StepOperations,
     StepsDiscarded,
     StepValues,
     parse_report,
@@ -123,7 +124,7 @@ def _rows(steps: list[StepValues]) -> Floats:
 
 MOST_LOSSES = 2000
 Report = TypeVar("Report")
-_REPEATED = (OptimizerInfo, LoaderInfo, PhaseFailed)
+_REPEATED = (OptimizerInfo, LoaderInfo, PhaseFailed, StepOperations)
 """Reports that come more than once, and are all kept; of others the last one is."""
 
 

@@ -207,6 +207,8 @@ _LONG_STEP_S = 2.0
 _MOST_PROFILED_STEPS = 16
 _MOST_PROFILED_S = 5.0
 """Where every 16th step is longer, say, as many as that are profiled: up to these limits."""
+_EARLY_STEPS = 16
+"""Optimizer steps at the beginning within which one whole training step is recorded."""
 
 
 class ProbeStages:
@@ -215,7 +217,7 @@ class ProbeStages:
     def __init__(self, limits: ProbeLimits, *, ahead_s: float | None = None) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
-        self.request = NO_REQUEST
+        self.request = _first_request(limits)
         self.stopped_for: str | None = None
         """Why the timing was ended."""
         self.ahead_s = ahead_s
@@ -319,6 +321,16 @@ def _period_to_profile(statistics: StepStatistics, step_s: float) -> int:
     period = statistics.period
     is_short = period <= _MOST_PROFILED_STEPS and period * step_s <= _MOST_PROFILED_S
     return period if is_short else 1
+
+
+def _first_request(limits: ProbeLimits) -> AgentRequest:
+    """To record at the beginning, so that a probe which ends soon has the operations of a step; of
+    few steps, half are left to be timed.
+    """
+    if not limits.operations:
+        return NO_REQUEST
+    few = _EARLY_STEPS if limits.steps is None else max(limits.steps // 2, 2)
+    return AgentRequest(early_steps=min(few, _EARLY_STEPS))
 
 
 def _optimizer_steps(statistics: StepStatistics) -> float:

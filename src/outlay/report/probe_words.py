@@ -322,8 +322,8 @@ def _length_words(measurement: Measurement) -> str:
 def next_step(
     measurement: Measurement, saved_as: str | None, saved_by: str = "--json OUT.json"
 ) -> str | None:
-    """What to do with it; None where there is no step time to carry anywhere."""
-    if measurement.step is None:
+    """What to do with it; None where there is nothing to carry anywhere."""
+    if measurement.step is None and measurement.profile is None:
         return None
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
     how_to_keep = "" if saved_as else f"Keep it with {saved_by}. "

@@ -11,10 +11,11 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .channel import log_error
+from .patches import module_calls
 from .protocol import ModuleInputs
 
 FIRST_STEPS = 4
@@ -56,32 +57,28 @@ class BatchWatch:
 
     def __init__(self, watch: Any) -> None:
         self._watch = watch
-        self._hooks: list[Any] = []
+        self._hook: Callable[[], None] | None = None
         self.last_inputs = ModuleInputs()
         """What was reported last."""
 
     @property
     def is_on(self) -> bool:
         """Whether inputs are read just now."""
-        return bool(self._hooks)
+        return self._hook is not None
 
     def stop(self) -> None:
         """Read no inputs any more."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        if self._hook is not None:
+            self._hook()
+        self._hook = None
 
     def start(self) -> None:
         """Read inputs until the next step; called when one has returned."""
-        if not self._hooks and self._may_hook_modules():
+        if self._hook is None and self._may_hook_modules():
             self._reset()
             reductions = importlib.import_module("torch.multiprocessing.reductions")
             self._weak_reference = reductions.StorageWeakRef
-            modules = self._watch.torch.nn.modules.module
-            self._hooks = [
-                modules.register_module_forward_pre_hook(self._read_input),
-                modules.register_module_forward_hook(self._read_output),
-            ]
+            self._hook = module_calls(self._watch.torch, self._read_input, self._read_output)
 
     def _reset(self) -> None:
         self._calls: list[_Call] = []

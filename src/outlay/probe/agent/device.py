@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .channel import Channel, log_error
+from .patches import hide_frames
 from .protocol import (
     ALLOCATIONS_VARIABLE,
     MEMORY_CAP_VARIABLE,
@@ -73,7 +74,11 @@ class Device:
         original = cuda.set_per_process_memory_fraction
 
         def set_fraction(fraction: float, device: Any = None) -> Any:
-            result = original(fraction, device)
+            try:
+                result = original(fraction, device)
+            except BaseException as error:
+                hide_frames(error)
+                raise
             self._channel.report(MemoryLimit(fraction=float(fraction)))
             return result
 
@@ -452,6 +457,10 @@ class CpuQueue:
         self._thread = 0
         self._first: tuple[float, float] | None = None
         """When this thread was first looked at, and its time in the queue by then."""
+
+    def restart(self) -> None:
+        """Begin anew: what was until now is no training."""
+        self._first = None
 
     def report(self) -> None:
         """Report the share since the first time; nothing where Linux does not count it."""

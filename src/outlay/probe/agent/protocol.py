@@ -86,6 +86,10 @@ class OptimizerStep:
         """Batches of DataLoaders that are not trained on."""
         self.mostly_no_grad = False
         """Whether most of the time was spent without gradients."""
+        self.evaluation_s = 0.0
+        """With a model in evaluation mode, or without gradients, whichever was longer."""
+        self.recorded = False
+        """Whether operations were recorded meanwhile: its time is no step's."""
 
 
 STEP = "step"
@@ -326,6 +330,28 @@ class RecordedOperations(NamedTuple):
     """The fields of `ModuleInputs` of the first of them, where that was seen."""
 
 
+class StepOperations(NamedTuple):
+    """The operations of one of the first optimizer steps: some make a training step together."""
+
+    step: int
+    """The number of the optimizer step."""
+    recording: dict[str, Any]
+    """As `outlay.trace.capture.live_recorder` gives it; parameters are those of all optimizers
+    that stepped while it recorded."""
+    inputs: dict[str, Any] | None = None
+    """The fields of `ModuleInputs` of this step, where that was seen."""
+
+
+class AfterLastStep(NamedTuple):
+    """What there was between the last step and the end of the script."""
+
+    passed_s: float = 0.0
+    evaluation_s: float = 0.0
+    """As in `OptimizerStep`."""
+    has_evaluated: bool = False
+    """Whether a model was put into evaluation mode, or most of the time had no gradients."""
+
+
 class PhaseFailed(NamedTuple):
     """Profiling or recording has failed."""
 
@@ -369,15 +395,9 @@ REPORTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, LoaderUses, ModuleInputs),
-        *(
-            MathSettings,
-            MemoryPeaks,
-            PersistentMemory,
-            MemoryLimit,
-            MemoryExhausted,
-            AllocationEvents,
-        ),
-        *(Loss, CpuQueueTime, KernelTimes, RecordedOperations, PhaseFailed, StepsDiscarded),
+        *(MathSettings, MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted),
+        *(AllocationEvents, Loss, CpuQueueTime, KernelTimes, RecordedOperations, StepOperations),
+        *(PhaseFailed, StepsDiscarded, AfterLastStep),
         *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),
     )
 }
@@ -404,6 +424,18 @@ class AgentRequest(NamedTuple):
     record_from: int = 0
     record_until: int = 0
     stop_at: int = 0
+    early_steps: int = 0
+    """How many of the first may be recorded, until they make a whole training step."""
+
+    @property
+    def is_for_later(self) -> bool:
+        """Whether something is requested that comes after the timing."""
+        return bool(self.profile_from or self.record_from or self.stop_at)
+
+    def delayed(self, steps: int) -> AgentRequest:
+        """The same, so many steps later."""
+        numbers = (number + steps if number else 0 for number in self)
+        return AgentRequest(*numbers)._replace(early_steps=self.early_steps)
 
     def packed(self) -> bytes:
         """As the control file holds it."""
