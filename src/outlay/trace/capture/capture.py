@@ -73,6 +73,8 @@ class Capture:
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation; empty without `with_lines`."""
+    library_sites: tuple[CallSite | None, ...] = ()
+    """The line of an installed library that the user's line led to, if any; empty likewise."""
 
 
 def capture_steps(
@@ -173,6 +175,7 @@ def _capture(
             *_host_read_notes(recorder.host_reads, period),
         ),
         sites=tuple(recorder.sites),
+        library_sites=tuple(recorder.library_sites),
     )
 
 
