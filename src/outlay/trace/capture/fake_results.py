@@ -164,7 +164,10 @@ def _unique(
     size = selection.distinct_count(tensor, "unique")
     shape = tensor.shape if has_inverse or has_counts else (0,)
     inverse = tensor.new_empty(shape, dtype=torch.int64)
-    return tensor.new_empty((size,)), inverse, _positions(tensor, size if has_counts else 0)
+    counts = _positions(tensor, size if has_counts else 0)
+    values = tensor.new_empty((size,))
+    selection.describe_distinct(tensor, values, inverse, counts)
+    return values, inverse, counts
 
 
 def _unique_consecutive(

@@ -25,6 +25,7 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
+from outlay.trace.capture.branches import Answers
 from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
@@ -361,6 +362,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
         self._dispatched = 0
+        self._answers = Answers()
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
@@ -385,8 +387,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             gc.collect(1)
         phase = self.phases.phase_of(func)
         out = run_operator(func, args, kwargs, self.selection)
-        self.selection.values.follow(func, args, kwargs, out)
-        self.selection.statistics.follow(func, args, out)
+        self.selection.follow(func, args, kwargs, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_likely = True
         on_gpu = [t for t in with_storage(out) if _is_on_gpu(t)]
@@ -444,29 +445,32 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.memory.add_companion(out[1], scores, phase)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
-        """What `.item()` returns: the value where it follows from constants, else 0 from the GPU.
+        """What `.item()` returns: the value where it follows from constants, else a likely one.
 
-        0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
-        yes, other questions with what is likelier, or no. A random number is in the middle, and
-        any other value on the CPU 1.
+        Of a floating-point number nobody knows 0, which is "no overflow" to a GradScaler; of a
+        whole one 1, so that what is done as often is not left out; on the CPU always 1. Questions
+        are answered so that the code works and does not raise (`Answers`).
         """
         constant = self._constant_value(tensor)
         if constant is not None:
             return constant
         on_gpu = _is_on_gpu(tensor)
-        value = self._likely_value(tensor, 0 if on_gpu else 1)
+        value, assumed = self._likely_value(tensor, on_gpu=on_gpu)
+        if assumed:
+            self.selection.note("The loop", assumed)
         if on_gpu and self.recording:
             line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
-            self.host_reads[line, _text(value)] += 1
+            self.host_reads[line, f"{_text(value)}{self.selection.basis(tensor)}"] += 1
         return value
 
-    def _likely_value(self, tensor: Tensor, otherwise: int) -> bool | int | float:
+    def _likely_value(self, tensor: Tensor, *, on_gpu: bool) -> tuple[bool | int | float, str]:
         likely = self.selection.likely_value(tensor)
         if tensor.dtype == torch.bool:
             usual = bool(getattr(tensor, "outlay_likely", False))
-            return usual if likely is None else bool(likely)
-        value = otherwise if likely is None else likely
-        return float(value) if tensor.dtype.is_floating_point else int(value)
+            return self._answers.answer(None if likely is None else bool(likely), usual)
+        is_float = tensor.dtype.is_floating_point
+        value, assumed = self._answers.number(likely, 0 if on_gpu and is_float else 1)
+        return float(value) if is_float else int(value), assumed
 
     def _constant_value(self, tensor: Tensor) -> bool | int | float | None:
         """The tensor's value where it does not depend on the data."""
