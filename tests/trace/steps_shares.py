@@ -23,6 +23,17 @@ def _backward(loss: Callable[[], Tensor]) -> Step:
     return lambda: loss().backward()
 
 
+def _trained(model: nn.Module, loss: Callable[[], Tensor]) -> Step:
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> None:
+        loss().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 # Mixtures of experts: two of eight for each of 16 tokens a sample
 
 
@@ -52,7 +63,7 @@ def experts_if_any(batch_size: int) -> Step:
             out[mask] += expert(model.x[mask]) * weights[mask].sum(-1, keepdim=True)
         return out.sum()
 
-    return _backward(loss)
+    return _trained(model, loss)
 
 
 def experts_hit(batch_size: int) -> Step:
@@ -69,7 +80,7 @@ def experts_hit(batch_size: int) -> Step:
             out.index_add_(0, token, kept)
         return out.sum()
 
-    return _backward(loss)
+    return _trained(model, loss)
 
 
 def experts_sorted(batch_size: int) -> Step:
@@ -89,7 +100,7 @@ def experts_sorted(batch_size: int) -> Step:
             out.scatter_add_(0, token[:, None].expand(-1, N), model.experts[number](model.x[token]))
         return out.sum()
 
-    return _backward(loss)
+    return _trained(model, loss)
 
 
 def experts_counted(batch_size: int) -> Step:
@@ -104,12 +115,13 @@ def experts_counted(batch_size: int) -> Step:
         parts = model.x[order // 2].split(hits.sum(dim=0).tolist())
         return sum(expert(part).sum() for expert, part in zip(model.experts, parts, strict=True))
 
-    return _backward(loss)
+    return _trained(model, loss)
 
 
 def experts_padded(batch_size: int) -> Step:
     """Every expert's part padded to the longest, as one batched product."""
-    model, stacked = _Routed(batch_size), torch.randn(EXPERTS, N, N, requires_grad=True)
+    model = _Routed(batch_size)
+    stacked = nn.Parameter(torch.randn(EXPERTS, N, N))
 
     def loss() -> Tensor:
         _, chosen = model.chosen()
@@ -117,7 +129,7 @@ def experts_padded(batch_size: int) -> Step:
         room = torch.zeros(EXPERTS, int(counts.max()), N, device="cuda")
         return (room @ stacked).sum() + model.router.weight.sum()
 
-    return _backward(loss)
+    return _trained(model, loss)
 
 
 def experts_by_number(batch_size: int) -> Step:
@@ -131,7 +143,7 @@ def experts_by_number(batch_size: int) -> Step:
             for number in chosen.unique().tolist()
         )
 
-    return _backward(loss)
+    return _trained(model, loss)
 
 
 # Detection
@@ -161,7 +173,9 @@ def _assigned(predicted: Tensor, head: nn.Module, targets: Tensor, batch_size: i
     foreground = positive.sum(-2)
     if foreground.max() > 1:
         several = (foreground[:, None] > 1).expand_as(positive)
-        positive = torch.where(several, scores, positive)
+        nearest = torch.zeros_like(positive)
+        nearest.scatter_(1, scores.argmax(1)[:, None], 1)
+        positive = torch.where(several, nearest, positive)
         foreground = positive.sum(-2)
     loss = predicted.sigmoid().sum()
     if foreground.sum():

@@ -62,61 +62,83 @@ class Question:
     """The answer that ends a `while` which asks, or which only ends by it."""
     is_compared: bool = False
     """Whether the value is a number that is compared: yes is a large one, no a small one."""
+    turns: int = TURNS
+    """How often a `while` goes on: where it is asked at its end, once less."""
+    place: tuple[int, int] = (0, 0)
+    """Line and column of what is asked; Python asks at two instructions before and in a loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer that only the data could give."""
+
+    value: bool | float
+    why: str = ""
+    """What speaks for it, beside what is likely."""
+    is_of_loop: bool = False
+    """Whether it lets a loop go on that only values would end, or ends it."""
 
 
 class Answers:
     """Gives the answers of one trace, and counts the turns of loops that ask for them."""
 
     def __init__(self) -> None:
-        self._turns: Counter[tuple[int, CodeType, int]] = Counter()
+        self._turns: Counter[tuple[int, CodeType, tuple[int, int]]] = Counter()
 
-    def answer(self, likely: bool | None, otherwise: bool) -> tuple[bool, str]:
-        """The answer to a question, and what was assumed for it beside that.
+    def answer(self, likely: bool | None, otherwise: bool) -> Answer:
+        """The answer to a question.
 
         `likely` is it where something is known, `otherwise` where even the code says nothing.
         """
         frame = _asking_frame()
         question = None if frame is None else _question(frame.f_code, frame.f_lasti)
+        plain = Answer(value=otherwise if likely is None else likely)
         if frame is None or question is None or question.is_compared:
-            return (otherwise if likely is None else likely), ""
+            return plain
         if question.ends_while_on is not None:
-            return self._turn(frame, likely, ends_on=question.ends_while_on)
+            return self._turn(frame, question, likely)
         if question.raises_on is not None:
-            return not question.raises_on, ""
-        if likely is not None:
-            return likely, ""
-        return (otherwise if question.works_on is None else question.works_on), ""
+            return Answer(value=not question.raises_on, why="as it would raise otherwise")
+        if likely is not None or question.works_on is None:
+            return plain
+        return Answer(value=question.works_on, why="on which it does more")
 
-    def number(self, likely: float | None, otherwise: float) -> tuple[float, str]:
-        """A number that is read, and what was assumed for it; one may decide a branch, too."""
+    def number(self, likely: float | None, otherwise: float) -> Answer:
+        """A number that is read; one may decide a branch, too."""
         frame = _asking_frame()
         question = None if frame is None else _question(frame.f_code, frame.f_lasti)
         if frame is None or question is None:
             self._count_read(frame)
-            return (otherwise if likely is None else likely), ""
+            return Answer(value=otherwise if likely is None else likely)
         if not question.is_compared:
-            yes, why = self.answer(None if likely is None else bool(likely), bool(otherwise))
-            return (likely or 1) if yes else 0, why
-        ends_on = bool(question.ends_while_on)
-        large, why = self._turn(frame, None, ends_on=ends_on)
-        return (_LARGE if ends_on else likely or 1) if large else 0, why
+            yes = self.answer(None if likely is None else bool(likely), bool(otherwise))
+            return replace(yes, value=(likely or 1) if yes.value else 0)
+        large = self._turn(frame, question, None)
+        value = _LARGE if question.ends_while_on else likely or 1
+        return replace(large, value=value if large.value else 0)
 
-    def _turn(
-        self, frame: FrameType, likely: bool | None, *, ends_on: bool
-    ) -> tuple[bool, str]:
-        key = id(frame), frame.f_code, frame.f_lasti
+    def count_known(self) -> None:
+        """Count a question that was answered by what is known: it may be a loop's first turn."""
+        frame = _asking_frame()
+        question = None if frame is None else _question(frame.f_code, frame.f_lasti)
+        if frame is not None and question is not None and question.ends_while_on is not None:
+            self._turns[id(frame), frame.f_code, question.place] += 1
+
+    def _turn(self, frame: FrameType, question: Question, likely: bool | None) -> Answer:
+        key = id(frame), frame.f_code, question.place
+        ends_on = bool(question.ends_while_on)
         self._turns[key] += 1
-        is_over = self._turns[key] > TURNS or (self._turns[key] > 1 and likely == ends_on)
-        if not is_over:
-            return not ends_on, f"{TURNS} turns at most were assumed"
-        del self._turns[key]
-        return ends_on, ""
+        turn = self._turns[key]
+        if turn > question.turns or (turn > 1 and likely == ends_on):
+            del self._turns[key]
+            return Answer(value=ends_on, is_of_loop=True)
+        return Answer(value=not ends_on, is_of_loop=True)
 
     def _count_read(self, frame: FrameType | None) -> None:
         """Count a number that a `while` reads; one that reads without end cannot be traced."""
         if frame is None or not _is_in_while(frame.f_code, frame.f_lasti):
             return
-        key = id(frame), frame.f_code, frame.f_lasti
+        key = id(frame), frame.f_code, (frame.f_lasti, -1)
         self._turns[key] += 1
         if self._turns[key] > _MOST_READS:
             raise NotTraceable(
@@ -142,7 +164,9 @@ def _question(code: CodeType, instruction: int) -> Question | None:
     place = _place(code, instruction)
     if place is None:
         return None
-    node, parents, negated, compared = place, _parents(code.co_filename), False, False
+    asked = place.lineno, place.col_offset
+    node: ast.AST = place
+    parents, negated, compared = _parents(code.co_filename), False, False
     while True:
         parent = parents.get(node)
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
@@ -157,7 +181,9 @@ def _question(code: CodeType, instruction: int) -> Question | None:
             question = _asked_by(parent, parents, negated) if parent.test is node else None
             if compared and not isinstance(parent, ast.While):
                 return None
-            return replace(question, is_compared=compared) if question else None
+            if question is None:
+                return None
+            return replace(question, is_compared=compared, place=asked)
         elif isinstance(parent, ast.comprehension):
             return Question(works_on=not negated) if node in parent.ifs and not compared else None
         elif not isinstance(parent, ast.BoolOp | ast.NamedExpr) and not _is_cast(parent):
@@ -182,7 +208,7 @@ def _asked_by(
     body, other = _rank(statement.body), _rank(statement.orelse)
     is_end = isinstance(statement.body[-1], ast.Break | ast.Return)
     if is_end and _endless_loop(statement, parents) is not None:
-        return Question(ends_while_on=not negated)
+        return Question(ends_while_on=not negated, turns=TURNS - 1)
     if 0 in (body[0], other[0]) and body[0] != other[0]:
         return Question(raises_on=(body[0] == 0) != negated)
     return Question(works_on=None if body == other else (body > other) != negated)
@@ -248,7 +274,7 @@ def _is_in_while(code: CodeType, instruction: int) -> bool:
     return False
 
 
-def _place(code: CodeType, instruction: int) -> ast.AST | None:
+def _place(code: CodeType, instruction: int) -> ast.expr | None:
     """The smallest expression that an instruction belongs to."""
     unit = instruction // 2
     # A jump on a value has the place of the whole statement; what made the value comes before.
@@ -258,7 +284,7 @@ def _place(code: CodeType, instruction: int) -> ast.AST | None:
     if positions is None or None in positions:
         return None
     line, end_line, start, end = positions
-    found: ast.AST | None = None
+    found: ast.expr | None = None
     for node in _expressions(code.co_filename).get(line, ()):
         first, last = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
         if first <= (line, start) and (end_line, end) <= last:  # type: ignore[operator]

@@ -142,7 +142,7 @@ def _capture(
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _without_automatic_gc(),
-        patched_cuda(notes, recorder.selection.likely_values) as patches,
+        patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
         recorder,
@@ -209,15 +209,26 @@ def _record(
 
 def _host_read_notes(host_reads: Mapping[tuple[str, str], int], period: int) -> list[str]:
     """Which lines read values off the GPU, and which values they got."""
-    notes = []
+    by_line: dict[str, dict[str, int]] = {}
     for (line, value), times in host_reads.items():
+        by_line.setdefault(line, {})[value] = times
+    notes = []
+    for line, answers in by_line.items():
         where = f"{line} reads" if line else "The step reads"
+        times = sum(answers.values())
         often = f"{times / period:g} values" if times != period else "a value"
-        notes.append(f"{where} {often} back from the GPU and is answered with {value}.")
+        notes.append(f"{where} {often} back from the GPU and is answered with {_listed(answers)}.")
     if len(notes) > _MOST_READS:
-        rest = sum(list(host_reads.values())[_MOST_READS:]) / period
-        return [*notes[:_MOST_READS], f"{rest:g} more values a step are read on other lines."]
+        rest = sum(sum(answers.values()) for answers in list(by_line.values())[_MOST_READS:])
+        rest_per_step = f"{rest / period:g} more values a step are read on other lines."
+        return [*notes[:_MOST_READS], rest_per_step]
     return notes
+
+
+def _listed(answers: Iterable[str]) -> str:
+    """`32`, `yes or no`; of more than two the first and the last: `0 ... 128`."""
+    shown = list(answers)
+    return " or ".join(shown) if len(shown) < 3 else f"{shown[0]} ... {shown[-1]}"
 
 
 # The process while it captures

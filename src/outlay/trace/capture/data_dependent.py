@@ -55,6 +55,7 @@ class SelectionSizes:
         self.values = ConstantValues()
         self.statistics = StatisticsByStorage(self.values, selected)
         self.likely = LikelyValues(self.values, self._example_of)
+        self.statistics.examples = self.likely
         self._batch_size = batch_size
         self._selected = selected
         self._current_line = current_line
@@ -76,7 +77,8 @@ class SelectionSizes:
         likely = self.likely.of(mask)
         if likely is not None:
             count, is_assumed = _nonzero(likely), self.likely.is_assumed(mask)
-            self._note_share(operator, count / max(mask.numel(), 1), is_assumed=is_assumed)
+            if self.likely.is_example(mask):
+                self._note_share(operator, count / max(mask.numel(), 1), is_assumed=is_assumed)
             return count
         statistics = self.statistics.of(mask)
         fraction = statistics.nonzero_fraction
@@ -103,8 +105,10 @@ class SelectionSizes:
                 return int(likely.unique().numel())
         if choices is None:
             size = self.assumed_count(tensor.numel(), operator)
-            self.statistics.set(tensor, _one_of(size))
+            self.statistics.set(tensor, replace(_one_of(size), is_assumed=True))
             return size
+        if self.statistics.of(tensor).is_assumed:
+            return min(choices, tensor.numel())
         # So many of the choices are drawn at least once in n draws.
         drawn: float = choices * (1 - (1 - 1 / choices) ** tensor.numel())
         return max(round(drawn), 1)
@@ -115,7 +119,7 @@ class SelectionSizes:
         """Say what `unique` returns: each value once, and how often, as even as it goes."""
         source = self.statistics.of(tensor)
         if source.choices is not None:
-            self.statistics.set(values, _one_of(source.choices))
+            self.statistics.set(values, ValueStatistics(least=0, most=source.choices - 1))
         self.statistics.set(inverse, _one_of(values.numel()))
         self.statistics.set(counts, ValueStatistics(total=tensor.numel()))
 
@@ -164,6 +168,14 @@ class SelectionSizes:
         self._share_is_used = True
         return f", as {self._selected:g} of the elements were assumed to be kept"
 
+    def array_values(self, tensor: Tensor) -> Tensor:
+        """`likely_values` for code that reads an array, with a note of what it is given."""
+        if self.values.of(tensor) is None and not self.likely.is_known(tensor):
+            is_likely = self.likely.of(tensor) is not None or self.total(tensor) is not None
+            what = f"likely values were taken{self.basis(tensor)}" if is_likely else "zeros were taken"
+            self.note("An array that is read", what)
+        return self.likely_values(tensor)
+
     def likely_values(self, tensor: Tensor) -> Tensor:
         """Values for code that reads a whole tensor: those known, likely ones, or zeros."""
         likely = self.likely.of(tensor)
@@ -188,7 +200,8 @@ class SelectionSizes:
         if statistics.total is not None:
             return even_counts(elements, round(statistics.total)), statistics.is_assumed
         if statistics.least is not None and statistics.most is not None:
-            return in_turn(elements, statistics.least, statistics.most), False
+            phase = self.likely.examples if statistics.is_place else 0
+            return in_turn(elements, statistics.least, statistics.most, phase), False
         return None
 
     def _note_share(self, operator: str, fraction: float, *, is_assumed: bool) -> None:
@@ -200,6 +213,8 @@ class SelectionSizes:
     def note(self, operator: str, what: str) -> None:
         """Note what was assumed for an operator on the line that runs now."""
         line = self._current_line()
+        if not line and torch._C._current_autograd_node() is not None:
+            return  # the forward operation that it belongs to has said so
         where = f" at {line}" if line else ""
         self._assumptions[f"{operator}{where} depends on values: {what}."] = None
 
@@ -240,7 +255,7 @@ class ValueStatistics:
 
     nonzero_fraction: of the elements. least, most: the elements are whole numbers of this range,
     all as likely. uniform: they are between 0 and 1, all as likely. total: their sum. mean: of a
-    random number; of whole ones, a whole one. filled: a value that this fraction of the elements
+    random number; of whole ones, a whole one. is_place: they are places of something. filled: a value that this fraction of the elements
     was overwritten with. is_assumed: it rests on the share that selections are assumed to keep.
     """
 
@@ -250,6 +265,7 @@ class ValueStatistics:
     uniform: bool = False
     total: float | None = None
     mean: float | None = None
+    is_place: bool = False
     filled: tuple[float, float] | None = None
     is_assumed: bool = False
 
@@ -265,6 +281,8 @@ class StatisticsByStorage:
     def __init__(self, values: ConstantValues, selected: float = SELECTED) -> None:
         self.values = values
         self._selected = selected
+        self.examples: LikelyValues | None = None
+        """Values that tell more than statistics, where there are any."""
         self._statistics: ByStorage[ValueStatistics] = ByStorage()
 
     def of(self, tensor: Tensor) -> ValueStatistics:
@@ -277,15 +295,29 @@ class StatisticsByStorage:
 
     def nonzero_fraction(self, mask: Tensor) -> float | None:
         """The fraction of elements that are not zero, where it is known."""
-        statistics = self.of(mask)
+        statistics = self._of_example(mask) or self.of(mask)
         return None if statistics.is_assumed else statistics.nonzero_fraction
 
     def of_mask(self, mask: Tensor) -> ValueStatistics:
         """What is known of a tensor, and of a mask the assumed share where that is nothing."""
-        statistics = self.of(mask)
+        statistics = self._of_example(mask) or self.of(mask)
         if statistics.nonzero_fraction is None and mask.dtype == torch.bool:
             return self.assumed
         return statistics
+
+    def _of_example(self, mask: Tensor) -> ValueStatistics | None:
+        """The fraction of a mask or of counts that were worked out element by element."""
+        if self.examples is None or not self.examples.was_worked_out(mask):
+            return None
+        values = self.examples.of(mask)
+        if values is None or not values.numel() or mask.is_floating_point():
+            return None
+        fraction = _nonzero(values) / values.numel()
+        return replace(
+            self.of(mask),
+            nonzero_fraction=fraction,
+            is_assumed=self.examples.is_assumed(mask),
+        )
 
     @property
     def assumed(self) -> ValueStatistics:
@@ -316,8 +348,8 @@ _Rule = Callable[[StatisticsByStorage, Args, object], ValueStatistics | None]
 
 
 def _one_of(choices: int) -> ValueStatistics:
-    """Whole numbers from 0 to below this."""
-    return ValueStatistics(least=0, most=choices - 1) if choices > 0 else _NOTHING
+    """Places, counted from 0 to below this."""
+    return ValueStatistics(least=0, most=choices - 1, is_place=True) if choices > 0 else _NOTHING
 
 
 def _share(fraction: float, source: ValueStatistics = _NOTHING) -> ValueStatistics:
@@ -380,7 +412,18 @@ def _chosen_by_mask(
         if number is not None and isinstance(kept, Tensor) and share.nonzero_fraction is not None:
             of_value = abs(fraction - share.nonzero_fraction)
             return _filled(statistics.of(kept), number, _share(of_value, share))
-    return None
+    return _mixed(share, *(statistics.of(arg) for arg in (one, other) if isinstance(arg, Tensor)))
+
+
+def _mixed(share: ValueStatistics, *sources: ValueStatistics) -> ValueStatistics | None:
+    """Of two masks the mean by the share of either; where one alone is known, that one."""
+    told = [source for source in sources if source.nonzero_fraction is not None]
+    known = [source for source in told if not source.is_assumed] or told
+    if len(known) < 2 or share.nonzero_fraction is None:
+        return known[0] if known and len(sources) == 2 else None
+    one, other = (source.nonzero_fraction or 0.0 for source in known)
+    mean = share.nonzero_fraction * one + (1 - share.nonzero_fraction) * other
+    return replace(_share(mean), is_assumed=any(source.is_assumed for source in known))
 
 
 def _put(statistics: StatisticsByStorage, args: Args, _out: object) -> ValueStatistics | None:
@@ -494,9 +537,27 @@ def _below(*, or_equal: bool) -> _Rule:
         if source.least is not None and source.most is not None:
             values = source.most - source.least + 1
             return _share((math.floor(bound) + or_equal - source.least) / values, source)
+        if source.total is not None and args[0].numel() > 1:
+            elements = args[0].untyped_storage().nbytes() // args[0].dtype.itemsize
+            at_most = math.floor(bound) if or_equal else math.ceil(bound) - 1
+            return _share(_poisson_at_most(at_most, source.total / elements), source)
         return None
 
     return below
+
+
+_MOST_COUNTED = 50
+
+
+def _poisson_at_most(count: int, mean: float) -> float:
+    """The chance that something which comes `mean` times on average comes no more often."""
+    if mean > _MOST_COUNTED:
+        return float(count >= mean)
+    term, total = math.exp(-mean), 0.0
+    for number in range(min(count, 4 * _MOST_COUNTED) + 1):
+        total += term
+        term *= mean / (number + 1)
+    return total
 
 
 def _equal(statistics: StatisticsByStorage, args: Args, _out: object) -> ValueStatistics | None:
@@ -624,8 +685,9 @@ def _scattered_in_addition(
     target, _dim, index, *_ = args
     if target.is_floating_point():
         return None
-    before = statistics.of(target).nonzero_fraction or 0.0
-    return _share(before + index.numel() / max(target.numel(), 1))
+    before, elements = statistics.of(target), max(target.numel(), 1)
+    share = _share((before.nonzero_fraction or 0.0) + index.numel() / elements)
+    return replace(share, total=(before.total or 0.0) + index.numel())
 
 
 def _summed(statistics: StatisticsByStorage, args: Args, out: object) -> ValueStatistics | None:

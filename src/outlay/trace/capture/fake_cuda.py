@@ -194,7 +194,7 @@ def patched_cuda(
         _patch_memory_and_streams(patches)
         _patch_fake_tensors(patches)
         patch_wrappers(patches, notes)
-        _patch_reads(patches, notes, values_of or _zeros)
+        _patch_reads(patches, values_of or _zeros)
         yield patches
     finally:
         patches.restore()
@@ -379,15 +379,12 @@ def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
             tensor.fake_device = converted.device
 
 
-def _patch_reads(
-    patches: AttributePatches, notes: set[str], values_of: Callable[[Tensor], Tensor]
-) -> None:
+def _patch_reads(patches: AttributePatches, values_of: Callable[[Tensor], Tensor]) -> None:
     """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
-        notes.add("Tensors read as arrays were answered with zeros where values are unknown.")
         values = values_of(tensor)
         with without_dispatch():
             return original_numpy(values.detach().clone())

@@ -56,7 +56,8 @@ class LikelyValues(ConstantValues):
         """The examples that a twin was made of, each by a number; assumed ones are negative."""
         self._gaps: ByStorage[Tensor] = ByStorage()
         """Where a twin was joined of parts, some of them unknown: ones at the unknown elements."""
-        self._examples = 0
+        self.examples = 0
+        """How many there have been."""
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The known values of a tensor, else likely ones, or None."""
@@ -73,6 +74,14 @@ class LikelyValues(ConstantValues):
     def is_assumed(self, tensor: Tensor) -> bool:
         """Whether a tensor's likely values rest on an assumed share."""
         return any(number < 0 for number in self._origins_of(tensor))
+
+    def is_example(self, tensor: Tensor) -> bool:
+        """Whether a tensor's values are an example's, or made of one; joined parts may be known."""
+        return bool(self._origins_of(tensor))
+
+    def is_known(self, tensor: Tensor) -> bool:
+        """Whether a tensor's values here are made of known ones alone."""
+        return self._twins.get(tensor) is not None and not self.is_example(tensor)
 
     def was_worked_out(self, tensor: Tensor) -> bool:
         """Whether a tensor has likely values that an operator, or an example before it, gave."""
@@ -147,8 +156,8 @@ class LikelyValues(ConstantValues):
             example = self._example_of(tensor, elements) if elements <= _MOST_ELEMENTS else None
             if example is not None:
                 values, is_assumed = example
-                self._examples += 1
-                number = -self._examples if is_assumed else self._examples
+                self.examples += 1
+                number = -self.examples if is_assumed else self.examples
                 with without_dispatch():
                     twin = values.to(dtype=tensor.dtype).contiguous().untyped_storage()
                 self._twins.set(tensor, twin)
@@ -242,18 +251,24 @@ def evenly_set(elements: int, ones: int) -> Tensor:
         return ends[1:] > ends[:-1]
 
 
-def in_turn(elements: int, least: int, most: int) -> Tensor:
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def in_turn(elements: int, least: int, most: int, phase: int = 0) -> Tensor:
     """Whole numbers that take every value of a range in turn; where they are few, spread over it.
 
-    A single one is in the middle.
+    A single one is in the middle. Examples of another `phase` begin elsewhere, so that two of
+    them rarely meet.
     """
     values = most - least + 1
+    start = int(phase * _GOLDEN * values)
     with without_dispatch():
-        if elements == 1:
-            return torch.tensor([(least + most) // 2], device=_HOST)
         places = torch.arange(elements, device=_HOST)
         if elements >= values:
             return least + places % values
+        if elements == 1 or phase:
+            middle = (values - 1) // 2
+            return least + (places * values // elements + middle + start) % values
         return least + places * (values - 1) // (elements - 1)
 
 

@@ -25,7 +25,7 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
-from outlay.trace.capture.branches import Answers
+from outlay.trace.capture.branches import TURNS, Answers
 from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
@@ -181,6 +181,9 @@ class CallSites:
         """
         in_backward = torch._C._current_autograd_node() is not None
         own, library = self._innermost(sys._getframe(1), in_backward=in_backward)
+        node = torch._C._current_autograd_node() if own is None else None
+        if node is not None:
+            own, library = self._node_sites(node)
         if own is None:
             return "" if library is None else str(library)
         user = f"{own} ({own.code})" if with_code and own.code else str(own)
@@ -453,24 +456,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """
         constant = self._constant_value(tensor)
         if constant is not None:
+            if isinstance(constant, bool):
+                self._answers.count_known()
             return constant
-        on_gpu = _is_on_gpu(tensor)
-        value, assumed = self._likely_value(tensor, on_gpu=on_gpu)
-        if assumed:
-            self.selection.note("The loop", assumed)
-        if on_gpu and self.recording:
-            line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
-            self.host_reads[line, f"{_text(value)}{self.selection.basis(tensor)}"] += 1
-        return value
-
-    def _likely_value(self, tensor: Tensor, *, on_gpu: bool) -> tuple[bool | int | float, str]:
         likely = self.selection.likely_value(tensor)
+        on_gpu, is_float = _is_on_gpu(tensor), tensor.dtype.is_floating_point
         if tensor.dtype == torch.bool:
             usual = bool(getattr(tensor, "outlay_likely", False))
-            return self._answers.answer(None if likely is None else bool(likely), usual)
-        is_float = tensor.dtype.is_floating_point
-        value, assumed = self._answers.number(likely, 0 if on_gpu and is_float else 1)
-        return float(value) if is_float else int(value), assumed
+            answer = self._answers.answer(None if likely is None else bool(likely), usual)
+            value = answer.value
+        else:
+            answer = self._answers.number(likely, 0 if on_gpu and is_float else 1)
+            value = float(answer.value) if is_float else int(answer.value)
+        if answer.is_of_loop:
+            self.selection.note("The loop", f"{TURNS} turns were assumed")
+        if on_gpu and self.recording:
+            line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
+            follows_share = value == likely and not answer.is_of_loop
+            basis = self.selection.basis(tensor) if follows_share else ""
+            why = f", {answer.why}" if answer.why else basis
+            self.host_reads[line, f"{_text(value)}{why}"] += 1
+        return value
 
     def _constant_value(self, tensor: Tensor) -> bool | int | float | None:
         """The tensor's value where it does not depend on the data."""
