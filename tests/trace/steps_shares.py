@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -323,7 +324,7 @@ def packed(batch_size: int) -> Step:
 
     def loss() -> Tensor:
         ends = F.pad(lengths.cumsum(0), (1, 0)).tolist()
-        return sum(model(x[a:b]).sum() for a, b in zip(ends, ends[1:], strict=False))
+        return sum(model(x[a:b]).sum() for a, b in pairwise(ends))
 
     return _backward(loss)
 

@@ -124,7 +124,9 @@ def products(report: StepReport) -> set[tuple[str, str]]:
     return {(op.phase, str(op.site)) for op in report.ops if op.name == "aten.mm"}
 
 
-LINES = [f"nets/blocks.py:{line_of(BLOCKS, code)}" for code in ("first(x)", "second(x)", "third(x)")]
+LINES = [
+    f"nets/blocks.py:{line_of(BLOCKS, code)}" for code in ("first(x)", "second(x)", "third(x)")
+]
 
 
 @pytest.mark.torch

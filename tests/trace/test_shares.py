@@ -91,7 +91,7 @@ def test_an_assigner_finds_ten_candidates_for_each_box(step: str) -> None:
     # 3 boxes an image: 30 places of its 400, and a few more where two boxes share one
     assert BATCH * 30 <= rows(step) <= BATCH * 33
     notes = notes_text(report(FILE, step))
-    assert "counts.to(torch.int32).max(), 5, device=\"cuda\")) reads a value back" in notes
+    assert 'counts.to(torch.int32).max(), 5, device="cuda")) reads a value back' in notes
     assert f"{line_of('if foreground.max() > 1')} (if foreground.max() > 1:) reads a value" in notes
     (told,) = re.findall(r"\(if foreground\.sum\(\):\).*?answered with (\d+)", notes)
     assert int(told) == pytest.approx(rows(step), abs=BATCH)

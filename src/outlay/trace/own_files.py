@@ -76,7 +76,7 @@ def _is_installed(filename: str) -> bool:
 
 def _is_of_python(filename: str) -> bool:
     """Whether a file is the standard library's, torch's, or a command of this Python."""
-    if not os.path.isabs(filename):  # <frozen importlib>, <string>
+    if not Path(filename).is_absolute():  # <frozen importlib>, <string>
         return not Path(filename).is_file()
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     folders = [*_folders_of_python(), *([str(Path(torch).parent)] if torch else [])]

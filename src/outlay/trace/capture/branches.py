@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 TURNS = 10
-# Assumes: a loop that ends by values takes ten turns (a guess: solvers take fewer, generation more).
+# Assumes: a loop that ends by values takes ten turns (a guess: solvers differ by far).
 _MOST_READS = 100_000
 """Reads of one line in one `while` after which it is taken to wait for values without end."""
 
@@ -161,8 +161,8 @@ def _asking_frame() -> FrameType | None:
 @cache
 def _question(code: CodeType, instruction: int) -> Question | None:
     """What is asked at an instruction; None where its value is not taken as yes or no."""
-    place = _place(code, instruction)
-    if place is None:
+    place: ast.AST | None = _place(code, instruction)
+    if not isinstance(place, ast.expr):
         return None
     asked = place.lineno, place.col_offset
     node: ast.AST = place
@@ -265,7 +265,7 @@ def _endless_loop(statement: ast.stmt, parents: dict[ast.AST, ast.AST]) -> ast.W
 
 @cache
 def _is_in_while(code: CodeType, instruction: int) -> bool:
-    node = _place(code, instruction)
+    node: ast.AST | None = _place(code, instruction)
     parents = _parents(code.co_filename)
     while node is not None and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         if isinstance(node, ast.While):
@@ -280,14 +280,15 @@ def _place(code: CodeType, instruction: int) -> ast.expr | None:
     # A jump on a value has the place of the whole statement; what made the value comes before.
     while unit and ("JUMP" in _operation(code, unit) or _operation(code, unit) in _BETWEEN):
         unit -= 1
-    positions = next(islice(code.co_positions(), unit, None), None)
-    if positions is None or None in positions:
-        return None
-    line, end_line, start, end = positions
+    positions = next(islice(code.co_positions(), unit, None), (None,) * 4)
+    line, end_line, start, end = (-1 if number is None else number for number in positions)
     found: ast.expr | None = None
     for node in _expressions(code.co_filename).get(line, ()):
-        first, last = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-        if first <= (line, start) and (end_line, end) <= last:  # type: ignore[operator]
+        first, last = (
+            (node.lineno, node.col_offset),
+            (node.end_lineno or 0, node.end_col_offset or 0),
+        )
+        if first <= (line, start) and (end_line, end) <= last:
             found = node  # they come from the outside in
     return found
 

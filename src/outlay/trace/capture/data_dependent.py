@@ -108,9 +108,9 @@ class SelectionSizes:
             self.statistics.set(tensor, replace(_one_of(size), is_assumed=True))
             return size
         if self.statistics.of(tensor).is_assumed:
-            return min(choices, tensor.numel())
+            return min(choices, int(tensor.numel()))
         # So many of the choices are drawn at least once in n draws.
-        drawn: float = choices * (1 - (1 - 1 / choices) ** tensor.numel())
+        drawn = choices * (1.0 - (1.0 - 1.0 / choices) ** int(tensor.numel()))
         return max(round(drawn), 1)
 
     def describe_distinct(
@@ -172,7 +172,9 @@ class SelectionSizes:
         """`likely_values` for code that reads an array, with a note of what it is given."""
         if self.values.of(tensor) is None and not self.likely.is_known(tensor):
             is_likely = self.likely.of(tensor) is not None or self.total(tensor) is not None
-            what = f"likely values were taken{self.basis(tensor)}" if is_likely else "zeros were taken"
+            what = (
+                f"likely values were taken{self.basis(tensor)}" if is_likely else "zeros were taken"
+            )
             self.note("An array that is read", what)
         return self.likely_values(tensor)
 
@@ -255,8 +257,9 @@ class ValueStatistics:
 
     nonzero_fraction: of the elements. least, most: the elements are whole numbers of this range,
     all as likely. uniform: they are between 0 and 1, all as likely. total: their sum. mean: of a
-    random number; of whole ones, a whole one. is_place: they are places of something. filled: a value that this fraction of the elements
-    was overwritten with. is_assumed: it rests on the share that selections are assumed to keep.
+    random number; of whole ones, a whole one. is_place: they are places of something. filled: a
+    value that this fraction of the elements was overwritten with. is_assumed: it rests on the
+    share that selections are assumed to keep.
     """
 
     nonzero_fraction: float | None = None

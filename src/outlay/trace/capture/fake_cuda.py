@@ -389,8 +389,15 @@ def _patch_reads(patches: AttributePatches, values_of: Callable[[Tensor], Tensor
         with without_dispatch():
             return original_numpy(values.detach().clone())
 
-    original_numpy = Tensor.numpy
+    def format_(tensor: Tensor, spec: str) -> str:
+        if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
+            return format(tensor.item(), spec)  # as of a real tensor: f"expert_{number}"
+        text: str = original_format(tensor, spec)
+        return text
+
+    original_numpy, original_format = Tensor.numpy, Tensor.__format__
     patches.set(Tensor, "numpy", numpy)
+    patches.set(Tensor, "__format__", format_)
     patches.set(Tensor, "tolist", _tolist)
     patches.set(Tensor, "record_stream", _returning(None))
     patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)

@@ -169,7 +169,7 @@ class LikelyValues(ConstantValues):
         return frozenset().union(*(self._origins.get(tensor) or () for tensor in tensors))
 
     def _is_hopeless(self, tensor: Tensor) -> bool:
-        """Whether a tensor has no values, which is mostly so: floating-point ones have no example."""
+        """Whether a tensor has no values, as most: floating-point ones have no example."""
         if not tensor.dtype.is_floating_point or not isinstance(tensor, FakeTensor):
             return False
         return self._twins.get(tensor) is None and self._known.of(tensor) is None
@@ -196,7 +196,9 @@ class LikelyValues(ConstantValues):
             return
         with without_dispatch():
             values = [
-                torch.zeros(tensor.shape, dtype=tensor.dtype, device=_HOST) if part is None else part
+                torch.zeros(tensor.shape, dtype=tensor.dtype, device=_HOST)
+                if part is None
+                else part
                 for part, tensor in zip(parts, args[0], strict=True)
             ]
             gaps = [

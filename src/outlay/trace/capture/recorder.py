@@ -144,7 +144,7 @@ def _shapes(cost: OpCost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
 
 
 # The line of the user's own code that an operation comes from. A forward operation: the innermost
-# frame in the user's own files. A backward operation: the line of the forward operation it belongs to.
+# frame in the user's files. A backward operation: the line of the forward operation it belongs to.
 # torch numbers the nodes of autograd's graph in the order they are made, in each thread; an
 # operation that makes one sees its number (the newest), and backward says which node it is at.
 
