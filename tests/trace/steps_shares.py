@@ -225,6 +225,25 @@ def dynamic_candidates(batch_size: int) -> Step:
     return _backward(loss)
 
 
+def matched_by_overlap(batch_size: int) -> Step:
+    """Anchors over a threshold are matched, those under one are background, others neither."""
+    head, anchors = _layer(), torch.randn(batch_size, 20, N, requires_grad=True)
+    other = _layer()
+
+    def loss() -> Tensor:
+        overlap, match = anchors.view(-1, N)[:, :3].max(1)
+        below, between = overlap < 0.3, (overlap >= 0.3) & (overlap < 0.7)
+        match[below] = -1
+        match[between] = -2
+        valid = anchors.view(-1, N)[:, 0] > 0
+        valid &= ~below
+        found, background = torch.where(match >= 0)[0], torch.where(match == -1)[0]
+        flat = anchors.view(-1, N)
+        return head(flat[found]).sum() + other(flat[background]).sum() + head(flat[valid]).sum()
+
+    return _backward(loss)
+
+
 def labelled_places(batch_size: int) -> Step:
     """A head over the places whose label is no background; without any, a loss of zero."""
     head, features = _layer(), torch.randn(batch_size, 20, N, requires_grad=True)

@@ -113,6 +113,11 @@ def test_places_that_are_no_background_are_half_rather_than_none() -> None:
     assert rows("skips_images_without_boxes") == BATCH * 20 / 2
 
 
+def test_masks_that_have_nothing_to_do_with_each_other_do_not_empty_one_another() -> None:
+    # found, background and valid: half of 20 anchors an image each
+    assert rows("matched_by_overlap") == 3 * BATCH * 10
+
+
 def test_a_match_made_on_the_host_has_a_query_for_each_target() -> None:
     assert rows("matched_on_the_host") == BATCH * 5
     assert "zeros were taken" in notes_text(report(FILE, "matched_on_the_host"))

@@ -38,6 +38,23 @@ Example = tuple[Tensor, bool]
 _HOST = torch.device("cpu")
 _aten = torch.ops.aten
 _JOINING = {_aten.cat, _aten.stack}
+_BY_MASK = {
+    _aten.index_put,
+    _aten.index_put_,
+    _aten.masked_fill,
+    _aten.masked_fill_,
+    _aten.where,
+}
+_LOGIC_IN_PLACE = {
+    _aten.bitwise_and_,
+    _aten.bitwise_or_,
+    _aten.bitwise_xor_,
+    _aten.logical_and_,
+    _aten.logical_or_,
+    _aten.mul_,
+    _aten.__iand__,
+    _aten.__ior__,
+}
 _COMPLEMENTS = {_aten.bitwise_not, _aten.logical_not}
 _COPYING = {_aten._to_copy, _aten.clone}
 
@@ -129,6 +146,9 @@ class LikelyValues(ConstantValues):
             if isinstance(tensor, Tensor):
                 self._take_over(tensor, others)
                 self._gaps.drop(tensor)
+                is_logic = func.overloadpacket in _LOGIC_IN_PLACE
+                if self._overlays(func, others) or (is_logic and self._are_unrelated(others)):
+                    self._twins.drop(tensor)
         super()._follow_in_place(func, args, kwargs, places)
         origins = self._origins_of(*others)
         for tensor in written:
@@ -177,13 +197,28 @@ class LikelyValues(ConstantValues):
     def _mixes_examples(self, func: OpOverload, tensors: list[Tensor], result: Tensor) -> bool:
         """Whether a mask, or a product with one, would be made of examples of different origin."""
         if result.dtype != torch.bool and func.overloadpacket is not _aten.mul:
-            return False
+            return self._overlays(func, tensors)
+        return self._are_unrelated(tensors)
+
+    def _are_unrelated(self, tensors: list[Tensor]) -> bool:
         origins = [
             self._origins_of(tensor)
             for tensor in tensors
             if self.of(tensor) is not None and self._known.of(tensor) is None
         ]
         return len(origins) > 1 and not frozenset.intersection(*origins)
+
+    def _overlays(self, func: OpOverload, tensors: list[Tensor]) -> bool:
+        """Whether values of one assumed mask would be written where those of another are."""
+        if func.overloadpacket not in _BY_MASK:
+            return False
+        assumed = [
+            frozenset(number for number in self._origins_of(tensor) if number < 0)
+            for tensor in tensors
+            if self.of(tensor) is not None
+        ]
+        masks = [origins for origins in assumed if origins]
+        return len(masks) > 1 and not frozenset.intersection(*masks)
 
     # Parts of which some are unknown
 
