@@ -348,6 +348,20 @@ def packed(batch_size: int) -> Step:
     return _backward(loss)
 
 
+def packed_for_a_recurrent_layer(batch_size: int) -> Step:
+    """Sequences as long as an unknown mask says."""
+    layer, x = nn.LSTM(N, N, batch_first=True), torch.randn(batch_size, 40, N)
+    padding = torch.randn(batch_size, 40) > 0
+
+    def loss() -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, padding.sum(1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        return layer(packed)[0].data.sum()
+
+    return _backward(loss)
+
+
 # Questions and loops
 
 

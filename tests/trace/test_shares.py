@@ -145,6 +145,13 @@ def test_lengths() -> None:
     assert rows("packed") == pytest.approx(BATCH * 20.5, abs=BATCH / 2)
 
 
+def test_a_packed_sequence_is_as_long_as_its_mask() -> None:
+    result = report(FILE, "packed_for_a_recurrent_layer")
+    # half of 40 steps of 8 sequences; four gates of a square for input and state each
+    assert flops(result, "rnn", phase="forward") == BATCH * 20 * 8 * ROW_FLOPS
+    assert "160 of 320 time steps are counted, as 0.5 of the elements" in notes_text(result)
+
+
 def test_the_share_moves_what_is_worked_out_of_it() -> None:
     # a quarter of 40
     result = trace_step(f"{FILE}:padded_to_the_longest", BATCH, selected=0.25)

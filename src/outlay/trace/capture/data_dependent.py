@@ -212,6 +212,11 @@ class SelectionSizes:
         elif fraction < 1:
             self.note(operator, f"{fraction:.3g} of its elements are counted, as its mask is made")
 
+    def note_example(self, operator: str, tensor: Tensor, what: str) -> None:
+        """Note what an operator did by values that are likely, not known."""
+        if self.values.of(tensor) is None and not self.likely.is_known(tensor):
+            self.note(operator, f"{what}{self.basis(tensor) or ', as its values are made'}")
+
     def note(self, operator: str, what: str) -> None:
         """Note what was assumed for an operator on the line that runs now."""
         line = self._current_line()
