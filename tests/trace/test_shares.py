@@ -138,7 +138,7 @@ def test_lengths() -> None:
     # a mask of unknown padding keeps half of 40; the longest of drawn ones is the bound
     assert rows("padded_to_the_longest") == BATCH * 20
     said = notes_text(report(FILE, "padded_to_the_longest"))
-    assert "answered with 20, as 0.5 of the elements were assumed to be kept" in said
+    assert "answered with 20, which follows from the assumed share of 0.5" in said
     assert "--selected 0.25" in said
     assert rows("padded_to_drawn_lengths") == BATCH * 40
     # from 1 to 40: 20.5 on average, each rounded to whole tokens
@@ -149,14 +149,16 @@ def test_a_packed_sequence_is_as_long_as_its_mask() -> None:
     result = report(FILE, "packed_for_a_recurrent_layer")
     # half of 40 steps of 8 sequences; four gates of a square for input and state each
     assert flops(result, "rnn", phase="forward") == BATCH * 20 * 8 * ROW_FLOPS
-    assert "160 of 320 time steps are counted, as 0.5 of the elements" in notes_text(result)
+    assert "160 of 320 time steps are counted, which follows from the assumed share" in notes_text(
+        result
+    )
 
 
 def test_the_share_moves_what_is_worked_out_of_it() -> None:
     # a quarter of 40
     result = trace_step(f"{FILE}:padded_to_the_longest", BATCH, selected=0.25)
     assert flops(result, phase="forward") == BATCH * 10 * ROW_FLOPS
-    assert "answered with 10, as 0.25 of the elements" in notes_text(result)
+    assert "answered with 10, which follows from the assumed share of 0.25" in notes_text(result)
 
 
 # Questions and loops

@@ -166,7 +166,7 @@ class SelectionSizes:
         if not self.likely.is_assumed(tensor) and not self.statistics.of(tensor).is_assumed:
             return ""
         self._share_is_used = True
-        return f", as {self._selected:g} of the elements were assumed to be kept"
+        return f", which follows from the assumed share of {self._selected:g}"
 
     def array_values(self, tensor: Tensor) -> Tensor:
         """`likely_values` for code that reads an array, with a note of what it is given."""
@@ -425,8 +425,7 @@ def _chosen_by_mask(
 
 def _mixed(share: ValueStatistics, *sources: ValueStatistics) -> ValueStatistics | None:
     """Of two masks the mean by the share of either; where one alone is known, that one."""
-    told = [source for source in sources if source.nonzero_fraction is not None]
-    known = [source for source in told if not source.is_assumed] or told
+    known = [source for source in sources if source.nonzero_fraction is not None]
     if len(known) < 2 or share.nonzero_fraction is None:
         return known[0] if known and len(sources) == 2 else None
     one, other = (source.nonzero_fraction or 0.0 for source in known)
@@ -639,14 +638,15 @@ def _not(statistics: StatisticsByStorage, args: Args, _out: object) -> ValueStat
 def _and(statistics: StatisticsByStorage, args: Args, _out: object) -> ValueStatistics | None:
     """And, and the product: what is not zero in either, as if they were independent.
 
-    Beside a known fraction an assumed one does not count; of two assumed ones, one does.
+    Beside a known fraction an assumed one does not count; of two assumed ones, the smaller does.
     """
     tensors = [arg for arg in args[:2] if isinstance(arg, Tensor)]
     known = [f for f in map(statistics.nonzero_fraction, tensors) if f is not None]
     if known:
         return _share(math.prod(known))
     sources = [source for source in map(statistics.of, tensors) if source.is_assumed]
-    return _share(sources[0].nonzero_fraction or 0.0, sources[0]) if sources else None
+    fractions = [source.nonzero_fraction for source in sources]
+    return _share(min(f or 0.0 for f in fractions), sources[0]) if sources else None
 
 
 def _or(statistics: StatisticsByStorage, args: Args, _out: object) -> ValueStatistics | None:
@@ -742,7 +742,7 @@ def _extreme(
         each = source.total / max(args[0].numel(), 1)
         whole = math.ceil(each) if largest else math.floor(each)
         return replace(_share(float(whole > 0), source), total=whole * result.numel())
-    if source.nonzero_fraction is not None and largest and args[0].dtype == torch.bool:
+    if source.nonzero_fraction is not None and largest and not args[0].is_floating_point():
         return _any(statistics, args, result)
     return None
 
