@@ -183,8 +183,8 @@ def lstm_cell_backward(
     return torch.empty_like(workspace), torch.empty_like(cx), bias
 
 
-# Packed sequences. `pack` needs the lengths. Made from a list they are known; drawn ones, or sums of
-# a mask, are likely; lengths that only the data could tell are taken to be full, with a note.
+# Packed sequences. `pack` needs the lengths. Made from a list they are known; drawn ones and sums of
+# a mask are likely; lengths that only the data could tell are taken to be full, with a note.
 
 
 def pack(
@@ -194,8 +194,10 @@ def pack(
     batch, longest = padded.shape[:2] if batch_first else (padded.shape[1], padded.shape[0])
     likely = selection.likely.of(lengths)
     with without_dispatch():
+        values = torch.full((batch,), longest)
         is_sensible = likely is not None and 0 < int(likely.min()) <= int(likely.max()) <= longest
-        values = likely if is_sensible else torch.full((batch,), longest)
+        if likely is not None and is_sensible:
+            values = likely
         sizes = (values[:, None] > torch.arange(int(values.max()))).sum(0)
         total = int(values.sum())
     if is_sensible:
