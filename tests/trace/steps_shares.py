@@ -13,6 +13,7 @@ Step = Callable[[], object]
 N = 64
 EXPERTS = 8
 TOKENS = 16
+MANY_TOKENS = 2**15
 ANCHORS = 400
 
 
@@ -39,20 +40,20 @@ def _trained(model: nn.Module, loss: Callable[[], Tensor]) -> Step:
 
 
 class _Routed(nn.Module):
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, tokens: int = TOKENS) -> None:
         super().__init__()
         self.router = nn.Linear(N, EXPERTS, bias=False)
         self.experts = nn.ModuleList(_layer() for _ in range(EXPERTS))
-        self.x = torch.randn(batch_size * TOKENS, N)
+        self.x = torch.randn(batch_size * tokens, N)
 
     def chosen(self) -> tuple[Tensor, Tensor]:
         weights, chosen = self.router(self.x).softmax(-1).topk(2, dim=-1)
         return weights, chosen
 
 
-def experts_if_any(batch_size: int) -> Step:
+def experts_if_any(batch_size: int, tokens: int = TOKENS) -> Step:
     """A mask for each expert, and a question whether it has any tokens."""
-    model = _Routed(batch_size)
+    model = _Routed(batch_size, tokens)
 
     def loss() -> Tensor:
         weights, chosen = model.chosen()
@@ -65,6 +66,11 @@ def experts_if_any(batch_size: int) -> Step:
         return out.sum()
 
     return _trained(model, loss)
+
+
+def experts_of_many_tokens(batch_size: int) -> Step:
+    """The same where nobody goes through the single choices."""
+    return experts_if_any(batch_size, MANY_TOKENS)
 
 
 def experts_hit(batch_size: int) -> Step:

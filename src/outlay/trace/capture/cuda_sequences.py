@@ -183,8 +183,8 @@ def lstm_cell_backward(
     return torch.empty_like(workspace), torch.empty_like(cx), bias
 
 
-# Packed sequences. `pack` needs the lengths. Made from a list they are known; drawn ones and sums of
-# a mask are likely; lengths that only the data could tell are taken to be full, with a note.
+# Packed sequences. `pack` needs the lengths. Made from a list they are known; drawn ones, and sums
+# of a mask, are likely; lengths that only the data could tell are taken to be full, with a note.
 
 
 def pack(

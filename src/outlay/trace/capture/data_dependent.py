@@ -94,15 +94,11 @@ class SelectionSizes:
 
     def distinct_count(self, tensor: Tensor, operator: str) -> int:
         """How many different values a tensor has."""
-        constant = self.values.of(tensor)
-        if constant is not None:
-            with without_dispatch():
-                return int(constant.unique().numel())
-        choices = self.statistics.of(tensor).choices
-        likely = self.likely.of(tensor) if choices is None else None
+        likely = self.likely.of(tensor)
         if likely is not None:
             with without_dispatch():
                 return int(likely.unique().numel())
+        choices = self.statistics.of(tensor).choices
         if choices is None:
             size = self.assumed_count(tensor.numel(), operator)
             self.statistics.set(tensor, replace(_one_of(size), is_assumed=True))
@@ -263,8 +259,8 @@ class ValueStatistics:
     nonzero_fraction: of the elements. least, most: the elements are whole numbers of this range,
     all as likely. uniform: they are between 0 and 1, all as likely. total: their sum. mean: of a
     random number; of whole ones, a whole one. is_place: they are places of something. filled: a
-    value that this fraction of the elements was overwritten with. is_assumed: it rests on the
-    share that selections are assumed to keep.
+    value that this fraction of the elements was overwritten with. is_exclusive: no two elements
+    of a row are set. is_assumed: it rests on the share that selections are assumed to keep.
     """
 
     nonzero_fraction: float | None = None
@@ -275,6 +271,7 @@ class ValueStatistics:
     mean: float | None = None
     is_place: bool = False
     filled: tuple[float, float] | None = None
+    is_exclusive: bool = False
     is_assumed: bool = False
 
     @property
@@ -584,7 +581,8 @@ def _equal_to(source: ValueStatistics, number: float) -> ValueStatistics | None:
         return _share(source.filled[1], source)
     if source.least is not None and source.most is not None:
         is_within = source.least <= number <= source.most
-        return _share(1 / (source.most - source.least + 1) if is_within else 0.0, source)
+        share = _share(1 / (source.most - source.least + 1) if is_within else 0.0, source)
+        return replace(share, is_exclusive=source.is_place)  # a top-k chooses nothing twice
     if number == 0 and source.nonzero_fraction is not None:
         return _share(1 - source.nonzero_fraction, source)
     return None
@@ -672,7 +670,10 @@ def _any(statistics: StatisticsByStorage, args: Args, out: object) -> ValueStati
         return None
     if out.numel() == 1:
         return _share(float(fraction > 0), source)
-    return _share(1 - (1 - fraction) ** (args[0].numel() / max(out.numel(), 1)), source)
+    in_row = args[0].numel() / max(out.numel(), 1)
+    return _share(
+        fraction * in_row if source.is_exclusive else 1 - (1 - fraction) ** in_row, source
+    )
 
 
 # Rules: sums, counts and extremes

@@ -371,6 +371,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Say that the next operation belongs to a new step."""
         self.phases.start_step()
         self.memory.start_step()
+        self._answers = Answers()
 
     def __torch_dispatch__(
         self,
@@ -469,7 +470,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             answer = self._answers.number(likely, 0 if on_gpu and is_float else 1)
             value = float(answer.value) if is_float else int(answer.value)
         if answer.is_of_loop:
-            self.selection.note("The loop", f"{TURNS} turns were assumed")
+            self.selection.note("The loop", f"{TURNS} turns at most were assumed")
         if on_gpu and self.recording:
             line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
             follows_share = value == likely and not answer.is_of_loop
