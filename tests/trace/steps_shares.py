@@ -458,3 +458,18 @@ def work_behind_a_question(batch_size: int) -> Step:
         return y.sum()
 
     return _backward(loss)
+
+
+def work_behind_a_number(batch_size: int) -> Step:
+    """The same with the number read first, and a check of another."""
+    model, x = _layer(), torch.randn(batch_size, N)
+
+    def loss() -> Tensor:
+        y = model(x)
+        if y.norm().item() > 0:
+            y = model(y)
+        if float(y.abs().max()) > 0.5:
+            raise FloatingPointError("too large")
+        return y.sum()
+
+    return _backward(loss)

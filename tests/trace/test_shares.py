@@ -192,10 +192,12 @@ def test_checks_of_the_data_do_not_raise() -> None:
     assert notes_text(report(FILE, "checked")).count("as it would raise otherwise") == 4
 
 
-def test_work_behind_a_question_is_done() -> None:
-    assert rows("work_behind_a_question") == 2 * BATCH
-    said = notes_text(report(FILE, "work_behind_a_question"))
-    assert "is answered with yes, on which it does more." in said
+@pytest.mark.parametrize(
+    ("step", "answer"), [("work_behind_a_question", "yes"), ("work_behind_a_number", "1")]
+)
+def test_work_behind_a_question_is_done(step: str, answer: str) -> None:
+    assert rows(step) == 2 * BATCH
+    assert f"is answered with {answer}, on which it does more." in notes_text(report(FILE, step))
 
 
 # Examples

@@ -113,6 +113,8 @@ class Answers:
         if not question.is_compared:
             yes = self.answer(None if likely is None else bool(likely), bool(otherwise))
             return replace(yes, value=(likely or 1) if yes.value else 0)
+        if question.ends_while_on is None:
+            return _compared_number(question, likely, otherwise)
         large = self._turn(frame, question, None)
         value = _LARGE if question.ends_while_on else likely or 1
         return replace(large, value=value if large.value else 0)
@@ -147,6 +149,17 @@ class Answers:
             )
 
 
+def _compared_number(question: Question, likely: float | None, otherwise: float) -> Answer:
+    """A number that an `if` compares: a large or a small one, as the branches have it."""
+    if likely is not None:
+        return Answer(value=likely)
+    if question.raises_on is not None:
+        return Answer(value=int(not question.raises_on), why="as it would raise otherwise")
+    if question.works_on is not None:
+        return Answer(value=int(question.works_on), why="on which it does more")
+    return Answer(value=otherwise)
+
+
 def _asking_frame() -> FrameType | None:
     """The innermost frame that is neither outlay's nor between an operator and its dispatch."""
     frame: FrameType | None = sys._getframe(1)
@@ -179,8 +192,6 @@ def _question(code: CodeType, instruction: int) -> Question | None:
             compared, negated = True, is_above != (node is parent.left)
         elif isinstance(parent, ast.If | ast.While | ast.Assert | ast.IfExp):
             question = _asked_by(parent, parents, negated) if parent.test is node else None
-            if compared and not isinstance(parent, ast.While):
-                return None
             if question is None:
                 return None
             return replace(question, is_compared=compared, place=asked)
