@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
+from outlay.trace.own_files import OwnFiles
 from outlay.trace.process import FOLDER_PREFIX
 from outlay.trace.scripts import ScriptTracer, script_captures, script_profile
 from outlay.trace.step_report import report_of, report_to_json
 from outlay.trace.store import history_to_json, profile_to_json
-from outlay.trace.target import INSTALLED, changes_from_json, load_function, parse_target
+from outlay.trace.target import changes_from_json, load_function, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -295,18 +296,13 @@ def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
 
 def _own_line(error: BaseException, target: Target) -> str:
     """The user's own line nearest to the failure: `train.py:31 (loss = model(x))`."""
+    files = OwnFiles(str(target.path))
     frames = traceback.extract_tb(error.__traceback__)
-    folder = str(target.path.parent)
-    own = [
-        frame
-        for frame in frames
-        if frame.filename.startswith(folder)
-        and not any(part in frame.filename for part in INSTALLED)
-    ]
+    own = [(name, frame) for frame in frames if (name := files.name_of(frame.filename))]
     if not own:
         return f"{target.path.name}."
-    frame = own[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno} ({frame.line})."
+    name, frame = own[-1]
+    return f"{name}:{frame.lineno} ({frame.line})."
 
 
 def _advice(error: BaseException, target: Target) -> str:

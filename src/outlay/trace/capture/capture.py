@@ -73,6 +73,8 @@ class Capture:
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation; empty without `with_lines`."""
+    library_sites: tuple[CallSite | None, ...] = ()
+    """The line of an installed library that the user's line led to, if any; empty likewise."""
 
 
 def capture_steps(
@@ -159,7 +161,7 @@ def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[A
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _without_automatic_gc(),
-        patched_cuda(notes, recorder.selection.likely_values) as patches,
+        patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
         recorder,
@@ -195,6 +197,7 @@ def capture_of(
             *_host_read_notes(recorder.host_reads, period),
         ),
         sites=tuple(recorder.sites),
+        library_sites=tuple(recorder.library_sites),
     )
 
 
@@ -239,15 +242,26 @@ def stop_recording(recorder: Recorder, parameters: Sequence[Tensor]) -> list[Ten
 
 def _host_read_notes(host_reads: Mapping[tuple[str, str], int], period: int) -> list[str]:
     """Which lines read values off the GPU, and which values they got."""
-    notes = []
+    by_line: dict[str, dict[str, int]] = {}
     for (line, value), times in host_reads.items():
+        by_line.setdefault(line, {})[value] = times
+    notes = []
+    for line, answers in by_line.items():
         where = f"{line} reads" if line else "The step reads"
+        times = sum(answers.values())
         often = f"{times / period:g} values" if times != period else "a value"
-        notes.append(f"{where} {often} back from the GPU and is answered with {value}.")
+        notes.append(f"{where} {often} back from the GPU and is answered with {_listed(answers)}.")
     if len(notes) > _MOST_READS:
-        rest = sum(list(host_reads.values())[_MOST_READS:]) / period
-        return [*notes[:_MOST_READS], f"{rest:g} more values a step are read on other lines."]
+        rest = sum(sum(answers.values()) for answers in list(by_line.values())[_MOST_READS:])
+        rest_per_step = f"{rest / period:g} more values a step are read on other lines."
+        return [*notes[:_MOST_READS], rest_per_step]
     return notes
+
+
+def _listed(answers: Iterable[str]) -> str:
+    """`32`, `yes or no`; of more than two the first and the last: `0 ... 128`."""
+    shown = list(answers)
+    return " or ".join(shown) if len(shown) < 3 else f"{shown[0]} ... {shown[-1]}"
 
 
 # The process while it captures

@@ -194,7 +194,7 @@ def patched_cuda(
         _patch_memory_and_streams(patches)
         _patch_fake_tensors(patches)
         patch_wrappers(patches, notes)
-        _patch_reads(patches, notes, values_of or _zeros)
+        _patch_reads(patches, values_of or _zeros)
         yield patches
     finally:
         patches.restore()
@@ -407,21 +407,25 @@ def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
             tensor.fake_device = converted.device
 
 
-def _patch_reads(
-    patches: AttributePatches, notes: set[str], values_of: Callable[[Tensor], Tensor]
-) -> None:
+def _patch_reads(patches: AttributePatches, values_of: Callable[[Tensor], Tensor]) -> None:
     """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
-        notes.add("Tensors read as arrays were answered with zeros where values are unknown.")
         values = values_of(tensor)
         with without_dispatch():
             return original_numpy(values.detach().clone())
 
-    original_numpy = Tensor.numpy
+    def format_(tensor: Tensor, spec: str) -> str:
+        if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
+            return format(tensor.item(), spec)  # as of a real tensor: f"expert_{number}"
+        text: str = original_format(tensor, spec)
+        return text
+
+    original_numpy, original_format = Tensor.numpy, Tensor.__format__
     patches.set(Tensor, "numpy", numpy)
+    patches.set(Tensor, "__format__", format_)
     patches.set(Tensor, "tolist", _tolist)
     patches.set(Tensor, "__format__", _format)
     patches.set(Tensor, "record_stream", _returning(None))
