@@ -80,6 +80,9 @@ class Op:
     launches: float = 1
     layout: Layout = "plain"
     shapes: tuple[tuple[int, ...], ...] = ()
+    efficiency: float | None = None
+    """The share of what a GPU can do at most that one of them reaches, where somebody has told it
+    (`outlay.register_op`); then no other model of its time is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,7 @@ class ProfileOp:
     launches: float = 1
     layout: Layout = "plain"
     shapes: tuple[tuple[Polynomial, ...], ...] = ()
+    efficiency: float | None = None
 
     def at(self, batch_size: int, *, shapes: bool = True) -> Op:
         """The operation at one batch size, with or without the shapes, which take the longest."""
@@ -227,6 +231,7 @@ class ProfileOp:
             )
             if shapes
             else (),
+            efficiency=self.efficiency,
         )
 
 

@@ -38,6 +38,7 @@ from outlay.trace.capture.recorder import (
     with_storage,
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.libraries import stand_ins
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def _capture(
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _without_automatic_gc(),
+        stand_ins.installed(),
         patched_cuda(notes, recorder.selection.likely_values) as patches,
         force_eager(),
         mode,
@@ -169,6 +171,7 @@ def _capture(
         blocks=structure.blocks(),
         notes=(
             *sorted(notes),
+            *stand_ins.notes(),
             *recorder.selection.notes(),
             *_host_read_notes(recorder.host_reads, period),
         ),
@@ -231,6 +234,7 @@ def prepare_process() -> None:
     longer than to trace a small step.
     """
     torchvision_ops.install()
+    stand_ins.install()
     patch_decorators(AttributePatches(), _import_notes)
     importlib.import_module("torch._dynamo")  # the first step would do it
     gc.freeze()

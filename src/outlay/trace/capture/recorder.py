@@ -78,17 +78,19 @@ def op_of(
     cost = cost_of(name, args, kwargs, out, hint=_hint(func))
     results = list(tensors_in(out))
     tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *results]
+    precision = precision_of(cost.kind, tensors)
     op = Op(
         name=name,
         kind=cost.kind,
         phase=phase,
-        precision=precision_of(cost.kind, tensors),
+        precision=precision,
         count=1,
         flops=cost.flops,
         moved_bytes=cost.moved_bytes,
         launches=cost.launches,
         layout=layout_of(cost.kind, name, tensors, len(results)),
         shapes=_shapes(cost, tensors),
+        efficiency=cost.efficiency_in(precision),
     )
     return op, cost.is_known
 

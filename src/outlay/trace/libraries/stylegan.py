@@ -1,0 +1,7 @@
+"""Stand-ins of stylegan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STAND_INS: Mapping[str, Mapping[str, object]] = {}
