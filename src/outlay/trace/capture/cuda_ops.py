@@ -129,6 +129,7 @@ def efficient_attention(
     causal: bool,
     scale: float,
 ) -> Tensor:
+    """torch's memory-efficient kernel, with the mask in the layout it wants."""
     if mask is not None:
         mask = _aligned(mask).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     needs_grad = any(tensor.requires_grad for tensor in (q, k, v))

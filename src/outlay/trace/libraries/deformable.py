@@ -80,7 +80,9 @@ class _Columns:
         """A product with as many FLOPs as the convolution, in as many parts as there are."""
         flops = 2 * self.x.shape[0] * self.positions * math.prod(self.weight.shape)
         moved = self.all_bytes + tensor_bytes(self.out) + self.times * tensor_bytes(self.weight)
-        launch(name, reads, [write], kind="gemm", flops=flops, moved_bytes=moved, launches=self.times)
+        launch(
+            name, reads, [write], kind="gemm", flops=flops, moved_bytes=moved, launches=self.times
+        )
 
 
 def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
@@ -121,9 +123,7 @@ def _weight_gradient(
     """Fill the gradient of the weight, which looks the columns up again."""
     columns = parts.empty()
     parts.look_up(columns, *others)
-    parts.multiply(
-        "mmcv.deformable_weight_backward", [grad.flatten(2), columns], result.flatten(1)
-    )
+    parts.multiply("mmcv.deformable_weight_backward", [grad.flatten(2), columns], result.flatten(1))
 
 
 class _DeformableConvolution(torch.autograd.Function):  # type: ignore[misc]
@@ -257,7 +257,9 @@ class _DeformConv2d(nn.Module):  # type: ignore[misc]
                 self.dilation,
             )
 
-    def forward(self, x: Tensor, offset: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, offset: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """The convolved images."""
         if self.has_offsets:
             offset, mask = self._offsets(x)
@@ -536,7 +538,9 @@ def _dcn_shape(x: Tensor, sizes: Sequence[int], groups: int, channels: int) -> t
     return (x.shape[0], *sides, groups * channels)
 
 
-def _dcn_bytes(x: Tensor, positions: int, sizes: Sequence[int], groups: int, channels: int) -> float:
+def _dcn_bytes(
+    x: Tensor, positions: int, sizes: Sequence[int], groups: int, channels: int
+) -> float:
     samples = x.shape[0] * positions * groups * sizes[0] * sizes[1]
     return _looked_up_bytes(samples, channels, x.dtype.itemsize)
 
@@ -593,7 +597,7 @@ _ATTENTION: Mapping[str, object] = {
 _DCN: Mapping[str, Mapping[str, object]] = {
     "DCNv3": {"dcnv3_forward": dcnv3_forward, "dcnv3_backward": dcnv3_backward},
     "DCNv4.ext": {"dcnv4_forward": dcnv4_forward, "dcnv4_backward": dcnv4_backward},
-    "_ext": {"dcn_v2_forward": _dcn_v2_forward, "dcn_v2_backward": _dcn_v2_backward},
+    "DCNv2": {"dcn_v2_forward": _dcn_v2_forward, "dcn_v2_backward": _dcn_v2_backward},
 }
 _LAYERS: Mapping[str, object] = {
     "DeformConv2d": _DeformConv2d,
@@ -614,8 +618,8 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
     },
     "mmcv._ext": {**_DEFORMABLE_CONVOLUTIONS, **_ATTENTION},
     "MultiScaleDeformableAttention": _ATTENTION,
-    "deform_conv_ext": _DEFORMABLE_CONVOLUTIONS,
-    **_DCN,
+    "DCNv3": _DCN["DCNv3"],
+    "DCNv4.ext": _DCN["DCNv4.ext"],
 }
 EXTENSIONS: Mapping[str, object] = {
     **_DEFORMABLE_CONVOLUTIONS,

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from outlay.trace.capture.cuda_ops import efficient_attention
-from outlay.trace.libraries.flash_attention import Attention, attend, gated, visible_scores
-from outlay.trace.libraries.row_norms import NormLayer, RowNorm
+from outlay.trace.libraries.flash_attention import Attention, attend, visible_scores
+from outlay.trace.libraries.row_norms import NormLayer, RowNorm, gated
 
 # Biases
 
@@ -172,9 +172,7 @@ def _with_heads(tensor: Tensor) -> Tensor:
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, bias: _BlockDiagonalMask) -> Tensor:
-    attention = Attention(
-        library="xformers", scores=bias.all_scores(), sequences=len(bias.rows)
-    )
+    attention = Attention(library="xformers", scores=bias.all_scores(), sequences=len(bias.rows))
     out, _ = attend(attention, *(tensor.squeeze(0) for tensor in (q, k, v)))
     return out
 

@@ -1,6 +1,7 @@
-"""Fused norms over rows: RMS norm and layer norm, with an addition or a dropout in the same kernel.
+"""Fused norms over rows, and gated activations: what several libraries bring.
 
-Libraries that bring one (apex, flash-attn, Mamba, Liger) differ in their arguments and in what they
+RMS norm and layer norm, with an addition or a dropout in the same kernel, and an activation times a
+second tensor. Libraries (apex, flash-attn, Mamba, Liger) differ in their arguments and in what they
 keep for the backward pass; the kernels are one forward and one backward, which sums the gradients
 of weight and bias in parts and adds those up in a second launch.
 """
@@ -124,7 +125,9 @@ class NormLayer(nn.Module):  # type: ignore[misc]
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.normalized_shape = torch.Size(shape)
         options = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.ones(shape, **options)) if weight else None
@@ -133,3 +136,28 @@ class NormLayer(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor) -> Any:
         """The rows of `x`, normalised."""
         return row_norm(self.norm, x, self.weight, self.bias)
+
+
+# Gated activations
+
+
+class _Gated(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, name: str, in_place: bool, x: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        launch(name, [x, y], [out])
+        ctx.save_for_backward(x, y)
+        ctx.kernel, ctx.in_place = name, in_place
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, y = ctx.saved_tensors
+        to_x, to_y = (x, y) if ctx.in_place else (torch.empty_like(x), torch.empty_like(y))
+        launch(f"{ctx.kernel}_backward", [grad, x, y], [to_x, to_y])
+        return None, None, to_x, to_y
+
+
+def gated(name: str, x: Tensor, y: Tensor, *, in_place: bool = False) -> Any:
+    """An activation of `x` times `y`; `in_place` puts the gradients where the inputs were."""
+    return _Gated.apply(name, in_place, x, y)

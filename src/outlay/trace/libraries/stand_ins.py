@@ -37,6 +37,12 @@ from outlay.trace.libraries.fused import FusedOp, fused_op, used_libraries
 FAMILIES = (
     "natten",
     "stylegan",
+    "flash_attention",
+    "flash_layers",
+    "memory_efficient",
+    "deformable",
+    "state_space",
+    "state_space_dual",
 )
 """Modules of this package, each with tables of what it stands in for:
 
@@ -210,6 +216,9 @@ class StandInModule(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
+        full_name = f"{self.__name__}.{name}"
+        if any(known == full_name or known.startswith(f"{full_name}.") for known in _stand_ins()):
+            return importlib.import_module(full_name)
         value = self.__dict__["_unknown"](self.__name__, name)
         self.__dict__[name] = value
         return value
