@@ -353,7 +353,12 @@ def device_range(
         of_gpu = gpu_error(gpu, conditions.evidence.learned, calibration)
         error = math.hypot(calibration.number("error_base"), device.kernel_error, of_gpu)
     limit_error = power_limit_error(gpu, placement.power_limit_w, calibration)
-    return Estimate.log_normal(device_s, math.hypot(error, limit_error))
+    known = Estimate.log_normal(device_s, math.hypot(error, limit_error))
+    if correction.error is not None or not device.total_s:
+        return known
+    hidden_s = device_s * device.unknown_s / device.total_s
+    slowdown = calibration.estimate("unknown_op_slowdown")
+    return replace(known, high=known.high + (slowdown.high - 1) * hidden_s)
 
 
 def host_range(

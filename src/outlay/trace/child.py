@@ -53,13 +53,31 @@ def main(arguments: Sequence[str]) -> None:
     )
     watcher.start()
     sys.argv = [request["target"].rpartition(":")[0]]  # the file, as if run without arguments
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(request_path.parent / "extensions")
     # A copy, so that code that closes its output does not close where failures are shown.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
         reply = reply_to(request)
+    if "error" in reply:
+        _try_with_packages(f"{reply['what']} {reply['why']}", arguments)
     partial_path = reply_path.with_suffix(".part")
     partial_path.write_text(json.dumps(reply))
     partial_path.replace(reply_path)
     os._exit(0)  # threads of the user's code may never end
+
+
+def _try_with_packages(failure: str, arguments: Sequence[str]) -> None:
+    """Answer the request once more, in a new interpreter, with packages that the step looked for.
+
+    A step may import a package only where it is installed, and fail later without it.
+    """
+    stand_ins = sys.modules.get("outlay.trace.libraries.stand_ins")
+    if stand_ins is None or os.environ.get(stand_ins.ASSUMED_INSTALLED):
+        return
+    packages = stand_ins.wanted_after(failure)
+    if packages:
+        os.environ[stand_ins.ASSUMED_INSTALLED] = ",".join(packages)
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-m", "outlay.trace.child", *arguments])
 
 
 def _end_with_parent(parent: int, folder: Path) -> None:

@@ -186,6 +186,8 @@ class Trace:
     parameters: int
     issued_ops: float
     """Operations the host issues one after another, views included."""
+    unknown_ops: frozenset[str] = frozenset()
+    """Names of operators without a formula: of these, the least they can take is known."""
 
     @property
     def flops(self) -> float:
@@ -303,7 +305,13 @@ class Profile:
             memory=self.memory_at(batch_size),
             parameters=self.parameters,
             issued_ops=self.issued_ops,
+            unknown_ops=self._unknown_names(),
         )
+
+    def _unknown_names(self) -> frozenset[str]:
+        """Of operators without a formula; where a step's are summed by kind, that sum's."""
+        summed = {op.name for op in self.ops if op.name == "other (summed)"}
+        return frozenset({*self.unknown_ops, *(summed if self.unknown_ops else ())})
 
     def memory_at(self, batch_size: int) -> Memory:
         """Peak memory at a batch size: piecewise linear between and beyond the traced ones."""

@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -302,16 +303,37 @@ class _MissingFinder(importlib.abc.MetaPathFinder):
         return _spec_of(fullname, unknown)
 
 
+_not_installed: dict[str, bool] = {}
+"""Known packages that were said not to be installed; whether the user's own code looked for them."""
+
+
+def wanted_after(failure: str) -> list[str]:
+    """Packages to take as installed, so that a step that failed without them may run.
+
+    Those that the user's own code looked for, and those that the failure names.
+    """
+    words = failure.lower().replace("-", "_")
+    return [root for root, is_own in _not_installed.items() if is_own or root.lower() in words]
+
+
+def _assumed_installed() -> list[str]:
+    names = os.environ.get(ASSUMED_INSTALLED, "").replace("-", "_").split(",")
+    return [name for name in map(str.strip, names) if name]
+
+
 def _is_demanded(root: str) -> bool:
     """Whether a package is imported in earnest, rather than looked for; the line is noted."""
-    if root in os.environ.get(ASSUMED_INSTALLED, "").split(","):
-        _note(f"{root} is taken to be installed: its operators are counted by formula.")
+    if root in _assumed_installed():
+        _note(f"{root} is not installed, and taken to be: its operators are counted by formula.")
         return True
     if _is_question():
+        _not_installed.setdefault(root, False)
         return False
     frame = _caller()
     if frame is not None and _is_optional_import(frame.f_code.co_filename, frame.f_lineno):
-        if not _is_library(frame.f_code.co_filename):
+        is_own = not _is_library(frame.f_code.co_filename)
+        _not_installed[root] = _not_installed.get(root, False) or is_own
+        if is_own:
             _note(
                 f"{_line_of(frame)} imports {root} only where it is installed. It is not, so the "
                 f"step is traced without it; {ASSUMED_INSTALLED}={root} traces it with it."
@@ -542,6 +564,23 @@ _NO_CUDA_HOME = "/usr/local/cuda"
 where nothing is built."""
 
 
+def _patch_versions(patches: AttributePatches) -> None:
+    """The version of a package that is taken to be installed."""
+    original = importlib.metadata.version
+
+    def version(name: str) -> str:
+        try:
+            return original(name)
+        except importlib.metadata.PackageNotFoundError:
+            root = name.replace("-", "_").lower()
+            known = _stand_ins().get(root, {}).get("__version__")
+            if root not in _assumed_installed() or known is None:
+                raise
+            return str(known)
+
+    patches.set(importlib.metadata, "version", version)
+
+
 def _patch_extensions(patches: AttributePatches) -> None:
     for name in ("load", "load_inline", "_jit_compile"):
         for owner, bound in _bound_to(getattr(cpp_extension, name)):
@@ -593,6 +632,7 @@ def _in_place() -> AttributePatches:
     sys.meta_path.append(last)
     patches.on_restore(lambda: _remove_stand_ins(first, last))
     _patch_extensions(patches)
+    _patch_versions(patches)
     return patches
 
 
