@@ -44,11 +44,13 @@ FAMILIES = (
     "deformable",
     "state_space",
     "state_space_dual",
+    "triton_kernels",
 )
 """Modules of this package, each with tables of what it stands in for:
 
 `STAND_INS`: full module name -> attribute -> function or class.
 `EXTENSIONS`, where there is one: functions of compiled modules, by `function` or `module.function`.
+`NOT_REPLACED`, where there is one: packages that keep their own functions where they are installed.
 `REPLACED_CLASSES`, where there is one: classes to replace in an installed package, too, as
 `module.Class`; its other classes stay, as they call functions that are replaced.
 """
@@ -89,6 +91,11 @@ def _replaced_classes() -> frozenset[str]:
     return frozenset(
         name for family in _families() for name in getattr(family, "REPLACED_CLASSES", ())
     )
+
+
+@cache
+def _not_replaced() -> frozenset[str]:
+    return frozenset(name for family in _families() for name in getattr(family, "NOT_REPLACED", ()))
 
 
 def _attributes(module: str) -> dict[str, object]:
@@ -323,6 +330,8 @@ def _assumed_installed() -> list[str]:
 
 def _is_demanded(root: str) -> bool:
     """Whether a package is imported in earnest, rather than looked for; the line is noted."""
+    if _is_torch_asking():
+        return False
     if root in _assumed_installed():
         _note(f"{root} is not installed, and taken to be: its operators are counted by formula.")
         return True
@@ -342,6 +351,14 @@ def _is_demanded(root: str) -> bool:
     if _is_known(root):
         _note(f"{root} is not installed: its operators are counted by formula.")
     return True
+
+
+def _is_torch_asking() -> bool:
+    """Whether torch itself imports it, which does without what is not there."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(("<frozen ", _OUTLAY)):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
 
 
 def _is_library(filename: str) -> bool:
@@ -416,6 +433,8 @@ class _InstalledFinder(importlib.abc.MetaPathFinder):
         del path, target
         if fullname in self._asked or not (_is_known(fullname) and _attributes(fullname)):
             return None
+        if fullname.partition(".")[0] in _not_replaced():
+            return None
         parent = sys.modules.get(fullname.rpartition(".")[0])
         if isinstance(parent, StandInModule) or _is_question():
             return None
@@ -451,7 +470,7 @@ class _InstalledLoader(importlib.abc.Loader):
 
 def replace_functions(patches: AttributePatches, module: ModuleType) -> None:
     """Replace the functions of an imported module that only run on a GPU, wherever they went."""
-    if isinstance(module, StandInModule):
+    if isinstance(module, StandInModule) or module.__name__.partition(".")[0] in _not_replaced():
         return
     for name, value in _attributes(module.__name__).items():
         original = module.__dict__.get(name)
