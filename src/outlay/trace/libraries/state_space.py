@@ -328,7 +328,7 @@ class _MambaInner(torch.autograd.Function):  # type: ignore[misc]
         to_rows[:, :rank] = by_channel.t() @ delta_weight
         to_x_weight = to_rows.t() @ _by_position(convolved)
         summed = to_convolved.transpose(0, 1).flatten(1)
-        summed = torch.addmm(summed, x_weight.t(), to_rows.t())
+        torch.addmm(summed, x_weight.t(), to_rows.t(), out=summed)
         to_convolved = summed.unflatten(1, (batch, positions)).transpose(0, 1)
         _, to_conv_weight, to_conv_bias, _ = causal_conv1d_backward(
             x, conv_weight, conv_bias, to_convolved, to_x=to_x

@@ -32,6 +32,10 @@ from outlay.trace.libraries.state_space import (
 # The kernels
 
 
+_ROWS_TOGETHER = 32
+"""Positions whose part in the step sizes' gradient one block of threads sums up, at the least."""
+
+
 class _Chunks:
     """The sizes of one scan over chunks, and the kernels it runs."""
 
@@ -72,13 +76,23 @@ class _Chunks:
         kind = "gemm" if flops else "elementwise"
         launch(f"mamba_ssm.{name}", reads, writes, kind=kind, flops=flops)  # type: ignore[arg-type]
 
-    def prepare(self, dt: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    @property
+    def splits(self) -> int:
+        """Parts in which a group's heads are summed up, so that all multiprocessors have work."""
+        multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+        heads = self.heads // self.groups
+        together = min(math.ceil(self.batch * self.chunks * self.heads / multiprocessors), heads)
+        return math.ceil(heads / max(together, 1))
+
+    def prepare(
+        self, dt: Tensor, c: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sums of step sizes, step sizes, states of chunks as handed on, and pairs."""
         sums, sizes = self.steps(), self.steps()
         self.run("chunk_cumsum", [dt], [sums, sizes])
         own = self.chunk_states()
         self.run("chunk_state", [self.b, self.x, sizes, sums], [own], self.by_state_flops)
-        handed_on = self.chunk_states(c.dtype)
+        handed_on = self.chunk_states(dtype)
         self.run("state_passing", [own, sums], [handed_on])
         del own
         pairs = self.pairs()
@@ -91,7 +105,7 @@ def scan_chunks(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Output, the output before the gate, and the sums of step sizes."""
     work = _Chunks(x, b, chunk)
-    sums, sizes, states, pairs = work.prepare(dt, c)
+    sums, sizes, states, pairs = work.prepare(dt, c, c.dtype)
     out = torch.empty_like(x)
     ungated = None if z is None else torch.empty_like(x)
     written = [out] if ungated is None else [ungated, out]
@@ -113,7 +127,7 @@ def scan_chunks_backward(
 ) -> dict[str, Tensor | None]:
     """Gradients of x, dt, A, B, C, D, z and of the bias of dt."""
     work = _Chunks(x, b, chunk)
-    sums, sizes, states, pairs = work.prepare(dt, c)
+    sums, sizes, states, pairs = work.prepare(dt, c, torch.float32)
     to_z = None if z is None else torch.empty_like(z)
     if to_z is not None:
         ungated = torch.empty_like(grad)
@@ -121,25 +135,35 @@ def scan_chunks_backward(
         grad = ungated
     to_states = work.chunk_states()
     work.run("chunk_scan_dstates", [c, sums, grad], [to_states], work.by_state_flops)
-    to_chunks = work.chunk_states(None)
-    work.run("state_passing_backward", [states, sums, to_states], [to_chunks])
-    del to_states
+    to_chunks, narrowed = work.chunk_states(None), work.chunk_states(None)
+    work.run("state_passing_backward", [states, sums, to_states], [to_chunks, narrowed])
+    del to_states, states
     to_x, to_sizes = torch.empty_like(x), work.steps()
     flops = work.within_flops + work.by_state_flops
     work.run("chunk_dx", [x, pairs, grad, sizes, sums, d, b, to_chunks], [to_x, to_sizes], flops)
-    to_b, to_c = (work.empty(*tensor.shape[1:]) for tensor in (b, c))
-    to_sums = work.steps()
+    to_sums, before = work.steps(), work.steps()
+    parts = (work.positions, work.splits, work.groups, work.states)
+    to_b = work.empty(*parts)
     work.run("chunk_state_db", [x, sizes, sums, to_chunks, b], [to_b, to_sums], work.by_state_flops)
-    work.run("chunk_scan_dc", [states, sums, grad, c], [to_c, to_sums], work.by_state_flops)
-    to_pairs = work.pairs()
+    to_b = to_b.sum(2)
+    to_c = work.empty(*parts)
+    work.run("chunk_scan_dc", [narrowed, sums, grad, c], [to_c, before], work.by_state_flops)
+    to_c = to_c.sum(2)
+    to_pairs = work.empty(work.chunks, work.splits, work.groups, chunk, chunk)
     work.run("chunk_scan_dcb", [x, sizes, sums, grad], [to_pairs], work.within_flops)
+    to_pairs = to_pairs.sum(2)
     results = [torch.empty_like(b), torch.empty_like(c)]
     for tensor, partial_sum, result in zip((c, b), (to_b, to_c), results, strict=True):
         work.run("bmm_chunk_backward", [tensor, to_pairs, partial_sum], [result], work.pairs_flops)
-    work.run("chunk_scan_dsums", [x, sizes, sums, grad, pairs], [to_sums], work.within_flops)
+    rows = math.ceil(chunk / _ROWS_TOGETHER)
+    by_row = work.empty(work.heads, work.chunks, rows, chunk)
+    work.run("chunk_scan_dsums", [x, sizes, sums, grad, pairs], [by_row], work.within_flops)
+    within = by_row.sum(3)
+    del by_row
+    within += to_sums + before
     to_dt = torch.empty_like(dt)
     to_head = x.new_empty((work.heads,), dtype=torch.float32)
-    work.run("chunk_cumsum_backward", [to_sums, to_sizes, dt], [to_dt, to_head])
+    work.run("chunk_cumsum_backward", [within, to_sizes, dt], [to_dt, to_head])
     to_d = None if d is None else torch.empty_like(d)
     return {
         "x": to_x, "dt": to_dt, "a": to_head, "b": results[0], "c": results[1], "d": to_d,
@@ -680,6 +704,5 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
     "mamba_ssm.models.config_mamba": {"MambaConfig": _MambaConfig},
     "mamba_ssm.models.mixer_seq_simple": {
         "MambaLMHeadModel": _MambaLMHeadModel,
-        "MixerModel": _MixerModel,
     },
 }
