@@ -177,3 +177,39 @@ def deformable_convolution(batch_size: int) -> Step:
         model(x).sum().backward()
 
     return step
+
+
+def apex_adam(batch_size: int) -> Step:
+    """FusedAdam and FusedRMSNorm around a product."""
+    from apex.normalization import FusedRMSNorm
+    from apex.optimizers import FusedAdam
+
+    model = nn.Sequential(nn.Linear(64, 64, bias=False), FusedRMSNorm(64))
+    optimizer = FusedAdam(model.parameters())
+    x = torch.randn(batch_size, ROWS, 64)
+
+    def step() -> None:
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def apex_amp(batch_size: int) -> Step:
+    """Level O2 of apex.amp around plain SGD."""
+    from apex import amp
+
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O2")
+    x = torch.randn(batch_size, 64)
+
+    def step() -> None:
+        loss = model(x).sum()
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

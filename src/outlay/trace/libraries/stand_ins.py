@@ -44,6 +44,7 @@ FAMILIES = (
     "deformable",
     "state_space",
     "state_space_dual",
+    "apex",
     "triton_kernels",
 )
 """Modules of this package, each with tables of what it stands in for:
