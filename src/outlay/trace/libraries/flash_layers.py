@@ -453,6 +453,7 @@ def norm_fn(library: str, is_rms: bool) -> Callable[..., Any]:
     ) -> Any:
         kind = RowNorm(
             library=library,
+            sums_by_multiprocessor=True,
             is_rms=is_rms or is_rms_norm,
             prenorm=prenorm,
             dropout_p=dropout_p,

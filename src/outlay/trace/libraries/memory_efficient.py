@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from outlay.trace.capture.cuda_ops import efficient_attention
 from outlay.trace.libraries.flash_attention import Attention, attend, visible_scores
-from outlay.trace.libraries.row_norms import NormLayer, RowNorm, gated
+from outlay.trace.libraries.kernel_launch import launch
+from outlay.trace.libraries.row_norms import NormLayer, RowNorm
 
 # Biases
 
@@ -206,7 +207,58 @@ def _as_torch(
     return out.transpose(1, 2)
 
 
-# SwiGLU: the two first products and the gate as one kernel, the gate again in backward
+# SwiGLU. With 16 bits the first two products and the gate are one kernel, and the gated values are
+# computed again in backward; in fp32 torch's own operators run.
+
+
+class _FusedSwiGLU(torch.autograd.Function):  # type: ignore[misc]
+    """Arguments: rows, both first weights in one, their biases, the last weight and its bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        last: Tensor,
+        last_bias: Tensor | None,
+    ) -> Tensor:
+        both = functional.linear(x, weights, biases)
+        hidden = x.new_empty((x.shape[0], last.shape[1]))
+        launch("xformers.silu_mul", [both], [hidden])
+        ctx.save_for_backward(x, weights, biases, last, last_bias, both)
+        return functional.linear(hidden, last, last_bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weights, biases, last, last_bias, both = ctx.saved_tensors
+        grad = grad.contiguous()
+        to_hidden = grad @ last
+        to_both, hidden = torch.empty_like(both), torch.empty_like(to_hidden)
+        launch("xformers.silu_mul_backward", [both, to_hidden], [to_both, hidden])
+        del to_hidden
+        to_last = grad.t() @ hidden
+        del hidden
+        to_x, to_weights = to_both @ weights, to_both.t() @ x
+        to_biases = None if biases is None else to_both.sum(0)
+        return to_x, to_weights, to_biases, to_last, None if last_bias is None else grad.sum(0)
+
+
+def _gated_products(
+    x: Tensor, weights: Tensor, biases: Tensor | None, last: Tensor, last_bias: Tensor | None
+) -> Tensor:
+    """`silu(x w1) * (x w2)`, times the last weight; both first weights lie in one."""
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        x, weights, last = x.to(dtype), weights.to(dtype), last.to(dtype)
+        biases = None if biases is None else biases.to(dtype)
+        last_bias = None if last_bias is None else last_bias.to(dtype)
+    if x.dtype == torch.float32:
+        first, second = functional.linear(x, weights, biases).chunk(2, -1)
+        return functional.linear(functional.silu(first) * second, last, last_bias)
+    rows = x.reshape(-1, x.shape[-1])
+    out: Tensor = _FusedSwiGLU.apply(rows, weights, biases, last, last_bias)
+    return out.reshape(*x.shape[:-1], -1)
 
 
 def swiglu(
@@ -222,8 +274,8 @@ def swiglu(
 ) -> Tensor:
     """`silu(x w1 + b1) * (x w2 + b2)`, times `w3`."""
     del op
-    hidden = gated("xformers.silu_mul", functional.linear(x, w1, b1), functional.linear(x, w2, b2))
-    return functional.linear(hidden, w3, b3)
+    biases = None if b1 is None or b2 is None else torch.cat([b1, b2])
+    return _gated_products(x, torch.cat([w1, w2]), biases, w3, b3)
 
 
 class _SwiGLU(nn.Module):  # type: ignore[misc]
@@ -246,12 +298,11 @@ class _SwiGLU(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """The three products with the gate between them."""
-        if self.w12 is None:
-            first, second = self.w1(x), self.w2(x)
-        else:
-            first, second = self.w12(x).chunk(2, -1)
-        result: Tensor = self.w3(gated("xformers.silu_mul", first, second))
-        return result
+        last = self.w3.weight, self.w3.bias
+        if self.w12 is not None:
+            return _gated_products(x, self.w12.weight, self.w12.bias, *last)
+        first, second = self.w1, self.w2
+        return swiglu(x, first.weight, first.bias, second.weight, second.bias, *last)
 
 
 class _RMSNorm(NormLayer):

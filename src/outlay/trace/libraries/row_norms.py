@@ -33,6 +33,8 @@ class RowNorm:
     """Of the sum, where there is no residual to take it from."""
     out_dtype: torch.dtype | None = None
     dropout_p: float = 0.0
+    sums_by_multiprocessor: bool = False
+    """Whether each multiprocessor sums the gradients of weight and bias in fp32 for itself."""
     in_place: bool = False
     """Whether the gradient takes the place of the output's."""
     dims: int = 1
@@ -101,8 +103,20 @@ class _RowNorm(torch.autograd.Function):  # type: ignore[misc]
         to_bias = None if bias is None else torch.empty_like(bias)
         reads = [grad, kept, weight, mean, rstd, mask, grad_total]
         writes = [to_total, None if to_x is to_total else to_x, to_weight, to_bias]
-        launch(f"{norm.name}_backward", reads, writes, kind="norm", launches=2)
+        parts = _partial_sums(weight, bias) if norm.sums_by_multiprocessor else []
+        launch(f"{norm.name}_backward", reads, [*writes, *parts], kind="norm", launches=2)
+        del parts
         return None, to_x, to_weight, to_bias, to_total if ctx.has_residual else None
+
+
+def _partial_sums(*parameters: Tensor | None) -> list[Tensor]:
+    """Of weight and bias, one in fp32 for each multiprocessor."""
+    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+    return [
+        parameter.new_empty((multiprocessors, parameter.numel()), dtype=torch.float32)
+        for parameter in parameters
+        if parameter is not None
+    ]
 
 
 def _differs(ctx: Any, to_total: Tensor) -> bool:

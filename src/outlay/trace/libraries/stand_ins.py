@@ -45,6 +45,7 @@ FAMILIES = (
     "state_space",
     "state_space_dual",
     "apex",
+    "liger",
     "triton_kernels",
 )
 """Modules of this package, each with tables of what it stands in for:
