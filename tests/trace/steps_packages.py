@@ -140,17 +140,17 @@ def xformers_swiglu(batch_size: int) -> Step:
 
 def deformable_attention(batch_size: int) -> Step:
     """The compiled functions of Deformable-DETR."""
-    import MultiScaleDeformableAttention as MSDA  # noqa: N814
+    import MultiScaleDeformableAttention as extension
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, value, shapes, starts, places, weights):  # noqa: ANN001
+        def forward(ctx, value, shapes, starts, places, weights):
             ctx.save_for_backward(value, shapes, starts, places, weights)
-            return MSDA.ms_deform_attn_forward(value, shapes, starts, places, weights, 64)
+            return extension.ms_deform_attn_forward(value, shapes, starts, places, weights, 64)
 
         @staticmethod
-        def backward(ctx, grad):  # noqa: ANN001
-            to_value, to_places, to_weights = MSDA.ms_deform_attn_backward(
+        def backward(ctx, grad):
+            to_value, to_places, to_weights = extension.ms_deform_attn_backward(
                 *ctx.saved_tensors, grad, 64
             )
             return to_value, None, None, to_places, to_weights

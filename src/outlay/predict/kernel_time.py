@@ -123,10 +123,9 @@ def _kernel_errors(
     if total_s <= 0:
         return {}
     unknown = calibration.number("kernel_error_unknown")
-    stated = {"stated": calibration.number("kernel_error_stated")}
+    known = {**calibration.kernel_errors, "stated": calibration.number("kernel_error_stated")}
     return {
-        family: time_s / total_s * (calibration.kernel_errors | stated).get(family, unknown)
-        for family, time_s in families.items()
+        family: time_s / total_s * known.get(family, unknown) for family, time_s in families.items()
     }
 
 

@@ -10,6 +10,7 @@ Source: NVIDIA/apex (apex/normalization, apex/optimizers, apex/amp, apex/contrib
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,9 @@ class _FusedNorm(NormLayer):
     ) -> None:
         affine = elementwise_affine
         options = {name: options[name] for name in ("device", "dtype") if name in options}
-        super().__init__(normalized_shape, weight=affine, bias=affine and not self.is_rms, **options)
+        super().__init__(
+            normalized_shape, weight=affine, bias=affine and not self.is_rms, **options
+        )
         self.eps, self.memory_efficient = eps, memory_efficient
 
     def forward(self, x: Tensor) -> Any:
@@ -138,7 +141,9 @@ class _FusedOptimizer(Optimizer):  # type: ignore[misc]
     def step(self, closure: Callable[[], Any] | None = None, **_: object) -> Any:
         """Update every parameter that has a gradient."""
         loss = closure() if closure is not None else None
-        parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        parameters = [
+            p for group in self.param_groups for p in group["params"] if p.grad is not None
+        ]
         for dtype in dict.fromkeys(p.dtype for p in parameters):
             chosen = [p for p in parameters if p.dtype == dtype]
             self._update(chosen, [self._states_of(p) for p in chosen])
@@ -152,8 +157,12 @@ class _FusedOptimizer(Optimizer):  # type: ignore[misc]
         return [state[name] for name in self.states]
 
     def _update(self, parameters: list[Tensor], states: list[list[Tensor]]) -> None:
-        kept = [parameter.detach() for parameter in parameters] + sum(states, [])
+        kept = [parameter.detach() for parameter in parameters] + _all(states)
         update(self.kernel, [_gradient(parameter) for parameter in parameters], kept)
+
+
+def _all(states: Iterable[list[Tensor]]) -> list[Tensor]:
+    return list(itertools.chain.from_iterable(states))
 
 
 def _gradient(parameter: Tensor) -> Tensor:
@@ -175,7 +184,9 @@ def update(kernel: str, read: list[Tensor], changed: list[Tensor]) -> None:
 class _FusedSGD(_FusedOptimizer):
     kernel = "apex.multi_tensor_sgd"
 
-    def __init__(self, params: Any, lr: float = 1e-3, momentum: float = 0.0, *_: object, **options: Any) -> None:
+    def __init__(
+        self, params: Any, lr: float = 1e-3, momentum: float = 0.0, *_: object, **options: Any
+    ) -> None:
         self.states = ("momentum_buffer",) if momentum else ()
         super().__init__(params, lr, momentum=momentum, **options)
 
@@ -195,8 +206,10 @@ class _FusedLAMB(_FusedOptimizer):
         weights = [parameter.detach() for parameter in parameters]
         norms = gradients[0].new_empty((1,), dtype=torch.float32)
         launch("apex.multi_tensor_l2norm", gradients, [norms], kind="optimizer")
-        update("apex.multi_tensor_lamb_stage1", weights, gradients + sum(states, []))
-        launch("apex.multi_tensor_l2norm", weights + gradients, [norms], kind="optimizer", launches=2)
+        update("apex.multi_tensor_lamb_stage1", weights, gradients + _all(states))
+        launch(
+            "apex.multi_tensor_l2norm", weights + gradients, [norms], kind="optimizer", launches=2
+        )
         update("apex.multi_tensor_lamb_stage2", gradients, weights)
 
 
@@ -250,7 +263,9 @@ def initialize(
     if enabled and opt_level == "O1":
         _each(models, _with_autocast)
     elif enabled and opt_level in ("O2", "O3"):
-        kept = opt_level == "O2" if keep_batchnorm_fp32 is None else str(keep_batchnorm_fp32) == "True"
+        kept = (
+            opt_level == "O2" if keep_batchnorm_fp32 is None else str(keep_batchnorm_fp32) == "True"
+        )
         _each(models, lambda model: _halved(model, keeps_norms=kept))
         if opt_level == "O2" and master_weights is not False:
             _each(optimizers, _with_masters)
@@ -396,7 +411,16 @@ class _DistributedDataParallel(nn.Module):  # type: ignore[misc]
 class _SyncBatchNorm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc]
     """A batch norm over one GPU's samples."""
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True, track_running_stats: bool = True, *_: object, **__: object) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *_: object,
+        **__: object,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
     def _check_input_dim(self, _input: Tensor) -> None:
@@ -449,9 +473,11 @@ class _SoftmaxCrossEntropyLoss:
 class _MLP(nn.Module):  # type: ignore[misc]
     """Products with an activation after each but the last."""
 
-    def __init__(self, mlp_sizes: Sequence[int], bias: bool = True, activation: str = "relu") -> None:
+    def __init__(
+        self, mlp_sizes: Sequence[int], bias: bool = True, activation: str = "relu"
+    ) -> None:
         super().__init__()
-        pairs = zip(mlp_sizes, mlp_sizes[1:], strict=False)
+        pairs = itertools.pairwise(mlp_sizes)
         self.layers = nn.ModuleList(nn.Linear(a, b, bias=bias) for a, b in pairs)
         activations = {"relu": functional.relu, "sigmoid": torch.sigmoid}
         self.activation = activations.get(activation, lambda x: x)
@@ -477,7 +503,9 @@ class _FusedDenseGeluDense(nn.Module):  # type: ignore[misc]
         return result
 
 
-def _clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, norm_type: float = 2.0, *_: object, **__: object) -> Tensor:
+def _clip_grad_norm(
+    parameters: Iterable[Tensor], max_norm: float, norm_type: float = 2.0, *_: object, **__: object
+) -> Tensor:
     total: Tensor = nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, foreach=True)
     return total
 

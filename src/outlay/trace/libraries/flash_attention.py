@@ -10,6 +10,7 @@ Source: flash_attn 2.8 (flash_attn_interface.py, csrc/flash_attn/flash_api.cpp).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def sequence_lengths(starts: Tensor | None, total: int, function: str) -> list[f
     """Lengths of the sequences in one tensor, from where each starts; equal ones if unknown."""
     values = constant_values(starts)
     if values is not None and len(values) > 1:
-        return [end - start for start, end in zip(values, values[1:], strict=False)]
+        return [end - start for start, end in itertools.pairwise(values)]
     sequences = max((starts.numel() if starts is not None else 2) - 1, 1)
     note(function, "sequences packed into one tensor were assumed to be equally long")
     return [total / sequences] * sequences

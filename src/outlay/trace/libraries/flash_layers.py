@@ -562,13 +562,13 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
     "flash_attn.ops.triton.cross_entropy": {"cross_entropy_loss": cross_entropy_loss},
     "flash_attn.ops.triton.layer_norm": _TRITON_NORMS,
     "flash_attn.ops.rms_norm": {
-        "rms_norm": lambda x, weight, eps: norm_fn("flash_attn", is_rms=True)(x, weight, None),
+        "rms_norm": lambda x, weight, _eps: norm_fn("flash_attn", is_rms=True)(x, weight, None),
         "RMSNorm": norm_module("flash_attn", is_rms=True),
         "DropoutAddRMSNorm": _DropoutAddRMSNorm,
         "dropout_add_rms_norm": partial(_dropout_add_norm, is_rms=True),
     },
     "flash_attn.ops.layer_norm": {
-        "layer_norm": lambda x, weight, bias, eps: norm_fn("flash_attn", is_rms=False)(
+        "layer_norm": lambda x, weight, bias, _eps: norm_fn("flash_attn", is_rms=False)(
             x, weight, bias
         ),
         "DropoutAddLayerNorm": _DropoutAddNorm,

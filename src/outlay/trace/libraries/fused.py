@@ -207,10 +207,11 @@ class FusedOp:
         moved = amount(self.backward_bytes)
         forward = evaluated_cost(call.cost, args, kwargs, out)
         precision = precision_of(self.cost.kind, list(tensors))
-        cost = replace(
-            self.gradient.cost, flops=flops, efficiency=forward.efficiency_in(precision)
-        )
-        return cost if moved is None else replace(cost, moved_bytes=lambda *_, **__: moved)
+        efficiency = forward.efficiency_in(precision)
+        cost: Formula = replace(self.gradient.cost, flops=flops, efficiency=efficiency)
+        if moved is not None:
+            cost = replace(cost, moved_bytes=lambda *_, **__: moved)
+        return cost
 
 
 def _declare(op: FusedOp) -> Any:

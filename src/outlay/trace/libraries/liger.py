@@ -66,7 +66,13 @@ class _LigerSwiGLUMLP(nn.Module):  # type: ignore[misc]
 
     kernel = "liger.swiglu"
 
-    def __init__(self, config: Any, hidden_size: int | None = None, intermediate_size: int | None = None, **_: object) -> None:
+    def __init__(
+        self,
+        config: Any,
+        hidden_size: int | None = None,
+        intermediate_size: int | None = None,
+        **_: object,
+    ) -> None:
         super().__init__()
         self.config = config
         self.hidden_size = hidden_size or config.hidden_size
@@ -164,9 +170,7 @@ def logits_chunk(rows: int, width: int, vocabulary: int) -> int:
 
 class _FusedLinearCrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None) -> Tensor:
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
             x, weight = x.to(dtype), weight.to(dtype)
@@ -237,7 +241,7 @@ def _apply_to(family: str, mlp: type[nn.Module]) -> Callable[..., None]:
     ) -> None:
         if model is not None:
             raise NotImplementedError(
-                "Liger put into a model that exists has no formula: apply it before the model is made"
+                "Liger put into a finished model has no formula: apply it before the model is made"
             )
         modeling = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
         found = vars(modeling)

@@ -31,7 +31,7 @@ def _window(sizes: Sizes, dimensions: int) -> int:
 
 
 def _attended(
-    query: Tensor, key: Tensor, value: Tensor, _window: int, *_more: Tensor | None
+    query: Tensor, _key: Tensor, value: Tensor, _window: int, *_more: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The result, and one number a row for backward."""
     out = query.new_empty((*query.shape[:-1], value.shape[-1]))
@@ -39,11 +39,11 @@ def _attended(
 
 
 def _fused_flops(
-    query: Tensor, key: Tensor, value: Tensor, window: int, *_: object, **__: object
+    query: Tensor, _key: Tensor, value: Tensor, window: int, *_: object, **__: object
 ) -> float:
     """Scores and weighted values: two products."""
     rows = math.prod(query.shape[:-1])
-    return 2 * rows * window * (query.shape[-1] + value.shape[-1])
+    return float(2 * rows * window * (query.shape[-1] + value.shape[-1]))
 
 
 def _fused_backward_flops(*args: Any, **kwargs: Any) -> float:
@@ -78,7 +78,9 @@ def _fused(dimensions: int) -> Callable[..., object]:
         window = _window(kernel_size, dimensions)
         if additional_keys is not None:
             window += additional_keys.shape[1]
-        more = [tensor for tensor in (rpb, additional_keys, additional_values) if tensor is not None]
+        more = [
+            tensor for tensor in (rpb, additional_keys, additional_values) if tensor is not None
+        ]
         q, k, v = (tensor.contiguous() for tensor in (query, key, value))
         out, log_sum = op(q, k, v, window, *more)
         return (out, log_sum) if return_lse else out
@@ -91,9 +93,7 @@ def _dense(
     query: Tensor, key: Tensor, value: Tensor, *_: object, return_lse: bool = False, **__: object
 ) -> object:
     """`natten.attention`: every position with every other; (batch, positions, heads, channels)."""
-    out, log_sum = _dense_op(
-        *(tensor.contiguous() for tensor in (query, key, value)), key.shape[1]
-    )
+    out, log_sum = _dense_op(*(tensor.contiguous() for tensor in (query, key, value)), key.shape[1])
     return (out, log_sum) if return_lse else out
 
 
@@ -121,7 +121,7 @@ def _scores(query: Tensor, _key: Tensor, window: int, *_more: Tensor) -> Tensor:
 
 
 def _scores_flops(query: Tensor, _key: Tensor, window: int, *_: object, **__: object) -> float:
-    return 2 * math.prod(query.shape) * window
+    return float(2 * math.prod(query.shape) * window)
 
 
 def _weighted(_weights: Tensor, value: Tensor, *_more: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def _weighted(_weights: Tensor, value: Tensor, *_more: Tensor) -> Tensor:
 
 
 def _weighted_flops(weights: Tensor, value: Tensor, *_: object, **__: object) -> float:
-    return 2 * math.prod(value.shape) * weights.shape[-1]
+    return float(2 * math.prod(value.shape) * weights.shape[-1])
 
 
 def _cast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -231,7 +231,7 @@ _fused_is_on = False
 
 def _use_fused(mode: bool = True, *_: object, **__: object) -> None:
     """`use_fused_na`: modules of versions that had both take the fused kernel."""
-    global _fused_is_on  # noqa: PLW0603
+    global _fused_is_on
     _fused_is_on = bool(mode)
 
 
@@ -273,7 +273,9 @@ class _NeighborhoodAttention(nn.Module):  # type: ignore[misc]
         """A tensor of the same shape, (batch, positions ..., channels)."""
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))
         q, k, v = qkv.unbind(-3)
-        attended = self._in_two(q, k, v) if self.is_old and not _fused_is_on else self._fused(q, k, v)
+        attended = (
+            self._in_two(q, k, v) if self.is_old and not _fused_is_on else self._fused(q, k, v)
+        )
         return self.proj_drop(self.proj(attended.flatten(-2)))
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -361,7 +363,9 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
     "natten.context": _SETTINGS,
     "natten.modules": _MODULES,
     **{
-        f"natten.{module}{n}d": {f"NeighborhoodAttention{n}D": _MODULES[f"NeighborhoodAttention{n}D"]}
+        f"natten.{module}{n}d": {
+            f"NeighborhoodAttention{n}D": _MODULES[f"NeighborhoodAttention{n}D"]
+        }
         for n in (1, 2, 3)
         for module in ("na", "natten")
     },

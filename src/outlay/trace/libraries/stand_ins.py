@@ -20,6 +20,7 @@ import importlib.util
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -202,6 +203,16 @@ def _caller() -> FrameType | None:
     return frame
 
 
+def _importer() -> FrameType | None:
+    """The frame with the import statement that runs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_OUTLAY) or _is_importlib(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return frame
+
+
 def _line_of(frame: FrameType | None) -> str:
     """`ops/upfirdn2d.py:12`, the file with its folder."""
     if frame is None:
@@ -226,9 +237,9 @@ class StandInModule(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        full_name = f"{self.__name__}.{name}"
-        if any(known == full_name or known.startswith(f"{full_name}.") for known in _stand_ins()):
-            return importlib.import_module(full_name)
+        part = f"{self.__name__}.{name}"
+        if any(known == part or known.startswith(f"{part}.") for known in _stand_ins()):
+            return importlib.import_module(part)
         value = self.__dict__["_unknown"](self.__name__, name)
         self.__dict__[name] = value
         return value
@@ -293,10 +304,10 @@ class _MissingFinder(importlib.abc.MetaPathFinder):
             if fullname != root:  # a part that an installed package does not have
                 return _spec_of(fullname, placeholder) if _attributes(fullname) else None
             return _spec_of(fullname, placeholder) if _is_demanded(root) else None
-        if _is_declared_extension(fullname) and _is_demanded(fullname):
+        if _looks_compiled(fullname) and _is_demanded(fullname):
             _note(
-                f"{fullname} is not built here ({_line_of(_caller())}): its functions are looked "
-                "up among the known ones."
+                f"{fullname} is not built here ({_line_of(_importer())}): its kernels are counted "
+                "by formula, where there is one."
             )
             return _spec_of(fullname, extension_function)
         return None
@@ -313,16 +324,25 @@ class _MissingFinder(importlib.abc.MetaPathFinder):
 
 
 _not_installed: dict[str, bool] = {}
-"""Known packages that were said not to be installed; whether the user's own code looked for them."""
+"""What was said not to be installed; whether the user's own code looked for it."""
 
 
 def wanted_after(failure: str) -> list[str]:
     """Packages to take as installed, so that a step that failed without them may run.
 
-    Those that the user's own code looked for, and those that the failure names.
+    Those that the user's own code looked for, and those that the failure names; where it names a
+    compiled part, all compiled parts. Empty where nothing is to be gained.
     """
     words = failure.lower().replace("-", "_")
-    return [root for root, is_own in _not_installed.items() if is_own or root.lower() in words]
+    named = {name for name in _not_installed if name.rpartition(".")[2].lower() in words}
+    is_compiled_named = any(not _is_known(name) for name in named)
+    wanted = [
+        name
+        for name, is_own in _not_installed.items()
+        if name in named or (is_own if _is_known(name) else is_compiled_named)
+    ]
+    assumed = _assumed_installed()
+    return [*assumed, *wanted] if set(wanted) - set(assumed) else []
 
 
 def _assumed_installed() -> list[str]:
@@ -335,12 +355,15 @@ def _is_demanded(root: str) -> bool:
     if _is_torch_asking():
         return False
     if root in _assumed_installed():
-        _note(f"{root} is not installed, and taken to be: its operators are counted by formula.")
+        if _is_known(root):
+            _note(
+                f"{root} is not installed, and taken to be: its operators are counted by formula."
+            )
         return True
     if _is_question():
         _not_installed.setdefault(root, False)
         return False
-    frame = _caller()
+    frame = _importer()
     if frame is not None and _is_optional_import(frame.f_code.co_filename, frame.f_lineno):
         is_own = not _is_library(frame.f_code.co_filename)
         _not_installed[root] = _not_installed.get(root, False) or is_own
@@ -502,8 +525,10 @@ def _bound_to(value: object) -> list[tuple[ModuleType, str]]:
 # Extensions
 
 
-_SEARCHED_FOLDERS = 400
-_EXTENSION_NAME = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
+_SEARCHED_FOLDERS = 300
+_EXTENSION_NAME = re.compile(r"\w*[Ee]xt\w*\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
+_COMPILED_PART = re.compile(r"_C|_ext|\w+_ext|\w+_cuda|cuda_\w+|\w+_kernels?")
+"""What people call the compiled part of a package."""
 
 
 def extension_function(module: str, name: str) -> object:
@@ -512,10 +537,26 @@ def extension_function(module: str, name: str) -> object:
     if own is not None:
         return _own_op(f"{module}.{name}", own)
     functions = _extension_functions()
-    for key in (f"{module}.{name}", f"{module.rpartition('.')[2]}.{name}", name):
+    for key in (f"{module}.{name}", f"{module.rpartition('.')[2]}.{name}"):
         if key in functions:
             return functions[key]
-    return _assumed_function(module, name)
+    assumed = _assumed_function(module, name)
+    known = functions.get(name)
+    return _with_same_arguments(known, assumed) if callable(known) else assumed
+
+
+def _with_same_arguments(
+    known: Callable[..., object], assumed: Callable[..., object]
+) -> Callable[..., object]:
+    """A function known by its name alone; where it is called otherwise, it is another."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        try:
+            return known(*args, **kwargs)
+        except (TypeError, ValueError, IndexError, AttributeError):
+            return assumed(*args, **kwargs)
+
+    return call
 
 
 def _assumed_function(module: str, name: str) -> Callable[..., object]:
@@ -540,33 +581,58 @@ def _assumed_function(module: str, name: str) -> Callable[..., object]:
     return assumed
 
 
-def _is_declared_extension(name: str) -> bool:
-    """Whether a setup.py near the importing file builds a compiled module of this name."""
-    frame = _caller()
-    if frame is None or _is_library(frame.f_code.co_filename):
+def _looks_compiled(name: str) -> bool:
+    """Whether a module that nobody has is a compiled one.
+
+    A setup.py near the importing file builds it, or it is part of a package that is there and has
+    a name that such parts have.
+    """
+    frame = _importer()
+    if frame is None:
         return False
+    parent, _, last = name.rpartition(".")
+    if parent and parent in sys.modules and _COMPILED_PART.fullmatch(last):
+        return True
     folder = Path(frame.f_code.co_filename).parent
-    return any(name in _declared_in(near) for near in (folder, *list(folder.parents)[:3]))
+    if _is_library(frame.f_code.co_filename) or not folder.is_dir():
+        return False
+    declared = _declared_in(_top_folder(folder))
+    return any(name == known or name.endswith(f".{known}") for known in declared)
+
+
+def _top_folder(folder: Path) -> Path:
+    """The folder of the repository that a folder is in: up to three above it, or where .git is."""
+    shared = {Path.home(), Path(tempfile.gettempdir())}
+    top = folder.resolve()
+    for _ in range(3):
+        parent = top.parent
+        if (top / ".git").exists() or parent in shared or len(parent.parts) < 3:
+            break
+        top = parent
+    return top
 
 
 @cache
 def _declared_in(folder: Path) -> frozenset[str]:
-    """The compiled modules that setup files in a folder, and two below it, build."""
+    """The compiled modules that setup files in a folder and below it build."""
     names: set[str] = set()
-    for pattern in ("setup.py", "*/setup.py", "*/*/setup.py", "*/*/*/setup.py"):
-        for number, path in enumerate(folder.glob(pattern)):
-            if number >= _SEARCHED_FOLDERS:
-                break
+    for number, (path, folders, files) in enumerate(os.walk(folder)):
+        if number >= _SEARCHED_FOLDERS:
+            break
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        folders[:] = [name for name in folders if name not in ("site-packages", "node_modules")]
+        if "setup.py" in files:
             with contextlib.suppress(OSError):
-                names.update(_EXTENSION_NAME.findall(path.read_text(errors="replace")))
+                text = Path(path, "setup.py").read_text(errors="replace")
+                names.update(_EXTENSION_NAME.findall(text))
     return frozenset(names)
 
 
 def _built(name: str) -> ModuleType:
     """The module that building an extension would give; it can be imported by its name, too."""
     _note(
-        f'The extension "{name}" ({_line_of(_caller())}) was not built: its functions are looked '
-        "up among the known ones."
+        f'The extension "{name}" ({_line_of(_caller())}) was not built: its kernels are counted by '
+        "formula, where there is one."
     )
     module = sys.modules.get(name)
     if not isinstance(module, StandInModule):
@@ -630,10 +696,7 @@ def install() -> None:
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Stand-ins while a step is captured; where `install` was called before, they stay."""
-    if _installed:
-        patches = AttributePatches()
-    else:
-        patches = _in_place()
+    patches = AttributePatches() if _installed else _in_place()
     try:
         for module in list(sys.modules.values()):
             name = getattr(module, "__name__", "")

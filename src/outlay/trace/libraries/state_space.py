@@ -443,7 +443,9 @@ class Mamba(nn.Module):  # type: ignore[misc]
         self.D = nn.Parameter(torch.ones(self.d_inner, **in_fp32))
         self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **options)
 
-    def forward(self, hidden_states: Tensor, inference_params: object = None, **_: object) -> Tensor:
+    def forward(
+        self, hidden_states: Tensor, inference_params: object = None, **_: object
+    ) -> Tensor:
         """Rows (batch, positions, width), mixed."""
         del inference_params
         batch, positions, _width = hidden_states.shape
@@ -467,8 +469,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         rows = self.x_proj(_by_position(x))
         delta = _delta(self.dt_proj.weight, rows, xz.shape)
         b, c = (
-            _by_state(part, xz.shape).squeeze(1)
-            for part in rows[:, self.dt_rank :].chunk(2, 1)
+            _by_state(part, xz.shape).squeeze(1) for part in rows[:, self.dt_rank :].chunk(2, 1)
         )
         y = selective_scan_fn(x, delta, a, b, c, self.D.float(), z, bias)
         result: Tensor = self.out_proj(y.transpose(1, 2))

@@ -263,7 +263,11 @@ class _FusedLayer(torch.autograd.Function):  # type: ignore[misc]
         if widths.rest:
             launch("mamba_ssm.swiglu", [rest], [out[..., : widths.rest]])
         if norm_weight is None:
-            out = scanned.flatten(2) if not widths.rest else torch.cat([out[..., : widths.rest], scanned.flatten(2)], -1)
+            out = (
+                scanned.flatten(2)
+                if not widths.rest
+                else torch.cat([out[..., : widths.rest], scanned.flatten(2)], -1)
+            )
         else:
             rstd = zxbcdt.new_empty((out.shape[0] * out.shape[1],), dtype=torch.float32)
             reads = [scanned, norm_weight, z]
@@ -358,7 +362,9 @@ def mamba_split_conv1d_scan_combined(
 
 class _GatedNorm(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, z: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, z: Tensor | None
+    ) -> Tensor:
         out = torch.empty_like(x)
         rstd = x.new_empty((math.prod(x.shape[:-1]),), dtype=torch.float32)
         launch("mamba_ssm.gated_norm", [x, weight, bias, z], [out, rstd], kind="norm")
@@ -374,7 +380,14 @@ class _GatedNorm(torch.autograd.Function):  # type: ignore[misc]
         return tuple(results)
 
 
-def gated_norm(x: Tensor, weight: Tensor, bias: Tensor | None, z: Tensor | None = None, *_: object, **__: object) -> Tensor:
+def gated_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    z: Tensor | None = None,
+    *_: object,
+    **__: object,
+) -> Tensor:
     """Rows normalised, times the activated gate."""
     result: Tensor = _GatedNorm.apply(x.contiguous(), weight, bias, z)
     return result
@@ -446,9 +459,7 @@ class _Mamba2(nn.Module):  # type: ignore[misc]
         )
         self.dt_bias = nn.Parameter(torch.zeros(self.nheads, **options))
         self.A_log = nn.Parameter(torch.zeros(self.nheads, **options))
-        self.D = nn.Parameter(
-            torch.ones(self.d_ssm if D_has_hdim else self.nheads, device=device)
-        )
+        self.D = nn.Parameter(torch.ones(self.d_ssm if D_has_hdim else self.nheads, device=device))
         self.norm = _RMSNormGated(self.d_ssm, **options) if rmsnorm else None
         self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **options)
 
@@ -649,7 +660,11 @@ class _MixerModel(nn.Module):  # type: ignore[misc]
 
 class _MambaLMHeadModel(nn.Module):  # type: ignore[misc]
     def __init__(
-        self, config: _MambaConfig, initializer_cfg: object = None, device: Any = None, dtype: Any = None
+        self,
+        config: _MambaConfig,
+        initializer_cfg: object = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         del initializer_cfg
@@ -657,14 +672,17 @@ class _MambaLMHeadModel(nn.Module):  # type: ignore[misc]
         vocabulary = math.ceil(config.vocab_size / multiple) * multiple
         self.config = config
         self.backbone = _MixerModel(config, vocabulary, device, dtype)
-        self.lm_head = nn.Linear(
-            config.d_model, vocabulary, bias=False, device=device, dtype=dtype
-        )
+        self.lm_head = nn.Linear(config.d_model, vocabulary, bias=False, device=device, dtype=dtype)
         if config.tie_embeddings:
             self.lm_head.weight = self.backbone.embedding.weight
 
     def forward(
-        self, input_ids: Tensor, position_ids: object = None, inference_params: object = None, num_last_tokens: int = 0, **options: Any
+        self,
+        input_ids: Tensor,
+        position_ids: object = None,
+        inference_params: object = None,
+        num_last_tokens: int = 0,
+        **options: Any,
     ) -> Any:
         """A tuple with the logits."""
         del position_ids, inference_params

@@ -3,7 +3,7 @@
 They live in people's repositories as sources that are built when a file is imported (or first
 used), by `torch.utils.cpp_extension`; repositories copy them from NVlabs' stylegan2-ada-pytorch and
 stylegan3 (`upfirdn2d_plugin`, `bias_act_plugin`, `filtered_lrelu_plugin`) or from rosinality's
-stylegan2-pytorch (`upfirdn2d`, `fused`). So the stand-ins are those of the built modules' functions.
+stylegan2-pytorch (`upfirdn2d`, `fused`). So the stand-ins are for functions of the built modules.
 The autograd functions around them are the repository's own, and their gradients of any order call
 the same kernels again.
 
@@ -49,19 +49,19 @@ def _upfirdn2d(
     pady1: int,
     *_flip_and_gain: object,
 ) -> Tensor:
-    """NVlabs: images (batch, channels, height, width). rosinality: (n, height, width, 1)."""
+    """NVlabs: images (batch, channels, height, width). rosinality: (n, height, width, 1), in some
+    copies (n, 1, height, width)."""
     taps_y, taps_x = f.shape
-    if _flip_and_gain:
-        batch, channels, height, width = x.shape
-    else:
-        batch, height, width, channels = x.shape
+    batch, second, third, fourth = x.shape
+    rows_second = not _flip_and_gain and second != 1
+    height, width = (second, third) if rows_second else (third, fourth)
     out_y = _resampled_size(height, upy, downy, pady0, pady1, taps_y)
     out_x = _resampled_size(width, upx, downx, padx0, padx1, taps_x)
-    if not _flip_and_gain:
-        return x.new_empty((batch, out_y, out_x, channels))
+    if rows_second:
+        return x.new_empty((batch, out_y, out_x, fourth))
     layout = torch.channels_last if _is_channels_last(x) else torch.contiguous_format
     return torch.empty(
-        (batch, channels, out_y, out_x), dtype=x.dtype, device=x.device, memory_format=layout
+        (batch, second, out_y, out_x), dtype=x.dtype, device=x.device, memory_format=layout
     )
 
 
@@ -77,7 +77,7 @@ def _upfirdn2d_flops(
     _x: Tensor, f: Tensor, upx: int, upy: int, *_: object, out: Tensor, **__: object
 ) -> float:
     """A multiply-add for each tap that meets no inserted zero."""
-    return 2 * math.prod(out.shape) * math.prod(f.shape) / (upx * upy)
+    return float(2 * math.prod(out.shape) * math.prod(f.shape) / (upx * upy))
 
 
 _upfirdn2d_op = fused_op(
@@ -140,7 +140,10 @@ def _filtered_lrelu(
     y = x.new_empty((*x.shape[:2], out_y, out_x))
     signs = x.new_empty((0,), dtype=torch.uint8)
     if writes_signs:
-        sign_y, sign_x = out_y * down - (down - 1) + taps_y - 1, out_x * down - (down - 1) + taps_x - 1
+        sign_y, sign_x = (
+            out_y * down - (down - 1) + taps_y - 1,
+            out_x * down - (down - 1) + taps_x - 1,
+        )
         packed = traffic.rounded(sign_x, 16) // 4
         signs = x.new_empty((*x.shape[:2], sign_y, packed), dtype=torch.uint8)
     return y, signs, 0
@@ -153,7 +156,7 @@ def _filtered_lrelu_flops(
     _b: Tensor,
     _si: Tensor,
     up: int,
-    down: int,
+    _down: int,
     px0: int,
     px1: int,
     py0: int,
@@ -178,7 +181,7 @@ def _filtered_lrelu_flops(
         going_down = height * out_x * down_x + out_y * out_x * down_x
     else:
         going_down = out_y * out_x * down_y * down_x
-    return 2 * images * (going_up + going_down)
+    return float(2 * images * (going_up + going_down))
 
 
 _filtered_lrelu_op = fused_op(

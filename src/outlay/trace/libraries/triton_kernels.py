@@ -44,7 +44,7 @@ class _Pointers(ast.NodeVisitor):
         self.written: set[str] = set()
         self.calls: set[str] = set()
 
-    def visit_If(self, node: ast.If) -> None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> None:
         """Only the branch that is taken, where the arguments say which."""
         test = self._value(node.test)
         self._of(node.test)
@@ -53,31 +53,31 @@ class _Pointers(ast.NodeVisitor):
         for statement in [*(node.orelse if test is not True else ())]:
             self.visit(statement)
 
-    def visit_Assign(self, node: ast.Assign) -> None:  # noqa: N802
+    def visit_Assign(self, node: ast.Assign) -> None:
         """A name for what the value points into."""
         sources = self._of(node.value)
         for target in node.targets:
             for name in _names(target):
                 self._sources[name] = sources
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """The same with a type."""
         if node.value is not None:
             sources = self._of(node.value)
             for name in _names(node.target):
                 self._sources[name] = sources
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
         """A pointer moved on still points into the same."""
         sources = self._of(node.value)
         for name in _names(node.target):
             self._sources[name] = self._sources.get(name, frozenset()) | sources
 
-    def visit_Expr(self, node: ast.Expr) -> None:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> None:
         """A call for what it does."""
         self._of(node.value)
 
-    def visit_Return(self, node: ast.Return) -> None:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> None:
         """What a helper returns may read."""
         if node.value is not None:
             self._of(node.value)
@@ -186,7 +186,9 @@ _THERE = type("_There", (), {"__repr__": lambda _: "a tensor"})()
 # A launch
 
 
-def record_launch(source: KernelSource, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+def record_launch(
+    source: KernelSource, args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
     """Record one launch of a kernel."""
     arguments = source.bound(args, kwargs)
     tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
@@ -230,7 +232,9 @@ def patch_triton(patches: AttributePatches) -> None:
 _sources: dict[object, KernelSource] = {}
 
 
-def _run(kernel: Any, *args: object, grid: object = None, warmup: bool = False, **kwargs: object) -> None:
+def _run(
+    kernel: Any, *args: object, grid: object = None, warmup: bool = False, **kwargs: object
+) -> None:
     del grid
     if kernel not in _sources:
         _sources[kernel] = KernelSource(kernel.fn)
@@ -275,7 +279,9 @@ class _Kernel:
     def __getitem__(self, grid: object) -> Callable[..., object]:
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
 
-    def run(self, *args: object, grid: object = None, warmup: bool = False, **kwargs: object) -> None:
+    def run(
+        self, *args: object, grid: object = None, warmup: bool = False, **kwargs: object
+    ) -> None:
         """Record a launch."""
         del grid
         if not warmup:
@@ -296,7 +302,9 @@ class _Tuned(_Kernel):
         self.inner, self.configs = kernel, list(configs) or [_Config({})]
         self.best_config = self.configs[0]
 
-    def run(self, *args: object, grid: object = None, warmup: bool = False, **kwargs: object) -> None:
+    def run(
+        self, *args: object, grid: object = None, warmup: bool = False, **kwargs: object
+    ) -> None:
         """Record a launch with the first configuration."""
         _run_first(_Inner(self, self.inner), *args, grid=grid, warmup=warmup, **kwargs)
 
@@ -391,7 +399,7 @@ class _Constant:
 _WORD = _Word()
 _LANGUAGE: Mapping[str, object] = {
     "constexpr": _Constant,
-    "__getattr__": lambda name: _WORD,
+    "__getattr__": lambda _name: _WORD,
 }
 _TRITON: Mapping[str, object] = {
     "__version__": "3.5.0",

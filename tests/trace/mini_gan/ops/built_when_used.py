@@ -80,7 +80,5 @@ class FilteredLeaky(torch.autograd.Function):
         before = taps - ctx.pad[0]
         after = ctx.x[3] * ctx.up - ctx.y[3] * ctx.down + ctx.pad[0] - (ctx.up - 1)
         pad = (before, after, before, after)
-        to_input = FilteredLeaky.apply(
-            grad, down_taps, up_taps, None, signs, ctx.down, ctx.up, pad
-        )
+        to_input = FilteredLeaky.apply(grad, down_taps, up_taps, None, signs, ctx.down, ctx.up, pad)
         return to_input, None, None, to_input.sum([0, 2, 3]), None, None, None, None
