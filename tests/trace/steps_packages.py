@@ -140,7 +140,9 @@ def xformers_swiglu(batch_size: int) -> Step:
 
 def deformable_attention(batch_size: int) -> Step:
     """The compiled functions of Deformable-DETR."""
-    import MultiScaleDeformableAttention as extension
+    import MultiScaleDeformableAttention
+
+    extension = MultiScaleDeformableAttention
 
     class Function(torch.autograd.Function):
         @staticmethod

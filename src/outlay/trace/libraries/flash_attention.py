@@ -89,10 +89,12 @@ class Attention:
     def split(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each (..., heads, size of a head)."""
         if self.packed == 3:
-            return tensors[0].unbind(-3)
+            q, k, v = tensors[0].unbind(-3)
+            return q, k, v
         if self.packed == 2:
-            return (tensors[0], *tensors[1].unbind(-3))
-        return tuple(tensors)
+            return tensors[0], *tensors[1].unbind(-3)
+        q, k, v = tensors
+        return q, k, v
 
     def by_head(self, tensor: Tensor) -> Tensor:
         """As (sequences, heads, rows, size of a head), where the rows can be shared out evenly."""

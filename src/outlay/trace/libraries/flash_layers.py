@@ -236,7 +236,7 @@ class _FlashSelfAttention(nn.Module):  # type: ignore[misc]
         max_seqlen: int | None = None,
     ) -> Any:
         """Attention of a packed tensor."""
-        options = {
+        options: dict[str, Any] = {
             "causal": self.causal if causal is None else causal,
             "window_size": self.window_size,
         }
@@ -257,7 +257,7 @@ class _FlashCrossAttention(_FlashSelfAttention):
         max_seqlen_k: int | None = None,
     ) -> Any:
         """Attention of a query to a packed key and value."""
-        options = {
+        options: dict[str, Any] = {
             "causal": self.causal if causal is None else causal,
             "window_size": self.window_size,
         }

@@ -45,6 +45,7 @@ FAMILIES = (
     "deformable",
     "state_space",
     "state_space_dual",
+    "mamba_models",
     "apex",
     "liger",
     "triton_kernels",
