@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).with_name("mini_packages")))
+
+import triton
+import triton.language as tl
+
 Step = Callable[[], object]
 ROWS, HEADS, SIZE = 256, 4, 64
 """Positions of a sequence, heads of attention, and the size of each."""
+WIDTH, VOCABULARY = 64, 4096
 
 
 def _made(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -126,14 +134,13 @@ def xformers_blocks(batch_size: int) -> Step:
 
 
 def xformers_swiglu(batch_size: int) -> Step:
-    """The SwiGLU layer."""
+    """The SwiGLU layer in 16 bits."""
     from xformers.ops import SwiGLU
 
-    model = SwiGLU(64, 256, bias=False)
-    x = torch.randn(batch_size, ROWS, 64)
+    model = SwiGLU(WIDTH, 4 * WIDTH, bias=False).to(torch.bfloat16)
 
     def step() -> None:
-        model(x).sum().backward()
+        model(_made(batch_size, ROWS, WIDTH)).sum().backward()
 
     return step
 
@@ -163,7 +170,7 @@ def deformable_attention(batch_size: int) -> Step:
         starts = torch.tensor([0, 400], device="cuda")
         places = _made(batch_size, 100, 8, 2, 4, 2)
         weights = _made(batch_size, 100, 8, 2, 4)
-        Function.apply(value, shapes, starts, places, weights).sum().backward()
+        Function.apply(value, shapes, starts, places, weights).square().sum().backward()
 
     return step
 
@@ -186,9 +193,9 @@ def apex_adam(batch_size: int) -> Step:
     from apex.normalization import FusedRMSNorm
     from apex.optimizers import FusedAdam
 
-    model = nn.Sequential(nn.Linear(64, 64, bias=False), FusedRMSNorm(64))
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), FusedRMSNorm(WIDTH))
     optimizer = FusedAdam(model.parameters())
-    x = torch.randn(batch_size, ROWS, 64)
+    x = torch.randn(batch_size, ROWS, WIDTH)
 
     def step() -> None:
         model(x).sum().backward()
@@ -202,10 +209,10 @@ def apex_amp(batch_size: int) -> Step:
     """Level O2 of apex.amp around plain SGD."""
     from apex import amp
 
-    model = nn.Linear(64, 64, bias=False)
+    model = nn.Linear(WIDTH, WIDTH, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer = amp.initialize(model, optimizer, opt_level="O2")
-    x = torch.randn(batch_size, 64)
+    x = torch.randn(batch_size, WIDTH)
 
     def step() -> None:
         loss = model(x).sum()
@@ -213,5 +220,124 @@ def apex_amp(batch_size: int) -> Step:
             scaled.backward()
         optimizer.step()
         optimizer.zero_grad()
+
+    return step
+
+
+CHANNELS, STATES, POSITIONS = 32, 16, 4096
+
+
+def mamba_scan(batch_size: int) -> Step:
+    """The selective scan over two chunks of 2048 positions, with a gate."""
+    from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
+
+    def step() -> None:
+        u, delta, z = (_made(batch_size, CHANNELS, POSITIONS) for _ in range(3))
+        b, c = (_made(batch_size, STATES, POSITIONS) for _ in range(2))
+        a = _made(CHANNELS, STATES, dtype=torch.float32)
+        selective_scan_fn(u, delta, a, b, c, z=z, delta_softplus=True).sum().backward()
+
+    return step
+
+
+def mamba_layer(batch_size: int) -> Step:
+    """One layer of Mamba."""
+    from mamba_ssm import Mamba
+
+    model = Mamba(WIDTH, d_state=STATES, dtype=torch.bfloat16)
+
+    def step() -> None:
+        model(_made(batch_size, ROWS, WIDTH)).sum().backward()
+
+    return step
+
+
+def mamba2_layer(batch_size: int) -> Step:
+    """One layer of Mamba 2, of two heads."""
+    from mamba_ssm import Mamba2
+
+    model = Mamba2(WIDTH, d_state=STATES, headdim=WIDTH, chunk_size=64, dtype=torch.bfloat16)
+
+    def step() -> None:
+        model(_made(batch_size, ROWS, WIDTH)).sum().backward()
+
+    return step
+
+
+def convolution_of_an_installed_package(batch_size: int) -> Step:
+    """causal_conv1d, which is there (in mini_packages) but runs on a GPU alone."""
+    from causal_conv1d import causal_conv1d_fn
+
+    def step() -> None:
+        x = _made(batch_size, CHANNELS, POSITIONS)
+        weight = _made(CHANNELS, 4)
+        causal_conv1d_fn(x, weight, activation="silu").sum().backward()
+
+    return step
+
+
+def liger_loss(batch_size: int) -> Step:
+    """The last layer with its loss, of which no more than a chunk of logits is there."""
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    layer = nn.Linear(WIDTH, VOCABULARY, bias=False, dtype=torch.bfloat16)
+    loss = LigerFusedLinearCrossEntropyLoss()
+
+    def step() -> None:
+        x = _made(batch_size * ROWS, WIDTH)
+        target = torch.randint(0, VOCABULARY, (batch_size * ROWS,), device="cuda")
+        loss(layer.weight, x, target).backward()
+
+    return step
+
+
+def liger_layers(batch_size: int) -> Step:
+    """RMS norm, rotary embedding and SwiGLU."""
+    from types import SimpleNamespace
+
+    from liger_kernel.transformers import LigerRMSNorm, LigerSwiGLUMLP, liger_rotary_pos_emb
+
+    config = SimpleNamespace(hidden_size=WIDTH, intermediate_size=4 * WIDTH)
+    model = nn.Sequential(LigerRMSNorm(WIDTH), LigerSwiGLUMLP(config)).to(torch.bfloat16)
+
+    def step() -> None:
+        out = model(_made(batch_size, ROWS, WIDTH)).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        angles = torch.randn(1, ROWS, WIDTH // HEADS, device="cuda", dtype=torch.bfloat16)
+        q, k = liger_rotary_pos_emb(out, out * 2, angles, angles)
+        (q + k).sum().backward()
+
+    return step
+
+
+@triton.jit
+def _scaled(x_ptr, y_ptr, out_ptr, size, HAS_Y: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+    """Twice x, plus y where there is one."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x_ptrs = x_ptr + offsets
+    value = 2 * tl.load(x_ptrs, mask=offsets < size)
+    if HAS_Y:
+        value += tl.load(y_ptr + offsets, mask=offsets < size)
+    tl.store(out_ptr + offsets, value, mask=offsets < size)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["size"])
+@triton.jit
+def _product(a_ptr, b_ptr, out_ptr, size, BLOCK: tl.constexpr):  # noqa: N803
+    """A product of matrices."""
+    a = tl.load(a_ptr + tl.arange(0, BLOCK))
+    b = tl.load(b_ptr + tl.arange(0, BLOCK))
+    tl.store(out_ptr + tl.arange(0, BLOCK), tl.dot(a, b))
+
+
+def triton_kernels(batch_size: int) -> Step:
+    """Kernels of one's own."""
+
+    def step() -> None:
+        x = torch.randn(batch_size * ROWS, WIDTH, device="cuda")
+        out = torch.empty_like(x)
+        grid = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)  # noqa: E731
+        _scaled[grid](x, out, out, x.numel(), HAS_Y=False, BLOCK=1024)
+        _scaled[grid](x, out, x, x.numel(), HAS_Y=True, BLOCK=1024)
+        _product[grid](x, x, out, x.numel())
 
     return step
