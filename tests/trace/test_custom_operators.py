@@ -121,7 +121,9 @@ def test_a_function_nobody_knows_is_named_with_its_line() -> None:
     assert result.unknown_ops == {"swirl_cuda.fold": 1}
     (fold,) = ops(result, "swirl_cuda.fold")
     assert (fold.flops, fold.moved_bytes) == (0, 2 * 4 * IMAGES * PIXELS)
-    line = 1 + GAN.read_text().splitlines().index("    return lambda: swirl_cuda.fold(x, 2).mul_(2)")
+    line = 1 + GAN.read_text().splitlines().index(
+        "    return lambda: swirl_cuda.fold(x, 2).mul_(2)"
+    )
     assert f"swirl_cuda.fold (mini_gan/steps.py:{line})" in notes_text(result)
     assert "outlay.register_op('swirl_cuda.fold'" in notes_text(result)
 

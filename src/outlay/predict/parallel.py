@@ -47,6 +47,7 @@ from outlay.predict.step import (
     input_range,
     measured_time_s,
     predict_step,
+    hidden_notes,
     predicted_bottleneck,
     stated_host_range,
     time_factors,
@@ -377,6 +378,7 @@ def parallel_step(
         ),
         notes=(
             *unchecked_notes(placement.gpu, conditions, calibration),
+            *hidden_notes(profile, device, correction),
             *_link_notes(placement, fabric, calibration),
             *correction.notes,
         ),
