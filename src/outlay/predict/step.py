@@ -269,10 +269,11 @@ def hidden_notes(profile: Profile, device: DeviceTime, correction: Correction) -
         return ()
     share = device.unknown_s / device.total_s
     names = ", ".join(sorted(profile.unknown_ops))
-    return (
-        f"No formula for {names}: moving the tensors takes {100 * share:.1f} % of the step, and the range "
-        "allows ten times that. outlay.register_op tells the rest.",
+    note = (
+        f"No formula for {names}: moving the tensors takes {100 * share:.1f} % of the step, and "
+        "the range allows ten times that. outlay.register_op tells the rest."
     )
+    return (note,)
 
 
 def custom_ops_of(profile: Profile) -> tuple[str, ...]:
