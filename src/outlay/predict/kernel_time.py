@@ -123,7 +123,9 @@ def _kernel_errors(
     if total_s <= 0:
         return {}
     unknown = calibration.number("kernel_error_unknown")
-    known = {**calibration.kernel_errors, "stated": calibration.number("kernel_error_stated")}
+    known = dict(calibration.kernel_errors)
+    if "stated" in families:
+        known["stated"] = calibration.number("kernel_error_stated")
     return {
         family: time_s / total_s * known.get(family, unknown) for family, time_s in families.items()
     }

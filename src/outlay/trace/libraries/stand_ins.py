@@ -35,6 +35,7 @@ from torch.utils._pytree import tree_iter
 from outlay.trace.capture.wrappers import AttributePatches, NotTraceable
 from outlay.trace.formulas import RegisteredFunction, registered_functions
 from outlay.trace.libraries.fused import FusedOp, fused_op, used_libraries
+from outlay.trace.target import INSTALLED
 
 FAMILIES = (
     "natten",
@@ -192,7 +193,7 @@ def _is_machinery(filename: str) -> bool:
 
 def _is_importlib(filename: str) -> bool:
     return filename.startswith("<frozen importlib") or (
-        f"{os.sep}importlib{os.sep}" in filename and "site-packages" not in filename
+        f"{os.sep}importlib{os.sep}" in filename and not _is_library(filename)
     )
 
 
@@ -388,7 +389,7 @@ def _is_torch_asking() -> bool:
 
 
 def _is_library(filename: str) -> bool:
-    return "site-packages" in filename or "dist-packages" in filename
+    return any(part in filename for part in INSTALLED)
 
 
 def _is_question() -> bool:
