@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -272,6 +274,23 @@ def convolution_of_an_installed_package(batch_size: int) -> Step:
         x = _made(batch_size, CHANNELS, POSITIONS)
         weight = _made(CHANNELS, 4)
         causal_conv1d_fn(x, weight, activation="silu").sum().backward()
+
+    return step
+
+
+def scan_of_a_broken_extension(batch_size: int) -> Step:
+    """A compiled module that is there and cannot be loaded, as without CUDA's libraries."""
+    folder = Path(tempfile.mkdtemp())
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    (folder / f"selective_scan_cuda{suffix}").write_text("no library")
+    sys.path.insert(0, str(folder))
+    import selective_scan_cuda
+
+    def step() -> None:
+        u, delta = (_made(batch_size, CHANNELS, POSITIONS).detach() for _ in range(2))
+        b, c = (_made(batch_size, 1, STATES, POSITIONS).detach() for _ in range(2))
+        a = torch.zeros(CHANNELS, STATES, device="cuda")
+        selective_scan_cuda.fwd(u, delta, a, b, c, None, None, None, True)
 
     return step
 

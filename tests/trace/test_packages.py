@@ -233,6 +233,12 @@ def test_functions_of_a_package_that_is_installed_are_replaced() -> None:
     assert "causal_conv1d is installed, but its operators run on a GPU alone" in notes_text(result)
 
 
+def test_a_compiled_module_that_cannot_be_loaded_is_counted_by_formula() -> None:
+    result = report(FILE, "scan_of_a_broken_extension")
+    assert result.flops == 9 * BATCH_SIZE * CHANNELS * POSITIONS * STATES
+    assert "selective_scan_cuda cannot be loaded here" in notes_text(result)
+
+
 # Liger and Triton
 
 

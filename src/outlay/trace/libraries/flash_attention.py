@@ -416,7 +416,7 @@ _FUNCTIONS: Mapping[str, object] = {
     "flash_attn_with_kvcache": _with_kvcache,
 }
 STAND_INS: Mapping[str, Mapping[str, object]] = {
-    "flash_attn": {"__version__": "2.8.3", **_FUNCTIONS},
+    "flash_attn": {"__version__": "2.7.4", **_FUNCTIONS},
     "flash_attn.flash_attn_interface": {
         **_FUNCTIONS,
         "flash_attn_unpadded_func": flash_attn_varlen_func,
@@ -424,6 +424,7 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
         "flash_attn_unpadded_qkvpacked_func": flash_attn_varlen_qkvpacked_func,
     },
     "flash_attn_interface": _FUNCTIONS,
+    "flash_attn_2_cuda": {"__version__": "2.7.4"},
     "flash_attn.bert_padding": {
         "index_first_axis": index_first_axis,
         "index_put_first_axis": index_put_first_axis,

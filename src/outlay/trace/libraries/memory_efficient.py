@@ -274,8 +274,16 @@ def swiglu(
 ) -> Tensor:
     """`silu(x w1 + b1) * (x w2 + b2)`, times `w3`."""
     del op
-    biases = None if b1 is None or b2 is None else torch.cat([b1, b2])
-    return _gated_products(x, torch.cat([w1, w2]), biases, w3, b3)
+    biases = None if b1 is None or b2 is None else _together(b1, b2)
+    return _gated_products(x, _together(w1, w2), biases, w3, b3)
+
+
+def _together(first: Tensor, second: Tensor) -> Tensor:
+    """Both in one tensor: the one they are parts of, or a new one."""
+    whole = first._base
+    if whole is None or whole is not second._base or whole.numel() != 2 * first.numel():
+        return torch.cat([first, second])
+    return whole.reshape(-1, *first.shape[1:])
 
 
 class _SwiGLU(nn.Module):  # type: ignore[misc]

@@ -329,6 +329,14 @@ _not_installed: dict[str, bool] = {}
 """What was said not to be installed; whether the user's own code looked for it."""
 
 
+_SPOKEN = {
+    "flashattention": "flash_attn",
+    "flash attention": "flash_attn",
+    "mamba ssm": "mamba_ssm",
+}
+"""How packages are called in messages, where it is not by their own name."""
+
+
 def wanted_after(failure: str) -> list[str]:
     """Packages to take as installed, so that a step that failed without them may run.
 
@@ -336,6 +344,8 @@ def wanted_after(failure: str) -> list[str]:
     compiled part, all compiled parts. Empty where nothing is to be gained.
     """
     words = failure.lower().replace("-", "_")
+    for spoken, name in _SPOKEN.items():
+        words = words.replace(spoken, name)
     named = {name for name in _not_installed if name.rpartition(".")[2].lower() in words}
     is_compiled_named = any(not _is_known(name) for name in named)
     wanted = [
@@ -434,8 +444,7 @@ def _swallows(handler: ast.ExceptHandler) -> bool:
         names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(handler.type)}
         if not names & _IMPORT_ERRORS:
             return False
-    ends = (ast.Raise, ast.Return)
-    return not any(isinstance(node, ends) for node in ast.walk(handler)) and not any(
+    return not any(isinstance(node, ast.Raise) for node in ast.walk(handler)) and not any(
         isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("exit", "_exit")
         for node in ast.walk(handler)
     )
@@ -488,11 +497,20 @@ class _InstalledLoader(importlib.abc.Loader):
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
+        """The module's own; a stand-in for a compiled one that cannot be loaded here."""
+        try:
+            return self._loader.create_module(spec)
+        except ImportError:
+            if not isinstance(self._loader, importlib.machinery.ExtensionFileLoader):
+                raise
+        _note(f"{spec.name} cannot be loaded here: its functions are counted by formula.")
+        return StandInModule(spec.name, _attributes(spec.name), placeholder)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        replace_functions(AttributePatches(), module)
+        """Run it, and replace what only runs on a GPU."""
+        if not isinstance(module, StandInModule):
+            self._loader.exec_module(module)
+            replace_functions(AttributePatches(), module)
 
 
 def replace_functions(patches: AttributePatches, module: ModuleType) -> None:
@@ -654,8 +672,9 @@ where nothing is built."""
 
 
 def _patch_versions(patches: AttributePatches) -> None:
-    """The version of a package that is taken to be installed."""
+    """The version of a package that is taken to be installed, and the name it is installed by."""
     original = importlib.metadata.version
+    original_names = importlib.metadata.packages_distributions
 
     def version(name: str) -> str:
         try:
@@ -667,7 +686,12 @@ def _patch_versions(patches: AttributePatches) -> None:
                 raise
             return str(known)
 
+    def names() -> Mapping[str, list[str]]:
+        assumed = {name: [name.replace("_", "-")] for name in _assumed_installed()}
+        return {**assumed, **original_names()}
+
     patches.set(importlib.metadata, "version", version)
+    patches.set(importlib.metadata, "packages_distributions", names)
 
 
 def _patch_extensions(patches: AttributePatches) -> None:

@@ -276,6 +276,12 @@ class _Kernel:
         """Names of its arguments, in order."""
         return self._source.arguments
 
+    @property
+    def src(self) -> str:
+        """Its source, from its first line on."""
+        text = textwrap.dedent(inspect.getsource(self.fn))
+        return text[text.index("def ") :]
+
     def __getitem__(self, grid: object) -> Callable[..., object]:
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
 
@@ -407,6 +413,8 @@ _TRITON: Mapping[str, object] = {
     "autotune": _autotune,
     "heuristics": _heuristics,
     "Config": _Config,
+    "JITFunction": _Kernel,
+    "KernelInterface": _Kernel,
     "cdiv": lambda x, y: -(-x // y),
     "next_power_of_2": _next_power_of_2,
 }
