@@ -105,7 +105,8 @@ def _input_gradients(
     """Fill the gradients of the input, the offsets and the mask."""
     columns = parts.empty()
     weight = parts.weight.flatten(1)
-    parts.multiply("mmcv.deformable_input_backward", [weight, grad.flatten(2)], columns)
+    each = columns.expand(parts.times, -1, -1)  # one after another in the same place
+    parts.multiply("mmcv.deformable_input_backward", [weight, grad.flatten(2)], each)
     moved = 3 * parts.looked_up + parts.all_bytes + tensor_bytes(*_present(results))
     launch(
         "mmcv.deformable_col2im",

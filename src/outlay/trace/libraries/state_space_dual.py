@@ -72,6 +72,15 @@ class _Chunks:
         kind = "gemm" if flops else "elementwise"
         launch(f"mamba_ssm.{name}", reads, writes, kind=kind, flops=flops)  # type: ignore[arg-type]
 
+    def by_chunk(self, tensor: Tensor) -> Tensor:
+        """(batch, positions, ..., size) with the positions of a chunk beside the size.
+
+        What a product fills has to look like one: its last two dimensions are the result's.
+        """
+        if self.positions % self.chunk:
+            return tensor.movedim(1, -2)
+        return tensor.unflatten(1, (self.chunks, self.chunk)).movedim(2, -2)
+
     @property
     def splits(self) -> int:
         """Parts in which a group's heads are summed up, so that all multiprocessors have work."""
@@ -83,18 +92,19 @@ class _Chunks:
 
     def prepare(
         self, dt: Tensor, c: Tensor, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sums of step sizes, step sizes, states of chunks as handed on, and pairs."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Sums of step sizes, step sizes, states of chunks as handed on, pairs, the last state."""
         sums, sizes = self.steps(), self.steps()
         self.run("chunk_cumsum", [dt], [sums, sizes])
         own = self.chunk_states()
         self.run("chunk_state", [self.b, self.x, sizes, sums], [own], self.by_state_flops)
         handed_on = self.chunk_states(dtype)
-        self.run("state_passing", [own, sums], [handed_on])
+        last = self.empty(self.heads, self.size, self.states)
+        self.run("state_passing", [own, sums], [handed_on, last])
         del own
         pairs = self.pairs()
         self.run("bmm_chunk", [c, self.b], [pairs], self.pairs_flops)
-        return sums, sizes, handed_on, pairs
+        return sums, sizes, handed_on, pairs, last
 
 
 def scan_chunks(
@@ -102,10 +112,10 @@ def scan_chunks(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Output, the output before the gate, and the sums of step sizes."""
     work = _Chunks(x, b, chunk)
-    sums, sizes, states, pairs = work.prepare(dt, c, c.dtype)
+    sums, sizes, states, pairs, _last = work.prepare(dt, c, c.dtype)
     out = torch.empty_like(x)
     ungated = None if z is None else torch.empty_like(x)
-    written = [out] if ungated is None else [ungated, out]
+    written = [work.by_chunk(tensor) for tensor in (ungated, out) if tensor is not None]
     flops = work.within_flops + work.by_state_flops
     work.run("chunk_scan", [pairs, x, sizes, sums, c, states, d, z], written, flops)
     return out, ungated, sums
@@ -124,7 +134,7 @@ def scan_chunks_backward(
 ) -> dict[str, Tensor | None]:
     """Gradients of x, dt, A, B, C, D, z and of the bias of dt."""
     work = _Chunks(x, b, chunk)
-    sums, sizes, states, pairs = work.prepare(dt, c, torch.float32)
+    sums, sizes, states, pairs, _last = work.prepare(dt, c, torch.float32)
     to_z = None if z is None else torch.empty_like(z)
     if to_z is not None:
         ungated = torch.empty_like(grad)
@@ -136,27 +146,47 @@ def scan_chunks_backward(
     work.run("state_passing_backward", [states, sums, to_states], [to_chunks, narrowed])
     del to_states, states
     to_x, to_sizes = torch.empty_like(x), work.steps()
-    flops = work.within_flops + work.by_state_flops
-    work.run("chunk_dx", [x, pairs, grad, sizes, sums, d, b, to_chunks], [to_x, to_sizes], flops)
+    work.run(
+        "chunk_dx",
+        [x, pairs, grad, sizes, sums, d, b, to_chunks],
+        [to_sizes, work.by_chunk(to_x)],
+        work.within_flops + work.by_state_flops,
+    )
     to_sums, before = work.steps(), work.steps()
     parts = (work.positions, work.splits, work.groups, work.states)
     to_b = work.empty(*parts)
-    work.run("chunk_state_db", [x, sizes, sums, to_chunks, b], [to_b, to_sums], work.by_state_flops)
+    work.run(
+        "chunk_state_db",
+        [x, sizes, sums, to_chunks, b],
+        [to_sums, work.by_chunk(to_b)],
+        work.by_state_flops,
+    )
     to_b = to_b.sum(2)
     to_c = work.empty(*parts)
-    work.run("chunk_scan_dc", [narrowed, sums, grad, c], [to_c, before], work.by_state_flops)
+    work.run(
+        "chunk_scan_dc",
+        [narrowed, sums, grad, c],
+        [before, work.by_chunk(to_c)],
+        work.by_state_flops,
+    )
     to_c = to_c.sum(2)
     to_pairs = work.empty(work.chunks, work.splits, work.groups, chunk, chunk)
     work.run("chunk_scan_dcb", [x, sizes, sums, grad], [to_pairs], work.within_flops)
     to_pairs = to_pairs.sum(2)
     results = [torch.empty_like(b), torch.empty_like(c)]
     for tensor, partial_sum, result in zip((c, b), (to_b, to_c), results, strict=True):
-        work.run("bmm_chunk_backward", [tensor, to_pairs, partial_sum], [result], work.pairs_flops)
+        work.run(
+            "bmm_chunk_backward",
+            [tensor, to_pairs, partial_sum],
+            [work.by_chunk(result)],
+            work.pairs_flops,
+        )
     rows = math.ceil(chunk / _ROWS_TOGETHER)
     by_row = work.empty(work.heads, work.chunks, rows, chunk)
-    work.run("chunk_scan_dsums", [x, sizes, sums, grad, pairs], [by_row], work.within_flops)
+    summed = by_row[:, :, :, :1].expand(-1, -1, -1, chunk, -1)  # of a product that is not written
+    work.run("chunk_scan_dsums", [x, sizes, sums, grad, pairs], [by_row, summed], work.within_flops)
     within = by_row.sum(3)
-    del by_row
+    del by_row, summed
     within += to_sums + before
     to_dt = torch.empty_like(dt)
     to_head = x.new_empty((work.heads,), dtype=torch.float32)
