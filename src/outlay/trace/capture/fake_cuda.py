@@ -16,11 +16,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import sys
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -330,6 +331,22 @@ def _patch_fake_tensors(patches: AttributePatches) -> None:
     patches.set(FakeTensor, "__reduce_ex__", _reduced)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
+    for name in ("tensor", "as_tensor"):
+        patches.set(torch, name, _made_on_the_host(getattr(torch, name)))
+
+
+def _made_on_the_host(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.tensor`, which makes its tensor on the host and then copies it, in every thread.
+
+    Fake tensors say so to torch in the thread that enters them; backward runs in others.
+    """
+
+    @functools.wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Tensor:
+        torch._C._set_only_lift_cpu_tensors(True)
+        return function(*args, **kwargs)
+
+    return made
 
 
 _deep_copy_real = Tensor.__deepcopy__

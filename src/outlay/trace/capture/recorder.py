@@ -223,10 +223,15 @@ class CallSites:
 
     def _node_site(self, node: torch.autograd.graph.Node) -> CallSite | None:
         """Where the node was made; of two threads' nodes with its number, the one of its name."""
-        number, name = node._sequence_nr(), _letters(node.name())
+        number, name = node._sequence_nr(), _letters(_node_name(node))
         candidates = [nodes[number] for nodes in self._nodes.values() if number in nodes]
         named = [site for operator, site in candidates if name.startswith(operator)]
         return next(iter(named or [site for _, site in candidates]), None)
+
+
+def _node_name(node: torch.autograd.graph.Node) -> str:
+    """What torch calls a node; functions of one's own may keep something else under `name`."""
+    return node.name() if callable(node.name) else type(node).__name__
 
 
 def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]) -> str | None:

@@ -40,11 +40,22 @@ from outlay.trace.target import INSTALLED
 FAMILIES = (
     "natten",
     "stylegan",
+    "flash_attention",
+    "flash_layers",
+    "memory_efficient",
+    "deformable",
+    "state_space",
+    "state_space_dual",
+    "mamba_models",
+    "apex",
+    "liger",
+    "triton_kernels",
 )
 """Modules of this package, each with tables of what it stands in for:
 
 `STAND_INS`: full module name -> attribute -> function or class.
 `EXTENSIONS`, where there is one: functions of compiled modules, by `function` or `module.function`.
+`NOT_REPLACED`, where there is one: packages that keep their own functions where they are installed.
 `REPLACED_CLASSES`, where there is one: classes to replace in an installed package, too, as
 `module.Class`; its other classes stay, as they call functions that are replaced.
 """
@@ -85,6 +96,11 @@ def _replaced_classes() -> frozenset[str]:
     return frozenset(
         name for family in _families() for name in getattr(family, "REPLACED_CLASSES", ())
     )
+
+
+@cache
+def _not_replaced() -> frozenset[str]:
+    return frozenset(name for family in _families() for name in getattr(family, "NOT_REPLACED", ()))
 
 
 def _attributes(module: str) -> dict[str, object]:
@@ -313,6 +329,14 @@ _not_installed: dict[str, bool] = {}
 """What was said not to be installed; whether the user's own code looked for it."""
 
 
+_SPOKEN = {
+    "flashattention": "flash_attn",
+    "flash attention": "flash_attn",
+    "mamba ssm": "mamba_ssm",
+}
+"""How packages are called in messages, where it is not by their own name."""
+
+
 def wanted_after(failure: str) -> list[str]:
     """Packages to take as installed, so that a step that failed without them may run.
 
@@ -320,6 +344,8 @@ def wanted_after(failure: str) -> list[str]:
     compiled part, all compiled parts. Empty where nothing is to be gained.
     """
     words = failure.lower().replace("-", "_")
+    for spoken, name in _SPOKEN.items():
+        words = words.replace(spoken, name)
     named = {name for name in _not_installed if name.rpartition(".")[2].lower() in words}
     is_compiled_named = any(not _is_known(name) for name in named)
     wanted = [
@@ -338,6 +364,8 @@ def _assumed_installed() -> list[str]:
 
 def _is_demanded(root: str) -> bool:
     """Whether a package is imported in earnest, rather than looked for; the line is noted."""
+    if _is_torch_asking():
+        return False
     if root in _assumed_installed():
         if _is_known(root):
             _note(
@@ -360,6 +388,14 @@ def _is_demanded(root: str) -> bool:
     if _is_known(root):
         _note(f"{root} is not installed: its operators are counted by formula.")
     return True
+
+
+def _is_torch_asking() -> bool:
+    """Whether torch itself imports it, which does without what is not there."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(("<frozen ", _OUTLAY)):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
 
 
 def _is_library(filename: str) -> bool:
@@ -408,8 +444,7 @@ def _swallows(handler: ast.ExceptHandler) -> bool:
         names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(handler.type)}
         if not names & _IMPORT_ERRORS:
             return False
-    ends = (ast.Raise, ast.Return)
-    return not any(isinstance(node, ends) for node in ast.walk(handler)) and not any(
+    return not any(isinstance(node, ast.Raise) for node in ast.walk(handler)) and not any(
         isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("exit", "_exit")
         for node in ast.walk(handler)
     )
@@ -433,6 +468,8 @@ class _InstalledFinder(importlib.abc.MetaPathFinder):
         """The module's own spec, with a loader around its own; None of any other."""
         del path, target
         if fullname in self._asked or not (_is_known(fullname) and _attributes(fullname)):
+            return None
+        if fullname.partition(".")[0] in _not_replaced():
             return None
         parent = sys.modules.get(fullname.rpartition(".")[0])
         if isinstance(parent, StandInModule) or _is_question():
@@ -460,16 +497,25 @@ class _InstalledLoader(importlib.abc.Loader):
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
+        """The module's own; a stand-in for a compiled one that cannot be loaded here."""
+        try:
+            return self._loader.create_module(spec)
+        except ImportError:
+            if not isinstance(self._loader, importlib.machinery.ExtensionFileLoader):
+                raise
+        _note(f"{spec.name} cannot be loaded here: its functions are counted by formula.")
+        return StandInModule(spec.name, _attributes(spec.name), placeholder)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        replace_functions(AttributePatches(), module)
+        """Run it, and replace what only runs on a GPU."""
+        if not isinstance(module, StandInModule):
+            self._loader.exec_module(module)
+            replace_functions(AttributePatches(), module)
 
 
 def replace_functions(patches: AttributePatches, module: ModuleType) -> None:
     """Replace the functions of an imported module that only run on a GPU, wherever they went."""
-    if isinstance(module, StandInModule):
+    if isinstance(module, StandInModule) or module.__name__.partition(".")[0] in _not_replaced():
         return
     for name, value in _attributes(module.__name__).items():
         original = module.__dict__.get(name)
@@ -626,8 +672,9 @@ where nothing is built."""
 
 
 def _patch_versions(patches: AttributePatches) -> None:
-    """The version of a package that is taken to be installed."""
+    """The version of a package that is taken to be installed, and the name it is installed by."""
     original = importlib.metadata.version
+    original_names = importlib.metadata.packages_distributions
 
     def version(name: str) -> str:
         try:
@@ -639,7 +686,12 @@ def _patch_versions(patches: AttributePatches) -> None:
                 raise
             return str(known)
 
+    def names() -> Mapping[str, list[str]]:
+        assumed = {name: [name.replace("_", "-")] for name in _assumed_installed()}
+        return {**assumed, **original_names()}
+
     patches.set(importlib.metadata, "version", version)
+    patches.set(importlib.metadata, "packages_distributions", names)
 
 
 def _patch_extensions(patches: AttributePatches) -> None:
