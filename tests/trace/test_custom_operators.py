@@ -116,6 +116,15 @@ def test_a_function_told_in_three_lines() -> None:
     assert result.unknown_ops == {}
 
 
+def test_functions_and_methods_of_ones_own_that_launch_kernels_are_not_run() -> None:
+    result = report(GAN, "launched_from_python")
+    (function,) = ops(result, "launches.swirl")
+    assert function.flops == 3 * IMAGES * PIXELS
+    (method,) = ops(result, "launches.Swirl_forward")
+    assert method.shapes == ((8, 3, 16, 16), (8, 3))
+    assert result.unknown_ops == {}
+
+
 def test_a_function_nobody_knows_is_named_with_its_line() -> None:
     result = report(GAN, "not_known")
     assert result.unknown_ops == {"swirl_cuda.fold": 1}

@@ -10,6 +10,7 @@ import importlib.util
 import swirl_cuda
 import torch
 from kept_with_source import checked
+from launches import Swirl, swirl
 from ops.built_at_import import Leaky, Resample
 from ops.built_when_used import BiasAct, FilteredLeaky
 from torch import nn
@@ -27,6 +28,8 @@ outlay.register_op(
     flops=lambda x, turns, out: 2 * out[0].numel() * turns,
     kind="gemm",
 )
+outlay.register_op("launches.swirl", flops=lambda x, out: 3 * out.numel(), efficiency=0.5)
+outlay.register_op("launches.Swirl.forward", shapes=lambda layer, x: x.shape[:2])
 
 
 def resampled_with_a_penalty(n):
@@ -101,6 +104,13 @@ def told_in_three_lines(n):
         (twisted.sum() + angles.sum()).backward()
 
     return step
+
+
+def launched_from_python(n):
+    """Functions of one's own that launch kernels: what they launch is not run."""
+    x = torch.randn(n, 3, 16, 16, requires_grad=True)
+    layer = Swirl()
+    return lambda: layer(swirl(x)).sum().backward()
 
 
 def not_known(n):

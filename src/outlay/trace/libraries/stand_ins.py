@@ -459,7 +459,8 @@ _patched_roots: set[str] = set()
 class _InstalledFinder(importlib.abc.MetaPathFinder):
     """The first to be asked: lets the others find a known module, and replaces its functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, patches: AttributePatches) -> None:
+        self._patches = patches
         self._asked: set[str] = set()
 
     def find_spec(
@@ -483,15 +484,16 @@ class _InstalledFinder(importlib.abc.MetaPathFinder):
             self._asked.discard(fullname)
         if spec is None or spec.loader is None or isinstance(spec.loader, _StandInLoader):
             return None
-        spec.loader = _InstalledLoader(spec.loader)
+        spec.loader = _InstalledLoader(spec.loader, self._patches)
         return spec
 
 
 class _InstalledLoader(importlib.abc.Loader):
     """Loads a module, and replaces what only runs on a GPU."""
 
-    def __init__(self, loader: importlib.abc.Loader) -> None:
+    def __init__(self, loader: importlib.abc.Loader, patches: AttributePatches) -> None:
         self._loader = loader
+        self._patches = patches
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
@@ -510,7 +512,7 @@ class _InstalledLoader(importlib.abc.Loader):
         """Run it, and replace what only runs on a GPU."""
         if not isinstance(module, StandInModule):
             self._loader.exec_module(module)
-            replace_functions(AttributePatches(), module)
+            replace_functions(self._patches, module)
 
 
 def replace_functions(patches: AttributePatches, module: ModuleType) -> None:
@@ -529,6 +531,16 @@ def replace_functions(patches: AttributePatches, module: ModuleType) -> None:
         _patched_roots.add(module.__name__.partition(".")[0])
         for owner, bound in _bound_to(original):
             patches.set(owner, bound, value)
+
+
+def _replace_methods(patches: AttributePatches) -> None:
+    """Replace methods of classes that the user has registered: `module.Class.method`."""
+    for name, function in registered_functions().items():
+        owner, _, method = name.rpartition(".")
+        module, _, class_name = owner.rpartition(".")
+        kind = getattr(sys.modules.get(module), class_name, None)
+        if isinstance(kind, type) and method in vars(kind):
+            patches.set(kind, method, _own_op(name, function))
 
 
 def _bound_to(value: object) -> list[tuple[ModuleType, str]]:
@@ -722,12 +734,16 @@ def install() -> None:
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Stand-ins while a step is captured; where `install` was called before, they stay."""
+    if not _installed:
+        _notes.clear()
+        used_libraries.clear()
     patches = AttributePatches() if _installed else _in_place()
     try:
         for module in list(sys.modules.values()):
             name = getattr(module, "__name__", "")
             if isinstance(module, ModuleType) and _is_known(name):
                 replace_functions(patches, module)
+        _replace_methods(patches)
         yield
     finally:
         patches.restore()
@@ -737,7 +753,7 @@ def _in_place() -> AttributePatches:
     _stand_ins()  # families import modules, for which nobody needs to stand in
     _extension_functions()
     patches = AttributePatches()
-    first, last = _InstalledFinder(), _MissingFinder()
+    first, last = _InstalledFinder(patches), _MissingFinder()
     sys.meta_path.insert(0, first)
     sys.meta_path.append(last)
     patches.on_restore(lambda: _remove_stand_ins(first, last))
