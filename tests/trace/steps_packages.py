@@ -360,3 +360,24 @@ def triton_kernels(batch_size: int) -> Step:
         _product[grid](x, x, out, x.numel())
 
     return step
+
+
+class _Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.tensor([2.0], device=grad.device)
+
+
+def backward_that_makes_a_tensor(batch_size: int) -> Step:
+    """A backward function of one's own, which makes a tensor on the GPU from a list."""
+
+    def step() -> None:
+        _Doubled.apply(_made(batch_size, WIDTH, dtype=torch.float32)).backward(
+            torch.ones(batch_size, WIDTH, device="cuda")
+        )
+
+    return step

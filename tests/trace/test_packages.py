@@ -279,6 +279,12 @@ def test_a_triton_kernel_that_multiplies_matrices_is_named() -> None:
     assert report(FILE, "triton_kernels").unknown_ops == {"triton._product": 1}
 
 
+def test_a_backward_function_may_make_tensors() -> None:
+    # the gradient read and written, and the one number it is multiplied by
+    product = op("backward_that_makes_a_tensor", "aten.mul", "backward")
+    assert product.moved_bytes == 4 * (2 * BATCH_SIZE * WIDTH + 1)
+
+
 # At any batch size
 
 

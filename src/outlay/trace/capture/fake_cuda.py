@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -27,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
 
@@ -331,22 +331,19 @@ def _patch_fake_tensors(patches: AttributePatches) -> None:
     patches.set(FakeTensor, "__reduce_ex__", _reduced)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
-    for name in ("tensor", "as_tensor"):
-        patches.set(torch, name, _made_on_the_host(getattr(torch, name)))
+    patches.set(BackwardCFunction, "apply", _backward_on_the_host)
 
 
-def _made_on_the_host(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`torch.tensor`, which makes its tensor on the host and then copies it, in every thread.
+_run_backward = BackwardCFunction.apply
 
-    Fake tensors say so to torch in the thread that enters them; backward runs in others.
+
+def _backward_on_the_host(node: BackwardCFunction, *grads: Any) -> Any:
+    """A backward function of one's own, in which `torch.tensor` makes its tensor on the host first.
+
+    Fake tensors ask torch for that in the thread that enters them; backward runs in another.
     """
-
-    @functools.wraps(function)
-    def made(*args: Any, **kwargs: Any) -> Tensor:
-        torch._C._set_only_lift_cpu_tensors(True)
-        return function(*args, **kwargs)
-
-    return made
+    torch._C._set_only_lift_cpu_tensors(True)
+    return _run_backward(node, *grads)
 
 
 _deep_copy_real = Tensor.__deepcopy__
