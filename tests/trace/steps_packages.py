@@ -55,6 +55,18 @@ def flash_packed(batch_size: int) -> Step:
     return step
 
 
+def flash_shared_heads(batch_size: int) -> Step:
+    """Two query heads to each head of key and value, which lie in one tensor."""
+    from flash_attn import flash_attn_kvpacked_func
+
+    def step() -> None:
+        q = _made(batch_size, ROWS, HEADS, SIZE)
+        kv = _made(batch_size, ROWS, 2, HEADS // 2, SIZE)
+        flash_attn_kvpacked_func(q, kv).sum().backward()
+
+    return step
+
+
 def flash_window(batch_size: int) -> Step:
     """A window of 64 positions to the left."""
     from flash_attn.flash_attn_interface import flash_attn_func
@@ -364,11 +376,11 @@ def triton_kernels(batch_size: int) -> Step:
 
 class _Doubled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x):
+    def forward(_ctx, x):
         return 2 * x
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(_ctx, grad):
         return grad * torch.tensor([2.0], device=grad.device)
 
 

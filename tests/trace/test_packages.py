@@ -61,6 +61,17 @@ def test_flash_attention_keeps_nothing_of_the_size_of_the_scores(step: str) -> N
     assert live_bytes(step) == expected
 
 
+def test_heads_that_share_keys_have_gradients_of_their_own_for_a_while() -> None:
+    result = report(FILE, "flash_shared_heads")
+    forward = 2 * 2 * BATCH_SIZE * HEADS * ROWS * ROWS * SIZE
+    assert flops(result, "attention", phase="forward") == forward
+    # query and output whole, key and value half; gradients of all of them, and of the output; the
+    # query's in fp32; those of key and value once for each query head
+    kept, gradients = 2 + 2 / 2, 1 + 1 + 2 / 2
+    expected = (kept + gradients + 2 + 2) * TENSOR_BYTES + 2 * PER_ROW_BYTES + NUMBERS_BYTES
+    assert live_bytes("flash_shared_heads") == expected
+
+
 def test_a_window_counts_only_what_it_sees() -> None:
     # each row sees itself and the 63 before it, as far as there are any
     seen = sum(min(row, 63) + 1 for row in range(ROWS))

@@ -163,7 +163,7 @@ class _FusedAttention(torch.autograd.Function):  # type: ignore[misc]
         del in_fp32, row_sums
         if shared:
             launch(
-                f"{attention.library}.sum_heads", shared, results[-2:], kind="reduction", launches=2
+                f"{attention.library}.sum_heads", shared, results[1:], kind="reduction", launches=2
             )
         return None, *(result[..., : ctx.size] if padding else result for result in results)
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from outlay.trace.capture.wrappers import NotTraceable
 from outlay.trace.libraries.kernel_launch import launch
 from outlay.trace.libraries.row_norms import NormLayer, RowNorm, gated, row_norm
 
@@ -312,6 +313,20 @@ class _CrossEntropyOfLogits(torch.autograd.Function):  # type: ignore[misc]
         return logits, None
 
 
+class _FastLanguageModel:
+    """unsloth's way to a model, which loads weights and asks the GPU."""
+
+    @staticmethod
+    def from_pretrained(*_: object, **__: object) -> None:
+        """Say how the same training can be traced."""
+        raise NotTraceable(
+            "unsloth.FastLanguageModel loads a model onto a GPU, and has to have both.",
+            fix="Make the same model with transformers (AutoModelForCausalLM.from_config), put "
+            "peft's LoRA on it, apply liger_kernel, whose kernels are of the same kind, and trace "
+            "that.",
+        )
+
+
 _LOSSES: Mapping[str, object] = {
     "LigerCrossEntropyLoss": _LigerCrossEntropyLoss,
     "LigerFusedLinearCrossEntropyLoss": _LigerFusedLinearCrossEntropyLoss,
@@ -357,6 +372,7 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
         "liger_swiglu": partial(gated, "liger.swiglu", in_place=True),
         "liger_geglu": partial(gated, "liger.geglu", in_place=True),
     },
+    "unsloth": {"FastLanguageModel": _FastLanguageModel, "FastModel": _FastLanguageModel},
     "unsloth.kernels": {
         "fast_rms_layernorm": partial(_unsloth_norm, is_rms=True),
         "fast_layernorm": partial(_unsloth_norm, is_rms=False),
