@@ -73,6 +73,13 @@ def test_an_extension_built_when_it_is_used_is_imported_by_its_name() -> None:
     assert 'The extension "bias_act_plugin"' in notes_text(result)
 
 
+def test_a_compiled_part_of_a_package_and_one_built_from_text() -> None:
+    result = report(GAN, "compiled_beside_its_file_and_built_from_text")
+    assert count(result, "stylegan.fused_bias_act") == count(result, "stylegan.bias_act") == 1
+    assert "ops.fold_ext is not built here (ops/compiled.py:" in notes_text(result)
+    assert 'The extension "inline" (ops/compiled.py:' in notes_text(result)
+
+
 def test_filtered_lrelu_counts_both_filters_and_keeps_signs_of_two_bits() -> None:
     result = report(GAN, "filtered")
     forward, backward = ops(result, "stylegan.filtered_lrelu")

@@ -13,6 +13,7 @@ from kept_with_source import checked
 from launches import Swirl, swirl
 from ops.built_at_import import Leaky, Resample
 from ops.built_when_used import BiasAct, FilteredLeaky
+from ops.compiled import activated, folded
 from torch import nn
 
 import outlay
@@ -79,6 +80,11 @@ def filtered(n):
         FilteredLeaky.apply(x, taps, taps, bias, None, 2, 2, pad).sum().backward()
 
     return step
+
+
+def compiled_beside_its_file_and_built_from_text(n):
+    x, bias = torch.randn(n, 3, 16, 16), torch.zeros(3)
+    return lambda: activated(folded(x, bias), bias)
 
 
 @checked
