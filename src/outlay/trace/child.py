@@ -55,13 +55,36 @@ def main(arguments: Sequence[str]) -> None:
     )
     watcher.start()
     sys.argv = [str(parse_target(request["target"]).path)]  # as if run without arguments
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(request_path.parent / "extensions")
     # A copy, so that code that closes its output does not close where failures are shown.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
         reply = reply_to(request)
+    if "error" in reply:
+        reply = _tried_with_packages(reply, arguments)
     partial_path = reply_path.with_suffix(".part")
     partial_path.write_text(json.dumps(reply))
     partial_path.replace(reply_path)
     os._exit(0)  # threads of the user's code may never end
+
+
+def _tried_with_packages(reply: dict[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """A failure, after the request was tried with all packages that the step looked for.
+
+    A step may import a package only where it is installed, and fail later without it. A new
+    interpreter then answers the request, with stand-ins for those; the first failure is kept.
+    """
+    stand_ins = sys.modules.get("outlay.trace.libraries.stand_ins")
+    first_path = Path(arguments[1]).with_suffix(".first")
+    packages = (
+        [] if stand_ins is None else stand_ins.wanted_after(f"{reply['what']} {reply['why']}")
+    )
+    first: dict[str, Any] = json.loads(first_path.read_text()) if first_path.exists() else reply
+    if stand_ins is None or not packages:
+        return first
+    first_path.write_text(json.dumps(first))  # found by the interpreter that comes next
+    os.environ[stand_ins.ASSUMED_INSTALLED] = ",".join(packages)
+    sys.stderr.flush()
+    return os.execv(sys.executable, [sys.executable, "-m", "outlay.trace.child", *arguments])
 
 
 def _end_with_parent(parent: int, folder: Path) -> None:
@@ -319,7 +342,12 @@ def _advice(error: BaseException, target: Target) -> str:
 def _advice_by_type(error: BaseException, target: Target) -> str | None:
     name = type(error).__name__
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"Install {error.name} into this Python ({sys.executable})."
+        name = error.name
+        return (
+            f"Install {name} into this Python ({sys.executable}). If it is compiled and needs a "
+            "GPU, say what its functions return and cost before the import: "
+            f'outlay.register_op("{name}.FUNCTION", shapes=..., flops=...).'
+        )
     if isinstance(error, FileNotFoundError) and target.is_script:
         return (
             "A trace reads the files that the script reads: put it where the script looks for it. "

@@ -38,6 +38,8 @@ from outlay.trace.capture.recorder import (
     with_storage,
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.libraries import stand_ins
+from outlay.trace.libraries.triton_kernels import patch_triton
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
@@ -141,9 +143,11 @@ def _capture(
         with_changes(build, options.changes) as changed_build,
     ):
         patch_imported_libraries(patches)
+        patch_triton(patches)
         with torch.device("cuda"):
             step = changed_build(batch_size)
         patch_imported_libraries(patches)
+        patch_triton(patches)
         period = (period or 0) * options.changes.accumulate or _period_of(step)
         with default_device(), _detect_mixed_devices():
             parameters, structure = _record(step, recorder, period)
@@ -161,6 +165,7 @@ def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[A
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _without_automatic_gc(),
+        stand_ins.installed(),
         patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
@@ -193,6 +198,7 @@ def capture_of(
         blocks=structure.blocks(),
         notes=(
             *sorted(notes),
+            *stand_ins.notes(),
             *recorder.selection.notes(),
             *_host_read_notes(recorder.host_reads, period),
         ),
@@ -283,6 +289,7 @@ def prepare_process() -> None:
     longer than to trace a small step.
     """
     torchvision_ops.install()
+    stand_ins.install()
     patch_decorators(AttributePatches(), _import_notes)
     importlib.import_module("torch._dynamo")  # the first step would do it
     gc.freeze()

@@ -20,12 +20,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
 
@@ -355,8 +356,22 @@ def _patch_fake_tensors(patches: AttributePatches) -> None:
     patches.set(fake_tensor, "init_gpu_context", _returning(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
     patches.set(Tensor, "__deepcopy__", _deep_copy)
+    patches.set(FakeTensor, "__reduce_ex__", _reduced)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
+    patches.set(BackwardCFunction, "apply", _backward_on_the_host)
+
+
+_run_backward = BackwardCFunction.apply
+
+
+def _backward_on_the_host(node: BackwardCFunction, *grads: Any) -> Any:
+    """A backward function of one's own, in which `torch.tensor` makes its tensor on the host first.
+
+    Fake tensors ask torch for that in the thread that enters them; backward runs in another.
+    """
+    torch._C._set_only_lift_cpu_tensors(True)
+    return _run_backward(node, *grads)
 
 
 _deep_copy_real = Tensor.__deepcopy__
@@ -379,6 +394,28 @@ def _deep_copy(tensor: Tensor, memo: dict[int, object]) -> Tensor:
         memo[id(tensor)] = copy
     result: Tensor = memo[id(tensor)]
     return result
+
+
+def _reduced(tensor: FakeTensor, _protocol: object) -> tuple[object, ...]:
+    """How a fake tensor is pickled: as one of its shape; there are no values to keep."""
+    layout = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, str(tensor.device))
+    is_parameter = bool(getattr(tensor, "_is_param", False))
+    return _restored, (*layout, tensor.is_leaf and tensor.requires_grad, is_parameter)
+
+
+def _restored(
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
+    requires_grad: bool,
+    is_parameter: bool,
+) -> Tensor:
+    """A fake tensor out of a pickle."""
+    tensor = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    if is_parameter:
+        return nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
 
 
 def _apply_in_place(

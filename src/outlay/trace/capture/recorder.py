@@ -77,17 +77,19 @@ def op_of(
     cost = cost_of(name, args, kwargs, out, hint=_hint(func))
     results = list(tensors_in(out))
     tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *results]
+    precision = precision_of(cost.kind, tensors)
     op = Op(
         name=name,
         kind=cost.kind,
         phase=phase,
-        precision=precision_of(cost.kind, tensors),
+        precision=precision,
         count=1,
         flops=cost.flops,
         moved_bytes=cost.moved_bytes,
         launches=cost.launches,
         layout=layout_of(cost.kind, name, tensors, len(results)),
         shapes=_shapes(cost, tensors),
+        efficiency=cost.efficiency_in(precision),
     )
     return op, cost.is_known
 
@@ -207,10 +209,15 @@ class CallSites:
 
     def _node_sites(self, node: torch.autograd.graph.Node) -> _Sites:
         """Where the node was made; of two threads' nodes with its number, the one of its name."""
-        number, name = node._sequence_nr(), _letters(node.name())
+        number, name = node._sequence_nr(), _letters(_node_name(node))
         candidates = [nodes[number] for nodes in self._nodes.values() if number in nodes]
         named = [sites for operator, sites in candidates if name.startswith(operator)]
         return next(iter(named or [sites for _, sites in candidates]), (None, None))
+
+
+def _node_name(node: torch.autograd.graph.Node) -> str:
+    """What torch calls a node; functions of one's own may keep something else under `name`."""
+    return node.name() if callable(node.name) else type(node).__name__
 
 
 _Sites = tuple["CallSite | None", "CallSite | None"]
