@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.forked import call_forked
 from tests.trace.sweep import BATCH_SIZE, count, flops, notes_text, report
 from tests.trace.together import Together
 
@@ -294,6 +295,20 @@ def test_a_backward_function_may_make_tensors() -> None:
     # the gradient read and written, and the one number it is multiplied by
     product = op("backward_that_makes_a_tensor", "aten.mul", "backward")
     assert product.moved_bytes == 4 * (2 * BATCH_SIZE * WIDTH + 1)
+
+
+def packages_named_by(message: str) -> list[str]:
+    """The packages to assume after a failure, where flash-attn was looked for and not found."""
+    from outlay.trace.libraries import stand_ins
+
+    stand_ins._not_installed["flash_attn"] = False
+    return stand_ins.wanted_after(message)
+
+
+def test_transformers_message_about_flash_attention_names_its_package() -> None:
+    message = "FlashAttention2 has been toggled on, but the package doesn't seem to be installed."
+    named = call_forked("tests.trace.test_packages:packages_named_by", message)
+    assert named == ["flash_attn"]
 
 
 # At any batch size

@@ -242,9 +242,21 @@ class StandInModule(ModuleType):
         part = f"{self.__name__}.{name}"
         if any(known == part or known.startswith(f"{part}.") for known in _stand_ins()):
             return importlib.import_module(part)
-        value = self.__dict__["_unknown"](self.__name__, name)
+        value = _within(self.__name__, name) or self.__dict__["_unknown"](self.__name__, name)
         self.__dict__[name] = value
         return value
+
+
+def _within(package: str, name: str) -> object:
+    """What a module below a package has under a name, which the package may have too."""
+    return next(
+        (
+            attributes[name]
+            for module, attributes in _stand_ins().items()
+            if module.startswith(f"{package}.") and name in attributes
+        ),
+        None,
+    )
 
 
 class _Placeholder(type):
