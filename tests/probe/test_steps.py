@@ -324,6 +324,7 @@ def test_a_batch_that_several_steps_cut_up():
     marks = {place: {"batches": 1, "samples": 640} for place in range(0, 200, 10)}
     statistics = statistics_of([0] * 200, noisy(200), marks=marks, passes=1)
     assert statistics.samples_per_step == pytest.approx(64, rel=0.06)
+    assert statistics.batches_per_step == pytest.approx(0.1, rel=0.06)
     assert statistics.passes_per_step == 1
 
 

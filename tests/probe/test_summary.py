@@ -12,7 +12,12 @@ from outlay.probe.agent.protocol import KernelTimes, ModuleInputs, OptimizerInfo
 from outlay.probe.gpu_driver import GpuDevice
 from outlay.probe.stages import ProbeLimits
 from outlay.probe.steps import StepSizeOverride, StepStatistics
-from outlay.probe.summary import ProbeContext, measurement_of, order_words
+from outlay.probe.summary import (
+    ProbeContext,
+    measurement_of,
+    notes_on_shared_batches,
+    order_words,
+)
 
 
 class NoSampler:
@@ -202,6 +207,26 @@ def test_steps_of_one_optimizer_that_are_of_two_lengths_are_said():
     (note,) = (note for note in measurement.notes if "Steps take" in note)
     assert "about 500 ms or about 1.25 s, by turns. Counted as one: one step of an opt" in note
     assert note.endswith("--optimizer-steps 2.")
+
+
+@pytest.mark.parametrize(
+    ("batches", "per_step", "words"),
+    [
+        (0.5, (1.0,), "in 2 steps, as they are counted: --optimizer-steps 2 makes"),
+        (0.1, (2.0, 1.0), "in 10 steps, as they are counted: --optimizer-steps 30 makes"),
+        (0.7, (1.0,), None),  # in no number of steps
+        (1.0, (1.0,), None),
+        (0.97, (1.0,), None),
+        (4.0, (1.0,), None),
+        (0.001, (1.0,), None),  # all data at once
+        (None, (1.0,), None),
+    ],
+)
+def test_steps_that_share_a_batch_are_said(batches, per_step, words):
+    statistics = StepStatistics(step=STEP, per_step=per_step, batches_per_step=batches)
+    notes = list(notes_on_shared_batches(statistics))
+    assert len(notes) == (words is not None)
+    assert words is None or words in notes[0]
 
 
 def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():

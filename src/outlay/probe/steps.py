@@ -200,6 +200,8 @@ class StepStatistics:
     mean_samples_per_step: float | None = None
     """Of all, those at the end of an epoch included that are cut short."""
     passes_per_step: float | None = None
+    batches_per_step: float | None = None
+    """Of all loaders, a mean; None where there are none. Below 1 where steps share a batch."""
     steps_per_epoch: float | None = None
     start_up_s: float | None = None
     warm_up_s: float | None = None
@@ -348,6 +350,7 @@ def _rank_statistics(rank: _Rank, started_s: float | None) -> StepStatistics:
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
         mean_samples_per_step=_mean(cycles.samples[usual], cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),
+        batches_per_step=_mean(cycles.batches[usual], cycles.steps[usual]),
         steps_per_epoch=_steps_per_epoch(cycles),
         start_up_s=None if started_s is None else first_s - started_s,
         warm_up_s=None if from_s is None or rank.step is None else from_s - first_s,

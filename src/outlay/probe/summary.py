@@ -115,6 +115,8 @@ def _notes_on_others(logs: Sequence[ProcessLog], all_logs: Sequence[ProcessLog])
 
 
 _TIMES = {1: "", 2: " twice"}
+_MOST_SHARING = 64
+"""Steps that share a batch, more than which are no iteration."""
 
 
 def order_words(measurement: Measurement, order: OptimizerOrder) -> str:
@@ -154,6 +156,19 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
         f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}. Counted as"
         f" one: {_counted_as_one(measurement, each)}. If an iteration of the script has more"
         f" optimizer steps than that, say how many: --optimizer-steps {more}."
+    )
+
+
+def notes_on_shared_batches(statistics: StepStatistics) -> Iterator[str]:
+    """Say that several steps share a batch: they may be one iteration of the script."""
+    batches = statistics.batches_per_step
+    sharing = round(1 / batches) if batches else 1
+    if not 1 < sharing <= _MOST_SHARING or abs(sharing * (batches or 0.0) - 1) > _SAME_BATCH:
+        return
+    more = sharing * max(round(sum(statistics.per_step)), 1)
+    yield (
+        f"Each batch of its DataLoader is trained on in {sharing} steps, as they are counted:"
+        f" --optimizer-steps {more} makes one of them."
     )
 
 
@@ -199,6 +214,7 @@ def notes_on_step_time(
             " that of the step, its samples are not."
         )
     yield from notes_on_modes(measurement, statistics)
+    yield from notes_on_shared_batches(statistics)
     step = measurement.step
     if step is not None and step.mean_s * _NOTED_FRACTION < AGENT_S:
         yield (
