@@ -216,6 +216,26 @@ def test_a_loader_that_is_begun_anew_for_every_step_has_its_length_as_epoch(each
 
 
 @pytest.mark.torch
+def test_a_loader_that_is_begun_anew_beside_one_that_is_sampled_from():
+    """Both are, for every step; the one with its data in order gives the same batch each time."""
+    import torch
+
+    def script(loop):
+        small = torch.utils.data.DataLoader(torch.ones(12, 8), 4)
+        while loop.steps < STEPS:
+            batch = next(iter(loop.loader))
+            loop.model.train()
+            loop.step(batch)
+            first = next(iter(small))
+            loop.model.eval()
+            loop.evaluate(first)
+
+    statistics, epoch = run(script)
+    assert epoch.steps == BATCHES
+    assert statistics.samples_per_step == TRAINED
+
+
+@pytest.mark.torch
 def test_a_loader_that_is_made_anew_for_every_step_has_its_length_as_epoch():
     def script(loop):
         while loop.steps < STEPS:
