@@ -305,6 +305,19 @@ def test_an_epoch_by_its_length_where_none_was_seen():
     assert epoch(use(length=5000, batches=1000)).steps == 1250
 
 
+def test_accumulation_that_grows_at_first_counts_as_it_is_in_the_end():
+    """One batch in each of the first 100 steps, four in each later one."""
+    given = use(length=5000, batches=100 + 4 * 150)
+    statistics = StepStatistics(per_step=(1.0,), batches_per_step=4.0)
+    log = a_log(LoaderUses(loaders=[given._asdict()]), table=table([0] * 250))
+    assert epoch_of(statistics, [log]).steps == 5000 / 4
+    # With another beside it, which gives half as many: two thirds of six batches a step.
+    other = use(2, length=10, batches=50 + 2 * 150)
+    log = a_log(LoaderUses(loaders=[given._asdict(), other._asdict()]), table=table([0] * 250))
+    statistics = StepStatistics(per_step=(1.0,), batches_per_step=6.0)
+    assert epoch_of(statistics, [log]).steps == 5000 / 4
+
+
 def test_optimizer_steps_are_not_training_steps():
     # A batch for each third of 240 optimizer steps, of which three are a training step.
     given = use(length=1000, steps=80, batches_before_last=79, last_step=238)
