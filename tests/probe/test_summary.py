@@ -201,6 +201,37 @@ def test_steps_of_two_lengths_are_said(period, how, steps):
     )
 
 
+@pytest.mark.parametrize(
+    ("pattern", "batches", "is_said"),
+    [
+        (2, None, True),
+        (2, 1.0, False),  # a loader tells
+        (16, None, False),  # a penalty now and then
+        (1, None, False),
+    ],
+)
+def test_orders_that_may_be_one_iteration_are_said_where_no_loader_tells(pattern, batches, is_said):
+    infos = [OptimizerInfo(number, "Adam", count) for number, count in enumerate((700, 50))]
+    logs = [a_log(*infos)]
+    statistics = StepStatistics(
+        step=STEP,
+        per_step=(1.0, 0.5),
+        skipped=(0, 0),
+        orders=(((0, 1), 0.5), ((0,), 0.5)),
+        pattern=pattern,
+        batches_per_step=batches,
+    )
+    measurement = measurement_of(statistics, logs, logs, NoSampler(), a_context())
+    notes = [note for note in measurement.notes if "one iteration" in note]
+    # Three optimizer steps in two training steps.
+    said = (
+        "Its optimizers step in an order that repeats after 3 of their steps, counted as 2 training"
+        " steps: Adam (700), Adam (50); or Adam (700). If they are one iteration of the script:"
+        " --optimizer-steps 3."
+    )
+    assert notes == ([said] if is_said else [])
+
+
 def test_steps_of_one_optimizer_that_are_of_two_lengths_are_said():
     modes = StepModes(fast_s=0.5, slow_s=1.25, slow_fraction=0.5, period=2)
     measurement = of_several((((0,), 1.0),), modes, parameters=(900,))

@@ -115,6 +115,8 @@ def _notes_on_others(logs: Sequence[ProcessLog], all_logs: Sequence[ProcessLog])
 
 
 _TIMES = {1: "", 2: " twice"}
+_FEW = 4
+"""Training steps that are rather one iteration than more of them are."""
 _MOST_SHARING = 64
 """Steps that share a batch, more than which are no iteration."""
 
@@ -143,6 +145,7 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
     """Say that steps are of two lengths, what was counted as one, and how to say otherwise."""
     modes = measurement.step_modes
     if modes is None:
+        yield from _notes_on_orders(measurement, statistics)
         return
     each = max(round(sum(statistics.per_step)), 1)
     if modes.period is None:
@@ -156,6 +159,19 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
         f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}. Counted as"
         f" one: {_counted_as_one(measurement, each)}. If an iteration of the script has more"
         f" optimizer steps than that, say how many: --optimizer-steps {more}."
+    )
+
+
+def _notes_on_orders(measurement: Measurement, statistics: StepStatistics) -> Iterator[str]:
+    """Say that steps of different orders may be one iteration, where no loader tells."""
+    orders, pattern = measurement.optimizer_orders, statistics.pattern
+    if len(orders) < 2 or not 1 < pattern <= _FEW or statistics.batches_per_step is not None:
+        return
+    each = round(pattern * sum(statistics.per_step))
+    yield (
+        f"Its optimizers step in an order that repeats after {each} of their steps, counted as"
+        f" {pattern} training steps: {_counted_as_one(measurement, 1)}. If they are one iteration"
+        f" of the script: --optimizer-steps {each}."
     )
 
 
