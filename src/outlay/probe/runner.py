@@ -48,6 +48,9 @@ STUCK_S = 60.0
 STUCK_STEPS = 10
 """Without a step for so long, a command that is to stop is ended; an evaluation may last."""
 _HIGHEST_SIGNAL = 64
+_LOOK_S = 5.0
+_MOST_UNWATCHED = 8
+"""Processes of a command that are named for not being watched."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -142,6 +145,9 @@ class _Probe:
         self._escalations = 0
         self._last_steps: list[int] = []
         self._last_step_s = 0.0
+        self._unwatched: dict[int, str] = {}
+        """Processes with torch that the agent is not in, and why, by their numbers."""
+        self._looked_s = 0.0
 
     def run(self) -> Measurement:
         """The whole of it."""
@@ -204,8 +210,20 @@ class _Probe:
             self._update(command)
             self._select_gpus(sampler)
             self._advance(command, sampler, now_s)
+            self._look_for_unwatched(command, now_s)
             if self._show is not None and self._relay.has_line:
                 self._relay.show(self._show(self._live_state(sampler, now_s - command.started_s)))
+
+    def _look_for_unwatched(self, command: Command, now_s: float) -> None:
+        """Say it at once where a process may train for days without being watched."""
+        if self._statistics.steps_seen or now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        for process in command.unwatched():
+            if process.pid not in self._unwatched and len(self._unwatched) < _MOST_UNWATCHED:
+                text = f"{process.name} is not watched: {process.reason}."
+                self._unwatched[process.pid] = text
+                self._relay.say(f"outlay: {text}")
 
     def _pass_on_signals(self, command: Command) -> None:
         while self._signals:
@@ -349,6 +367,7 @@ class _Probe:
             total_steps=request.total_steps,
             epochs=request.epochs,
             driver=self._driver,
+            unwatched=tuple(self._unwatched.values()),
         )
         statistics = self._timed_statistics or self._statistics
         return measurement_of(statistics, self.logs, all_logs, sampler, context)
