@@ -202,7 +202,7 @@ def read_bytes(path: str) -> bytes:
 # Processes that the agent cannot be in
 
 _TORCH = b"libtorch"
-_NAME_SHOWN = 60
+_NAME_SHOWN = 100
 _IGNORING_OPTIONS = frozenset("IES")
 """Options of Python that let it ignore PYTHONPATH or what is run at its start.
 # Source: docs.python.org/3/using/cmdline.html"""
@@ -221,8 +221,9 @@ class UnwatchedProcess:
 
     @property
     def name(self) -> str:
-        """Its number and the beginning of its command."""
-        command = shlex.join(self.command)
+        """Its number and the beginning of its command, without the folder of its program."""
+        program, *arguments = self.command
+        command = shlex.join([Path(program).name, *arguments])
         short = command if len(command) <= _NAME_SHOWN else f"{command[: _NAME_SHOWN - 1]}…"
         return f"Process {self.pid} ({short})"
 
@@ -231,7 +232,7 @@ def unwatched_process(pid: int, inject: str, *, proc: str = "/proc") -> Unwatche
     """The process, where it has torch and cannot have the agent that lies in folder `inject`."""
     environment = _environment_of(pid, proc)
     words = [os.fsdecode(word) for word in read_bytes(f"{proc}/{pid}/cmdline").split(b"\0")[:-1]]
-    reason = _reason_unwatched(words, environment, inject) if environment else None
+    reason = _reason_unwatched(words, environment, inject) if environment and words else None
     if reason is None or _TORCH not in read_bytes(f"{proc}/{pid}/maps"):
         return None
     return UnwatchedProcess(pid=pid, command=tuple(words), reason=reason)

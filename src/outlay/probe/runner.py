@@ -48,7 +48,7 @@ STUCK_S = 60.0
 STUCK_STEPS = 10
 """Without a step for so long, a command that is to stop is ended; an evaluation may last."""
 _HIGHEST_SIGNAL = 64
-_LOOK_S = 5.0
+_LOOK_S = 1.0
 _MOST_UNWATCHED = 8
 """Processes of a command that are named for not being watched."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
