@@ -36,12 +36,11 @@ def seen_as_is(probed: Probed, optimizer: str) -> None:
 def test_lightning(tmp_path):
     probed = probe_script(tmp_path, "lightning_fit.py", "logs", options=("--steps", 50))
     seen_as_is(probed, "AdamW")
-    measurement, own_s = probed.measurement, probed.own_s()
+    measurement = probed.measurement
     pauses = {pause.kind: pause.times for pause in measurement.pauses}
     # An evaluation after each 30 steps; the one before the first step is no pause between steps.
     assert pauses["evaluation"] == (measurement.steps_seen - 1) // 30
-    # Its own mean over the steps before the first evaluation.
-    assert probed.step.mean_s == pytest.approx((own_s[29] - own_s[9]) / 20, rel=0.15)
+    assert probed.step.mean_s == pytest.approx(probed.own_usual_mean_s(30), rel=TOGETHER)
     assert measurement.versions["lightning"]
 
 
@@ -55,13 +54,12 @@ def test_trainer(tmp_path):
 def test_evaluations_of_the_trainer_are_no_steps(tmp_path):
     """Models of transformers go into evaluation mode by `train(False)`."""
     probed = probe_script(tmp_path, "trainer.py", "runs", 10, options=("--steps", 45))
-    measurement, own_s = probed.measurement, probed.own_s()
+    measurement = probed.measurement
     (pause,) = measurement.pauses
     assert (pause.kind, pause.times) == ("evaluation", (measurement.steps_seen - 1) // 10)
     # Ten batches of half a sleep each, five times a step's two.
     assert pause.total_s / pause.times > 5 * STEP_S
-    usual_s = [own_s[n + 1] - own_s[n] for n in range(3, 44) if (n + 1) % 10]
-    assert probed.step.mean_s == pytest.approx(sum(usual_s) / len(usual_s), rel=0.1)
+    assert probed.step.mean_s == pytest.approx(probed.own_usual_mean_s(10), rel=TOGETHER)
     assert measurement.profile is not None
 
 

@@ -267,6 +267,45 @@ def test_a_gan_with_five_steps_of_its_critic(folder):
     assert matrix_flops(measurement.profile, 50)["forward"] == 2 * 10 * (6 * 8 * 32 + 11 * 32)
 
 
+def test_a_gan_whose_generator_steps_twice_in_an_iteration(folder):
+    """D D G M S G: counted as one training step, and its epoch by its main loader."""
+    probed = probe_script(folder, "turns.py", options=STEPS)
+    stopped(probed)
+    measurement = probed.measurement
+    # Each sleeps 0.2 + 0.2 + 0.1 + 0.5 of what is slept in a step, and is counted once.
+    assert probed.step.mean_s > STEP_S
+    assert measurement.steps_seen <= len(probed.own_s())
+    # D, G, M and S, with a bias each
+    parameters = [16 + 1, 20 * 16 + 16, 3 * 4 + 4, 16 * 4 + 4]
+    assert [
+        (optimizer.name, optimizer.parameters, optimizer.per_step)
+        for optimizer in measurement.optimizers
+    ] == [("Adam", count, each) for count, each in zip(parameters, (2, 2, 1, 1), strict=True)]
+    assert [order.optimizers for order in measurement.optimizer_orders] == [(0, 0, 1, 2, 3, 1)]
+    assert measurement.samples_per_step == 8 + 8  # of the main loader and the other
+    assert measurement.steps_per_epoch == 480 / 8
+    assert measurement.step_modes is None
+    (note,) = measurement.notes
+    assert "DataLoaders of 60 and 40 batches" in note
+    assert "Adam (17) twice, Adam (336), Adam (16), Adam (68), Adam (336)" in " ".join(
+        probed.err.split()
+    )
+    # Forward: G four times on eight samples, D twice on each of two, and once on each of two.
+    products = 4 * 20 * 16 + 6 * 16 * 1 + 2 * 3 * 4 + 2 * 16 * 4
+    assert matrix_flops(measurement.profile, 16)["forward"] == 2 * 8 * products
+
+
+@pytest.mark.parametrize("how", [(), ("fresh",)])
+def test_an_epoch_is_not_that_of_the_loader_it_samples_from(folder, how):
+    probed = probe_script(folder, "sampling.py", *how, options=(*PLAINLY, "--length", "200 epochs"))
+    stopped(probed)
+    measurement = probed.measurement
+    assert measurement.steps_per_epoch == 200 / 8
+    assert measurement.total_steps == 200 * 25
+    assert measurement.samples_per_step == 8
+    assert any("begun anew" in note for note in measurement.notes) is bool(how)
+
+
 def test_gradient_accumulation(folder):
     probed = probe_script(folder, "accumulate.py", options=STEPS)
     stopped(probed)

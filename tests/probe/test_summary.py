@@ -7,11 +7,12 @@ from tests.measured import STEP
 from tests.probe.made import a_log, table
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json
-from outlay.probe.agent.protocol import KernelTimes, ModuleInputs
+from outlay.measurement.measurement import OptimizerOrder, StepModes
+from outlay.probe.agent.protocol import KernelTimes, ModuleInputs, OptimizerInfo
 from outlay.probe.gpu_driver import GpuDevice
 from outlay.probe.stages import ProbeLimits
 from outlay.probe.steps import StepSizeOverride, StepStatistics
-from outlay.probe.summary import ProbeContext, measurement_of
+from outlay.probe.summary import ProbeContext, measurement_of, order_words
 
 
 class NoSampler:
@@ -133,6 +134,74 @@ def test_evaluations_in_every_step_are_said():
 
     assert len(notes(batches=3)) == 1
     assert notes(batches=0) == []
+
+
+def of_several(orders, modes=None, *, parameters=(53_200_000, 43_500_000, 1_270_000, 20_900_000)):
+    """A measurement of four optimizers that step in these orders."""
+    infos = [OptimizerInfo(number, "Adam", count) for number, count in enumerate(parameters)]
+    logs = [a_log(*infos)]
+    statistics = StepStatistics(
+        step=STEP,
+        steps_seen=100,
+        per_step=tuple(float(orders[0][0].count(info.number)) for info in infos),
+        skipped=(0,) * len(infos),
+        orders=orders,
+        modes=modes,
+    )
+    return measurement_of(statistics, logs, logs, NoSampler(), a_context())
+
+
+TURNS = ((0, 0, 1, 2, 3, 1), 1.0)
+
+
+def test_the_order_that_counts_as_one_step_is_kept():
+    measurement = of_several((TURNS,))
+    assert measurement.optimizer_orders == (OptimizerOrder(optimizers=TURNS[0], fraction=1.0),)
+    assert measurement_from_json(measurement_to_json(measurement)) == measurement
+    assert order_words(measurement, measurement.optimizer_orders[0]) == (
+        "Adam (53.2 M) twice, Adam (43.5 M), Adam (1.27 M), Adam (20.9 M), Adam (43.5 M)"
+    )
+
+
+def test_optimizers_of_one_kind_and_size_are_numbered():
+    measurement = of_several((((0, 0, 0, 1, 2), 1.0),), parameters=(900, 2_000_000_000, 900))
+    (order,) = measurement.optimizer_orders
+    assert order_words(measurement, order) == "Adam (900) #1 3 times, Adam (2 B), Adam (900) #3"
+
+
+def test_one_optimizer_has_no_order():
+    measurement = of_several((((0, 0), 1.0),), parameters=(900,))
+    assert measurement.optimizer_orders == ()
+
+
+@pytest.mark.parametrize(
+    ("period", "how", "steps"),
+    [
+        # An iteration may be two of what was counted as one: of six optimizer steps each.
+        (2, "by turns", 12),
+        (3, "in an order that repeats after 3", 18),
+        (None, "in no order that repeats, 38 % of them the longer", 12),
+    ],
+)
+def test_steps_of_two_lengths_are_said(period, how, steps):
+    modes = StepModes(fast_s=0.124, slow_s=0.46, slow_fraction=0.38, period=period)
+    measurement = of_several((TURNS,), modes)
+    assert measurement.step_modes == modes
+    assert measurement_from_json(measurement_to_json(measurement)).step_modes == modes
+    (note,) = (note for note in measurement.notes if "Steps take" in note)
+    assert note == (
+        f"Steps take about 124 ms or about 460 ms, {how}. Counted as one: Adam (53.2 M) twice, Adam"
+        " (43.5 M), Adam (1.27 M), Adam (20.9 M), Adam (43.5 M). If an iteration of the script has"
+        f" more optimizer steps than that, say how many: --optimizer-steps {steps}."
+    )
+
+
+def test_steps_of_one_optimizer_that_are_of_two_lengths_are_said():
+    modes = StepModes(fast_s=0.5, slow_s=1.25, slow_fraction=0.5, period=2)
+    measurement = of_several((((0,), 1.0),), modes, parameters=(900,))
+    (note,) = (note for note in measurement.notes if "Steps take" in note)
+    assert "about 500 ms or about 1.25 s, by turns. Counted as one: one step of an opt" in note
+    assert note.endswith("--optimizer-steps 2.")
 
 
 def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():

@@ -16,6 +16,7 @@ from outlay.measurement.measurement import (
     MeasuredMemory,
     MeasuredOptimizer,
     MeasuredPause,
+    OptimizerOrder,
     Sample,
     TimeShares,
 )
@@ -184,6 +185,27 @@ def test_accumulation_and_scaler_are_told():
     )
     how = "900 parameters, 2 a step, 3 steps left out by the gradient scaler"
     assert rows(measurement)["optimizer"] == ("Adam", how)
+
+
+def test_what_counts_as_one_step_is_shown_where_several_optimizers_step():
+    several = a_measurement(
+        optimizers=(
+            MeasuredOptimizer(name="Adam", parameters=2000, per_step=1.25),
+            MeasuredOptimizer(name="SGD", parameters=900, per_step=1.0),
+        ),
+        optimizer_orders=(
+            OptimizerOrder(optimizers=(0, 1), fraction=0.75),
+            OptimizerOrder(optimizers=(0, 0, 1), fraction=0.25),
+        ),
+    )
+    shown = [row[1:] for row in figures(several) if row[0] == "one step"]
+    assert shown == [
+        ("2 optimizer steps", "75 % of steps: Adam (2 k), SGD (900)"),
+        ("3 optimizer steps", "25 % of steps: Adam (2 k) twice, SGD (900)"),
+    ]
+    always = replace(several, optimizer_orders=(OptimizerOrder(optimizers=(0, 1), fraction=1.0),))
+    assert rows(always)["one step"] == ("2 optimizer steps", "Adam (2 k), SGD (900)")
+    assert "one step" not in rows(a_measurement())
 
 
 def test_holder_its_evidence_and_its_cures():

@@ -125,6 +125,30 @@ class MeasuredOptimizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerOrder:
+    """An order in which the script's optimizers step within one training step."""
+
+    optimizers: tuple[int, ...]
+    """One for each of their steps, in order: the optimizer's place in `optimizers`, from 0."""
+    fraction: float
+    """Share of training steps that had this order, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModes:
+    """Two lengths that training steps have, with nothing in between."""
+
+    fast_s: float
+    """The shorter ones, their median, in seconds."""
+    slow_s: float
+    """The longer ones, their median, in seconds."""
+    slow_fraction: float
+    """Share of steps that are longer, 0 to 1."""
+    period: int | None = None
+    """Steps after which short and long ones repeat; None where they come in no such order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMemory:
     """Memory of the fullest GPU: torch's own figures, and the driver's."""
 
@@ -278,6 +302,13 @@ class Measurement:
     """Batches that one optimizer step is made of (gradient accumulation)."""
     optimizers: tuple[MeasuredOptimizer, ...] = ()
     """The script's optimizers, as first seen."""
+    optimizer_orders: tuple[OptimizerOrder, ...] = ()
+    """What was counted as one training step where several optimizers step: their orders, the most
+    frequent first, rare ones left out. Empty with one optimizer, where each of their steps counts
+    by itself, and in measurements by older versions."""
+    step_modes: StepModes | None = None
+    """Where steps are of two clearly different lengths: which. What was counted as one training
+    step may then be a part of one, or of two kinds."""
     start_up_s: float | None = None
     """From the start of the command to the end of its first step, in seconds."""
     warm_up_s: float | None = None

@@ -29,6 +29,7 @@ from outlay.probe.agent.protocol import (
     Stopping,
 )
 from outlay.probe.command import GRACE_S, Command, Relay
+from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_watch import open_driver
 from outlay.probe.messages import Listener, ProcessLog
 from outlay.probe.sampler import SystemSampler
@@ -38,7 +39,6 @@ from outlay.probe.summary import (
     ProbeContext,
     measurement_of,
     steps_in,
-    steps_per_epoch,
     tracker_figures,
 )
 
@@ -340,7 +340,7 @@ class _Probe:
 
     def _total_steps(self) -> int | None:
         request = self._request
-        each = steps_per_epoch(self._statistics, self.logs)
+        each = epoch_of(self._statistics, self.logs).steps
         return request.total_steps or steps_in(request.epochs, each)
 
     def _measurement(

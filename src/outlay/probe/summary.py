@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import get_args
 
 import numpy as np
@@ -21,6 +22,7 @@ from outlay.measurement.measurement import (
     MeasuredOptimizer,
     MeasuredPower,
     Measurement,
+    OptimizerOrder,
     Sample,
     StoppedFor,
 )
@@ -31,7 +33,6 @@ from outlay.probe.agent.protocol import (
     CompiledFrames,
     KernelTimes,
     LibraryVersions,
-    LoaderInfo,
     MemoryExhausted,
     MemoryLimit,
     OptimizerInfo,
@@ -39,6 +40,7 @@ from outlay.probe.agent.protocol import (
     PhaseFailed,
 )
 from outlay.probe.cycles import cycles_of
+from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.health import add_diagnosis
 from outlay.probe.messages import ProcessLog, other_training
@@ -115,6 +117,60 @@ def _notes_on_others(logs: Sequence[ProcessLog], all_logs: Sequence[ProcessLog])
         )
 
 
+_TIMES = {1: "", 2: " twice"}
+
+
+def order_words(measurement: Measurement, order: OptimizerOrder) -> str:
+    """`Adam (53.2 M) twice, SGD (43.5 M)`: optimizers with their parameters, as they step."""
+    optimizers = measurement.optimizers
+    labels = [f"{each.name} ({_short(each.parameters)})" for each in optimizers]
+    labels = [
+        f"{label} #{place}" if labels.count(label) > 1 else label
+        for place, label in enumerate(labels, 1)
+    ]
+    runs = [(labels[number], len(list(run))) for number, run in groupby(order.optimizers)]
+    return ", ".join(f"{label}{_TIMES.get(times, f' {times} times')}" for label, times in runs)
+
+
+def _short(amount: float) -> str:
+    """`53.2 M`."""
+    for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if amount >= 0.9995 * unit:
+            return f"{amount / unit:.3g}{name}"
+    return f"{amount:,.0f}"
+
+
+def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iterator[str]:
+    """Say that steps are of two lengths, what was counted as one, and how to say otherwise."""
+    modes = measurement.step_modes
+    if modes is None:
+        return
+    each = max(round(sum(statistics.per_step)), 1)
+    if modes.period is None:
+        how = f"in no order that repeats, {100 * modes.slow_fraction:.0f} % of them the longer"
+    elif modes.period == 2:
+        how = "by turns"
+    else:
+        how = f"in an order that repeats after {modes.period}"
+    more = each * (modes.period or 2)
+    yield (
+        f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}. Counted as"
+        f" one: {_counted_as_one(measurement, each)}. If an iteration of the script has more"
+        f" optimizer steps than that, say how many: --optimizer-steps {more}."
+    )
+
+
+def _counted_as_one(measurement: Measurement, each: int) -> str:
+    orders = measurement.optimizer_orders
+    if orders:
+        return "; or ".join(order_words(measurement, order) for order in orders)
+    return "one step of an optimizer" if each == 1 else f"{each} steps of an optimizer"
+
+
+def _time(time_s: float) -> str:
+    return f"{time_s * 1e3:.3g} ms" if time_s < 0.9995 else f"{time_s:.3g} s"
+
+
 def _steps_with_evaluation(log: ProcessLog) -> int:
     return int((log.table.column("evaluation_batches") > 0).sum())
 
@@ -145,6 +201,7 @@ def notes_on_step_time(
             "Nearly every step comes with an evaluation, on a DataLoader of its own: its time is in"
             " that of the step, its samples are not."
         )
+    yield from notes_on_modes(measurement, statistics)
     step = measurement.step
     if step is not None and step.mean_s * _NOTED_FRACTION < AGENT_S:
         yield (
@@ -213,7 +270,7 @@ def measurement_of(
     gpus = _gpus(logs, sampler)
     size = step_size(statistics, first, context.override)
     is_size_measured = size.samples == statistics.samples_per_step
-    epoch_steps = steps_per_epoch(statistics, logs)
+    epoch = epoch_of(statistics, logs)
     measurement = Measurement(
         command=context.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -233,13 +290,15 @@ def measurement_of(
         mean_samples_per_step=statistics.mean_samples_per_step if is_size_measured else None,
         passes_per_step=size.passes,
         optimizers=_optimizers(first, statistics),
+        optimizer_orders=_optimizer_orders(first, statistics),
+        step_modes=statistics.modes,
         start_up_s=statistics.start_up_s,
         warm_up_s=statistics.warm_up_s,
         elapsed_s=context.elapsed_s,
         step_times=_step_times(logs, context, statistics.steps_seen),
         pauses=statistics.pauses,
-        steps_per_epoch=epoch_steps,
-        total_steps=context.total_steps or steps_in(context.epochs, epoch_steps),
+        steps_per_epoch=epoch.steps,
+        total_steps=context.total_steps or steps_in(context.epochs, epoch.steps),
         memory=_memory(logs, samples),
         power=_power(statistics, sampler, context.started_s),
         gpu_fraction=_gpu_fraction(statistics, samples, context.started_s),
@@ -256,6 +315,7 @@ def measurement_of(
     notes = [
         *notes_on_missing(measurement, logs, all_logs, context.driver, context.unwatched),
         *notes_on_step_time(measurement, statistics, logs),
+        *epoch.notes,
         *notes_on_override(context.override, statistics, measured_size),
         *profile_notes,
     ]
@@ -299,14 +359,35 @@ def _is_compiled(logs: Sequence[ProcessLog]) -> bool | None:
 
 
 def _optimizers(log: ProcessLog, statistics: StepStatistics) -> tuple[MeasuredOptimizer, ...]:
+    return tuple(optimizer for _, optimizer in _numbered_optimizers(log, statistics))
+
+
+def _optimizer_orders(log: ProcessLog, statistics: StepStatistics) -> tuple[OptimizerOrder, ...]:
+    """Orders by the places of optimizers; none where a training step has but one of them."""
+    numbers = [number for number, _ in _numbered_optimizers(log, statistics)]
+    used = {number for order, _ in statistics.orders for number in order}
+    if len(used) < 2 or not used <= set(numbers):
+        return ()
+    return tuple(
+        OptimizerOrder(optimizers=tuple(map(numbers.index, order)), fraction=share)
+        for order, share in statistics.orders
+    )
+
+
+def _numbered_optimizers(
+    log: ProcessLog, statistics: StepStatistics
+) -> tuple[tuple[int, MeasuredOptimizer], ...]:
     latest = {info.number: info for info in log.all(OptimizerInfo)}
     infos = [latest[number] for number in sorted(latest)]
     return tuple(
-        MeasuredOptimizer(
-            name=info.name,
-            parameters=info.parameters,
-            per_step=per_step,
-            skipped=skipped,
+        (
+            info.number,
+            MeasuredOptimizer(
+                name=info.name,
+                parameters=info.parameters,
+                per_step=per_step,
+                skipped=skipped,
+            ),
         )
         for info, per_step, skipped in zip(
             infos, statistics.per_step, statistics.skipped, strict=False
@@ -329,14 +410,6 @@ def _step_times(
     return tuple(
         (round(float(ends_s[place]), 4), float(cycles.length_s[place])) for place in timed[::every]
     )
-
-
-def steps_per_epoch(statistics: StepStatistics, logs: Sequence[ProcessLog]) -> float | None:
-    """As measured; of a run that was too short, by the length of its longest loader."""
-    if statistics.steps_per_epoch is not None or not logs:
-        return statistics.steps_per_epoch
-    batches = [info.batches for info in logs[0].all(LoaderInfo) if info.batches]
-    return max(batches) / (statistics.passes_per_step or 1.0) if batches else None
 
 
 def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:

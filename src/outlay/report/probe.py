@@ -25,6 +25,7 @@ from outlay.measurement.measurement import (
     Verdict,
 )
 from outlay.probe.stages import LiveState
+from outlay.probe.summary import order_words
 from outlay.report.console import INDENT, Page, bullets, muted, table
 from outlay.report.probe_words import (
     answer,
@@ -58,6 +59,7 @@ from outlay.units import GIB
 
 
 Row = tuple[str, str, str]
+_NEARLY_ALL = 0.97
 _PAUSES = {
     "evaluation": "evaluations",
     "checkpoint": "checkpoints",
@@ -72,6 +74,7 @@ def figures(measurement: Measurement) -> Iterator[Row]:
     yield from map(_pause, measurement.pauses)
     yield from _waits(measurement)
     yield from map(_optimizer, measurement.optimizers)
+    yield from _orders(measurement)
     yield from _work(measurement)
     yield from _memory(measurement)
     yield from _power(measurement)
@@ -128,6 +131,14 @@ def _optimizer(optimizer: MeasuredOptimizer) -> Row:
     often = f"{figure(optimizer.per_step)} a step{skipped}"
     how = f"{magnitude(optimizer.parameters)} parameters, {often}"
     return "optimizer", optimizer.name, how
+
+
+def _orders(measurement: Measurement) -> Iterator[Row]:
+    """What was counted as one step, where several optimizers step in it."""
+    for order in measurement.optimizer_orders:
+        share = "" if order.fraction > _NEARLY_ALL else f"{percent(order.fraction)} of steps: "
+        number = counted(len(order.optimizers), "optimizer step")
+        yield "one step", number, f"{share}{order_words(measurement, order)}"
 
 
 def _work(measurement: Measurement) -> Iterator[Row]:

@@ -77,7 +77,8 @@ def print_gpus(out: Page, on_gpus: Sequence[GpuMemory]) -> None:
 
 def title(report: StepReport) -> str:
     """`training_step (train.py) at batch size 8`."""
-    file = report.target.rpartition(":")[0].replace("\\", "/").rpartition("/")[2]
+    path = report.target.partition(" --")[0].removesuffix(f":{report.name}")
+    file = path.replace("\\", "/").rpartition("/")[2]
     return f"{report.name} ({file}) at batch size {count(report.batch_size)}"
 
 

@@ -179,6 +179,35 @@ class LoaderInfo(NamedTuple):
     persistent_workers: bool
 
 
+class LoaderUse(NamedTuple):
+    """What a DataLoader has given to train on so far; steps are of optimizers, by their numbers."""
+
+    number: int
+    length: int | None
+    """Batches of an epoch; None where it has no length."""
+    is_trained_on: bool = False
+    steps: int = 0
+    """For which it was used."""
+    batches: int = 0
+    batches_before_last: int = 0
+    """Without those of the last step it was used for."""
+    first_step: int = 0
+    last_step: int = 0
+    """The first and the last step it was used for."""
+    starts: int = 0
+    """How often it was begun anew."""
+    ends: int = 0
+    """How often it was at its end."""
+    started_at: Sequence[int] = ()
+    """The last steps for which it was."""
+
+
+class LoaderUses(NamedTuple):
+    """The DataLoaders that have given batches, each as a dictionary of `LoaderUse`."""
+
+    loaders: Sequence[Any] = ()
+
+
 class ModuleInputs(NamedTuple):
     """What modules were given in one step, each new input counted once."""
 
@@ -316,7 +345,7 @@ class AwaitingFigures(NamedTuple):
 REPORTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, ModuleInputs),
+        *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, LoaderUses, ModuleInputs),
         *(MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted, AllocationEvents),
         *(Loss, CpuQueueTime, KernelTimes, RecordedOperations, PhaseFailed, StepsDiscarded),
         *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),

@@ -98,6 +98,7 @@ def send_final_reports(watch: Any) -> None:
         watch.device.finish()
         watch.device.report_memory()
         watch.optimizers.report_memory()
+        watch.report_loaders()
         watch.channel.report(LibraryVersions(versions=library_versions()))
         watch.channel.report(CompiledFrames(frames=compiled_frames()))
         watch.channel.flush()

@@ -47,11 +47,8 @@ class StepCounters(OptimizerStep):
         """The number of the loader that gave the last batch to train on; 0 is none."""
         self.loaders: set[int] = set()
         """All whose batches are counted."""
-        self.started_loaders: tuple[int, ...] = ()
-        self.evaluation_loader = 0
-        """The last one whose batch was set aside, as one of an evaluation."""
-        self.last_set_aside = 0, 0, 0
-        """Which iterator gave those that were set aside last, how many, and their samples."""
+        self.loads: list[Any] = []
+        """What came from loaders, a `Load` for each row of batches."""
         self.eval_modules: tuple[Any, ...] = ()
         """Modules that the script put into evaluation mode."""
         self.no_grad_s = 0.0
@@ -274,6 +271,7 @@ class StepWatch:
         if now_s - self._reported_s > _REPORT_S:
             self._reported_s = now_s
             self._report_state()
+            self.report_loaders()
             self.batch.start()
         elif self.steps < FIRST_STEPS:
             self.batch.start()
@@ -367,6 +365,14 @@ class StepWatch:
             return original(*args, **kwargs)
         finally:  # it could not become another program, and goes on
             self.has_sent_final_reports = False
+
+    def loader_ended(self, number: int, start: int) -> None:
+        """Take in that a loader is at its end."""
+        self._epochs.ended(number, start)
+
+    def report_loaders(self) -> None:
+        """Report what loaders have given so far."""
+        self._epochs.report()
 
     def _report_state(self) -> None:
         """Report memory, waiting for CPUs, and the loss of a while ago."""

@@ -395,6 +395,7 @@ def _patch_reads(
     original_numpy = Tensor.numpy
     patches.set(Tensor, "numpy", numpy)
     patches.set(Tensor, "tolist", _tolist)
+    patches.set(Tensor, "__format__", _format)
     patches.set(Tensor, "record_stream", _returning(None))
     patches.set(Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
 
@@ -402,6 +403,17 @@ def _patch_reads(
 def _zeros(tensor: Tensor) -> Tensor:
     with without_dispatch():
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+_format_real = Tensor.__format__
+
+
+def _format(tensor: Tensor, spec: str) -> str:
+    """A number in a line that is printed, `f"{loss:.4f}"`."""
+    if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
+        return format(tensor.item(), spec)
+    text: str = _format_real(tensor, spec)
+    return text
 
 
 def _tolist(tensor: Tensor) -> object:

@@ -354,7 +354,7 @@ def track_recomputation(phases: PhaseTracker) -> Iterator[None]:
 _COLLECT_EVERY = 256
 """Operators between collections of garbage: Python's own come at moments that differ from trace to
 trace, and what lives in a cycle would then be freed elsewhere in each."""
-_LIKELY_TRUE = (_aten.all, _aten.isfinite)
+_LIKELY_TRUE = (_aten.all, _aten._is_all_true, _aten.isfinite)
 _FLASH = "aten._scaled_dot_product_flash_attention"
 
 
@@ -383,6 +383,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.host_reads: Counter[tuple[str, str]] = Counter()
         """Lines that read a value off the GPU and which value they got, with how often."""
         self.recording = False
+        self.in_evaluation = False
+        """Whether what runs without gradients is an evaluation between two steps, and not noted."""
+        self.forward_hash = 0
+        """Of the operators that ran forward with gradients, since it was last set to 0."""
+        self.forward_elements = 0
+        """What those wrote, in elements."""
         self.phases = PhaseTracker()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
@@ -423,7 +429,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._add_workspaces(func, during, args, kwargs, out)
         if isinstance(out, bool):  # a question, answered on the host
             return out
-        if self.recording and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
+        with_gradients = torch.is_grad_enabled()
+        if phase == "forward" and with_gradients and on_gpu:
+            self.forward_hash = hash((self.forward_hash, func))
+            self.forward_elements += 0 if func.is_view else sum(t.numel() for t in on_gpu)
+        is_noted = self.recording and (with_gradients or not self.in_evaluation)
+        if is_noted and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self._note(func, phase, args, kwargs, out)
             if self._callsites is not None and self._with_lines:
                 self.sites.append(self._callsites.site_of(func))
