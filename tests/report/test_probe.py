@@ -420,3 +420,9 @@ def test_sparkline_has_a_bar_for_each_stretch():
     assert buckets([(0.0, 1.0), (4.9, 3.0), (10.0, 5.0)], 10.0, 2) == [2.0, 5.0]
     assert buckets([(1.0, 1.0)], 10.0, 3) == [1.0, None, None]
     assert buckets([(0.0, 1.0)], 0.0, 1) == [1.0]
+
+
+def test_an_epoch_of_less_than_a_step_is_no_epoch_of_none():
+    """Batches of 8 are accumulated to 64, of 32 samples."""
+    (value,) = [row[1] for row in figures(a_measurement(steps_per_epoch=0.5)) if row[0] == "epoch"]
+    assert value == "0.5 of a step"

@@ -141,6 +141,11 @@ def _orders(measurement: Measurement) -> Iterator[Row]:
         yield "one step", number, f"{share}{order_words(measurement, order)}"
 
 
+def _epoch(steps: float) -> str:
+    """Its steps; a part of one where gradients are accumulated over several epochs."""
+    return counted(round(steps), "step") if steps >= 1 else f"{figure(steps)} of a step"
+
+
 def _work(measurement: Measurement) -> Iterator[Row]:
     if measurement.batch_size is not None:
         passes = measurement.passes_per_step or 1
@@ -150,7 +155,7 @@ def _work(measurement: Measurement) -> Iterator[Row]:
         split = f", on {ranks} processes" if ranks > 1 else ""
         yield "batch", count(measurement.batch_size), f"samples of a pass{times}{split}"
     if measurement.steps_per_epoch is not None:
-        yield "epoch", counted(round(measurement.steps_per_epoch), "step"), ""
+        yield "epoch", _epoch(measurement.steps_per_epoch), ""
     finite = [(number, loss) for number, loss in measurement.losses if loss is not None]
     if finite:
         (first, begin), (last, end) = finite[0], finite[-1]
