@@ -138,3 +138,24 @@ def test_programs_that_follow_each_other_in_one_process_are_told_apart(tmp_path)
     assert last.last_step == len(last.table) == 30
     (before,) = other_training([last], listener.all_logs)
     assert before.last_step == 60
+
+
+def test_an_environment_that_is_given_without_its_name_is_left_alone(monkeypatch):
+    import subprocess
+
+    class Started(Exception):
+        pass
+
+    def __init__(popen, *args, **kwargs):  # noqa: N807
+        raise Started(args, kwargs)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", __init__)
+    monkeypatch.setattr(os, "execve", os.execve)
+    Environment(INJECT, "/tmp/p").install()
+    with pytest.raises(Started) as started:
+        subprocess.Popen(["x"], env={"PATH": "/bin"})
+    assert started.value.args[1]["env"]["PYTHONPATH"] == INJECT
+    ten = (["x"], -1, None, None, None, None, None, True, False, None)
+    with pytest.raises(Started) as started:
+        subprocess.Popen(*ten, {"PATH": "/bin"})
+    assert started.value.args == ((*ten, {"PATH": "/bin"}), {})

@@ -7,16 +7,17 @@ is missing. `Environment` knows what that is; nothing else of the environment is
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from .channel import log_error
-from .patches import after_import
+from .patches import FunctionPatches, after_import
 from .protocol import FOLDER_VARIABLE
 
 _PATH = "PYTHONPATH"
+_PLACE_OF_ENVIRONMENT = 10
+"""Among the arguments of `subprocess.Popen`, where they are given without names."""
 
 
 class Environment:
@@ -36,28 +37,22 @@ class Environment:
         return {FOLDER_VARIABLE: self._folder, **current, _PATH: path}
 
     def install(self) -> None:
-        """Begin to complete what programs are started with."""
-        after_import("subprocess", self._wrap_popen)
-        os.execve = self._completing_execve(os.execve)
+        """Begin to complete what programs are started with, for good."""
+        patches = FunctionPatches()
+        patches.wrap(os, "execve", self._become)
+        after_import(
+            "subprocess", lambda module: patches.wrap(module.Popen, "__init__", self._start)
+        )
 
-    def _wrap_popen(self, subprocess: Any) -> None:
-        original = subprocess.Popen.__init__
+    def _become(self, original: Any, path: Any, args: Any, env: Any) -> Any:
+        return original(path, args, self._completed_safely(env))
 
-        @functools.wraps(original)
-        def __init__(popen: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            kwargs["env"] = self._completed_safely(kwargs.get("env"))
-            if kwargs["env"] is None:
-                del kwargs["env"]
-            original(popen, *args, **kwargs)
-
-        subprocess.Popen.__init__ = __init__
-
-    def _completing_execve(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def execve(path: Any, args: Any, env: Any) -> Any:
-            return original(path, args, self._completed_safely(env))
-
-        return execve
+    def _start(self, original: Any, popen: Any, *args: Any, **kwargs: Any) -> None:
+        given = kwargs.get("env")
+        completed = self._completed_safely(given)
+        if completed is not given and len(args) <= _PLACE_OF_ENVIRONMENT:
+            kwargs["env"] = completed
+        original(popen, *args, **kwargs)
 
     def _completed_safely(self, given: Any) -> Any:
         try:
