@@ -44,8 +44,8 @@ class Environment:
             "subprocess", lambda module: patches.wrap(module.Popen, "__init__", self._start)
         )
 
-    def _become(self, original: Any, path: Any, args: Any, env: Any) -> Any:
-        return original(path, args, self._completed_safely(env))
+    def _become(self, original: Any, path: Any, argv: Any, env: Any) -> Any:
+        return original(path, argv, self._completed_safely(env))
 
     def _start(self, original: Any, popen: Any, *args: Any, **kwargs: Any) -> None:
         given = kwargs.get("env")
