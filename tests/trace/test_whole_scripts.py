@@ -1,4 +1,4 @@
-"""Scripts traced as they are: what a step is in them, at which batch size, and what is left alone."""
+"""Scripts traced as they are: what a step is, at which batch size, and what is left alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_script_with_a_loader_needs_no_glue_and_writes_nothing(folder: Path) -
     heaviest = report.ops[0].site
     assert heaviest is not None
     assert "model(inputs)" in heaviest.code
-    assert "The batch size is the script's option batch_size." in report.notes
+    assert "The batch size is 16, the script's option batch_size." in report.notes
     assert log.read_text() == "of an earlier run\n"
     assert sorted(path.name for path in folder.rglob("*")) == ["log.txt", "runs"]
 
@@ -93,7 +93,12 @@ def test_several_optimizers_make_one_step_and_a_penalty_its_share(folder: Path) 
 
 
 MISSING = "import torch\nopen('images/list.txt')\n"
-REFUSES = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
+REFUSES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+parser.parse_args()
+"""
 NOTHING = "import torch\ntorch.rand(3).cuda()\n"
 STARTS = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])\n"
 FEW = """

@@ -232,10 +232,12 @@ class Command:
         folder: Path,
         relay: Relay,
         environment: Mapping[str, str] | None = None,
+        *,
+        request: AgentRequest = NO_REQUEST,
     ) -> None:
         self._folder = folder
         self._control = folder / CONTROL_FILE
-        self._control.write_bytes(NO_REQUEST.packed())
+        self._control.write_bytes(request.packed())
         self._lock = _locked(self._control)
         self.signalled = False
         """Whether outlay had to end it by a signal."""

@@ -28,9 +28,11 @@ from outlay.probe.agent.protocol import (
     LoaderInfo,
     Loss,
     MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PhaseFailed,
     ProcessInfo,
+    StepOperations,
     StepsDiscarded,
     StepValues,
     parse_report,
@@ -103,7 +105,7 @@ def _rows(steps: list[StepValues]) -> Floats:
 
 MOST_LOSSES = 2000
 Report = TypeVar("Report")
-_REPEATED = (OptimizerInfo, LoaderInfo, PhaseFailed)
+_REPEATED = (OptimizerInfo, LoaderInfo, PhaseFailed, StepOperations)
 """Reports that come more than once, and are all kept; of others the last one is."""
 
 
@@ -148,8 +150,11 @@ class ProcessLog:
         """Take in one of the reports of `protocol`."""
         if isinstance(report, MemoryPeaks):
             allocated, reserved = self.peak_allocated_bytes or 0.0, self.peak_reserved_bytes or 0.0
+            if report.given_back_allocated_bytes:  # those before had cuDNN's search in them
+                allocated = reserved = 0.0
             self.peak_allocated_bytes = max(allocated, float(report.allocated_bytes))
             self.peak_reserved_bytes = max(reserved, float(report.reserved_bytes))
+            self._last[MemoryPeaks] = report
         elif isinstance(report, Loss):
             self.losses.append((report.step, report.value))
             if len(self.losses) > MOST_LOSSES:
@@ -158,6 +163,8 @@ class ProcessLog:
             self._all.setdefault(type(report), []).append(report)
         else:
             self._last[type(report)] = report
+            if isinstance(report, ModuleInputs):
+                self._all.setdefault(ModuleInputs, []).append(report)
 
     def last(self, kind: type[Report]) -> Report | None:
         """The last report of a kind; None where there was none."""

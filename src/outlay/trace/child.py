@@ -326,8 +326,8 @@ def _advice_by_type(error: BaseException, target: Target) -> str | None:
         return f"Install {error.name} into this Python ({sys.executable})."
     if isinstance(error, FileNotFoundError) and target.is_script:
         return (
-            "A trace reads the files that the script reads: put it where the script looks for it. A "
-            "small one of the same format will do."
+            "A trace reads the files that the script reads: put it where the script looks for it. "
+            "A small one of the same format will do."
         )
     if isinstance(error, TypeError) and target.function and target.function in str(error):
         return "The function gets the batch size alone: give its other arguments defaults."

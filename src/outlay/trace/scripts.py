@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
-from outlay.trace.batch_scaling import history_of_capture, peak_use_and_need, profile_of_captures
+from outlay.trace.allocator import peak_use_and_need
+from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
 from outlay.trace.from_recording import RecordedStep, profile_of_step
 from outlay.trace.target import BATCH_MARK, Target, marked_batch_size, with_batch_mark
 
@@ -49,7 +50,7 @@ class ScriptTracer:
         self._selected = selected
         self._guard = guard
         self._first: ScriptCapture | None = None
-        self._needs: dict[str, bool] = {}
+        self._needs: dict[str, Any] = {}
         """What the script turned out to need: `as_rank`, `without_data`."""
 
     def first(self, batch_size: int | None = None) -> ScriptCapture:
@@ -92,9 +93,10 @@ class ScriptTracer:
         if self._is_marked:
             return f"The batch size is {first.batch_size}, by the script's arguments{samples}."
         if first.option is not None:
-            return f"The batch size is the script's option {first.option}{samples}."
+            option = f"the script's option {first.option}"
+            return f"The batch size is {first.batch_size}, {option}{samples}."
         if first.has_loaders:
-            return f"The batch size is that of the script's loader, {first.batch_size}{samples}."
+            return f"The batch size is {first.batch_size}, that of the script's loader{samples}."
         return f"The batch size is taken to be {first.batch_size}: so many rows has its input."
 
     def _run(self, batch_size: int | None) -> ScriptRun:
@@ -140,7 +142,7 @@ class ScriptTracer:
             _, status = os.waitpid(pid, 0)
             if not path.exists():
                 raise _no_answer(self._target, os.waitstatus_to_exitcode(status))
-            result = pickle.loads(path.read_bytes())  # noqa: S301
+            result = pickle.loads(path.read_bytes())
         if isinstance(result, OutlayError):
             raise result
         return result

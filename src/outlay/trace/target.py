@@ -2,9 +2,9 @@
 
 `path/to/file.py:function` names a step: the function is called with the batch size and returns a
 callable that runs one training step. `path/to/train.py -- --lr 0.1` names a whole script with its
-arguments: it is run as it is, up to its first steps. `Changes` make that step need less memory, or less time: it is
-traced again with a change made, so that what it saves and costs is read off the same operations
-that would run (`outlay.trace.capture.changes`).
+arguments: it is run as it is, up to its first steps. `Changes` make that step need less memory, or
+less time: it is traced again with a change made, so that what it saves and costs is read off the
+same operations that would run (`outlay.trace.capture.changes`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A classifier as people write it: options, a loader with workers, evaluation, checkpoints, a log."""
+"""A classifier as people write it: options, a loader, evaluation, checkpoints, a log."""
 
 import argparse
 import os

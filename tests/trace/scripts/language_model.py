@@ -37,6 +37,8 @@ for step in range(100):
     for _ in range(micro_batches):
         inputs = batch()
         logits = model(inputs)
-        (nn.functional.cross_entropy(logits.flatten(0, 1), inputs.flatten()) / micro_batches).backward()
+        (
+            nn.functional.cross_entropy(logits.flatten(0, 1), inputs.flatten()) / micro_batches
+        ).backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

@@ -16,6 +16,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
     optimizers   which there are, and the memory that stays from step to step
     evaluations  evaluations and checkpoints between steps, and time without gradients
     device       the GPU's own clock and memory, waiting for CPUs, what the process is
+    early_recording  the operations of the first steps, within the warm-up
     recording    a profile of a few steps and the operations of one; steps in CUDA graphs
     shutdown     final reports, figures for trackers, and the way out
 """

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .channel import log_error
+from .patches import hide_frames
 from .protocol import LoaderInfo, LoaderUse, LoaderUses
 
 # Samples: rows say less than indices. Of images of different sizes the first dimension is their
@@ -286,7 +287,11 @@ def _timed_iter(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
         before_s = time.perf_counter()
-        iterator = original(self)
+        try:
+            iterator = original(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         watch.counters.wait_s += time.perf_counter() - before_s
         try:
             _note_start(watch, self, iterator)
@@ -354,7 +359,11 @@ def _counted_next_index(original: Any) -> Any:
 
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
-        index = original(self)
+        try:
+            index = original(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         try:
             note_indices(self, index)
         except Exception as error:
@@ -377,11 +386,13 @@ def _timed_next(watch: Any, original: Any) -> Any:
             recorder.paused += 1
         try:
             batch = original(self)
-        except StopIteration:
-            withdraw_provisional(watch, self)
-            watch.loader_ended(
-                getattr(self, "_outlay_number", 0), getattr(self, "_outlay_start", 0)
-            )
+        except BaseException as error:
+            if isinstance(error, StopIteration):
+                withdraw_provisional(watch, self)
+                watch.loader_ended(
+                    getattr(self, "_outlay_number", 0), getattr(self, "_outlay_start", 0)
+                )
+            hide_frames(error)
             raise
         finally:
             indices = next_indices(self)
@@ -394,6 +405,8 @@ def _timed_next(watch: Any, original: Any) -> Any:
         if is_evaluating(watch):
             withdraw_provisional(watch, self)  # the first may come before the change of modes
             note_load(watch, self, samples, is_set_aside=True)
+            counters.set_aside_from_s = counters.set_aside_from_s or before_s
+            counters.evaluated_until_s = time.perf_counter()
         else:
             if number not in watch.training_loaders:
                 note_provisional_batch(watch, self, samples)

@@ -117,6 +117,7 @@ class CaptureOptions:
 
 
 def recorder_for(batch_size: int, options: CaptureOptions) -> Recorder:
+    """A recorder of a step at a batch size."""
     if options.own_file is None:
         return Recorder(SelectionSizes(batch_size, options.selected), batch_size=batch_size)
     callsites = CallSites(options.own_file)

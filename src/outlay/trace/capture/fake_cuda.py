@@ -228,8 +228,33 @@ def _patch_device(patches: AttributePatches) -> None:
     for name, value in results.items():
         patches.set(cuda, name, _returning(value))
     _patch_random_numbers(patches)
+    _patch_accelerator(patches)
     # torch's compiler asks for it when it is imported where CUDA is available.
     patches.add(torch._C, "_cuda_getCurrentRawStream", _returning(0))
+
+
+def _patch_accelerator(patches: AttributePatches) -> None:
+    """The same by the names that do not say CUDA; before torch 2.6 there are none."""
+    accelerator = getattr(torch, "accelerator", None)
+    results: dict[str, object] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_accelerator": torch.device("cuda"),
+        "current_device_index": 0,
+        "current_device_idx": 0,
+        "current_stream": _Stream(),
+        "set_device_index": None,
+        "set_device_idx": None,
+        "synchronize": None,
+        "empty_cache": None,
+        "max_memory_allocated": 0,
+        "memory_allocated": 0,
+        "max_memory_reserved": 0,
+        "memory_reserved": 0,
+        "reset_peak_memory_stats": None,
+    }
+    for name, value in results.items():
+        patches.set(accelerator, name, _returning(value))
 
 
 class _Generator(torch.Generator):  # type: ignore[misc]
@@ -279,6 +304,9 @@ class _Stream(_Event):
 
     device = torch.device("cuda:0")
     cuda_stream = 0
+
+    def is_capturing(self) -> bool:
+        return False
 
     def wait_stream(self, _stream: object) -> None:
         pass

@@ -432,7 +432,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         with_gradients = torch.is_grad_enabled()
         if phase == "forward" and with_gradients and on_gpu:
             self.forward_hash = hash((self.forward_hash, func))
-            self.forward_elements += 0 if func.is_view else sum(t.numel() for t in on_gpu)
+            self.forward_elements += 0 if func.is_view else sum(map(_elements, on_gpu))
         is_noted = self.recording and (with_gradients or not self.in_evaluation)
         if is_noted and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self._note(func, phase, args, kwargs, out)
@@ -521,6 +521,10 @@ def _early_workspaces(
     if func is not _aten._cudnn_rnn.default:
         return ()
     return workspaces_of(str(func.overloadpacket), args, kwargs, out, "fp32")
+
+
+def _elements(value: object) -> int:
+    return value.numel() if isinstance(value, Tensor) else 0
 
 
 def _text(value: bool | int | float) -> str:

@@ -261,16 +261,14 @@ class ScriptSurroundings:
 
     def _redirected(self, file: Any, mode: str) -> Any:
         """Where a file is really opened: in the folder where it is written, or was."""
-        path = os.path.abspath(os.fspath(file))
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
+        path = _absolute(file)
         if self._is_own(path) or path.startswith(("/dev/", "/proc/")):
             return file
         if not set(mode) & set("wax+"):
             return self._written.get(path, file)
         if path not in self._written:
-            shadow = os.path.join(self._folder, f"{len(self._written)}-{os.path.basename(path)}")
-            if not set(mode) & set("wx") and os.path.isfile(path):
+            shadow = f"{self._folder}{os.sep}{len(self._written)}-{Path(path).name}"
+            if not set(mode) & set("wx") and Path(path).is_file():
                 with contextlib.suppress(OSError):
                     _copy(path, shadow)
             self._written[path] = shadow
@@ -283,9 +281,7 @@ class ScriptSurroundings:
     def _on_own_files(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **kwargs: Any) -> Any:
             places = [path, *(arg for arg in args[:1] if isinstance(arg, str | os.PathLike))]
-            if isinstance(path, int) or all(
-                self._is_own(os.path.abspath(os.fspath(p))) for p in places
-            ):
+            if isinstance(path, int) or all(self._is_own(_absolute(place)) for place in places):
                 return original(path, *args, **kwargs)
             return None
 
@@ -295,7 +291,7 @@ class ScriptSurroundings:
         """Folders are not made: what would be written into them is written elsewhere."""
 
         def make(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_own(os.path.abspath(os.fspath(path))):
+            if self._is_own(_absolute(path)):
                 return original(path, *args, **kwargs)
             return None
 
@@ -309,6 +305,10 @@ def as_first_rank() -> None:
 
 
 RANK_VARIABLES = frozenset(_RANKS) | frozenset(_MASTER)
+
+
+def _absolute(path: Any) -> str:
+    return str(Path(os.fsdecode(path)).absolute())
 
 
 def _copy(source: str, destination: str) -> None:
