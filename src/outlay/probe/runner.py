@@ -251,7 +251,7 @@ class _Probe:
             self._advance(command, sampler, now_s)
             self._guard.do(
                 "which processes are not watched",
-                lambda: self._look_for_unwatched(command, now_s),
+                functools.partial(self._look_for_unwatched, command, now_s),
             )
             self._guard.do("the live line", lambda: self._show_line(command, sampler))
 
