@@ -427,6 +427,12 @@ def test_sparkline_has_a_bar_for_each_stretch():
     assert buckets([(0.0, 1.0)], 0.0, 1) == [1.0]
 
 
+def test_an_epoch_of_less_than_a_step_is_no_epoch_of_none():
+    """Batches of 8 are accumulated to 64, of 32 samples."""
+    (value,) = [row[1] for row in figures(a_measurement(steps_per_epoch=0.5)) if row[0] == "epoch"]
+    assert value == "0.5 of a step"
+
+
 def test_optimizers_that_are_alike_have_one_row():
     blocks = (MeasuredOptimizer(name="SGD", parameters=528, per_step=0.0),) * 11
     last = MeasuredOptimizer(name="SGD", parameters=528, per_step=1.0)

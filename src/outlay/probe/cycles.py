@@ -72,6 +72,8 @@ class Cycles:
     cpu_s: Floats
     evaluated: Flags
     mostly_no_grad: Flags
+    evaluation_batches: Floats
+    """Of loaders that are not trained on."""
     evaluation_s: Floats
     """In evaluation mode or without gradients, as the process itself has measured it."""
     saves: Floats
@@ -122,6 +124,7 @@ def share_pauses(ranks: list[Cycles]) -> list[Cycles]:
         return ranks
     evaluated = np.any([rank.evaluated[:count] for rank in ranks], axis=0)
     no_grad = np.any([rank.mostly_no_grad[:count] for rank in ranks], axis=0)
+    loaded = np.max([rank.evaluation_batches[:count] for rank in ranks], axis=0)
     new_epoch = np.any([rank.new_epoch[:count] for rank in ranks], axis=0)
     evaluation_s = np.max([rank.evaluation_s[:count] for rank in ranks], axis=0)
     saves = np.max([rank.saves[:count] for rank in ranks], axis=0)
@@ -131,6 +134,7 @@ def share_pauses(ranks: list[Cycles]) -> list[Cycles]:
             rank,
             evaluated=np.concatenate([evaluated, rank.evaluated[count:]]),
             mostly_no_grad=np.concatenate([no_grad, rank.mostly_no_grad[count:]]),
+            evaluation_batches=np.concatenate([loaded, rank.evaluation_batches[count:]]),
             new_epoch=np.concatenate([new_epoch, rank.new_epoch[count:]]),
             evaluation_s=np.concatenate([evaluation_s, rank.evaluation_s[count:]]),
             saves=np.concatenate([saves, rank.saves[count:]]),
@@ -394,6 +398,7 @@ def _summed(table: OptimizerStepTable, ends: Indices, is_defining: Flags) -> Cyc
         cpu_s=total(table.column("cpu_s")),
         evaluated=total(table.column("evaluated")) > 0,
         mostly_no_grad=total(table.column("mostly_no_grad")) > 0,
+        evaluation_batches=total(table.column("evaluation_batches")),
         evaluation_s=total(table.column("evaluation_s")),
         saves=total(table.column("saves")),
         saved_s=total(table.column("saved_s")),

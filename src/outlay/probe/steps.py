@@ -96,11 +96,14 @@ def classify_intervals(cycles: Cycles) -> IntervalKinds:
 
 
 def evaluations(cycles: Cycles) -> Flags:
-    """Which intervals had one: a model in evaluation mode, or most of the time no gradients.
+    """Which intervals had one: a model in evaluation mode, most of the time no gradients, or
+    batches of a loader that is not trained on.
 
-    Each by itself: a teacher may compute without gradients in every step.
+    Each by itself: a teacher may compute without gradients in every step. A copy of the model that
+    is in evaluation mode for good may be evaluated in less time than a step takes.
     """
-    return _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
+    in_modes = _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
+    return in_modes | _if_occasional(cycles.evaluation_batches > 0)
 
 
 def _if_occasional(flags: Flags) -> Flags:

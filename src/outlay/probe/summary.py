@@ -80,12 +80,15 @@ def notes_on_missing(
     logs: Sequence[ProcessLog],
     all_logs: Sequence[ProcessLog],
     driver: Driver | NoDriver | None,
+    unwatched: Sequence[str] = (),
 ) -> list[str]:
     """What of the command was not seen, and why."""
     notes = []
     if isinstance(driver, NoDriver) and measurement.device != "cpu":
         notes.append(str(driver))
-    if not all_logs:
+    if unwatched and not logs:
+        notes += unwatched
+    elif not all_logs:
         notes.append(
             "No Python of the command imported torch where outlay could see it: another "
             "interpreter option (-I, -E, -S), a PYTHONPATH of its own without what outlay put "
@@ -321,6 +324,8 @@ class ProbeContext:
     epochs: float | None = None
     """How long the whole run is, where that was said in epochs."""
     driver: Driver | NoDriver | None = None
+    unwatched: tuple[str, ...] = ()
+    """Processes with torch that the agent is not in, and why."""
 
 
 def measurement_of(
@@ -471,7 +476,7 @@ def _notes(
         return notes_on_override(override, statistics, measured_size)
 
     parts: list[Callable[[], Iterable[str]]] = [
-        lambda: notes_on_missing(measurement, logs, all_logs, context.driver),
+        lambda: notes_on_missing(measurement, logs, all_logs, context.driver, context.unwatched),
         lambda: notes_on_step_time(measurement, statistics, logs),
         lambda: notes_on_first_evaluation(measurement.pauses, logs),
         lambda: epoch_of(statistics, logs).notes,

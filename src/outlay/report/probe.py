@@ -155,6 +155,11 @@ def _orders(measurement: Measurement) -> Iterator[Row]:
         yield "one step", number, f"{share}{order_words(measurement, order)}"
 
 
+def _epoch(steps: float) -> str:
+    """Its steps; a part of one where gradients are accumulated over several epochs."""
+    return counted(round(steps), "step") if steps >= 1 else f"{figure(steps)} of a step"
+
+
 def _work(measurement: Measurement) -> Iterator[Row]:
     if measurement.batch_size is not None:
         passes = measurement.passes_per_step or 1
@@ -168,7 +173,7 @@ def _work(measurement: Measurement) -> Iterator[Row]:
         words = ", ".join(f"{name.replace('tf32', 'TF32')} {share}" for name, share in shares)
         yield "arithmetic", words, "of matrix products and convolutions, by their FLOPs"
     if measurement.steps_per_epoch is not None:
-        yield "epoch", counted(round(measurement.steps_per_epoch), "step"), ""
+        yield "epoch", _epoch(measurement.steps_per_epoch), ""
     finite = [(number, loss) for number, loss in measurement.losses if loss is not None]
     if finite:
         (first, begin), (last, end) = finite[0], finite[-1]

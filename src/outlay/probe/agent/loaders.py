@@ -259,6 +259,29 @@ def patch_loaders(watch: Any) -> None:
     iterator = iterators._BaseDataLoaderIter
     watch.patches.replace(iterator, "__next__", _timed_next(watch, iterator.__next__))
     watch.patches.replace(iterator, "_next_index", _counted_next_index(iterator._next_index))
+    for name in ("__init__", "_reset"):  # in which an iterator begins at the first batch
+        watch.patches.wrap(iterator, name, _keep_loader)
+
+
+def _keep_loader(original: Any, iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
+    """Keep whose iterator it is: some loaders have an `__iter__` of their own (torchdata's)."""
+    result = original(iterator, loader, *args, **kwargs)
+    try:
+        iterator._outlay_loader = weakref.ref(loader)
+    except Exception as error:
+        log_error(error)
+    return result
+
+
+def _note_own_start(watch: Any, iterator: Any) -> None:
+    """At the first batch of an iterator that did not come from DataLoader's `__iter__`."""
+    reference = getattr(iterator, "_outlay_loader", None)
+    loader = None if reference is None else reference()
+    if loader is not None:
+        try:
+            _note_start(watch, loader, iterator)
+        except Exception as error:
+            log_error(error)
 
 
 def _timed_iter(watch: Any, original: Any) -> Any:
@@ -281,6 +304,7 @@ def _timed_iter(watch: Any, original: Any) -> Any:
 
 
 def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
+    iterator._outlay_loader = None  # it has begun
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
@@ -356,6 +380,7 @@ def _timed_next(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         recorder, before_s = watch.recorder, clock()
+        _note_own_start(watch, self)
         # A thread that loads ahead keeps nobody waiting.
         is_ahead = watch.training_thread and watch.training_thread != thread()
         if recorder is not None and not is_ahead:

@@ -155,6 +155,9 @@ class StepWatch:
             self.patches.finally_do(handle.remove)
         if self.channel.is_shared and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset_after_fork)
+        if self.channel.is_shared:
+            for name in ("execv", "execve", "_exit"):
+                self.patches.wrap(os, name, self._before_end)
         self.patches.once_imported(
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
@@ -384,6 +387,23 @@ class StepWatch:
         send_final_reports(self)
         if self._shutdown is None:  # else they were logged when it was stopped
             log_at_exit(self.channel)
+
+    def _before_end(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """`os.execv`, `os._exit`: the program ends, and exit handlers are not called."""
+        try:
+            if self.steps:
+                is_failure = original.__name__ == "_exit" and args != (0,)
+                # One that is left in distress may never get what it waits for.
+                if is_failure or self.training_thread != threading.get_ident():
+                    self.channel.flush()
+                else:
+                    self._at_exit()
+        except Exception as error:
+            log_error(error)
+        try:
+            return original(*args, **kwargs)
+        finally:  # it could not become another program, and goes on
+            self.has_sent_final_reports = False
 
     def loader_ended(self, number: int, start: int) -> None:
         """Take in that a loader is at its end."""
