@@ -56,6 +56,16 @@ class Probed:
         times_s: list[float] = json.loads((self.folder / name).read_bytes())
         return times_s
 
+    def own_usual_mean_s(self, pause_after: int) -> float:
+        """The script's own mean over the steps that outlay counted, where it pauses now and then.
+
+        It does so after every `pause_after` steps; the counted ones are the last of the others.
+        """
+        own_s, seen = self.own_s(), self.measurement.steps_seen
+        usual_s = [own_s[n] - own_s[n - 1] for n in range(1, seen) if n % pause_after]
+        counted_s = usual_s[-self.step.steps :]
+        return sum(counted_s) / len(counted_s)
+
     def own_mean_s(self, name: str = "clock.json", *, each: int = 1) -> float:
         """The script's own mean over the steps that outlay counted, `each` of its own in one.
 

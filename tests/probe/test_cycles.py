@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from tests.probe.made import finish, letters, steps, table
@@ -157,6 +159,162 @@ def test_a_given_number_of_optimizer_steps_overrides_all():
 def test_accumulation_that_varies_with_a_period_is_seen():
     marks = {place: {"passes": 3 if place % 5 == 4 else 4} for place in range(100)}
     assert cycles_of(table([0] * 100, marks=marks)).period == 5
+
+
+# --- iterations in which an optimizer has several turns ---
+
+
+def iterations(pattern, times=40, **letters_to_fields):
+    """Cycles of a pattern like `Dpb D Gp`: optimizers, a pass (p) and a batch (b) before each."""
+    words = pattern.split() * times
+    marks = {
+        place: {"passes": word.count("p"), "batches": word.count("b"), "samples": word.count("b")}
+        for place, word in enumerate(words)
+    }
+    return cycles("".join(word[0] for word in words), marks=marks, **letters_to_fields)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param("D D G M S G", id="order alone"),
+        pytest.param("Dpb Dp Gp M S Gp", id="one batch"),
+        pytest.param("Dpbbb Dp Gp M S Gp", id="three batches at once"),
+        pytest.param("Dpb Dpb Gpb M S Gp", id="three batches, one after the other"),
+        pytest.param("Dpb D Gp M S G", id="two passes"),
+        pytest.param("Dpb Dp Gpb M S Gpb", id="a batch for each of the generator's as well"),
+    ],
+)
+def test_an_optimizer_with_two_turns_in_an_iteration_does_not_cut_it(pattern):
+    result = iterations(pattern)
+    assert len(result) == 39
+    assert result.per_step == (2, 2, 1, 1)
+    assert result.length_s[1:] == pytest.approx([0.6] * 38)
+    assert (result.period, result.is_regular) == (1, True)
+    # D D G M S G by their numbers, in all of them.
+    assert result.orders == (((0, 0, 1, 2, 3, 1), 1.0),)
+    assert result.batches[1:].tolist() == [pattern.count("b")] * 38
+    assert result.passes[1:].tolist() == [pattern.count("p")] * 38
+
+
+@pytest.mark.parametrize(
+    ("pattern", "order"),
+    [
+        ("G D G D M", None),  # as critics and an actor: an extra one, every other time
+        ("G A B", (0, 1, 2)),  # CycleGAN, an optimizer for each discriminator
+        ("G D G", (0, 0, 1)),  # begins anew within a turn: G of the one before, G, D
+        ("G D G E", (0, 1, 0, 2)),
+        ("A B A C B D", None),
+        ("E D C E", (0, 0, 1, 2)),  # adversarial autoencoder
+        ("G M G S G T", (0, 1, 0, 2, 0, 3)),
+    ],
+)
+def test_orders_of_other_shapes(pattern, order):
+    result = iterations(pattern, 60)
+    if order is None:  # the shorter cycle is in the longer
+        assert result.period == 2
+    else:
+        assert sum(result.per_step) == pytest.approx(len(order))
+        assert result.period == 1
+        assert result.orders[0][0] == order
+
+
+def test_a_cycle_begins_with_its_batch_whoever_leads_it():
+    result = iterations("Gpb Dp Gp E", 60)
+    assert result.orders == (((0, 1, 0, 2), 1.0),)
+    # E is the last of each: its end is that of the iteration, 0.4 s apart.
+    assert result.end_s[1:4] == pytest.approx([100 + 0.4 * n for n in (2, 3, 4)])
+
+
+def test_many_optimizers_that_step_once_each_are_one_step():
+    """One for each layer, all after one backward pass."""
+    result = iterations("Apb " + " ".join("BCDEFGHIJKLMNOPQRST"))
+    assert len(result) == 39
+    assert result.per_step == (1,) * 20
+
+
+def test_a_slip_costs_one_cycle_only():
+    """A gradient scaler leaves the second step of G out, once."""
+    order = "DDGMSG" * 20 + "DDGMS" + "DDGMSG" * 20
+    result = cycles(order, marks={20 * 6 + 5: {"skipped": 1}})
+    assert len(result) == 40
+    assert np.isnan(result.length_s).sum() <= 2
+    assert np.nanmedian(result.length_s) == pytest.approx(0.6)
+
+
+def test_an_order_that_one_in_fifteen_strays_from_repeats_all_the_same():
+    result = cycles(("DDGMSG" * 14 + "DDGMS") * 4)
+    assert result.is_regular
+    assert sum(result.per_step) == pytest.approx(6, rel=0.02)
+
+
+def test_an_extra_optimizer_now_and_then_stays_within_the_iteration():
+    result = cycles(("DDGMSG" * 3 + "DDGMSGX") * 15)
+    assert len(result) == 59
+    assert result.period == 4
+    assert [order for order, _ in result.orders] == [(0, 0, 1, 2, 3, 1), (0, 0, 1, 2, 3, 1, 4)]
+
+
+def test_a_first_phase_of_one_before_iterations_with_two_turns():
+    result = cycles("M" * 200 + "DDGMSG" * 60)
+    assert result.per_step == pytest.approx((1, 2, 2, 1))
+    assert result.length_s[3:] == pytest.approx([0.6] * (len(result) - 3))
+
+
+def test_cycles_that_differ_and_share_a_batch_are_one():
+    # D G D D G: a penalty every other time, or one iteration. A batch of its own tells them apart.
+    apart = iterations("Db G Db D G", 60)
+    assert apart.period == 2
+    assert apart.batches[1:].tolist() == [1.0] * (len(apart) - 1)
+    one = iterations("Db G D D G", 60)
+    assert len(one) == 59
+    assert one.per_step == (3, 2)
+    assert one.length_s[1:] == pytest.approx([0.5] * 58)
+
+
+def test_cycles_that_are_the_same_stay_apart_where_they_share_a_batch():
+    result = iterations("Db G D G", 60)
+    assert result.per_step == (1, 1)
+    assert len(result) == 119
+
+
+def test_tasks_by_turns_with_a_batch_each_are_steps_of_their_own():
+    """An optimizer that both share, and one for the head of each; else they are one iteration."""
+    result = iterations("Spb A Spb B", 60)
+    assert result.per_step == pytest.approx((1, 0.5, 0.5), abs=0.02)
+    assert result.period == 2
+    assert iterations("Spb A Sp B", 60).per_step == pytest.approx((2, 1, 1), abs=0.02)
+
+
+def test_without_a_leader_the_period_of_the_order_counts():
+    # Each of the three has two turns, and no cycle of any is within the others of it.
+    result = cycles("ABCACB" * 40)
+    assert result.length_s[1:] == pytest.approx([0.6] * (len(result) - 1))
+    assert result.per_step == pytest.approx((2, 2, 2))
+
+
+def test_the_order_is_not_that_of_blocks():
+    assert cycles("A" * 30 + "B" * 30).orders == ()
+    assert cycles("A" * 30).orders == (((0,), 1.0),)
+    assert passes("x.." * 20).orders == (((0, 0, 0), 1.0),)
+    assert cycles_of(OptimizerStepTable()).orders == ()
+
+
+def test_the_orders_are_those_of_a_penalty_now_and_then():
+    # Every fourth has two steps of D: a quarter.
+    result = cycles(("DDG" + "DG" * 3) * 20)
+    orders = dict(result.orders)
+    assert orders[0, 1] == pytest.approx(3 / 4, abs=0.03)
+    assert orders[0, 0, 1] == pytest.approx(1 / 4, abs=0.03)
+
+
+def test_a_look_at_many_records_of_several_optimizers_is_quick():
+    made = table(letters("DDGMSG" * 16_000))
+    cycles_of(made)
+    began = time.process_time()
+    cycles_of(made)
+    # 40 ms here; the rest is for slower machines.
+    assert time.process_time() - began < 0.3
 
 
 # --- steps left out by a gradient scaler ---

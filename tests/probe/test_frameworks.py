@@ -36,13 +36,12 @@ def seen_as_is(probed: Probed, optimizer: str) -> None:
 def test_lightning(tmp_path):
     probed = probe_script(tmp_path, "lightning_fit.py", "logs", options=("--steps", 50))
     seen_as_is(probed, "AdamW")
-    measurement, own_s = probed.measurement, probed.own_s()
+    measurement = probed.measurement
     pauses = {pause.kind: pause.times for pause in measurement.pauses}
     # An evaluation after each 30 steps, those after the timing included; the last step ends it. The
     # one before the first step is no pause between steps.
-    assert pauses["evaluation"] == (len(own_s) - 1) // 30
-    # Its own mean over the steps before the first evaluation.
-    assert probed.step.mean_s == pytest.approx((own_s[29] - own_s[9]) / 20, rel=0.15)
+    assert pauses["evaluation"] == (len(probed.own_s()) - 1) // 30
+    assert probed.step.mean_s == pytest.approx(probed.own_usual_mean_s(30), rel=TOGETHER)
     assert measurement.versions["lightning"]
 
 
@@ -56,14 +55,13 @@ def test_trainer(tmp_path):
 def test_evaluations_of_the_trainer_are_no_steps(tmp_path):
     """Models of transformers go into evaluation mode by `train(False)`."""
     probed = probe_script(tmp_path, "trainer.py", "runs", 10, options=("--steps", 45))
-    measurement, own_s = probed.measurement, probed.own_s()
+    measurement = probed.measurement
     (pause,) = measurement.pauses
     # Those after the timing included; it ends within the step after the last of its own.
-    assert (pause.kind, pause.times) == ("evaluation", len(own_s) // 10)
+    assert (pause.kind, pause.times) == ("evaluation", len(probed.own_s()) // 10)
     # Ten batches of half a sleep each, five times a step's two.
     assert pause.total_s / pause.times > 5 * STEP_S
-    usual_s = [own_s[n + 1] - own_s[n] for n in range(3, 44) if (n + 1) % 10]
-    assert probed.step.mean_s == pytest.approx(sum(usual_s) / len(usual_s), rel=0.1)
+    assert probed.step.mean_s == pytest.approx(probed.own_usual_mean_s(10), rel=TOGETHER)
     assert measurement.profile is not None
 
 

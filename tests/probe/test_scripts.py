@@ -267,6 +267,41 @@ def test_a_gan_with_five_steps_of_its_critic(folder):
     assert matrix_flops(measurement.profile, 50)["forward"] == 2 * 10 * (6 * 8 * 32 + 11 * 32)
 
 
+def test_a_gan_whose_generator_steps_twice_in_an_iteration(folder):
+    """D D G M S G: counted as one training step, and its epoch by its main loader."""
+    probed = probe_script(folder, "turns.py", options=STEPS)
+    stopped(probed)
+    measurement = probed.measurement
+    # Each sleeps 0.2 + 0.2 + 0.1 + 0.5 of what is slept in a step, and is counted once.
+    assert probed.step.mean_s > STEP_S
+    assert measurement.steps_seen <= len(probed.own_s())
+    # D, G, M and S, with a bias each
+    parameters = [16 + 1, 20 * 16 + 16, 3 * 4 + 4, 16 * 4 + 4]
+    assert [
+        (optimizer.name, optimizer.parameters, optimizer.per_step)
+        for optimizer in measurement.optimizers
+    ] == [("Adam", count, each) for count, each in zip(parameters, (2, 2, 1, 1), strict=True)]
+    assert [order.optimizers for order in measurement.optimizer_orders] == [(0, 0, 1, 2, 3, 1)]
+    assert measurement.samples_per_step == 8 + 8  # of the main loader and the other
+    assert measurement.steps_per_epoch == 480 / 8
+    assert any("DataLoaders of 60 and 40 batches" in note for note in measurement.notes)
+    assert "Adam (17) twice, Adam (336), Adam (16), Adam (68), Adam (336)" in " ".join(
+        probed.err.split()
+    )
+    # Forward: G four times on eight samples, D twice on each of two, and once on each of two.
+    products = 4 * 20 * 16 + 6 * 16 * 1 + 2 * 3 * 4 + 2 * 16 * 4
+    assert matrix_flops(measurement.profile, 16)["forward"] == 2 * 8 * products
+
+
+def test_an_epoch_is_not_that_of_the_loader_it_samples_from(folder):
+    probed = probe_script(folder, "sampling.py", options=(*PLAINLY, "--length", "200 epochs"))
+    stopped(probed)
+    measurement = probed.measurement
+    assert measurement.steps_per_epoch == 200 / 8
+    assert measurement.total_steps == 200 * 25
+    assert measurement.samples_per_step == 8
+
+
 def test_gradient_accumulation(folder):
     probed = probe_script(folder, "accumulate.py", options=STEPS)
     stopped(probed)
@@ -303,7 +338,7 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     pauses = {pause.kind: pause for pause in measurement.pauses}
     assert set(pauses) == {"evaluation", "checkpoint"}
     # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next;
-    # evaluations also in those that the script makes after the timing; it ends in the last.
+    # evaluations also in those that the script makes after the timing, to its end.
     assert pauses["evaluation"].times == len(own_s) // 15
     assert pauses["checkpoint"].times == (measurement.steps_seen - 1) // 20
     # How often is told by the steps between them, wherever the probe ended.
@@ -387,3 +422,26 @@ def test_at_a_terminal(folder):
     lines = text.split("outlay stopped it")
     assert len(lines) == 2
     assert "step" in lines[1]
+
+
+# --- reinforcement learning ---
+
+
+def test_a_policy_that_acts_between_updates_has_the_samples_of_its_updates(folder):
+    probed = probe_script(folder, "acting.py", "dqn", options=("--steps", "60"))
+    measurement = probed.measurement
+    assert (measurement.samples_per_step, measurement.batch_size) == (32, 32)
+    assert measurement.optimizers[0].parameters == 4 * 128 + 128 + 128 * 2 + 2  # 898
+    cures = " ".join(measurement.finding.cures)
+    assert "too small to gain from a GPU" in cures
+    assert "times as fast" not in cures
+    assert "outlay plan" not in cures
+
+
+def test_an_episode_has_as_many_samples_as_moves(folder):
+    probed = probe_script(folder, "acting.py", "reinforce", options=("--steps", "60"))
+    measurement = probed.measurement
+    assert 20 <= measurement.samples_per_step <= 39
+    note = next(note for note in measurement.notes if "one at a time" in note)
+    assert "--samples-per-step" in note
+    assert measurement.profile is not None

@@ -113,6 +113,27 @@ def test_an_interval_with_both_is_divided_between_them():
     assert total_s(statistics, "evaluation") == pytest.approx(3.0, rel=0.01)
 
 
+def test_short_evaluations_of_a_copy_that_is_in_evaluation_mode_for_good():
+    """Known by the batches of a loader of their own alone, beside a checkpoint that follows."""
+    each_s = noisy(200)
+    each_s[50::50] += 0.04 + 0.03
+    marks = {
+        place: {"evaluation_batches": 2, "saves": 1, "saved_s": 0.03} for place in (50, 100, 150)
+    }
+    statistics = statistics_of([0] * 200, each_s, marks=marks)
+    assert [(pause.kind, pause.times) for pause in statistics.pauses] == [
+        ("evaluation", 3),
+        ("checkpoint", 3),
+    ]
+    assert total_s(statistics, "checkpoint") == pytest.approx(3 * 0.03, rel=0.01)
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.01)
+
+
+def test_batches_of_a_second_loader_in_every_step_are_ordinary():
+    statistics = statistics_of([0] * 100, noisy(100), evaluation_batches=1)
+    assert statistics.pauses == ()
+
+
 def test_a_model_in_evaluation_mode_in_every_step_is_ordinary():
     statistics = statistics_of([0] * 100, noisy(100), evaluated=True)
     assert statistics.pauses == ()
@@ -235,6 +256,74 @@ def test_skipped_steps_are_steps():
     assert statistics.skipped == (3,)
 
 
+# --- two lengths ---
+
+
+def modes_of(each_s, order=None, **fields):
+    return statistics_of([0] * len(each_s) if order is None else order, each_s, **fields).modes
+
+
+def of_two_lengths(is_slow, spread=0.03):
+    """Steps of 124 and 460 ms."""
+    return np.where(is_slow, 0.460, 0.124) * noisy(len(is_slow), 1.0, spread)
+
+
+def test_steps_of_two_lengths_by_turns():
+    modes = modes_of(of_two_lengths(np.arange(200) % 2 == 1))
+    assert modes.fast_s == pytest.approx(0.124, rel=0.02)
+    assert modes.slow_s == pytest.approx(0.460, rel=0.02)
+    assert modes.slow_fraction == pytest.approx(0.5, abs=0.01)
+    assert modes.period == 2
+
+
+def test_steps_of_two_lengths_in_an_order_of_their_own():
+    modes = modes_of(of_two_lengths(np.random.default_rng(0).random(400) < 0.4))
+    assert modes.slow_fraction == pytest.approx(0.4, abs=0.06)
+    assert modes.period is None
+
+
+def test_steps_that_wait_for_loaders_by_turns_are_of_one_length():
+    is_slow = np.arange(200) % 2 == 1
+    waits = {place: {"wait_s": 0.3} for place in np.flatnonzero(is_slow).tolist()}
+    assert modes_of(of_two_lengths(is_slow), marks=waits) is None
+    # 0.1 s of the 0.336 s by which they are longer do not explain them.
+    waits = {place: {"wait_s": 0.1} for place in waits}
+    assert modes_of(of_two_lengths(is_slow), marks=waits) is not None
+
+
+def test_every_third_is_longer_evaluations_apart():
+    each_s = of_two_lengths(np.arange(300) % 3 == 2)
+    each_s[100::100] += 5.0
+    modes = modes_of(each_s, marks={place: {"evaluated": True} for place in range(100, 300, 100)})
+    assert modes.slow_fraction == pytest.approx(1 / 3, abs=0.01)
+    assert modes.period == 3
+
+
+def test_cycles_of_several_optimizers_may_be_of_two_lengths_still():
+    # D takes 30 ms, G 60 and 400 ms by turns: cycles of 90 and 430 ms.
+    modes = modes_of(np.tile([0.03, 0.06, 0.03, 0.4], 60), letters("DG" * 120))
+    assert (modes.fast_s, modes.slow_s) == (pytest.approx(0.09), pytest.approx(0.43))
+    # Whole iterations of D D G M S G are of one length, whatever its parts are.
+    assert (
+        modes_of(np.tile([0.1, 0.1, 0.2, 0.001, 0.001, 0.18], 60), letters("DDGMSG" * 60)) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "each_s",
+    [
+        pytest.param(noisy(400, spread=0.3), id="noise"),
+        pytest.param(np.random.default_rng(0).uniform(0.1, 0.5, 400), id="lengths of all kinds"),
+        pytest.param(np.random.default_rng(0).exponential(0.1, 400) + 0.05, id="a long tail"),
+        pytest.param(of_two_lengths(np.arange(400) % 16 == 0), id="a penalty every 16 steps"),
+        pytest.param(np.tile([0.1, 0.11], 200), id="nearly the same"),
+        pytest.param(np.tile([0.1, 0.4], 8), id="few"),
+    ],
+)
+def test_other_steps_are_not_of_two_lengths(each_s):
+    assert modes_of(each_s) is None
+
+
 # --- ranks ---
 
 
@@ -265,6 +354,7 @@ def test_a_batch_that_several_steps_cut_up():
     marks = {place: {"batches": 1, "samples": 640} for place in range(0, 200, 10)}
     statistics = statistics_of([0] * 200, noisy(200), marks=marks, passes=1)
     assert statistics.samples_per_step == pytest.approx(64, rel=0.06)
+    assert statistics.batches_per_step == pytest.approx(0.1, rel=0.06)
     assert statistics.passes_per_step == 1
 
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.measured import STEP
 from tests.probe.made import a_log, table
 
 from outlay.measurement.file import measurement_from_json, measurement_to_json
-from outlay.probe.agent.protocol import KernelTimes, ModuleInputs
+from outlay.measurement.measurement import OptimizerOrder, StepModes
+from outlay.probe.agent.protocol import KernelTimes, ModuleInputs, OptimizerInfo
 from outlay.probe.gpu_driver import GpuDevice
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import StepSizeOverride, StepStatistics
-from outlay.probe.summary import ProbeContext, measurement_of
+from outlay.probe.steps import (
+    NO_OVERRIDE,
+    StepSizeOverride,
+    StepStatistics,
+    step_size,
+    steps_of,
+)
+from outlay.probe.summary import (
+    ProbeContext,
+    measurement_of,
+    notes_on_samples,
+    notes_on_shared_batches,
+    order_words,
+)
 
 
 class NoSampler:
@@ -135,6 +150,128 @@ def test_evaluations_in_every_step_are_said():
     assert notes(batches=0) == []
 
 
+def of_several(orders, modes=None, *, parameters=(53_200_000, 43_500_000, 1_270_000, 20_900_000)):
+    """A measurement of four optimizers that step in these orders."""
+    infos = [OptimizerInfo(number, "Adam", count) for number, count in enumerate(parameters)]
+    logs = [a_log(*infos)]
+    statistics = StepStatistics(
+        step=STEP,
+        steps_seen=100,
+        per_step=tuple(float(orders[0][0].count(info.number)) for info in infos),
+        skipped=(0,) * len(infos),
+        orders=orders,
+        modes=modes,
+    )
+    return measurement_of(statistics, logs, logs, NoSampler(), a_context())
+
+
+TURNS = ((0, 0, 1, 2, 3, 1), 1.0)
+
+
+def test_the_order_that_counts_as_one_step_is_kept():
+    measurement = of_several((TURNS,))
+    assert measurement.optimizer_orders == (OptimizerOrder(optimizers=TURNS[0], fraction=1.0),)
+    assert measurement_from_json(measurement_to_json(measurement)) == measurement
+    assert order_words(measurement, measurement.optimizer_orders[0]) == (
+        "Adam (53.2 M) twice, Adam (43.5 M), Adam (1.27 M), Adam (20.9 M), Adam (43.5 M)"
+    )
+
+
+def test_optimizers_of_one_kind_and_size_are_numbered():
+    measurement = of_several((((0, 0, 0, 1, 2), 1.0),), parameters=(900, 2_000_000_000, 900))
+    (order,) = measurement.optimizer_orders
+    assert order_words(measurement, order) == "Adam (900) #1 3 times, Adam (2 B), Adam (900) #3"
+
+
+def test_one_optimizer_has_no_order():
+    measurement = of_several((((0, 0), 1.0),), parameters=(900,))
+    assert measurement.optimizer_orders == ()
+
+
+@pytest.mark.parametrize(
+    ("period", "how", "steps"),
+    [
+        # An iteration may be two of what was counted as one: of six optimizer steps each.
+        (2, "by turns", 12),
+        (3, "in an order that repeats after 3", 18),
+        (None, "in no order that repeats, 38 % of them the longer", 12),
+    ],
+)
+def test_steps_of_two_lengths_are_said(period, how, steps):
+    modes = StepModes(fast_s=0.124, slow_s=0.46, slow_fraction=0.38, period=period)
+    measurement = of_several((TURNS,), modes)
+    assert measurement.step_modes == modes
+    assert measurement_from_json(measurement_to_json(measurement)).step_modes == modes
+    (note,) = (note for note in measurement.notes if "Steps take" in note)
+    assert note == (
+        f"Steps take about 124 ms or about 460 ms, {how}. Counted as one: Adam (53.2 M) twice, Adam"
+        " (43.5 M), Adam (1.27 M), Adam (20.9 M), Adam (43.5 M). If an iteration of the script has"
+        f" more optimizer steps than that, say how many: --optimizer-steps {steps}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "batches", "is_said"),
+    [
+        (2, None, True),
+        (2, 1.0, False),  # a loader tells
+        (16, None, False),  # a penalty now and then
+        (1, None, False),
+    ],
+)
+def test_orders_that_may_be_one_iteration_are_said_where_no_loader_tells(pattern, batches, is_said):
+    infos = [OptimizerInfo(number, "Adam", count) for number, count in enumerate((700, 50))]
+    logs = [a_log(*infos)]
+    statistics = StepStatistics(
+        step=STEP,
+        per_step=(1.0, 0.5),
+        skipped=(0, 0),
+        orders=(((0, 1), 0.5), ((0,), 0.5)),
+        pattern=pattern,
+        batches_per_step=batches,
+    )
+    measurement = measurement_of(statistics, logs, logs, NoSampler(), a_context())
+    notes = [note for note in measurement.notes if "one iteration" in note]
+    # Three optimizer steps in two training steps.
+    said = (
+        "Its optimizers step in an order that repeats after 3 of their steps, counted as 2 training"
+        " steps: Adam (700), Adam (50); or Adam (700). If they are one iteration of the script:"
+        " --optimizer-steps 3."
+    )
+    assert notes == ([said] if is_said else [])
+
+
+def test_steps_of_one_optimizer_that_are_of_two_lengths_are_said():
+    modes = StepModes(fast_s=0.5, slow_s=1.25, slow_fraction=0.5, period=2)
+    measurement = of_several((((0,), 1.0),), modes, parameters=(900,))
+    (note,) = (note for note in measurement.notes if "Steps take" in note)
+    assert "about 500 ms or about 1.25 s, by turns. Counted as one: one step of an opt" in note
+    assert note.endswith("--optimizer-steps 2.")
+    no_order = of_several((((0,), 1.0),), replace(modes, period=None), parameters=(900,))
+    (note,) = (note for note in no_order.notes if "Steps take" in note)
+    assert note.endswith("in no order that repeats, 50 % of them the longer.")
+
+
+@pytest.mark.parametrize(
+    ("batches", "per_step", "words"),
+    [
+        (0.5, (1.0,), "in 2 steps, as they are counted: --optimizer-steps 2 makes"),
+        (0.1, (2.0, 1.0), "in 10 steps, as they are counted: --optimizer-steps 30 makes"),
+        (0.7, (1.0,), None),  # in no number of steps
+        (1.0, (1.0,), None),
+        (0.97, (1.0,), None),
+        (4.0, (1.0,), None),
+        (0.001, (1.0,), None),  # all data at once
+        (None, (1.0,), None),
+    ],
+)
+def test_steps_that_share_a_batch_are_said(batches, per_step, words):
+    statistics = StepStatistics(step=STEP, per_step=per_step, batches_per_step=batches)
+    notes = list(notes_on_shared_batches(statistics))
+    assert len(notes) == (words is not None)
+    assert words is None or words in notes[0]
+
+
 def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():
     (note,) = (n for n in measured(samples_per_step=64, loader_s=128.0).notes if "given" in n)
     assert note == (
@@ -186,3 +323,34 @@ def test_the_limit_is_told_only_where_it_ended_the_command():
     assert measured("finished", "precision").stopped_for is None
     again = measurement_from_json(measurement_to_json(measured("stopped", "time")))
     assert again.stopped_for == "time"
+
+
+# --- samples that are a guess ---
+
+
+def said_of_samples(*inputs, override=NO_OVERRIDE, **steps_fields):
+    log = a_log(*inputs, table=table([0] * 30, **steps_fields))
+    size = step_size(steps_of([log.table]), log, override)
+    return size.samples, notes_on_samples(override, size, log)
+
+
+def test_samples_that_come_one_at_a_time_are_counted_by_their_mean_and_named():
+    seen = [ModuleInputs(samples=n, inputs=1, rows=n, singles=n, passes=1) for n in (12, 30, 18)]
+    samples, (note,) = said_of_samples(*seen, passes=1)
+    assert samples == 20  # (12 + 30 + 18) / 3
+    assert "12 to 30 of them made a training step" in note
+    assert "20 on average" in note
+    assert "--samples-per-step" in note
+    given = StepSizeOverride(samples_per_step=64)
+    assert said_of_samples(*seen, override=given, passes=1) == (64, [])
+
+
+def test_many_inputs_for_one_backward_pass_are_named():
+    inputs = ModuleInputs(samples=8, inputs=1, rows=8, passes=1, alike=5)
+    samples, (note,) = said_of_samples(inputs, passes=1)
+    assert samples == 8
+    assert "5 inputs of 8 samples each" in note
+    assert "--samples-per-step 40 counts each" in note  # 5 x 8
+    # Two or three are views, as a GAN's critic gets; a DataLoader says it better.
+    assert said_of_samples(inputs._replace(alike=3), passes=1) == (8, [])
+    assert said_of_samples(inputs, passes=1, batches=1, samples=16) == (16, [])

@@ -23,7 +23,7 @@ from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
 
 if TYPE_CHECKING:
     from outlay.measurement.measurement import Measurement
-    from outlay.probe.find_batch import BatchSearch
+    from outlay.probe.find_batch import BatchSearch, SearchBounds
     from outlay.probe.guard import Guard
     from outlay.probe.runner import ProbeRequest
     from outlay.probe.saving import Saved
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Options that would do nothing beside others: refused, with what to do.
 
 _WITH_SHOW = {"show", "plot_path", "command"}
-_FOR_A_SEARCH = {"target", "largest"}
+_FOR_A_SEARCH = {"target", "largest", "trials"}
 _NOT_FOR_A_SEARCH = {"until", "to_end", "batch_size", "samples_per_step", "length", "plot_path"}
 """Its trials are short, at batch sizes of their own, and no measurements."""
 
@@ -118,6 +118,11 @@ def _given(context: click.Context) -> dict[str, str]:
     help="With --find-batch: the same step to trace, so that fewer trials are needed.",
 )
 @click.option("--largest", type=click.IntRange(1), help="With --find-batch: no larger batch.")
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 100),
+    help="With --find-batch: give up after so many trials (12; 16 where memory is not seen).",
+)
 @memory_cap_option
 @click.option("--json", "json_path", metavar="OUT", help="Write the measurement to this file.")
 @click.option("--plot", "plot_path", metavar="FILE", help="A picture of it: .html or .png.")
@@ -145,6 +150,7 @@ def command(
     find_batch: str | None,
     target: str | None,
     largest: int | None,
+    trials: int | None,
     memory_cap_mib: int | None,
     json_path: str | None,
     plot_path: str | None,
@@ -196,7 +202,16 @@ def command(
         epochs=whole.epochs if whole else None,
     )
     if find_batch is not None:
-        return _find_batch(request, find_batch, target, largest, json_path)
+        from outlay.probe.find_batch import traced_bounds
+
+        bounds = traced_bounds(
+            target,
+            largest=largest,
+            trials=trials,
+            memory_cap_mib=memory_cap_mib,
+            progress=tell,
+        )
+        return _find_batch(request, find_batch, bounds, json_path)
     return _probe(request, json_path, plot_path, keep=not no_keep)
 
 
@@ -223,19 +238,16 @@ def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
 def _find_batch(
     request: ProbeRequest,
     argument: str,
-    target: str | None,
-    largest: int | None,
+    bounds: SearchBounds,
     json_path: str | None,
 ) -> int:
     """Search for the largest batch, show and write what came out; the status to exit with."""
-    from outlay.probe.find_batch import find_batch, traced_bounds
+    from outlay.probe.find_batch import find_batch
     from outlay.probe.saving import save_data
     from outlay.report.batches import batches_document, print_batches
     from outlay.report.console import Page
     from outlay.report.documents import dumps
 
-    cap_mib = request.memory_cap_mib
-    bounds = traced_bounds(target, largest=largest, memory_cap_mib=cap_mib, progress=tell)
     search = find_batch(request, argument, bounds=bounds, show=live, progress=tell)
     error = None
     if json_path is not None:

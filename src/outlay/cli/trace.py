@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 
 @click.command("trace", no_args_is_help=True)
-@click.argument("target", metavar="FILE.py:FUNCTION", required=False)
+@click.argument("words", metavar="FILE.py:FUNCTION", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    help="Trace a whole script, unchanged; its arguments follow after --.",
+)
 @click.option(
     "--batch-size",
-    default="8",
-    show_default=True,
-    help="Samples in the step: a number, or max for the largest that fits.",
+    help="Samples in the step: a number, or max for the largest that fits.  "
+    "[default: 8; a script's own]",
 )
 @click.option(
     "--gpu",
@@ -62,8 +66,9 @@ if TYPE_CHECKING:
 @click.option("--self-test", is_flag=True, help="Only try whether this torch can be traced.")
 @json_option
 def command(
-    target: str | None,
-    batch_size: str,
+    words: tuple[str, ...],
+    script: Path | None,
+    batch_size: str | None,
     gpu_names: tuple[str, ...],
     memory_cap_mib: int | None,
     expandable_segments: bool,
@@ -82,8 +87,13 @@ def command(
     is traced on fake tensors, in a process of its own; --save, --gpu and max trace it at a few
     batch sizes. The largest batch is verified by a trace at that size.
 
+    With --script nothing need be written: the script runs as it is, with its own data, until its
+    first whole steps are seen. What it would write is not written.
+
     \b
     Example:
+      outlay trace --script train.py -- --data ./images --batch-size 32
+      outlay trace --script train.py --save mine.json.gz -- --data ./images
       outlay trace train.py:training_step --batch-size 32 --plot memory.html
       outlay trace train.py:training_step --batch-size max --gpu "RTX 4090,T4"
       outlay trace train.py:training_step --save mine.json.gz
@@ -98,11 +108,11 @@ def command(
     if self_test:
         _test_torch()
         return 0
-    if target is None:
-        raise click.UsageError("Missing argument 'FILE.py:FUNCTION'.")
+    target = _target(script, words)
     request = TraceRequest(
         target=target,
-        batch_size=batch_size_of(batch_size),
+        batch_size=None if batch_size is None else batch_size_of(batch_size),
+        at_largest=batch_size is not None and batch_size_of(batch_size) is None,
         gpus=tuple(gpu_matches(gpu_names)),
         memory_cap_mib=memory_cap_mib,
         expandable_segments=expandable_segments,
@@ -126,6 +136,22 @@ def command(
     else:
         _print(traced, plot, save)
     return 0 if traced.fits else 3
+
+
+def _target(script: Path | None, words: tuple[str, ...]) -> str:
+    """What is to be traced."""
+    from outlay.trace.target import script_target
+
+    if script is not None:
+        return script_target(str(script), words)
+    if not words:
+        raise click.UsageError("Missing argument 'FILE.py:FUNCTION'.")
+    if len(words) > 1:
+        raise click.UsageError(
+            f"Got unexpected extra arguments ({' '.join(words[1:])}). "
+            "A script's own arguments follow after --script FILE.py --."
+        )
+    return words[0]
 
 
 def _write(traced: TracedStep, plot: Path | None, save: Path | None) -> None:

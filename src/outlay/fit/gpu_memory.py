@@ -30,9 +30,11 @@ class TraceRequest:
     """A step to trace, and what to find out of it."""
 
     target: str
-    """`path/to/file.py:function`."""
+    """`path/to/file.py:function`, or `path/to/train.py -- ARGUMENTS`."""
     batch_size: int | None = None
-    """None is the largest that fits."""
+    """None is the usual one: 8, or a script's own."""
+    at_largest: bool = False
+    """Whether the largest batch that fits is wanted."""
     gpus: tuple[GpuMatch, ...] = ()
     """Where it should fit; without any, all GPUs on offer are tried for the largest batch."""
     memory_cap_mib: int | None = None
@@ -48,7 +50,7 @@ class TraceRequest:
     @property
     def asks_for_memory(self) -> bool:
         """Whether the step's memory on GPUs is to be worked out."""
-        return bool(self.gpus) or self.memory_cap_mib is not None or self.batch_size is None
+        return bool(self.gpus) or self.memory_cap_mib is not None or self.at_largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,12 @@ def trace_on_gpus(
 ) -> TracedStep:
     """Trace a step without a GPU, and work out its memory and largest batch on GPUs."""
     target, selected, timeout_s = request.target, request.selected, request.timeout_s
-    profile, gpus = None, []
+    profile, gpus, batch_size = None, [], request.batch_size
+    report = None
+    if batch_size is None and not request.at_largest:
+        progress(f"Tracing {target} ...")
+        report = trace_step(target, selected=selected, timeout_s=timeout_s)
+        batch_size = report.batch_size
     if request.with_profile or request.asks_for_memory:
         progress(f"Tracing {target} at a few batch sizes ...")
         profile = profile_of(
@@ -86,13 +93,14 @@ def trace_on_gpus(
             profile,
             request.gpus,
             lambda sizes: histories_of(target, sizes, selected=selected, timeout_s=timeout_s),
-            batch_size=request.batch_size,
+            batch_size=batch_size,
             memory_cap_mib=request.memory_cap_mib,
             expandable_segments=request.expandable_segments,
         )
-    size = request.batch_size or max((gpu.batch_size for gpu in gpus), default=0) or 1
-    progress(f"Tracing {target} at batch size {size} ...")
-    report = trace_step(target, size, selected=selected, timeout_s=timeout_s)
+    if report is None:
+        size = batch_size or max((gpu.batch_size for gpu in gpus), default=0) or 1
+        progress(f"Tracing {target} at batch size {size} ...")
+        report = trace_step(target, size, selected=selected, timeout_s=timeout_s)
     return TracedStep(report=report, profile=profile, gpus=tuple(gpus))
 
 

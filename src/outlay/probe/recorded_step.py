@@ -279,6 +279,8 @@ def _size_by_inputs(
     agrees = rows == expected.samples or rows_per_pass == samples_per_batch
     if log.table.column("batches").any() and not agrees:
         return None
+    if inputs.singles:  # each of them is an operation's first dimension
+        return _RecordedSize(samples=rows, passes=rows, samples_per_pass=1)
     return _RecordedSize(
         samples=rows, passes=float(inputs.inputs), samples_per_pass=int(inputs.samples)
     )

@@ -31,6 +31,7 @@ from outlay.probe.agent.protocol import (
     Stopping,
 )
 from outlay.probe.command import GRACE_S, Command, Relay
+from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_watch import open_driver
 from outlay.probe.guard import Guard
 from outlay.probe.messages import Listener, ProcessLog
@@ -41,7 +42,6 @@ from outlay.probe.summary import (
     ProbeContext,
     measurement_of,
     steps_in,
-    steps_per_epoch,
     tracker_figures,
 )
 
@@ -51,6 +51,9 @@ STUCK_S = 60.0
 STUCK_STEPS = 10
 """Without a step for so long, a command that is to stop is ended; an evaluation may last."""
 _HIGHEST_SIGNAL = 64
+_LOOK_S = 1.0
+_MOST_UNWATCHED = 8
+"""Processes of a command that are named for not being watched."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -164,6 +167,9 @@ class _Probe:
         self._escalations = 0
         self._last_steps: list[int] = []
         self._last_step_s = 0.0
+        self._unwatched: dict[int, str] = {}
+        """Processes with torch that the agent is not in, and why, by their numbers."""
+        self._looked_s = 0.0
         self._guard = Guard()
         """Of what is worked out while the command runs: an error of ours must not end it."""
 
@@ -244,12 +250,27 @@ class _Probe:
             self._guard.do("some of its reports", lambda: self._update(command))
             self._guard.do("which GPUs it uses", lambda: self._select_gpus(sampler))
             self._advance(command, sampler, now_s)
+            self._guard.do(
+                "which processes are not watched",
+                functools.partial(self._look_for_unwatched, command, now_s),
+            )
             self._guard.do("the live line", lambda: self._show_line(command, sampler))
 
     def _show_line(self, command: Command, sampler: SystemSampler) -> None:
         if self._show is not None and self._relay.has_line:
             elapsed_s = time.perf_counter() - command.started_s
             self._relay.show(self._show(self._live_state(sampler, elapsed_s)))
+
+    def _look_for_unwatched(self, command: Command, now_s: float) -> None:
+        """Say it at once where a process may train for days without being watched."""
+        if self._statistics.steps_seen or now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        for process in command.unwatched():
+            if process.pid not in self._unwatched and len(self._unwatched) < _MOST_UNWATCHED:
+                text = f"{process.name} is not watched: {process.reason}."
+                self._unwatched[process.pid] = text
+                self._relay.say(f"outlay: {text}")
 
     def _pass_on_signals(self, command: Command) -> None:
         while self._signals:
@@ -372,7 +393,7 @@ class _Probe:
 
     def _total_steps(self) -> int | None:
         request = self._request
-        each = steps_per_epoch(self._statistics, self.logs)
+        each = epoch_of(self._statistics, self.logs).steps
         return request.total_steps or steps_in(request.epochs, each)
 
     def _measurement(
@@ -399,6 +420,7 @@ class _Probe:
             total_steps=request.total_steps,
             epochs=request.epochs,
             driver=self._driver,
+            unwatched=tuple(self._unwatched.values()),
         )
         statistics = self._timed_statistics or self._statistics
         return measurement_of(statistics, self.logs, all_logs, sampler, context)

@@ -11,15 +11,16 @@ where warm-up ends and how well the mean of the rest is known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outlay.measurement.measurement import MeasuredPause, PauseKind, StepTime
+from outlay.measurement.measurement import MeasuredPause, PauseKind, StepModes, StepTime
 from outlay.probe.agent.evaluations import is_occasional
 from outlay.probe.agent.protocol import ModuleInputs, RecordedOperations, StepOperations
-from outlay.probe.cycles import Cycles, cycles_of, share_pauses
+from outlay.probe.cycles import Cycles, Order, cycles_of, share_pauses
 from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable, ProcessLog
 from outlay.probe.steady_state import (
     DRIFT,
@@ -95,11 +96,14 @@ def classify_intervals(cycles: Cycles) -> IntervalKinds:
 
 
 def evaluations(cycles: Cycles) -> Flags:
-    """Which intervals had one: a model in evaluation mode, or most of the time no gradients.
+    """Which intervals had one: a model in evaluation mode, most of the time no gradients, or
+    batches of a loader that is not trained on.
 
-    Each by itself: a teacher may compute without gradients in every step.
+    Each by itself: a teacher may compute without gradients in every step. A copy of the model that
+    is in evaluation mode for good may be evaluated in less time than a step takes.
     """
-    return _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
+    in_modes = _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
+    return in_modes | _if_occasional(cycles.evaluation_batches > 0)
 
 
 def _if_occasional(flags: Flags) -> Flags:
@@ -113,8 +117,7 @@ def _usual_and_spread(length_s: Floats, known: Flags, plain: Flags) -> tuple[flo
     later = candidates[len(candidates) // 2 :]
     if not len(later):
         return float("nan"), float("nan")
-    low, median, high = np.percentile(later, [16, 50, 84])
-    return float(median), float(high - low) / 2
+    return _median_and_spread(later)
 
 
 def are_stalls(intervals_s: Floats) -> Flags:
@@ -164,6 +167,10 @@ def _every_steps(pause_s: Floats | None, reached: Indices) -> float | None:
 
 STEPS_ENOUGH = 20
 _MOSTLY = 0.75
+_RECENT = 4096
+"""Steps at the end in which two lengths are looked for."""
+_REPEATING = 0.95
+# Assumes: of steps that take turns, one in twenty may be slow for another reason.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +192,10 @@ class StepStatistics:
     """Whether several optimizers take their turns in an order that repeats."""
     are_blocks: bool = False
     """Whether they step many times in a row each, so that each of their steps counts."""
+    orders: tuple[tuple[Order, float], ...] = ()
+    """Orders in which optimizers step within a training step, with the share of each."""
+    modes: StepModes | None = None
+    """The two lengths of steps, where there are two clear groups of them."""
     rank_cpus: tuple[float | None, ...] = ()
     """CPU seconds of each process for each second of its steady state."""
     batches: int = 0
@@ -198,6 +209,8 @@ class StepStatistics:
     mean_samples_per_step: float | None = None
     """Of all, those at the end of an epoch included that are cut short."""
     passes_per_step: float | None = None
+    batches_per_step: float | None = None
+    """Of all loaders, a mean; None where there are none. Below 1 where steps share a batch."""
     steps_per_epoch: float | None = None
     start_up_s: float | None = None
     warm_up_s: float | None = None
@@ -338,12 +351,15 @@ def _rank_statistics(rank: _Rank, started_s: float | None) -> StepStatistics:
         pattern=cycles.period,
         is_regular=cycles.is_regular,
         are_blocks=cycles.are_blocks,
+        orders=cycles.orders,
+        modes=step_modes(cycles.length_s, steady, cycles.wait_s / cycles.steps),
         batches=rank.batches,
         earlier_precision=rank.earlier_precision,
         drift=rank.drift,
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
         mean_samples_per_step=_mean(cycles.samples[usual], cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),
+        batches_per_step=_mean(cycles.batches[usual], cycles.steps[usual]),
         steps_per_epoch=_steps_per_epoch(cycles),
         start_up_s=None if started_s is None else first_s - started_s,
         warm_up_s=None if from_s is None or rank.step is None else from_s - first_s,
@@ -352,6 +368,71 @@ def _rank_statistics(rank: _Rank, started_s: float | None) -> StepStatistics:
         steady_until_s=float(cycles.end_s[steady[-1]]) if len(steady) else None,
         pauses=pauses_of(rank.kinds, cycles.length_s[rank.stalls], np.cumsum(cycles.steps)),
     )
+
+
+LEAST_OF_A_MODE = 0.2
+"""Of all steps: fewer are a penalty now and then or a step that was held up, no second kind."""
+_LEAST_RATIO = 1.4
+"""Of the two lengths: what differs by less may be noise, and changes no bill by much."""
+_APART = 5.0
+# Assumes: of the two halves of one normal distribution D is 2.2, of a uniform one 2.9.
+_LONGEST_TURN = 8
+
+
+def step_modes(length_s: Floats, steady: Indices, wait_s: Floats) -> StepModes | None:
+    """The two lengths that steady steps have; None where there are no two clear groups.
+
+    None also where the longer ones wait for loaders, as workers that deliver in bursts make them.
+
+    Parted where the variance between the groups is largest (Otsu 1979, IEEE Transactions on
+    Systems, Man, and Cybernetics 9, 62-66). They are apart by Ashman's D = |m1 - m2| / sqrt((s1^2 +
+    s2^2) / 2) (Ashman, Bird and Zepf 1994, Astronomical Journal 108, 2348), with medians, and half
+    the range of the middle 68 % as spread.
+    """
+    values_s = np.sort(length_s[steady[-_RECENT:]])
+    count = len(values_s)
+    if count < STEPS_ENOUGH:
+        return None
+    least = math.ceil(LEAST_OF_A_MODE * count)
+    places = np.arange(least, count - least + 1)
+    total_s = np.cumsum(values_s)
+    difference_s = (total_s[-1] - total_s[places - 1]) / (count - places) - (
+        total_s[places - 1] / places
+    )
+    place = int(places[np.argmax(places * (count - places) * difference_s**2)])
+    (fast_s, fast_spread_s), (slow_s, slow_spread_s) = map(
+        _median_and_spread, (values_s[:place], values_s[place:])
+    )
+    spread_s = math.sqrt((fast_spread_s**2 + slow_spread_s**2) / 2)
+    if slow_s < _LEAST_RATIO * fast_s or slow_s - fast_s < _APART * spread_s:
+        return None
+    is_long = length_s[steady] >= values_s[place]
+    longer_wait_s = wait_s[steady][is_long].mean() - wait_s[steady][~is_long].mean()
+    if longer_wait_s > (slow_s - fast_s) / 2:
+        return None
+    is_slow = np.full(len(length_s), np.nan)
+    is_slow[steady] = is_long
+    return StepModes(
+        fast_s=fast_s,
+        slow_s=slow_s,
+        slow_fraction=(count - place) / count,
+        period=_turn_of(is_slow[-_RECENT:]),
+    )
+
+
+def _median_and_spread(values: Floats) -> tuple[float, float]:
+    low, median, high = np.percentile(values, [16, 50, 84])
+    return float(median), float(high - low) / 2
+
+
+def _turn_of(is_slow: Floats) -> int | None:
+    """Steps after which the same kind comes again, pauses apart; None where it does not."""
+    for period in range(2, _LONGEST_TURN + 1):
+        before, after = is_slow[:-period], is_slow[period:]
+        known = np.isfinite(before) & np.isfinite(after)
+        if known.sum() >= STEPS_ENOUGH / 2 and (before == after)[known].mean() >= _REPEATING:
+            return period
+    return None
 
 
 def _wait_s(rank: _Rank) -> float | None:
@@ -460,6 +541,9 @@ def _measured_size(statistics: StepStatistics, log: ProcessLog) -> StepSize:
     if statistics.samples_per_step is not None:
         passes = _loaded_passes(statistics, inputs)
         return StepSize(samples=statistics.samples_per_step, passes=passes)
+    if inputs.singles:
+        counts = one_by_one(log)
+        return StepSize(samples=sum(counts) / len(counts), passes=1.0)
     if inputs.inputs and has_one_optimizer(statistics):
         return _size_by_inputs(statistics, inputs)
     recordings = [operations] if operations else log.all(StepOperations)
@@ -467,6 +551,11 @@ def _measured_size(statistics: StepStatistics, log: ProcessLog) -> StepSize:
     rows = inputs.samples or (recorded[0] if recorded else None)
     passes = statistics.passes_per_step
     return StepSize(samples=float(rows) * (passes or 1.0) if rows else None, passes=passes)
+
+
+def one_by_one(log: ProcessLog) -> list[int]:
+    """Samples that a model got one at a time, in each of the steps looked at."""
+    return [inputs.rows for inputs in log.all(ModuleInputs) if inputs.singles]
 
 
 def has_one_optimizer(statistics: StepStatistics) -> bool:

@@ -11,6 +11,7 @@ import datetime
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, get_args
 
 import numpy as np
@@ -23,33 +24,45 @@ from outlay.measurement.measurement import (
     MeasuredOptimizer,
     MeasuredPower,
     Measurement,
+    OptimizerOrder,
     Sample,
     StoppedFor,
 )
 from outlay.probe.agent.backward import PASSES_ALONE
+from outlay.probe.agent.batch import VIEWS
 from outlay.probe.agent.protocol import (
     UNKNOWN_OPTIMIZER,
     AgentFailed,
     CompiledFrames,
     KernelTimes,
     LibraryVersions,
-    LoaderInfo,
     MemoryExhausted,
     MemoryLimit,
+    MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PersistentMemory,
     PhaseFailed,
 )
+from outlay.probe.bottleneck import arithmetic_by_precision, product_shares
 from outlay.probe.cycles import cycles_of
+from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_driver import Driver, NoDriver
 from outlay.probe.guard import Guard
-from outlay.probe.health import add_diagnosis
+from outlay.probe.health import add_diagnosis, has_tf32
 from outlay.probe.messages import ProcessLog, other_training
 from outlay.probe.pauses import notes_on_first_evaluation, pauses_with_late
 from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import NO_OVERRIDE, StepSize, StepSizeOverride, StepStatistics, step_size
+from outlay.probe.steps import (
+    NO_OVERRIDE,
+    StepSize,
+    StepSizeOverride,
+    StepStatistics,
+    one_by_one,
+    step_size,
+)
 from outlay.probe.system import this_machine
 
 # Notes
@@ -67,12 +80,15 @@ def notes_on_missing(
     logs: Sequence[ProcessLog],
     all_logs: Sequence[ProcessLog],
     driver: Driver | NoDriver | None,
+    unwatched: Sequence[str] = (),
 ) -> list[str]:
     """What of the command was not seen, and why."""
     notes = []
     if isinstance(driver, NoDriver) and measurement.device != "cpu":
         notes.append(str(driver))
-    if not all_logs:
+    if unwatched and not logs:
+        notes += unwatched
+    elif not all_logs:
         notes.append(
             "No Python of the command imported torch where outlay could see it: another "
             "interpreter option (-I, -E, -S), a PYTHONPATH of its own without what outlay put "
@@ -116,6 +132,94 @@ def _notes_on_others(logs: Sequence[ProcessLog], all_logs: Sequence[ProcessLog])
         )
 
 
+_TIMES = {1: "", 2: " twice"}
+_FEW = 4
+"""Training steps that are rather one iteration than more of them are."""
+_MOST_SHARING = 64
+"""Steps that share a batch, more than which are no iteration."""
+
+
+def order_words(measurement: Measurement, order: OptimizerOrder) -> str:
+    """`Adam (53.2 M) twice, SGD (43.5 M)`: optimizers with their parameters, as they step."""
+    optimizers = measurement.optimizers
+    labels = [f"{each.name} ({_short(each.parameters)})" for each in optimizers]
+    labels = [
+        f"{label} #{place}" if labels.count(label) > 1 else label
+        for place, label in enumerate(labels, 1)
+    ]
+    runs = [(labels[number], len(list(run))) for number, run in groupby(order.optimizers)]
+    return ", ".join(f"{label}{_TIMES.get(times, f' {times} times')}" for label, times in runs)
+
+
+def _short(amount: float) -> str:
+    """`53.2 M`."""
+    for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if amount >= 0.9995 * unit:
+            return f"{amount / unit:.3g}{name}"
+    return f"{amount:,.0f}"
+
+
+def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iterator[str]:
+    """Say that steps are of two lengths, what was counted as one, and how to say otherwise."""
+    modes = measurement.step_modes
+    if modes is None:
+        yield from _notes_on_orders(measurement, statistics)
+        return
+    each = max(round(sum(statistics.per_step)), 1)
+    if modes.period is None:
+        how = f"in no order that repeats, {100 * modes.slow_fraction:.0f} % of them the longer"
+    elif modes.period == 2:
+        how = "by turns"
+    else:
+        how = f"in an order that repeats after {modes.period}"
+    lengths = f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}."
+    if modes.period is None and not measurement.optimizer_orders:
+        yield lengths
+        return
+    yield (
+        f"{lengths} Counted as one: {_counted_as_one(measurement, each)}. If an iteration of the"
+        " script has more optimizer steps than that, say how many:"
+        f" --optimizer-steps {each * (modes.period or 2)}."
+    )
+
+
+def _notes_on_orders(measurement: Measurement, statistics: StepStatistics) -> Iterator[str]:
+    """Say that steps of different orders may be one iteration, where no loader tells."""
+    orders, pattern = measurement.optimizer_orders, statistics.pattern
+    if len(orders) < 2 or not 1 < pattern <= _FEW or statistics.batches_per_step is not None:
+        return
+    each = round(pattern * sum(statistics.per_step))
+    yield (
+        f"Its optimizers step in an order that repeats after {each} of their steps, counted as"
+        f" {pattern} training steps: {_counted_as_one(measurement, 1)}. If they are one iteration"
+        f" of the script: --optimizer-steps {each}."
+    )
+
+
+def notes_on_shared_batches(statistics: StepStatistics) -> Iterator[str]:
+    """Say that several steps share a batch: they may be one iteration of the script."""
+    batches = statistics.batches_per_step
+    sharing = round(1 / batches) if batches else 1
+    if not 1 < sharing <= _MOST_SHARING or abs(sharing * (batches or 0.0) - 1) > _SAME_BATCH:
+        return
+    more = sharing * max(round(sum(statistics.per_step)), 1)
+    yield (
+        f"Each batch of its DataLoader is trained on in {sharing} steps, as they are counted:"
+        f" --optimizer-steps {more} makes one of them."
+    )
+
+
+def _counted_as_one(measurement: Measurement, each: int) -> str:
+    orders = measurement.optimizer_orders
+    if orders:
+        return "; or ".join(order_words(measurement, order) for order in orders)
+    return "one step of an optimizer" if each == 1 else f"{each} steps of an optimizer"
+
+
+def _time(time_s: float) -> str:
+    return f"{time_s * 1e3:.3g} ms" if time_s < 0.9995 else f"{time_s:.3g} s"
+
+
 def _steps_with_evaluation(log: ProcessLog) -> int:
     return int((log.table.column("evaluation_batches") > 0).sum())
 
@@ -146,12 +250,35 @@ def notes_on_step_time(
             "Nearly every step comes with an evaluation, on a DataLoader of its own: its time is in"
             " that of the step, its samples are not."
         )
+    yield from notes_on_modes(measurement, statistics)
+    yield from notes_on_shared_batches(statistics)
     step = measurement.step
     if step is not None and step.mean_s * _NOTED_FRACTION < AGENT_S:
         yield (
             f"outlay itself takes some {AGENT_S * 1e6:.0f} µs of a step,"
             f" {AGENT_S / step.mean_s:.0%} of this one; they are in its time."
         )
+
+
+def notes_on_samples(override: StepSizeOverride, measured: StepSize, log: ProcessLog) -> list[str]:
+    """Say so where a model got its samples one at a time, or many inputs for one backward pass."""
+    counts = one_by_one(log)
+    if override != NO_OVERRIDE or measured.samples is None:
+        return []
+    inputs = log.last(ModuleInputs) or ModuleInputs()
+    if not counts and inputs.alike > VIEWS and not log.table.column("batches").any():
+        fact = f"The model gets {inputs.alike:,} inputs of {inputs.samples:,} samples each for a"
+        counted = f"{inputs.samples:,} samples are counted, as if they were views of them"
+        given = f"--samples-per-step {inputs.alike * inputs.samples} counts each"
+        return [f"{fact} backward pass: {counted}. {given}."]
+    if not counts:
+        return []
+    least, most = min(counts), max(counts)
+    how_many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    mean = "" if least == most else f", {measured.samples:,.3g} on average"
+    fact = f"The model gets its samples one at a time: {how_many} of them made a training step"
+    seen = f"in the {len(counts):,} that were looked at{mean}"
+    return [f"{fact}, {seen}. --samples-per-step 64 says how many count."]
 
 
 def notes_on_override(
@@ -197,6 +324,8 @@ class ProbeContext:
     epochs: float | None = None
     """How long the whole run is, where that was said in epochs."""
     driver: Driver | NoDriver | None = None
+    unwatched: tuple[str, ...] = ()
+    """Processes with torch that the agent is not in, and why."""
 
 
 def measurement_of(
@@ -269,7 +398,7 @@ def _derived(
         return statistics.mean_samples_per_step if is_measured else None
 
     def epoch_steps() -> float | None:
-        return steps_per_epoch(statistics, logs)
+        return epoch_of(statistics, logs).steps
 
     return {
         "versions": ("versions of libraries", lambda: _versions(first)),
@@ -282,6 +411,11 @@ def _derived(
         "mean_samples_per_step": ("mean samples of a step", mean_samples),
         "passes_per_step": ("passes of a step", lambda: size().passes),
         "optimizers": ("its optimizers", lambda: _optimizers(first, statistics)),
+        "optimizer_orders": (
+            "the order of its optimizers",
+            lambda: _optimizer_orders(first, statistics),
+        ),
+        "step_modes": ("times of two kinds of steps", lambda: statistics.modes),
         "step_times": (
             "the times of single steps",
             lambda: _step_times(logs, context, statistics.steps_seen),
@@ -295,7 +429,10 @@ def _derived(
             "steps of the whole run",
             lambda: context.total_steps or steps_in(context.epochs, epoch_steps()),
         ),
-        "memory": ("memory", lambda: _memory(logs, samples)),
+        "memory": (
+            "memory",
+            lambda: measured_memory(logs, samples, _steady_samples(statistics, samples, context)),
+        ),
         "power": ("power", lambda: _power(statistics, sampler, started_s)),
         "gpu_fraction": ("GPU use", lambda: _gpu_fraction(statistics, samples, started_s)),
         "busy_s": ("the time of kernels", lambda: _busy_s(logs, statistics)),
@@ -313,7 +450,14 @@ def _with_operations(
         lambda: recorded_profile(measurement, logs, context.override),
         (None, []),
     )
-    return replace(measurement, profile=profile), notes
+    arithmetic = guard.value(
+        "in which precision it computes",
+        lambda: arithmetic_by_precision(
+            product_shares(profile, has_tf32=has_tf32(logs, measurement))
+        ),
+        {},
+    )
+    return replace(measurement, profile=profile, arithmetic=arithmetic), notes
 
 
 def _notes(
@@ -332,13 +476,23 @@ def _notes(
         return notes_on_override(override, statistics, measured_size)
 
     parts: list[Callable[[], Iterable[str]]] = [
-        lambda: notes_on_missing(measurement, logs, all_logs, context.driver),
+        lambda: notes_on_missing(measurement, logs, all_logs, context.driver, context.unwatched),
         lambda: notes_on_step_time(measurement, statistics, logs),
         lambda: notes_on_first_evaluation(measurement.pauses, logs),
+        lambda: epoch_of(statistics, logs).notes,
+        lambda: notes_on_samples(override, step_size(statistics, first, override), first),
         on_override,
     ]
     notes = [guard.value("a note", lambda part=part: list(part()), []) for part in parts]  # type: ignore[misc]
     return [note for part in notes for note in part]
+
+
+def _steady_samples(
+    statistics: StepStatistics, samples: Sequence[Sample], context: ProbeContext
+) -> Sequence[Sample]:
+    """Those of the steady state; all where there is none."""
+    window = _steady_window(statistics, context.started_s)
+    return samples if window is None else _within(samples, window)
 
 
 def _diagnosed(
@@ -348,8 +502,7 @@ def _diagnosed(
     samples: Sequence[Sample],
     context: ProbeContext,
 ) -> Measurement:
-    window = _steady_window(statistics, context.started_s)
-    steady = samples if window is None else _within(samples, window)
+    steady = _steady_samples(statistics, samples, context)
     return add_diagnosis(measurement, statistics, logs, steady, _exchange_s(logs, statistics))
 
 
@@ -387,14 +540,35 @@ def _is_compiled(logs: Sequence[ProcessLog]) -> bool | None:
 
 
 def _optimizers(log: ProcessLog, statistics: StepStatistics) -> tuple[MeasuredOptimizer, ...]:
+    return tuple(optimizer for _, optimizer in _numbered_optimizers(log, statistics))
+
+
+def _optimizer_orders(log: ProcessLog, statistics: StepStatistics) -> tuple[OptimizerOrder, ...]:
+    """Orders by the places of optimizers; none where a training step has but one of them."""
+    numbers = [number for number, _ in _numbered_optimizers(log, statistics)]
+    used = {number for order, _ in statistics.orders for number in order}
+    if len(used) < 2 or not used <= set(numbers):
+        return ()
+    return tuple(
+        OptimizerOrder(optimizers=tuple(map(numbers.index, order)), fraction=share)
+        for order, share in statistics.orders
+    )
+
+
+def _numbered_optimizers(
+    log: ProcessLog, statistics: StepStatistics
+) -> tuple[tuple[int, MeasuredOptimizer], ...]:
     latest = {info.number: info for info in log.all(OptimizerInfo)}
     infos = [latest[number] for number in sorted(latest)]
     return tuple(
-        MeasuredOptimizer(
-            name=info.name,
-            parameters=info.parameters,
-            per_step=per_step,
-            skipped=skipped,
+        (
+            info.number,
+            MeasuredOptimizer(
+                name=info.name,
+                parameters=info.parameters,
+                per_step=per_step,
+                skipped=skipped,
+            ),
         )
         for info, per_step, skipped in zip(
             infos, statistics.per_step, statistics.skipped, strict=False
@@ -419,14 +593,6 @@ def _step_times(
     )
 
 
-def steps_per_epoch(statistics: StepStatistics, logs: Sequence[ProcessLog]) -> float | None:
-    """As measured; of a run that was too short, by the length of its longest loader."""
-    if statistics.steps_per_epoch is not None or not logs:
-        return statistics.steps_per_epoch
-    batches = [info.batches for info in logs[0].all(LoaderInfo) if info.batches]
-    return max(batches) / (statistics.passes_per_step or 1.0) if batches else None
-
-
 def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
     """Steps in so many epochs, where both are known."""
     if epochs is None or steps_per_epoch is None:
@@ -434,7 +600,12 @@ def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
     return round(epochs * steps_per_epoch)
 
 
-def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
+def measured_memory(
+    logs: Sequence[ProcessLog], samples: Sequence[Sample], steady: Sequence[Sample]
+) -> MeasuredMemory:
+    """`steady` are the samples of the steady state, in which cuDNN's search is over."""
+    reserved_bytes = _most(log.peak_reserved_bytes for log in logs)
+    search_bytes = _search_bytes(logs, reserved_bytes)
     persistent = [report for log in logs if (report := log.last(PersistentMemory))]
     limits = [
         limit.fraction * log.process.gpu_bytes
@@ -445,8 +616,11 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
     available = [float(info.available_bytes) for info in processes if info.available_bytes]
     return MeasuredMemory(
         allocated_bytes=_most(log.peak_allocated_bytes for log in logs),
-        reserved_bytes=_most(log.peak_reserved_bytes for log in logs),
-        used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
+        reserved_bytes=reserved_bytes,
+        search_bytes=search_bytes,
+        used_bytes=_most(
+            sample.gpu_memory_bytes for sample in (steady if search_bytes and steady else samples)
+        ),
         limit_bytes=min(limits, default=None),
         available_bytes=min(available, default=None),
         parameters_bytes=_most(memory.parameters for memory in persistent),
@@ -455,6 +629,13 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
         frozen_bytes=_most(memory.frozen for memory in persistent),
         host_bytes=_most(sample.process_bytes for sample in samples),
     )
+
+
+def _search_bytes(logs: Sequence[ProcessLog], reserved_bytes: float | None) -> float | None:
+    """What was reserved while cuDNN tried algorithms, where that is more than steps need."""
+    peaks = [report for log in logs if (report := log.last(MemoryPeaks))]
+    most = _most(report.given_back_reserved_bytes for report in peaks)
+    return most if most and most > (reserved_bytes or 0.0) else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:

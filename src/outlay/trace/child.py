@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
+from outlay.trace.own_files import OwnFiles
 from outlay.trace.process import FOLDER_PREFIX
+from outlay.trace.scripts import ScriptTracer, script_captures, script_profile
 from outlay.trace.step_report import report_of, report_to_json
 from outlay.trace.store import history_to_json, profile_to_json
-from outlay.trace.target import INSTALLED, changes_from_json, load_function, parse_target
+from outlay.trace.target import changes_from_json, load_function, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,14 +54,37 @@ def main(arguments: Sequence[str]) -> None:
         target=_end_with_parent, args=[os.getppid(), request_path.parent], daemon=True
     )
     watcher.start()
-    sys.argv = [request["target"].rpartition(":")[0]]  # the file, as if run without arguments
+    sys.argv = [str(parse_target(request["target"]).path)]  # as if run without arguments
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(request_path.parent / "extensions")
     # A copy, so that code that closes its output does not close where failures are shown.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
         reply = reply_to(request)
+    if "error" in reply:
+        reply = _tried_with_packages(reply, arguments)
     partial_path = reply_path.with_suffix(".part")
     partial_path.write_text(json.dumps(reply))
     partial_path.replace(reply_path)
     os._exit(0)  # threads of the user's code may never end
+
+
+def _tried_with_packages(reply: dict[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """A failure, after the request was tried with all packages that the step looked for.
+
+    A step may import a package only where it is installed, and fail later without it. A new
+    interpreter then answers the request, with stand-ins for those; the first failure is kept.
+    """
+    stand_ins = sys.modules.get("outlay.trace.libraries.stand_ins")
+    first_path = Path(arguments[1]).with_suffix(".first")
+    packages = (
+        [] if stand_ins is None else stand_ins.wanted_after(f"{reply['what']} {reply['why']}")
+    )
+    first: dict[str, Any] = json.loads(first_path.read_text()) if first_path.exists() else reply
+    if stand_ins is None or not packages:
+        return first
+    first_path.write_text(json.dumps(first))  # found by the interpreter that comes next
+    os.environ[stand_ins.ASSUMED_INSTALLED] = ",".join(packages)
+    sys.stderr.flush()
+    return os.execv(sys.executable, [sys.executable, "-m", "outlay.trace.child", *arguments])
 
 
 def _end_with_parent(parent: int, folder: Path) -> None:
@@ -106,12 +131,21 @@ def reply_to(request: Mapping[str, Any]) -> dict[str, Any]:
 def _profile(request: Mapping[str, Any]) -> Profile:
     """The step at any batch size."""
     target = parse_target(request["target"])
-    build = _build(target)
-    captures = list(_captures(target, build, request))
-    description = request["description"] or (build.__doc__ or "").strip().partition("\n")[0]
-    profile = profile_of_captures(
-        captures, name=request["name"], description=description, sample=request["sample"]
-    )
+    if target.is_script:
+        profile = script_profile(
+            _script_tracer(target, request),
+            request["batch_sizes"],
+            name=request["name"],
+            description=request["description"],
+            sample=request["sample"],
+        )
+    else:
+        build = _build(target)
+        captures = list(_captures(target, build, request))
+        description = request["description"] or (build.__doc__ or "").strip().partition("\n")[0]
+        profile = profile_of_captures(
+            captures, name=request["name"], description=description, sample=request["sample"]
+        )
     return replace(
         profile,
         traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -123,20 +157,45 @@ def _profile(request: Mapping[str, Any]) -> Profile:
 def _report(request: Mapping[str, Any]) -> StepReport:
     """The step at one batch size, with the user's line of each operation."""
     target = parse_target(request["target"])
-    (capture,) = _captures(target, _build(target), request, with_lines=True)
+    notes: list[str] = []
+    if target.is_script:
+        tracer = _script_tracer(target, request)
+        (size,) = request["batch_sizes"]
+        capture = tracer.first(size).capture
+        notes.append(tracer.batch_note)
+    else:
+        (capture,) = _captures(target, _build(target), request, with_lines=True)
     report = report_of(
         capture, name=request["name"], target=request["target"], versions=_versions()
     )
-    return replace(report, notes=(*report.notes, *_version_notes()))
+    return replace(report, notes=(*notes, *report.notes, *_version_notes()))
 
 
 def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
     """What the step allocates at each batch size, by itself."""
     target = parse_target(request["target"])
+    captures = (
+        script_captures(_script_tracer(target, request), request["batch_sizes"])
+        if target.is_script
+        else _captures(target, _build(target), request)
+    )
     return {
         str(capture.batch_size): history_to_json(history_of_capture(capture))
-        for capture in _captures(target, _build(target), request)
+        for capture in captures
     }
+
+
+def _script_tracer(target: Target, request: Mapping[str, Any]) -> ScriptTracer:
+    if not changes_from_json(request["changes"]).is_none:
+        raise InputError(
+            f"{target.path.name} is traced as it is: nothing can be changed in a whole script.",
+            fix="Write its step as a function (docs/tracing.md) and name FILE.py:FUNCTION.",
+        )
+    return ScriptTracer(
+        target,
+        selected=request["selected"],
+        guard=lambda when: error_naming_line(target, when or "when it was run"),
+    )
 
 
 def _captures(
@@ -252,7 +311,7 @@ def error_naming_line(target: Target, when: str) -> Iterator[None]:
 def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
     text = " ".join(str(error).split()) or "no message"
     return TraceFailed(
-        f"{target.function} failed {when}: {_own_line(error, target)}",
+        f"{target.name} failed {when}: {_own_line(error, target)}",
         why=f"{type(error).__name__}: {text[:_LONGEST_MESSAGE]}",
         fix=_advice(error, target),
     )
@@ -260,18 +319,13 @@ def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
 
 def _own_line(error: BaseException, target: Target) -> str:
     """The user's own line nearest to the failure: `train.py:31 (loss = model(x))`."""
+    files = OwnFiles(str(target.path))
     frames = traceback.extract_tb(error.__traceback__)
-    folder = str(target.path.parent)
-    own = [
-        frame
-        for frame in frames
-        if frame.filename.startswith(folder)
-        and not any(part in frame.filename for part in INSTALLED)
-    ]
+    own = [(name, frame) for frame in frames if (name := files.name_of(frame.filename))]
     if not own:
         return f"{target.path.name}."
-    frame = own[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno} ({frame.line})."
+    name, frame = own[-1]
+    return f"{name}:{frame.lineno} ({frame.line})."
 
 
 def _advice(error: BaseException, target: Target) -> str:
@@ -288,8 +342,18 @@ def _advice(error: BaseException, target: Target) -> str:
 def _advice_by_type(error: BaseException, target: Target) -> str | None:
     name = type(error).__name__
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"Install {error.name} into this Python ({sys.executable})."
-    if isinstance(error, TypeError) and target.function in str(error):
+        name = error.name
+        return (
+            f"Install {name} into this Python ({sys.executable}). If it is compiled and needs a "
+            "GPU, say what its functions return and cost before the import: "
+            f'outlay.register_op("{name}.FUNCTION", shapes=..., flops=...).'
+        )
+    if isinstance(error, FileNotFoundError) and target.is_script:
+        return (
+            "A trace reads the files that the script reads: put it where the script looks for it. "
+            "A small one of the same format will do."
+        )
+    if isinstance(error, TypeError) and target.function and target.function in str(error):
         return "The function gets the batch size alone: give its other arguments defaults."
     if "DataDependent" in name or "DynamicOutput" in name:
         return (

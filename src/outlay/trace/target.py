@@ -1,23 +1,27 @@
 """The user's training step, and how to trace it. Nothing here needs torch.
 
 `path/to/file.py:function` names a step: the function is called with the batch size and returns a
-callable that runs one training step. `Changes` make that step need less memory, or less time: it is
-traced again with a change made, so that what it saves and costs is read off the same operations
-that would run (`outlay.trace.capture.changes`).
+callable that runs one training step. `path/to/train.py -- --lr 0.1` names a whole script with its
+arguments: it is run as it is, up to its first steps. `Changes` make that step need less memory, or
+less time: it is traced again with a change made, so that what it saves and costs is read off the
+same operations that would run (`outlay.trace.capture.changes`).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from outlay.errors import InputError, NotKnown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
 
@@ -31,18 +35,46 @@ StepBuilder = Callable[[int], StepFunction]
 INSTALLED = ("site-packages", "dist-packages")
 """Folders of installed packages: what is in them is not the user's own code."""
 _EXAMPLE = "Write it as path/to/file.py:function."
+_SEPARATOR = " --"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A function in a Python file."""
+    """A function in a Python file, or a file to run with its arguments."""
 
     path: Path
-    function: str
+    function: str = ""
+    """Empty where the file is run as a script."""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the file is run, rather than a function of it called."""
+        return not self.function
+
+    @property
+    def text(self) -> str:
+        """As `parse_target` reads it."""
+        if self.is_script:
+            return script_target(str(self.path), self.arguments)
+        return f"{self.path}:{self.function}"
+
+    @property
+    def name(self) -> str:
+        """What to call the step: the function's name, or the script's."""
+        return self.function or self.path.stem
+
+
+def script_target(path: str, arguments: Sequence[str] = ()) -> str:
+    """The target of a script with its arguments."""
+    return f"{path}{_SEPARATOR} {shlex.join(arguments)}".rstrip()
 
 
 def parse_target(text: str) -> Target:
-    """The file and function a target names; the file must exist."""
+    """The file and function that a target names, or the script; the file must exist."""
+    path_text, separator, arguments = text.partition(_SEPARATOR)
+    if separator and path_text.endswith(".py") and (not arguments or arguments.startswith(" ")):
+        return _script(path_text, text, arguments)
     path_text, colon, function = text.rpartition(":")
     if not colon or not path_text.endswith(".py") or not function.isidentifier():
         raise InputError(f"{text!r} is not a training step.", fix=_EXAMPLE)
@@ -52,6 +84,60 @@ def parse_target(text: str) -> Target:
             f"There is no file {path_text}.", why=f"It was named by {text!r}.", fix=_EXAMPLE
         )
     return Target(path=path.resolve(), function=function)
+
+
+def _script(path_text: str, text: str, arguments: str) -> Target:
+    path = Path(path_text).expanduser()
+    if not path.is_file():
+        raise InputError(
+            f"There is no file {path_text}.",
+            why=f"It was named by {text!r}.",
+            fix="Name the script as you would run it with python: path/to/train.py.",
+        )
+    return Target(path=path.resolve(), arguments=tuple(shlex.split(arguments)))
+
+
+# The batch size among a script's arguments
+
+BATCH_MARK = "{batch}"
+"""Where the batch size stands in the arguments of a script."""
+_BATCH_NAME = r"(?:(?:per[_-]?(?:device|gpu)|global|micro|mini|train|img|num)[_-]?)*(?:train[_-]?)?"
+_BATCH = re.compile(
+    rf"(?:[\w-]+\.)*{_BATCH_NAME}(?:batch(?:[_-]?size)?|bs|bsz)(?:[_-]?per[_-]?gpu)?",
+    re.IGNORECASE,
+)
+
+
+def names_batch_size(name: str) -> bool:
+    """Whether an option of this name is the batch size: `batch-size`, `train.batch_size`, `bs`."""
+    return _BATCH.fullmatch(name.lstrip("-+")) is not None
+
+
+def with_batch_mark(target: Target) -> Target:
+    """The script with its batch size marked, where its arguments give one and none is marked."""
+    arguments = list(target.arguments)
+    if any(BATCH_MARK in argument for argument in arguments):
+        return target
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if equals and value.isdecimal() and names_batch_size(name):
+            arguments[place] = f"{name}={BATCH_MARK}"
+            return replace(target, arguments=tuple(arguments))
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        is_option = argument.startswith("-") and (argument == "-b" or names_batch_size(argument))
+        if is_option and following.isdecimal():
+            arguments[place + 1] = BATCH_MARK
+            return replace(target, arguments=tuple(arguments))
+    return target
+
+
+def marked_batch_size(target: Target) -> int | None:
+    """The batch size that the script's own arguments give; None where they give none."""
+    marked = with_batch_mark(target)
+    for own, mark in zip(target.arguments, marked.arguments, strict=True):
+        if own != mark:
+            return int(own.removeprefix(mark.partition(BATCH_MARK)[0]))
+    return None
 
 
 def load_function(target: Target) -> Callable[[int], object]:

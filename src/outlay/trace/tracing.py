@@ -22,6 +22,7 @@ from outlay.trace.target import (
     SELECTED,
     UNCHANGED,
     Changes,
+    Target,
     changes_to_json,
     parse_target,
 )
@@ -41,7 +42,7 @@ BATCH_SIZE = 8
 
 def profile_of(
     target: str,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
+    batch_sizes: Sequence[int] | None = None,
     *,
     name: str | None = None,
     description: str = "",
@@ -51,7 +52,7 @@ def profile_of(
     changes: Changes = UNCHANGED,
     timeout_s: float | None = None,
 ) -> Profile:
-    """Trace `path/to/file.py:function` and return its profile.
+    """Trace `path/to/file.py:function`, or the script in `train.py -- ARGUMENTS`.
 
     Needs torch in this Python, but no GPU. `period` is how many consecutive steps to trace and
     average; the step may carry it as an attribute. `selected` is the share of elements that a
@@ -89,7 +90,7 @@ def histories_of(
 
 def trace_step(
     step: str | StepBuilder,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     *,
     period: int | None = None,
     selected: float = SELECTED,
@@ -98,7 +99,9 @@ def trace_step(
     """What a training step does: FLOPs, bytes, heaviest operations, memory, and where its peak is.
 
     `step` is `path/to/file.py:function`, traced in a process of its own, or a callable: both are
-    called with the batch size and return a function that runs one step. Needs torch, no GPU.
+    called with the batch size (8 without one) and return a function that runs one step. Or it is
+    `path/to/train.py -- ARGUMENTS`: a script, run unchanged up to its first steps, at a batch size
+    of its own without one (`script_target` writes it). Needs torch, no GPU.
     `period` is how many consecutive steps to trace; the step may carry it as an attribute.
     `selected` is the share of elements that a selection by unknown values keeps. A target that
     takes over `timeout_s` seconds is given up.
@@ -108,14 +111,15 @@ def trace_step(
     pass through unchanged, where a target's become `TraceFailed` or `InputError`. Models that
     are alive elsewhere in the process are not counted.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    is_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
+    if batch_size is not None and not is_size:
         raise InputError(
             f"{batch_size!r} is not a batch size.", fix="Give a whole number from 1 upwards."
         )
     if isinstance(step, str):
         request = _request("report", step, [batch_size], period, selected)
         return report_from_json(run_request(request, timeout_s=timeout_s))
-    return _trace_callable(step, batch_size, period, _checked_share(selected))
+    return _trace_callable(step, batch_size or BATCH_SIZE, period, _checked_share(selected))
 
 
 def _trace_callable(
@@ -138,7 +142,7 @@ def _trace_callable(
 
 def profile_request(
     target: str,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
+    batch_sizes: Sequence[int] | None = None,
     *,
     name: str | None = None,
     description: str = "",
@@ -160,7 +164,7 @@ def profile_request(
 def _request(
     result: Literal["profile", "report", "histories"],
     target: str,
-    batch_sizes: Sequence[int],
+    batch_sizes: Sequence[int | None] | None,
     period: int | None,
     selected: float,
     changes: Changes = UNCHANGED,
@@ -169,13 +173,22 @@ def _request(
     step = parse_target(target)
     return {
         "result": result,
-        "target": f"{step.path}:{step.function}",
-        "name": step.function,
-        "batch_sizes": _checked_sizes(batch_sizes),
+        "target": step.text,
+        "name": step.name,
+        "batch_sizes": _sizes(step, batch_sizes),
         "period": period,
         "selected": _checked_share(selected),
         "changes": changes_to_json(changes),
     }
+
+
+def _sizes(step: Target, batch_sizes: Sequence[int | None] | None) -> list[int] | list[None] | None:
+    """The batch sizes to trace at; None leaves a script its own, or sizes around it."""
+    if step.is_script and (batch_sizes is None or None in batch_sizes):
+        return None if batch_sizes is None else [None]
+    if batch_sizes == [None]:
+        return [BATCH_SIZE]
+    return _checked_sizes([size for size in batch_sizes or BATCH_SIZES if size is not None])
 
 
 def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:

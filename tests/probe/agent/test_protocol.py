@@ -16,6 +16,7 @@ from outlay.probe.agent.protocol import (
     GpuFinishTime,
     KernelTimes,
     LoaderInfo,
+    LoaderUse,
     Loss,
     MemoryPeaks,
     OptimizerStep,
@@ -65,7 +66,7 @@ def test_a_report_comes_back_as_it_was(report):
 
 def test_all_reports_are_listed():
     classes = [x for x in vars(protocol).values() if isinstance(x, type) and hasattr(x, "_fields")]
-    assert {*classes} - {*REPORTS.values()} == {GpuFinishTime, AgentRequest}
+    assert {*classes} - {*REPORTS.values()} == {GpuFinishTime, AgentRequest, LoaderUse}
 
 
 def test_of_most_reports_the_last_is_kept_and_of_memory_the_most():

@@ -20,7 +20,7 @@ from typing import Any
 
 from .channel import log_error
 from .patches import hide_frames
-from .protocol import LoaderInfo
+from .protocol import LoaderInfo, LoaderUse, LoaderUses
 
 # Samples: rows say less than indices. Of images of different sizes the first dimension is their
 # colours, of sequences that are padded it may be time.
@@ -93,7 +93,23 @@ def _are_samples(torch: Any, parts: Any) -> bool:
 # loader is at its end before any backward pass. The loader of the last batch before a step is known
 # to be trained on. Where step after step has no other batches, those that were set aside are
 # trained on after all: some scripts load ahead without gradients, or train with all layers in
-# evaluation mode.
+# evaluation mode. Others sample in evaluation mode after a step, load the next batch, and put the
+# model back to train only then: `correct_loads` tells the two apart.
+
+
+class Load:
+    """Batches that one iterator gave in a row, and whether they were set aside."""
+
+    __slots__ = ("batches", "evals", "has_gradients", "is_set_aside", "loader", "samples", "start")
+
+    def __init__(self, loader: int, start: int, samples: int, evals: int) -> None:
+        self.loader = loader
+        self.start = start
+        """Which of all starts of loaders it comes from."""
+        self.batches, self.samples = 1, samples
+        self.evals = evals
+        """Changes into evaluation mode before it."""
+        self.is_set_aside, self.has_gradients = False, True
 
 
 def is_evaluating(watch: Any) -> bool:
@@ -103,28 +119,91 @@ def is_evaluating(watch: Any) -> bool:
     return any(not module.training for module in watch.counters.eval_modules)
 
 
-def set_aside_batch(counters: Any, iterator: Any, samples: int, asked_s: float = 0.0) -> None:
-    """Count a batch as one that is not trained on; `asked_s` is when it was asked for."""
-    counters.evaluation_batches += 1
-    counters.set_aside_from_s = counters.set_aside_from_s or asked_s
-    counters.evaluated_until_s = time.perf_counter()
-    counters.evaluation_loader = getattr(iterator, "_outlay_number", 0)
-    key, batches, samples_before = counters.last_set_aside
-    if key != id(iterator):
-        batches = samples_before = 0
-    counters.last_set_aside = id(iterator), batches + 1, samples_before + samples
+def note_load(watch: Any, iterator: Any, samples: int, *, is_set_aside: bool) -> None:
+    """Count a batch, as one that is trained on or as one that is set aside."""
+    counters = watch.counters
+    number, start = getattr(iterator, "_outlay_number", 0), getattr(iterator, "_outlay_start", 0)
+    loads = counters.loads  # the same list throughout: a thread may load while another steps
+    last = loads[-1] if loads else None
+    if last is not None and last.start == start and last.is_set_aside == is_set_aside:
+        last.batches += 1
+        last.samples += samples
+    else:
+        load = Load(number, start, samples, len(counters.eval_modules))
+        loads.append(load)
+        if is_set_aside:
+            load.is_set_aside, load.has_gradients = True, watch.torch.is_grad_enabled()
+    if is_set_aside:
+        counters.evaluation_batches += 1
+        return
+    counters.last_loader = number
+    counters.loaders.add(number)
+    counters.batches += 1
+    counters.samples += samples
 
 
-def restore_set_aside(counters: Any, is_trained_on: bool) -> None:
+def last_set_aside(counters: Any) -> Load | None:
+    """What was set aside last, if anything was."""
+    return next((load for load in reversed(counters.loads) if load.is_set_aside), None)
+
+
+def restore_set_aside(counters: Any, trained_on: set[int]) -> None:
     """Before a step without other batches: count after all what was set aside last.
 
-    Where its loader is trained on: the model may have been put back to train after the loading.
+    Where its loader is trained on: the model may have been put back to train after the loading. Of
+    several that are, the last of each, up to what another loader gave.
     """
-    _, batches, samples = counters.last_set_aside
-    if is_trained_on and not counters.batches and batches:
-        counters.batches, counters.samples = batches, samples
-        counters.loaders.add(counters.evaluation_loader)
-        counters.evaluation_batches -= batches
+    aside = [load for load in counters.loads if load.is_set_aside]
+    for load in reversed(aside):
+        is_alike = load.has_gradients == aside[-1].has_gradients
+        if load.loader not in trained_on or not is_alike:
+            break
+        if load.loader not in counters.loaders:
+            counters.batches += load.batches
+            counters.samples += load.samples
+            counters.loaders.add(load.loader)
+            counters.evaluation_batches -= load.batches
+            load.is_set_aside = False
+
+
+def set_aside(counters: Any, loads: list[Load]) -> None:
+    """Count loads as an evaluation's after all, those that are not yet."""
+    for load in [load for load in loads if not load.is_set_aside]:
+        counters.batches -= load.batches
+        counters.samples -= load.samples
+        counters.evaluation_batches += load.batches
+        load.is_set_aside, load.has_gradients = True, False
+    counted = [load for load in counters.loads if not load.is_set_aside]
+    counters.loaders = {load.loader for load in counted}
+    counters.last_loader = counted[-1].loader if counted else 0
+
+
+def correct_loads(
+    watch: Any, is_new: Callable[[Load], bool], gives_the_same: Callable[[int], bool]
+) -> None:
+    """Set aside what was loaded for an evaluation before the model was put into its mode.
+
+    `is_new` says of a load that its loader was begun for this step, `gives_the_same` of a loader
+    that it begins with the same batch each time.
+    """
+    counters, known = watch.counters, watch.training_loaders
+    last = counters.loads[-1]
+    counted = [load for load in counters.loads if not load.is_set_aside]
+    is_back = all(module.training for module in counters.eval_modules)
+    if not counted or not counters.eval_modules or not is_back:
+        return
+    if last.is_set_aside and last.has_gradients:
+        # A batch to sample from, `eval`, the sampling, the next batch to train on, `train`
+        are_others = last.loader in known and all(load.loader not in known for load in counted)
+        go_on = not is_new(last) and all(is_new(load) for load in counted)
+        are_fixed = all(is_new(load) and gives_the_same(load.loader) for load in counted)
+        if are_others or go_on or (are_fixed and not gives_the_same(last.loader)):
+            set_aside(counters, counted)
+    elif not last.is_set_aside and last.evals < len(counters.eval_modules) and is_new(last):
+        # The batch to train on, one to sample from, `eval`, the sampling, `train`
+        others = [load for load in counted if load.loader != last.loader]
+        if others and (last.loader not in known or gives_the_same(last.loader)):
+            set_aside(counters, [load for load in counted if load.loader == last.loader])
 
 
 def note_provisional_batch(watch: Any, iterator: Any, samples: int) -> None:
@@ -142,8 +221,8 @@ def withdraw_provisional(watch: Any, iterator: Any) -> None:
     Called when it is at its end, or gives batches to an evaluation.
     """
     counters, when = watch.counters, getattr(iterator, "_outlay_provisional_at", None)
-    is_trained_on = getattr(iterator, "_outlay_number", 0) in watch.training_loaders
-    if is_trained_on or when != (watch.steps, counters.passes):
+    number = getattr(iterator, "_outlay_number", 0)
+    if number in watch.training_loaders or when != (watch.steps, counters.passes):
         return
     batches, samples = iterator._outlay_provisional
     if batches > counters.batches:
@@ -151,9 +230,8 @@ def withdraw_provisional(watch: Any, iterator: Any) -> None:
     counters.batches -= batches
     counters.samples -= samples
     counters.evaluation_batches += batches
-    number = getattr(iterator, "_outlay_number", 0)
     counters.loaders.discard(number)
-    counters.evaluation_loader, counters.last_set_aside = number, (0, 0, 0)
+    counters.loads = [load for load in counters.loads if load.loader != number]
     if counters.last_loader == number:
         counters.last_loader = 0
     iterator._outlay_provisional_at = None
@@ -165,7 +243,10 @@ _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _infos: dict[int, LoaderInfo] = {}
 """What to report of loaders once they are known to be trained on; a process may be watched more
 than once, and each time it is reported."""
+_fixed: set[int] = set()
+"""Loaders that give the same batches in the same order each time."""
 _count = itertools.count(1)
+_starts = itertools.count(1)
 _MOST_REPORTED = 50
 """Loaders that may be reported in one probe: a script may make one for each epoch or step."""
 
@@ -178,6 +259,29 @@ def patch_loaders(watch: Any) -> None:
     iterator = iterators._BaseDataLoaderIter
     watch.patches.replace(iterator, "__next__", _timed_next(watch, iterator.__next__))
     watch.patches.replace(iterator, "_next_index", _counted_next_index(iterator._next_index))
+    for name in ("__init__", "_reset"):  # in which an iterator begins at the first batch
+        watch.patches.wrap(iterator, name, _keep_loader)
+
+
+def _keep_loader(original: Any, iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
+    """Keep whose iterator it is: some loaders have an `__iter__` of their own (torchdata's)."""
+    result = original(iterator, loader, *args, **kwargs)
+    try:
+        iterator._outlay_loader = weakref.ref(loader)
+    except Exception as error:
+        log_error(error)
+    return result
+
+
+def _note_own_start(watch: Any, iterator: Any) -> None:
+    """At the first batch of an iterator that did not come from DataLoader's `__iter__`."""
+    reference = getattr(iterator, "_outlay_loader", None)
+    loader = None if reference is None else reference()
+    if loader is not None:
+        try:
+            _note_start(watch, loader, iterator)
+        except Exception as error:
+            log_error(error)
 
 
 def _timed_iter(watch: Any, original: Any) -> Any:
@@ -200,6 +304,7 @@ def _timed_iter(watch: Any, original: Any) -> Any:
 
 
 def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
+    iterator._outlay_loader = None  # it has begun
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
@@ -207,10 +312,16 @@ def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
         _infos[number] = _info_of(loader)
         if len(_infos) > _MOST_REPORTED:
             del _infos[next(iter(_infos))]
-    if number not in watch.training_loaders or not is_evaluating(watch):
-        watch.counters.started_loaders = (*watch.counters.started_loaders, number)
+        if type(getattr(loader, "sampler", None)).__name__ == "SequentialSampler":
+            _fixed.add(number)
     iterator._outlay_batch_size = loader.batch_size
     iterator._outlay_number = number
+    iterator._outlay_start = next(_starts)
+
+
+def gives_the_same(number: int) -> bool:
+    """Whether a loader begins with the same batch each time it is begun: its data in order."""
+    return number in _fixed
 
 
 def loader_info(number: int) -> LoaderInfo | None:
@@ -269,6 +380,7 @@ def _timed_next(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         recorder, before_s = watch.recorder, clock()
+        _note_own_start(watch, self)
         # A thread that loads ahead keeps nobody waiting.
         is_ahead = watch.training_thread and watch.training_thread != thread()
         if recorder is not None and not is_ahead:
@@ -278,6 +390,9 @@ def _timed_next(watch: Any, original: Any) -> Any:
         except BaseException as error:
             if isinstance(error, StopIteration):
                 withdraw_provisional(watch, self)
+                watch.loader_ended(
+                    getattr(self, "_outlay_number", 0), getattr(self, "_outlay_start", 0)
+                )
             hide_frames(error)
             raise
         finally:
@@ -290,14 +405,13 @@ def _timed_next(watch: Any, original: Any) -> Any:
         number = getattr(self, "_outlay_number", 0)
         if is_evaluating(watch):
             withdraw_provisional(watch, self)  # the first may come before the change of modes
-            set_aside_batch(counters, self, samples, before_s)
+            note_load(watch, self, samples, is_set_aside=True)
+            counters.set_aside_from_s = counters.set_aside_from_s or before_s
+            counters.evaluated_until_s = time.perf_counter()
         else:
             if number not in watch.training_loaders:
                 note_provisional_batch(watch, self, samples)
-            counters.last_loader = number
-            counters.loaders.add(number)
-            counters.batches += 1
-            counters.samples += samples
+            note_load(watch, self, samples, is_set_aside=False)
         return batch
 
     return __next__
@@ -313,13 +427,52 @@ def _samples_or_zero(watch: Any, batch: Any, iterator: Any) -> int:
 
 # Epochs: the loader of the last batch before a step is trained on, those of an evaluation apart.
 # Beside it others may be: a second source of data, a set without labels. Of loaders that are used
-# side by side the longest makes the epoch: shorter ones are started again and again in it.
+# side by side the longest makes the epoch: shorter ones are started again and again in it. An epoch
+# begins when a loader gives its first batch to train on after it was begun anew; what each has
+# given is reported, for the length of an epoch to be told from.
 
 _SIDE_BY_SIDE = 3
 """Steps in a row for which a loader is used beside another, to be trained on as well."""
 
 _MOST_USED = 50
 """Loaders of which the last use is kept."""
+_STARTS_KEPT = 32
+
+
+class Use:
+    """What one loader has given to train on."""
+
+    __slots__ = (
+        "batches",
+        "ends",
+        "first_step",
+        "in_last_step",
+        "last_step",
+        "start",
+        "started_at",
+        "starts",
+        "steps",
+    )
+
+    def __init__(self, step: int) -> None:
+        self.steps = self.batches = self.in_last_step = self.starts = self.ends = 0
+        self.first_step = self.last_step = step
+        self.start = 0
+        """The one that it gave the last batch of."""
+        self.started_at: deque[int] = deque(maxlen=_STARTS_KEPT)
+
+    def add(self, load: Load, step: int) -> None:
+        """Take in batches that were trained on in a step."""
+        if load.start != self.start:
+            self.start = load.start
+            self.starts += 1
+            self.started_at.append(step)
+        if step != self.last_step or not self.steps:
+            self.steps += 1
+            self.in_last_step = 0
+        self.in_last_step += load.batches
+        self.batches += load.batches
+        self.last_step = step
 
 
 class Epochs:
@@ -328,34 +481,127 @@ class Epochs:
     def __init__(self, watch: Any, info_of: Callable[[int], LoaderInfo | None]) -> None:
         self._watch = watch
         self._info_of = info_of
-        self._in_a_row: dict[int, tuple[int, int]] = {}
-        """The last step of which a loader was used beside another, and how many in a row."""
-        self._used: dict[int, int] = {}
-        self._started: dict[int, int] = {}
+        self._records: dict[int, list[int]] = {}
+        """Steps of each optimizer so far, and those that loaders gave something for."""
+        self._in_a_row: dict[tuple[int, int], tuple[int, int]] = {}
+        """By optimizer and loader: the last of those for which the loader was used, and how many in
+        a row it was used for."""
+        self._uses: dict[int, Use] = {}
+        self._seen: dict[int, None] = {}
+        """The last starts of loaders that anything came from."""
 
     def begin(self) -> bool:
         """Whether an epoch began since the last step; called when a step was made."""
         watch, counters = self._watch, self._watch.counters
-        last, evaluation = counters.last_loader, counters.evaluation_loader
-        if last and last not in watch.training_loaders:
-            self._train_on(last)
-        elif evaluation and not last and evaluation not in watch.training_loaders:
-            self._use_beside(evaluation)
-        restore_set_aside(counters, evaluation in watch.training_loaders)
-        for number in counters.loaders - watch.training_loaders:
-            self._use_beside(number)
-        begins = [number for number in counters.started_loaders if self._makes_epoch(number)]
-        if len(self._used) > _MOST_USED:  # a loader for each step: they do not come back
-            self.reset()
-        self._used.update(dict.fromkeys(counters.loaders, watch.steps))
-        self._started.update(dict.fromkeys(counters.started_loaders, watch.steps))
-        return bool(begins)
+        loads, records = counters.loads, self._records.setdefault(counters.optimizer, [0, 0])
+        records[0] += 1
+        if not loads:
+            return False
+        records[1] += 1
+        if len(loads) == 1 and self._goes_on(loads[0]):
+            return False
+        if len(loads) > 1:
+            correct_loads(watch, self._is_unseen, gives_the_same)
+        if counters.loaders - watch.training_loaders:
+            self._find_trained_on()
+        aside = last_set_aside(counters)
+        if aside is not None and not counters.batches:
+            if aside.loader not in watch.training_loaders:
+                self._use_beside(aside.loader, is_loaded=False)
+            restore_set_aside(counters, watch.training_loaders)
+        counted = [load for load in loads if not load.is_set_aside]
+        begun = [load.loader for load in counted if self._is_begun(load)]
+        is_epoch = any(self._makes_epoch(number) for number in begun)
+        for load in counted:
+            self._use(load.loader).add(load, watch.steps)
+        self._see(loads)
+        return is_epoch
+
+    def ended(self, number: int, start: int) -> None:
+        """Take in that a loader has no more batches."""
+        use = self._uses.get(number)
+        if use is not None and use.start == start:
+            use.ends += 1
+
+    def _goes_on(self, load: Load) -> bool:
+        """Whether it is one more of a loader that is trained on: the usual case, which is quick."""
+        use = self._uses.get(load.loader)
+        if use is None or use.start != load.start or load.is_set_aside:
+            return False
+        if load.loader not in self._watch.training_loaders:
+            return False
+        use.add(load, self._watch.steps)
+        return True
+
+    def _find_trained_on(self) -> None:
+        """Which of the loaders that gave something for this step are trained on, not known so far.
+
+        One alone is; beside others it is where they come together again and again. What comes
+        beside those that are known, and did not for the last step, is looked at now and then.
+        """
+        watch, counters = self._watch, self._watch.counters
+        has_known = bool(counters.loaders & watch.training_loaders)
+        if len(counters.loaders) == 1:
+            self._train_on(counters.last_loader)
+            return
+        for number in sorted(counters.loaders - watch.training_loaders):
+            in_a_row = self._use_beside(number, is_loaded=True)
+            if has_known and in_a_row == 1 and number in self._uses:
+                set_aside(counters, [load for load in counters.loads if load.loader == number])
+
+    def report(self) -> None:
+        """Report what loaders have given so far, of those that came last where there are many."""
+        if not self._uses:
+            return
+        uses = [self._report_of(number, use)._asdict() for number, use in self._uses.items()]
+        self._watch.channel.report(LoaderUses(loaders=uses))
 
     def reset(self) -> None:
         """Begin anew."""
+        self._records.clear()
         self._in_a_row.clear()
-        self._used.clear()
-        self._started.clear()
+        self._uses.clear()
+        self._seen.clear()
+
+    def _report_of(self, number: int, use: Use) -> LoaderUse:
+        return LoaderUse(
+            number=number,
+            length=self._length(number),
+            is_trained_on=number in self._watch.training_loaders,
+            steps=use.steps,
+            batches=use.batches,
+            batches_before_last=use.batches - use.in_last_step,
+            first_step=use.first_step,
+            last_step=use.last_step,
+            starts=use.starts,
+            ends=use.ends,
+            started_at=list(use.started_at),
+        )
+
+    def _use(self, number: int) -> Use:
+        use = self._uses.get(number)
+        if use is None:
+            if len(self._uses) >= _MOST_USED:  # a loader for each step: they do not come back
+                self._in_a_row.clear()
+                self._uses.clear()
+            use = self._uses[number] = Use(self._watch.steps)
+        return use
+
+    def _is_begun(self, load: Load) -> bool:
+        """Whether it is the first to train on since its loader was begun."""
+        use = self._uses.get(load.loader)
+        return use is None or use.start != load.start
+
+    def _is_unseen(self, load: Load) -> bool:
+        """Whether nothing came from this start of its loader before this step."""
+        return load.start not in self._seen
+
+    def _see(self, loads: list[Load]) -> None:
+        for load in loads[-_MOST_USED:]:
+            self._seen.pop(load.start, None)
+            self._seen[load.start] = None
+        while len(self._seen) > _MOST_USED:
+            del self._seen[next(iter(self._seen))]
 
     def _train_on(self, number: int) -> None:
         self._watch.training_loaders.add(number)
@@ -363,20 +609,33 @@ class Epochs:
         if info is not None:
             self._watch.channel.report(info)
 
-    def _use_beside(self, number: int) -> None:
-        last_step, before = self._in_a_row.get(number, (0, 0))
-        in_a_row = before + 1 if last_step == self._watch.steps - 1 else 1
-        self._in_a_row[number] = self._watch.steps, in_a_row
+    def _use_beside(self, number: int, *, is_loaded: bool) -> int:
+        """For how many steps of this optimizer in a row a loader was used.
+
+        `is_loaded`, of those alone that any loader gave something for.
+        """
+        optimizer = self._watch.counters.optimizer
+        now = self._records[optimizer][is_loaded]
+        last, before = self._in_a_row.get((optimizer, number), (0, 0))
+        in_a_row = before + 1 if last == now - 1 else 1
+        self._in_a_row[optimizer, number] = now, in_a_row
         if in_a_row >= _SIDE_BY_SIDE:
             self._train_on(number)
+        return in_a_row
 
     def _makes_epoch(self, number: int) -> bool:
-        if number not in self._watch.training_loaders:
+        known = self._watch.training_loaders
+        if known and number not in known:
             return False
-        length, started = self._length(number), self._started.get(number)
-        if length is None or started is None:
+        length, use = self._length(number), self._uses.get(number)
+        if length is None or use is None:
             return True
-        others = [other for other, step in self._used.items() if other != number and step > started]
+        started = use.started_at[-1]
+        others = [
+            other
+            for other, its_use in self._uses.items()
+            if other != number and its_use.last_step > started
+        ]
         return not any((self._length(other) or 0) > length for other in others)
 
     def _length(self, number: int) -> int | None:

@@ -181,7 +181,7 @@ class FunctionPatches:
 # which tracebacks show, and what is compiled meanwhile would have to go through us.
 
 _Before = Callable[[Any, tuple[Any, ...]], None]
-_After = Callable[[], None]
+_After = Callable[[Any, tuple[Any, ...], Any], None]
 _around: list[tuple[_Before, _After]] = []
 """What is called before and after each module just now, by whoever asks for it."""
 _wrappers: list[tuple[Any, Any]] = []
@@ -189,7 +189,10 @@ _wrappers: list[tuple[Any, Any]] = []
 
 
 def module_calls(torch: Any, before: _Before, after: _After | None = None) -> Callable[[], None]:
-    """Call `before(module, inputs)` and `after()` around each module; gives what ends that."""
+    """Call `before(module, inputs)` and `after(module, inputs, output)` around each module.
+
+    Gives what ends that. Of a module that fails, the output is None.
+    """
     pair = before, after or _nothing
     if not _wrappers:
         _wrap_calls(torch)
@@ -207,7 +210,7 @@ def module_calls(torch: Any, before: _Before, after: _After | None = None) -> Ca
     return end
 
 
-def _nothing() -> None:
+def _nothing(*_: Any) -> None:
     pass
 
 
@@ -222,14 +225,16 @@ def _wrap_calls(torch: Any) -> None:
         around = _around[:]
         for before, _ in around:
             before(self, args)
+        output = None
         try:
-            return original(self, *args, **kwargs)
+            output = original(self, *args, **kwargs)
+            return output
         except BaseException as error:
             hide_frames(error)
             raise
         finally:
             for _, after in around:
-                after()
+                after(self, args, output)
 
     # What is compiled goes by the file: as torch's own it is compiled along, and does nothing.
     code = _call_impl.__code__.replace(co_filename=original.__code__.co_filename)

@@ -183,6 +183,35 @@ class LoaderInfo(NamedTuple):
     persistent_workers: bool
 
 
+class LoaderUse(NamedTuple):
+    """What a DataLoader has given to train on so far; steps are of optimizers, by their numbers."""
+
+    number: int
+    length: int | None
+    """Batches of an epoch; None where it has no length."""
+    is_trained_on: bool = False
+    steps: int = 0
+    """For which it was used."""
+    batches: int = 0
+    batches_before_last: int = 0
+    """Without those of the last step it was used for."""
+    first_step: int = 0
+    last_step: int = 0
+    """The first and the last step it was used for."""
+    starts: int = 0
+    """How often it was begun anew."""
+    ends: int = 0
+    """How often it was at its end."""
+    started_at: Sequence[int] = ()
+    """The last steps for which it was."""
+
+
+class LoaderUses(NamedTuple):
+    """The DataLoaders that have given batches, each as a dictionary of `LoaderUse`."""
+
+    loaders: Sequence[Any] = ()
+
+
 class ModuleInputs(NamedTuple):
     """What modules were given in one step, each new input counted once."""
 
@@ -199,6 +228,24 @@ class ModuleInputs(NamedTuple):
     """Of DataLoaders in the same step."""
     loaded: int = 0
     """Samples in those."""
+    singles: int = 0
+    """Samples that the model got one at a time for one backward pass, as when it acts in an
+    environment; 0 where it got batches."""
+    alike: int = 1
+    """Inputs of as many rows that the same module got for the first pass: views, or batches."""
+
+
+class MathSettings(NamedTuple):
+    """How torch computes products on a GPU, by its switches, as they are in the first steps."""
+
+    has_tf32: bool | None = None
+    """Whether the GPU has TF32 at all; without, products of fp32 are computed in fp32."""
+    matmul_tf32: bool | None = None
+    """Whether matrix products of fp32 may be computed in TF32."""
+    conv_tf32: bool | None = None
+    """Whether convolutions of fp32 may be; torch allows that unless a script forbids it."""
+    cudnn_benchmark: bool | None = None
+    """Whether cuDNN tries its algorithms for each new shape of a convolution."""
 
 
 class MemoryPeaks(NamedTuple):
@@ -206,6 +253,11 @@ class MemoryPeaks(NamedTuple):
 
     allocated_bytes: int
     reserved_bytes: int
+    given_back_allocated_bytes: int = 0
+    """The most that tensors had while cuDNN tried algorithms, which was given back since; what it
+    is more than `allocated_bytes` no step needs."""
+    given_back_reserved_bytes: int = 0
+    """What the allocator had reserved then."""
 
 
 class PersistentMemory(NamedTuple):
@@ -342,10 +394,10 @@ class AwaitingFigures(NamedTuple):
 REPORTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, ModuleInputs),
-        *(MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted, AllocationEvents),
-        *(Loss, CpuQueueTime, KernelTimes, RecordedOperations, StepOperations, PhaseFailed),
-        *(StepsDiscarded, AfterLastStep),
+        *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, LoaderUses, ModuleInputs),
+        *(MathSettings, MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted),
+        *(AllocationEvents, Loss, CpuQueueTime, KernelTimes, RecordedOperations, StepOperations),
+        *(PhaseFailed, StepsDiscarded, AfterLastStep),
         *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),
     )
 }

@@ -40,6 +40,13 @@ _LIBRARIES = (
     "diffusers",
     "peft",
     "deepspeed",
+    "trl",
+    "litgpt",
+    "torchtune",
+    "torchtitan",
+    "torchdata",
+    "ultralytics",
+    "axolotl",
     "bitsandbytes",
     "torchao",
     "flash_attn",
@@ -99,6 +106,7 @@ def send_final_reports(watch: Any) -> None:
         watch.report_rest()
         watch.device.report_memory()
         watch.optimizers.report_memory()
+        watch.report_loaders()
         watch.channel.report(LibraryVersions(versions=library_versions()))
         watch.channel.report(CompiledFrames(frames=compiled_frames()))
         watch.channel.flush()

@@ -47,11 +47,8 @@ class StepCounters(OptimizerStep):
         """The number of the loader that gave the last batch to train on; 0 is none."""
         self.loaders: set[int] = set()
         """All whose batches are counted."""
-        self.started_loaders: tuple[int, ...] = ()
-        self.evaluation_loader = 0
-        """The last one whose batch was set aside, as one of an evaluation."""
-        self.last_set_aside = 0, 0, 0
-        """Which iterator gave those that were set aside last, how many, and their samples."""
+        self.loads: list[Any] = []
+        """What came from loaders, a `Load` for each row of batches."""
         self.eval_modules: tuple[Any, ...] = ()
         """Modules that the script put into evaluation mode."""
         self.no_grad_s = 0.0
@@ -158,6 +155,9 @@ class StepWatch:
             self.patches.finally_do(handle.remove)
         if self.channel.is_shared and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset_after_fork)
+        if self.channel.is_shared:
+            for name in ("execv", "execve", "_exit"):
+                self.patches.wrap(os, name, self._before_end)
         self.patches.once_imported(
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
@@ -290,11 +290,13 @@ class StepWatch:
         if now_s - self._reported_s > _REPORT_S:
             self._reported_s = now_s
             self._report_state()
+            self.report_loaders()
             self.batch.start()
         elif self.steps < FIRST_STEPS:
             self.batch.start()
         if self.steps == _MEMORY_STEP:
             self.optimizers.report_memory(MOST_OBJECTS)
+            self.device.report_math()
             self._ended_s = time.perf_counter()
         if self.steps == RECORDED_STEPS:
             self._allocations.report(self.device.index)
@@ -385,6 +387,31 @@ class StepWatch:
         send_final_reports(self)
         if self._shutdown is None:  # else they were logged when it was stopped
             log_at_exit(self.channel)
+
+    def _before_end(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """`os.execv`, `os._exit`: the program ends, and exit handlers are not called."""
+        try:
+            if self.steps:
+                is_failure = original.__name__ == "_exit" and args != (0,)
+                # One that is left in distress may never get what it waits for.
+                if is_failure or self.training_thread != threading.get_ident():
+                    self.channel.flush()
+                else:
+                    self._at_exit()
+        except Exception as error:
+            log_error(error)
+        try:
+            return original(*args, **kwargs)
+        finally:  # it could not become another program, and goes on
+            self.has_sent_final_reports = False
+
+    def loader_ended(self, number: int, start: int) -> None:
+        """Take in that a loader is at its end."""
+        self._epochs.ended(number, start)
+
+    def report_loaders(self) -> None:
+        """Report what loaders have given so far."""
+        self._epochs.report()
 
     def _report_state(self) -> None:
         """Report memory, waiting for CPUs, and the loss of a while ago."""

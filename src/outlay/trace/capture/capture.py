@@ -38,6 +38,8 @@ from outlay.trace.capture.recorder import (
     with_storage,
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.libraries import stand_ins
+from outlay.trace.libraries.triton_kernels import patch_triton
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class Capture:
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation; empty without `with_lines`."""
+    library_sites: tuple[CallSite | None, ...] = ()
+    """The line of an installed library that the user's line led to, if any; empty likewise."""
 
 
 def capture_steps(
@@ -94,7 +98,7 @@ def capture_steps(
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
-    options = _CaptureOptions(
+    options = CaptureOptions(
         own_file=own_file, with_lines=with_lines, selected=selected, changes=changes
     )
     capture = partial(_capture, build, batch_size, period, options)
@@ -107,7 +111,7 @@ def capture_steps(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CaptureOptions:
+class CaptureOptions:
     """How a step is captured; see `capture_steps`."""
 
     own_file: str | None
@@ -116,7 +120,8 @@ class _CaptureOptions:
     changes: Changes
 
 
-def _recorder(batch_size: int, options: _CaptureOptions) -> Recorder:
+def recorder_for(batch_size: int, options: CaptureOptions) -> Recorder:
+    """A recorder of a step at a batch size."""
     if options.own_file is None:
         return Recorder(SelectionSizes(batch_size, options.selected), batch_size=batch_size)
     callsites = CallSites(options.own_file)
@@ -128,35 +133,59 @@ def _capture(
     build: StepBuilder,
     batch_size: int,
     period: int | None,
-    options: _CaptureOptions,
+    options: CaptureOptions,
     default_device: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> Capture:
+    notes = notes_of_imports()
+    recorder = recorder_for(batch_size, options)
+    with (
+        recording_on_fake_tensors(recorder, notes) as patches,
+        with_changes(build, options.changes) as changed_build,
+    ):
+        patch_imported_libraries(patches)
+        patch_triton(patches)
+        with torch.device("cuda"):
+            step = changed_build(batch_size)
+        patch_imported_libraries(patches)
+        patch_triton(patches)
+        period = (period or 0) * options.changes.accumulate or _period_of(step)
+        with default_device(), _detect_mixed_devices():
+            parameters, structure = _record(step, recorder, period)
+    time.sleep(_GRAPH_RELEASE_S)
+    return capture_of(recorder, parameters, structure, period, notes, batch_size)
+
+
+@contextlib.contextmanager
+def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[AttributePatches]:
+    """Run the user's code on fake tensors, as on a GPU, and let the recorder see what it does."""
     fake_cuda.install()
     cuda_ops.install()
     cuda_sequences.install()
     torchvision_ops.install()
-    notes = set(_import_notes)
-    recorder = _recorder(batch_size, options)
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _without_automatic_gc(),
-        patched_cuda(notes, recorder.selection.likely_values) as patches,
+        stand_ins.installed(),
+        patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
         recorder,
         _track_optimizers(recorder),
         track_modules(recorder.phases),
         track_recomputation(recorder.phases),
-        with_changes(build, options.changes) as changed_build,
     ):
-        patch_imported_libraries(patches)
-        with torch.device("cuda"):
-            step = changed_build(batch_size)
-        patch_imported_libraries(patches)
-        period = (period or 0) * options.changes.accumulate or _period_of(step)
-        with default_device(), _detect_mixed_devices():
-            parameters, structure = _record(step, recorder, period)
-    time.sleep(_GRAPH_RELEASE_S)
+        yield patches
+
+
+def capture_of(
+    recorder: Recorder,
+    parameters: Sequence[Tensor],
+    structure: StructureRecord,
+    period: int,
+    notes: set[str],
+    batch_size: int,
+) -> Capture:
+    """What was recorded of `period` steps."""
     return Capture(
         batch_size=batch_size,
         period=period,
@@ -169,10 +198,12 @@ def _capture(
         blocks=structure.blocks(),
         notes=(
             *sorted(notes),
+            *stand_ins.notes(),
             *recorder.selection.notes(),
             *_host_read_notes(recorder.host_reads, period),
         ),
         sites=tuple(recorder.sites),
+        library_sites=tuple(recorder.library_sites),
     )
 
 
@@ -183,44 +214,71 @@ def _period_of(step: StepFunction) -> int:
 
 def _record(
     step: StepFunction, recorder: Recorder, period: int
-) -> tuple[list[Tensor], _StructureRecord]:
+) -> tuple[list[Tensor], StructureRecord]:
     """Run the step until it is warm, then record it; returns all parameters, and the structure."""
     for _ in range(WARM_UP_STEPS):
         recorder.start_step()
         step()
+    parameters = start_recording(recorder)
+    with record_structure(parameters, recorder.ops) as structure:
+        for _ in range(period):
+            recorder.start_step()
+            step()
+    return stop_recording(recorder, parameters), structure
+
+
+def start_recording(recorder: Recorder) -> list[Tensor]:
+    """Record from now on; returns the parameters of all models there are."""
     gc.collect()
     parameters = [p for p in _living_parameters() if recorder.memory.is_live(p)]
     recorder.memory.set_role("parameters", parameters)
     recorder.memory.restart()
     recorder.recording = True
-    with _record_structure(parameters, recorder.ops) as structure:
-        for _ in range(period):
-            recorder.start_step()
-            step()
+    return parameters
+
+
+def stop_recording(recorder: Recorder, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Record no longer; returns the parameters with those that optimizers alone have."""
     recorder.recording = False
     recorder.memory.finish()
     ids = {id(p) for p in parameters}
     rest = [p for key, p in recorder.optimized.items() if key not in ids]
-    return [*parameters, *rest], structure
+    return [*parameters, *rest]
 
 
 def _host_read_notes(host_reads: Mapping[tuple[str, str], int], period: int) -> list[str]:
     """Which lines read values off the GPU, and which values they got."""
-    notes = []
+    by_line: dict[str, dict[str, int]] = {}
     for (line, value), times in host_reads.items():
+        by_line.setdefault(line, {})[value] = times
+    notes = []
+    for line, answers in by_line.items():
         where = f"{line} reads" if line else "The step reads"
+        times = sum(answers.values())
         often = f"{times / period:g} values" if times != period else "a value"
-        notes.append(f"{where} {often} back from the GPU and is answered with {value}.")
+        notes.append(f"{where} {often} back from the GPU and is answered with {_listed(answers)}.")
     if len(notes) > _MOST_READS:
-        rest = sum(list(host_reads.values())[_MOST_READS:]) / period
-        return [*notes[:_MOST_READS], f"{rest:g} more values a step are read on other lines."]
+        rest = sum(sum(answers.values()) for answers in list(by_line.values())[_MOST_READS:])
+        rest_per_step = f"{rest / period:g} more values a step are read on other lines."
+        return [*notes[:_MOST_READS], rest_per_step]
     return notes
+
+
+def _listed(answers: Iterable[str]) -> str:
+    """`32`, `yes or no`; of more than two the first and the last: `0 ... 128`."""
+    shown = list(answers)
+    return " or ".join(shown) if len(shown) < 3 else f"{shown[0]} ... {shown[-1]}"
 
 
 # The process while it captures
 
 
 _import_notes: set[str] = set()
+
+
+def notes_of_imports() -> set[str]:
+    """What was left out while the user's file was imported."""
+    return set(_import_notes)
 
 
 def prepare_process() -> None:
@@ -231,6 +289,7 @@ def prepare_process() -> None:
     longer than to trace a small step.
     """
     torchvision_ops.install()
+    stand_ins.install()
     patch_decorators(AttributePatches(), _import_notes)
     importlib.import_module("torch._dynamo")  # the first step would do it
     gc.freeze()
@@ -334,7 +393,7 @@ def _on_gpu(values: Iterable[object]) -> Iterator[Tensor]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _StructureRecord:
+class StructureRecord:
     """Gradients as they were finished, and the blocks that ran."""
 
     gradients: list[tuple[int, int]] = field(default_factory=list)
@@ -352,11 +411,9 @@ class _StructureRecord:
 
 
 @contextlib.contextmanager
-def _record_structure(
-    parameters: Iterable[Tensor], ops: Sequence[Op]
-) -> Iterator[_StructureRecord]:
+def record_structure(parameters: Iterable[Tensor], ops: Sequence[Op]) -> Iterator[StructureRecord]:
     """Note when gradients are finished and what blocks return, while `ops` are recorded."""
-    record = _StructureRecord()
+    record = StructureRecord()
 
     def on_gradient(parameter: Tensor) -> None:
         gradient = parameter.grad

@@ -87,6 +87,8 @@ class ConstantValues:
 
     def __init__(self) -> None:
         self._twins: ByStorage[UntypedStorage] = ByStorage()
+        self.draws_on_host = False
+        """Whether random numbers on the CPU are really drawn, as a script's own data needs them."""
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The values of a tensor, or None where only the data could tell."""
@@ -132,11 +134,11 @@ class ConstantValues:
     def _may_be_constant(self, func: OpOverload, args: Args, out: object) -> bool:
         """Whether the results are small, and everything they depend on may be known."""
         packet = func.overloadpacket
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return False
         results = _tensors(out)
         if not results or any(result.numel() > _MOST_ELEMENTS for result in results):
             return False
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self.draws_on_host and all(result.device.type == "cpu" for result in results)
         if packet in _FACTORIES:
             return True
         if packet in _BY_SHAPE_ALONE:

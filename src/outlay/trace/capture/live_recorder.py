@@ -120,7 +120,7 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         if self.on_excess is not None and self._gradless_run > self.most_gradless:
             self.on_excess()
 
-    def _after_module(self) -> None:
+    def _after_module(self, *_: object) -> None:
         self._phases.module_depth -= 1
 
     def wake(self, *_: object) -> None:
