@@ -105,6 +105,59 @@ def test_what_holds_a_script_back(script: str, holder: str, tmp_path: Path) -> N
     assert measurement.step.mean_s == pytest.approx(step_s, rel=PRECISION)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "arithmetic", "said", "unsaid"),
+    [
+        (("matmul",), "fp32", "It computes in fp32", "TF32 ("),
+        (("matmul", "high"), "tf32", "It computes in TF32", "fp32"),
+        (("matmul", "new"), "tf32", "It computes in TF32", "fp32"),
+        (("conv",), "tf32", "It computes in TF32", "fp32"),  # as torch has it by default
+        (("conv", "off"), "fp32", "cudnn.allow_tf32 = True", "set_float32"),
+        (("both",), None, "set_float32_matmul_precision", "cudnn.allow_tf32"),
+    ],
+)
+def test_products_are_called_by_how_they_ran(
+    arguments: tuple[str, ...], arithmetic: str | None, said: str, unsaid: str, tmp_path: Path
+) -> None:
+    """An H200 has TF32: a script that uses it is not told that it computes in fp32."""
+    command = (*PYTHON, "products.py", *arguments)
+    measurement = probed(tmp_path / "probe.json", command, "--for", "6s")
+    shares, finding = measurement.arithmetic, measurement.finding
+    assert shares is not None
+    assert finding is not None
+    assert finding.holder == "gpu"
+    cures = " ".join(finding.cures)
+    sys.stderr.write(f"\n{' '.join(arguments)}: {dict(shares)}: {finding.cures[0]}\n")
+    if arithmetic is None:
+        assert set(shares) == {"fp32", "tf32"}
+    else:
+        assert shares[arithmetic] > 0.99
+    assert said in cures
+    if said != "It computes in fp32":  # there, TF32 is what is suggested
+        assert unsaid not in cures
+
+
+def test_what_cudnn_takes_to_try_algorithms_is_no_need(tmp_path: Path) -> None:
+    done = run(*PYTHON, "searched.py", HAND=str(tmp_path / "hand.json"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    hand = json.loads((tmp_path / "hand.json").read_bytes())
+    peaks = tmp_path / "peaks.json"
+    command = (*PYTHON, "searched.py")
+    measurement = probed(tmp_path / "probe.json", command, "--for", "10s", PEAKS=str(peaks))
+    own, memory = json.loads(peaks.read_bytes()), measurement.memory
+    sys.stderr.write(f"\nby hand {hand}\nprobed {memory}\nthe script reads {own}\n")
+    # The script shows what it is meant to show: its search takes much more than its steps.
+    assert hand["whole"]["reserved"] > 1.3 * hand["later"]["reserved"]
+    assert memory.allocated_bytes == pytest.approx(hand["later"]["allocated"], rel=0.02)
+    assert memory.reserved_bytes == pytest.approx(hand["later"]["reserved"], rel=0.05)
+    assert memory.search_bytes is not None
+    assert memory.search_bytes == pytest.approx(hand["whole"]["reserved"], rel=0.05)
+    assert memory.used_bytes is None or memory.used_bytes < memory.search_bytes
+    # What the script reads of itself is as without outlay: the peak of the whole run.
+    for name in ("allocated", "reserved"):
+        assert own[name] == pytest.approx(hand["whole"][name], rel=0.05)
+
+
 def caps() -> list[tuple[str, int, int]]:
     with (DATA / "h200_largest_calibration_2026-11.csv").open(newline="") as file:
         return [
@@ -124,6 +177,8 @@ def test_largest_batch(workload: str, cap_mib: int, largest: int, tmp_path: Path
     trials = [(trial["batch_size"], trial["outcome"]) for trial in search["trials"]]
     sys.stderr.write(f"\n{workload} under {cap_mib} MiB: {largest}, found {search['largest']}")
     sys.stderr.write(f" in {len(trials)} trials {trials}\n")
+    assert search["is_finished"]
+    assert search["fails_at"] - search["largest"] <= max(0.02 * search["largest"], 1)
     assert len(trials) <= 6
     # The truth itself is known to 1/64: a larger batch that ran is no mistake.
     assert search["largest"] >= largest - max(0.02 * largest, 1)

@@ -124,7 +124,7 @@ def test_a_loader_that_hangs(tmp_path, monkeypatch):
     measurement = outlay.probe.runner.probe_command(
         ProbeRequest(
             command=tuple(map(str, (*TRAIN, "hangs"))),
-            limits=ProbeLimits(duration_s=1.0),
+            limits=ProbeLimits(duration_s=1.0, operations=False),
             log=tmp_path / "log",
         )
     )

@@ -17,6 +17,8 @@ from outlay.probe.find_batch import BatchSearch, SearchBounds, find_batch
 from outlay.probe.runner import ProbeRequest
 from outlay.probe.stages import ProbeLimits
 from outlay.probe.trial import BatchSlot
+from outlay.report.batches import answer, batches_document
+from outlay.report.documents import dumps
 
 SCRIPT = SCRIPTS / "runs_out.py"
 
@@ -67,6 +69,7 @@ def searched(
     monkeypatch: pytest.MonkeyPatch,
     run_at: Callable[[int], Measurement],
     largest: int = 64,
+    trials: int | None = None,
     **limits: float,
 ) -> BatchSearch:
     """A search whose trials are made up."""
@@ -76,7 +79,7 @@ def searched(
 
     monkeypatch.setattr(find_batch_module, "_run_trial", run)
     asking = ProbeRequest(command=("train", "{batch}"), limits=ProbeLimits(**limits))
-    return find_batch(asking, "batch", bounds=SearchBounds(largest=largest))
+    return find_batch(asking, "batch", bounds=SearchBounds(largest=largest, trials=trials))
 
 
 def at(size: int, **changes: object) -> Measurement:
@@ -91,6 +94,7 @@ def test_a_search_that_the_user_stops_ran_out_of_no_memory(monkeypatch: pytest.M
     assert (search.largest, search.fails_at, search.recommended) == (16, None, 16)
     assert "Batch 32 was not tried to its end: you stopped it" in search.notes
     assert search.is_interrupted
+    assert (search.is_finished, search.gave_up_for) == (False, "interrupted")
 
 
 def test_a_larger_size_that_fails_otherwise_is_no_limit_of_memory(
@@ -111,6 +115,7 @@ def test_all_is_recommended_where_nothing_ran_out(
 ) -> None:
     search = searched(monkeypatch, at)
     assert (search.largest, search.recommended, search.margin_fraction) == (64, 64, 0.0)
+    assert search.is_finished  # no larger one was wanted
 
 
 def test_a_command_that_ignores_its_batch_has_no_largest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +166,61 @@ def test_what_is_recommended_is_tried_while_trials_are_left(
     assert search.recommended <= 0.97 * 2457.6 * 1.01
 
 
+def with_largest(largest: int, waste: float = 0.0) -> Callable[[int], Measurement]:
+    """Trials of a step that takes 10 MiB for each sample, under an allocator that wastes some."""
+
+    def run_at(size: int) -> Measurement:
+        has_failed = size > largest
+        ending = {"ending": "failed", "status": 1} if has_failed else {}
+        limit_bytes = largest * 10 * 2.0**20 / (1 - waste)
+        samples = MeasuredMemory(allocated_bytes=size * 10 * 2.0**20, available_bytes=limit_bytes)
+        return at(size, memory=samples, ran_out_of_memory=has_failed, **ending)
+
+    return run_at
+
+
+def test_a_search_goes_on_until_it_knows_the_largest_to_2_percent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """117 fit, and the allocator wastes a tenth: six trials leave sizes 6 % apart."""
+    search = searched(monkeypatch, with_largest(117, waste=0.1), largest=10**6)
+    assert search.is_finished
+    assert search.gave_up_for is None
+    assert search.fails_at - search.largest <= 2  # 2 % of 117 are 2.3
+    assert not any("gave up" in line for line in answer(search))
+
+
+def test_a_search_that_gives_up_says_between_which_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_at = with_largest(117, waste=0.1)
+    search = searched(monkeypatch, run_at, largest=10**6, trials=4)
+    assert len(search.trials) == 4
+    assert (search.is_finished, search.gave_up_for) == (False, "trials")
+    low, last = search.largest, search.fails_at - 1
+    assert last - low > 2
+    said = f"The largest is between {low} and {last}: the search gave up after 4 trials"
+    assert any(said in line and "--trials 8 goes on" in line for line in answer(search))
+    document = json.loads(dumps(batches_document(search)))
+    assert (document["is_finished"], document["gave_up_for"]) == (False, "trials")
+    # With as many as it says, it comes to the end.
+    assert searched(monkeypatch, run_at, largest=10**6, trials=8).is_finished
+
+
+def test_a_search_that_gives_up_before_any_failed_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = searched(monkeypatch, at, largest=10**6, trials=2)
+    assert (search.largest, search.gave_up_for) == (16, "trials")
+    assert any("gave up after 2 trials" in line for line in answer(search))
+
+
 def test_money_is_for_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
     # $1 an hour and 600 s a trial: 0.17 dollars each, so that the second spends the last of 0.30.
     run = {"price_usd_per_hour": 1.0, "max_usd": 0.3}
     search = searched(monkeypatch, lambda size: at(size, elapsed_s=600.0), **run)
     assert len(search.trials) == 2
     assert "money for this search is spent" in search.notes[-1]
+    assert search.gave_up_for == "cost"
+    assert any("a larger --max-cost goes on" in line for line in answer(search))
 
 
 @pytest.mark.torch

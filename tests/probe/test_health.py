@@ -1,9 +1,21 @@
 from __future__ import annotations
 
 import pytest
+from tests.measured import a_measurement, on_the_cpu
+from tests.probe.made import a_log
 
-from outlay.measurement.measurement import MeasuredMemory, Sample, StepTime, TimeShares
-from outlay.probe.health import HealthInputs, checks_of
+from outlay.measurement.measurement import (
+    Finding,
+    MeasuredGpu,
+    MeasuredMachine,
+    MeasuredMemory,
+    Sample,
+    StepTime,
+    TimeShares,
+)
+from outlay.probe.agent.protocol import MathSettings
+from outlay.probe.health import HealthInputs, checks_of, has_tf32, step_on_others
+from outlay.trace.store import find_profile
 
 STEP = StepTime(
     mean_s=0.1,
@@ -40,7 +52,7 @@ def test_what_makes_no_sense_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"), [(0.95, "ok"), (0.7, "ok"), (0.5, "look"), (0.1, "bad")]
+    ("share", "verdict"), [(0.95, "ok"), (0.8, "ok"), (0.7, "look"), (0.5, "look"), (0.1, "bad")]
 )
 def test_gpu_busy(share, verdict):
     assert judged("GPU busy", gpu_fraction=share).verdict == verdict
@@ -157,3 +169,48 @@ def test_sleep_without_a_loader_is_not_put_down_to_data():
     asleep = judged("input keeps up", shares=waiting, has_loader=False)
     assert asleep.verdict == "look"
     assert "asleep 90%" in asleep.why
+
+
+def test_input_that_holds_a_run_back_does_not_keep_up():
+    little = TimeShares(compute=0.78, input=0.09, host=0.08, network=0.05)
+    assert judged("input keeps up", shares=little).verdict == "ok"
+    assert judged("input keeps up", shares=little, holder="input").verdict == "look"
+
+
+# --- other GPUs ---
+
+
+def on_a_gpu(name, **changes):
+    machine = MeasuredMachine(system="Linux", gpus=(MeasuredGpu(name=name),))
+    finding = Finding(holder="gpu", evidence=(), cures=())
+    shares = TimeShares(compute=0.96, input=0.0, host=0.04)
+    return a_measurement(machine=machine, finding=finding, shares=shares, busy_s=0.48, **changes)
+
+
+def test_a_step_is_predicted_on_other_gpus_than_its_own():
+    resnet = find_profile("resnet50")
+    others = step_on_others(on_a_gpu("Tesla T4", profile=resnet))
+    names = [other.name for other in others]
+    assert "L4" in names
+    assert "H200" not in [
+        other.name for other in step_on_others(on_a_gpu("NVIDIA H200", profile=resnet))
+    ]
+    # The first is as fast as any, or within a tenth of it; the last is the slowest.
+    assert others[0].step_s <= 1.1 * min(other.step_s for other in others)
+    assert others[-1].step_s == max(other.step_s for other in others)
+
+
+def test_without_operations_or_with_several_gpus_no_other_gpu_is_predicted():
+    assert step_on_others(on_a_gpu("Tesla T4", profile=None)) is None
+    many = on_a_gpu("Tesla T4", profile=find_profile("resnet50"), world_size=4)
+    assert step_on_others(many) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "known"), [("Tesla T4", False), ("NVIDIA H200", True), ("Acme 9000", None)]
+)
+def test_tf32_is_told_by_torch_or_else_by_the_name_of_the_gpu(gpu, known):
+    measurement = on_a_gpu(gpu)
+    assert has_tf32([], measurement) is known
+    assert has_tf32([a_log(MathSettings(has_tf32=True))], measurement) is True
+    assert has_tf32([], on_the_cpu()) is False

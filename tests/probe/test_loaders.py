@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from tests.probe.made import written_steps
+from tests.probe.made import written_reports, written_steps
 
 from outlay.probe.agent.channel import Channel
+from outlay.probe.agent.protocol import LoaderInfo
 from outlay.probe.agent.step_watch import StepWatch
 
 pytestmark = pytest.mark.torch
@@ -328,3 +329,26 @@ def test_a_loader_that_is_asked_in_evaluation_mode_alone_is_trained_on(watch):
 
 def test_loaders_side_by_side_are_all_trained_on(watch):
     assert trained(watch, [loaded(6, 3), loaded(8, 4)]) == [(2, 7, 0)] * 6
+
+
+def test_a_loader_with_an_iteration_of_its_own_has_epochs(watch):
+    """As torchdata's StatefulDataLoader, which makes and keeps its iterators by itself."""
+    import torch
+
+    class OwnLoader(torch.utils.data.DataLoader):
+        def __iter__(self):
+            self._iterator = self._get_iterator()
+            return self._iterator
+
+    data = torch.utils.data.TensorDataset(torch.ones(24, 4))
+    loader, layer = OwnLoader(data, batch_size=8), torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(2):
+        for (rows,) in loader:
+            layer(rows).sum().backward()
+            optimizer.step()
+    made = written_steps(watch.channel)
+    assert [step.samples for step in made] == [8] * 6
+    assert [step.new_epoch for step in made] == [1, 0, 0, 1, 0, 0]
+    (info,) = written_reports(watch.channel, LoaderInfo)
+    assert info.batches == 3  # 24 samples in batches of 8

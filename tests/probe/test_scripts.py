@@ -337,12 +337,15 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     measurement, own_s = probed.measurement, probed.own_s()
     pauses = {pause.kind: pause for pause in measurement.pauses}
     assert set(pauses) == {"evaluation", "checkpoint"}
-    # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next.
-    assert pauses["evaluation"].times == (measurement.steps_seen - 1) // 15
+    # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next;
+    # evaluations also in those that the script makes after the timing, to its end.
+    assert pauses["evaluation"].times == len(own_s) // 15
     assert pauses["checkpoint"].times == (measurement.steps_seen - 1) // 20
     # How often is told by the steps between them, wherever the probe ended.
     assert (pauses["evaluation"].every_steps, pauses["checkpoint"].every_steps) == (15, 20)
-    if measurement.steps_seen <= 75:  # else there were more than the script has summed up
+    if (
+        max(measurement.steps_seen, len(own_s)) < 75
+    ):  # else there were more than the script has summed up
         spent_s = json.loads((folder / "spent.json").read_text())
         for kind, pause in pauses.items():
             # What is above the usual step, which itself may be slower just then.
@@ -419,3 +422,26 @@ def test_at_a_terminal(folder):
     lines = text.split("outlay stopped it")
     assert len(lines) == 2
     assert "step" in lines[1]
+
+
+# --- reinforcement learning ---
+
+
+def test_a_policy_that_acts_between_updates_has_the_samples_of_its_updates(folder):
+    probed = probe_script(folder, "acting.py", "dqn", options=("--steps", "60"))
+    measurement = probed.measurement
+    assert (measurement.samples_per_step, measurement.batch_size) == (32, 32)
+    assert measurement.optimizers[0].parameters == 4 * 128 + 128 + 128 * 2 + 2  # 898
+    cures = " ".join(measurement.finding.cures)
+    assert "too small to gain from a GPU" in cures
+    assert "times as fast" not in cures
+    assert "outlay plan" not in cures
+
+
+def test_an_episode_has_as_many_samples_as_moves(folder):
+    probed = probe_script(folder, "acting.py", "reinforce", options=("--steps", "60"))
+    measurement = probed.measurement
+    assert 20 <= measurement.samples_per_step <= 39
+    note = next(note for note in measurement.notes if "one at a time" in note)
+    assert "--samples-per-step" in note
+    assert measurement.profile is not None

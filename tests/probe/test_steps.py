@@ -113,6 +113,27 @@ def test_an_interval_with_both_is_divided_between_them():
     assert total_s(statistics, "evaluation") == pytest.approx(3.0, rel=0.01)
 
 
+def test_short_evaluations_of_a_copy_that_is_in_evaluation_mode_for_good():
+    """Known by the batches of a loader of their own alone, beside a checkpoint that follows."""
+    each_s = noisy(200)
+    each_s[50::50] += 0.04 + 0.03
+    marks = {
+        place: {"evaluation_batches": 2, "saves": 1, "saved_s": 0.03} for place in (50, 100, 150)
+    }
+    statistics = statistics_of([0] * 200, each_s, marks=marks)
+    assert [(pause.kind, pause.times) for pause in statistics.pauses] == [
+        ("evaluation", 3),
+        ("checkpoint", 3),
+    ]
+    assert total_s(statistics, "checkpoint") == pytest.approx(3 * 0.03, rel=0.01)
+    assert statistics.step.mean_s == pytest.approx(0.1, rel=0.01)
+
+
+def test_batches_of_a_second_loader_in_every_step_are_ordinary():
+    statistics = statistics_of([0] * 100, noisy(100), evaluation_batches=1)
+    assert statistics.pauses == ()
+
+
 def test_a_model_in_evaluation_mode_in_every_step_is_ordinary():
     statistics = statistics_of([0] * 100, noisy(100), evaluated=True)
     assert statistics.pauses == ()

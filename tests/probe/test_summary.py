@@ -13,10 +13,17 @@ from outlay.measurement.measurement import OptimizerOrder, StepModes
 from outlay.probe.agent.protocol import KernelTimes, ModuleInputs, OptimizerInfo
 from outlay.probe.gpu_driver import GpuDevice
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import StepSizeOverride, StepStatistics
+from outlay.probe.steps import (
+    NO_OVERRIDE,
+    StepSizeOverride,
+    StepStatistics,
+    step_size,
+    steps_of,
+)
 from outlay.probe.summary import (
     ProbeContext,
     measurement_of,
+    notes_on_samples,
     notes_on_shared_batches,
     order_words,
 )
@@ -316,3 +323,34 @@ def test_the_limit_is_told_only_where_it_ended_the_command():
     assert measured("finished", "precision").stopped_for is None
     again = measurement_from_json(measurement_to_json(measured("stopped", "time")))
     assert again.stopped_for == "time"
+
+
+# --- samples that are a guess ---
+
+
+def said_of_samples(*inputs, override=NO_OVERRIDE, **steps_fields):
+    log = a_log(*inputs, table=table([0] * 30, **steps_fields))
+    size = step_size(steps_of([log.table]), log, override)
+    return size.samples, notes_on_samples(override, size, log)
+
+
+def test_samples_that_come_one_at_a_time_are_counted_by_their_mean_and_named():
+    seen = [ModuleInputs(samples=n, inputs=1, rows=n, singles=n, passes=1) for n in (12, 30, 18)]
+    samples, (note,) = said_of_samples(*seen, passes=1)
+    assert samples == 20  # (12 + 30 + 18) / 3
+    assert "12 to 30 of them made a training step" in note
+    assert "20 on average" in note
+    assert "--samples-per-step" in note
+    given = StepSizeOverride(samples_per_step=64)
+    assert said_of_samples(*seen, override=given, passes=1) == (64, [])
+
+
+def test_many_inputs_for_one_backward_pass_are_named():
+    inputs = ModuleInputs(samples=8, inputs=1, rows=8, passes=1, alike=5)
+    samples, (note,) = said_of_samples(inputs, passes=1)
+    assert samples == 8
+    assert "5 inputs of 8 samples each" in note
+    assert "--samples-per-step 40 counts each" in note  # 5 x 8
+    # Two or three are views, as a GAN's critic gets; a DataLoader says it better.
+    assert said_of_samples(inputs._replace(alike=3), passes=1) == (8, [])
+    assert said_of_samples(inputs, passes=1, batches=1, samples=16) == (16, [])

@@ -27,6 +27,7 @@ from outlay.units import GIB
 
 UNSEEN = a_measurement(
     gpu_fraction=None,
+    busy_s=None,
     power=None,
     samples=(),
     memory=MeasuredMemory(),
@@ -56,9 +57,11 @@ def test_answer_comes_first_with_its_basis():
     # 10 samples / 0.5 s; (0.51 - 0.49) / 2 / 0.5 = 2 %
     assert answer(a_measurement()) == (
         "0.500 s a step (± 2.0 % at 95 % confidence, by 100 steps after 10 of warm-up) · "
-        "20.0 samples/s · GPU 62 % · 18.0 of 24.0 GiB · 100 W"
+        "20.0 samples/s · GPU 60 % · 18.0 of 24.0 GiB · 100 W"
     )
     assert printed(a_measurement(), 200).splitlines()[0] == answer(a_measurement())
+    # By the profile, as in what holds it back; without one by the driver's samples.
+    assert "GPU 62 %" in answer(a_measurement(busy_s=None))
 
 
 def test_samples_of_all_processes_count():
@@ -248,11 +251,12 @@ def test_unknown_length_is_told_by_the_thousand():
     # 1000 x 0.5 s = 500 s, $0.0833 at $0.60 an hour; 8 s of pauses in 200 steps are 40 s in 1000
     assert said == (
         "Every 1,000 steps: 8 min, $0.083, pauses apart; 9 min, $0.090 with pauses as often as "
-        "they came here; how many there are was not seen."
+        "they came here; how many steps the whole run has was not seen."
     )
     (said,) = to_finish(a_measurement(total_steps=None, pauses=()), None)
     assert said == (
-        "Every 1,000 steps: 8 min, $0.083, pauses apart; how many there are was not seen."
+        "Every 1,000 steps: 8 min, $0.083, pauses apart; how many steps the whole run has was not "
+        "seen."
     )
 
 
@@ -284,7 +288,8 @@ def test_on_the_cpu_nothing_of_a_gpu_is_missed():
     assert why_incomplete(measurement) == []
     said = printed(measurement)
     assert "on EPYC 9354" in said
-    assert "CPU use over 2:00 min: after its start (10 s) 90 % on average" in said
+    use = "CPU use of the whole machine over 2:00 min: after its start (10 s) 90 % on average"
+    assert use in " ".join(said.split())
 
 
 def test_use_is_that_of_the_training_not_of_compiling_before_it():
@@ -420,3 +425,45 @@ def test_sparkline_has_a_bar_for_each_stretch():
     assert buckets([(0.0, 1.0), (4.9, 3.0), (10.0, 5.0)], 10.0, 2) == [2.0, 5.0]
     assert buckets([(1.0, 1.0)], 10.0, 3) == [1.0, None, None]
     assert buckets([(0.0, 1.0)], 0.0, 1) == [1.0]
+
+
+def test_an_epoch_of_less_than_a_step_is_no_epoch_of_none():
+    """Batches of 8 are accumulated to 64, of 32 samples."""
+    (value,) = [row[1] for row in figures(a_measurement(steps_per_epoch=0.5)) if row[0] == "epoch"]
+    assert value == "0.5 of a step"
+
+
+def test_optimizers_that_are_alike_have_one_row():
+    blocks = (MeasuredOptimizer(name="SGD", parameters=528, per_step=0.0),) * 11
+    last = MeasuredOptimizer(name="SGD", parameters=528, per_step=1.0)
+    shown = [
+        how
+        for what, _, how in figures(a_measurement(optimizers=(*blocks, last)))
+        if what == "optimizer"
+    ]
+    assert shown == ["528 parameters, 0 a step; 11 such", "528 parameters, 1 a step"]
+
+
+def test_what_cudnn_took_once_stands_beside_what_steps_need():
+    memory = MeasuredMemory(allocated_bytes=27 * GIB, reserved_bytes=28.1 * GIB)
+    assert "taken once" not in rows(a_measurement(memory=memory))
+    searched = replace(memory, search_bytes=56.8 * GIB)
+    seen, how = rows(a_measurement(memory=searched))["taken once"]
+    assert seen == "56.8 GiB"
+    assert "while cuDNN tried algorithms" in how
+    assert "28.1 of 24.0 GiB reserved" in answer(a_measurement(memory=searched))
+
+
+def test_the_arithmetic_of_products_is_shown_by_precision():
+    mixed = a_measurement(arithmetic={"tf32": 0.6, "fp32": 0.4})
+    assert rows(mixed)["arithmetic"][0] == "TF32 60 %, fp32 40 %"
+    assert "arithmetic" not in rows(a_measurement())
+
+
+def test_one_process_does_not_wait_for_others():
+    alone = TimeShares(compute=0.7, input=0.1, host=0.2, network=0.0)
+    assert "waits for network" not in rows(a_measurement(shares=alone))
+    assert "waiting for other GPUs" not in printed(a_measurement(shares=alone))
+    two = a_measurement(shares=alone, ranks=2, world_size=2)
+    assert "waits for network" in rows(two)
+    assert "waiting for other GPUs" in printed(two)

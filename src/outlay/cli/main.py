@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from outlay import __version__
+from outlay.cli.options import complain
 from outlay.errors import OutlayError
 
 COMMANDS = {
@@ -91,24 +92,24 @@ def main() -> NoReturn:
     try:
         status = cli.main(prog_name="outlay", standalone_mode=False)
     except OutlayError as error:
-        _complain(error.what, error.why, error.fix)
+        complain(error.what, error.why, error.fix)
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        _complain("Interrupted.")
+        complain("Interrupted.")
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        _complain(f"{error.strerror or error}: {error.filename or 'output'}.")
+        complain(f"{error.strerror or error}: {error.filename or 'output'}.")
         sys.exit(1)
     except Exception as error:
         if os.environ.get("OUTLAY_DEBUG"):
             raise
-        _complain(
+        complain(
             f"Something went wrong inside outlay: {type(error).__name__}: {error}",
             fix="Please report it; OUTLAY_DEBUG=1 shows where.",
         )
@@ -130,11 +131,6 @@ def _open_what_is_closed() -> None:
             os.close(nowhere)
         os.set_inheritable(number, True)
         setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
-
-
-def _complain(what: str, why: str = "", fix: str = "") -> None:
-    text = "\n  ".join(part for part in (what, why, fix) if part)
-    click.echo(f"outlay: {text}", err=True)
 
 
 if __name__ == "__main__":

@@ -151,6 +151,21 @@ def warn(message: str) -> None:
     click.echo(f"outlay: {message}", err=True)
 
 
+def complain(what: str, why: str = "", fix: str = "") -> None:
+    """Say on standard error what went wrong, why, and what to do."""
+    text = "\n  ".join(part for part in (what, why, fix) if part)
+    click.echo(f"outlay: {text}", err=True)
+
+
+def leave_output() -> None:
+    """Let what is still to be said to a standard error that nobody reads any more go nowhere."""
+    import os
+
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
 def today() -> str:
     """The day the command runs, YYYY-MM-DD; SOURCE_DATE_EPOCH makes it repeatable."""
     import os

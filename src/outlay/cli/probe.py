@@ -8,19 +8,30 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from outlay.cli.options import length_option, live, memory_cap_option, parse_length, tell, warn
+from outlay.cli.options import (
+    complain,
+    leave_output,
+    length_option,
+    live,
+    memory_cap_option,
+    parse_length,
+    tell,
+    warn,
+)
 from outlay.errors import InputError, OutlayError
 from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
 
 if TYPE_CHECKING:
     from outlay.measurement.measurement import Measurement
-    from outlay.probe.find_batch import BatchSearch
+    from outlay.probe.find_batch import BatchSearch, SearchBounds
+    from outlay.probe.guard import Guard
     from outlay.probe.runner import ProbeRequest
+    from outlay.probe.saving import Saved
 
 # Options that would do nothing beside others: refused, with what to do.
 
 _WITH_SHOW = {"show", "plot_path", "command"}
-_FOR_A_SEARCH = {"target", "largest"}
+_FOR_A_SEARCH = {"target", "largest", "trials"}
 _NOT_FOR_A_SEARCH = {"until", "to_end", "batch_size", "samples_per_step", "length", "plot_path"}
 """Its trials are short, at batch sizes of their own, and no measurements."""
 
@@ -94,7 +105,7 @@ def _given(context: click.Context) -> dict[str, str]:
     help="Optimizer steps that make one training step, where outlay's guess is wrong.",
 )
 @click.option(
-    "--no-operations", is_flag=True, help="Do not profile and record a step after the timing."
+    "--no-operations", is_flag=True, help="Do not profile and record steps for other GPUs."
 )
 @click.option(
     "--find-batch",
@@ -107,6 +118,11 @@ def _given(context: click.Context) -> dict[str, str]:
     help="With --find-batch: the same step to trace, so that fewer trials are needed.",
 )
 @click.option("--largest", type=click.IntRange(1), help="With --find-batch: no larger batch.")
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 100),
+    help="With --find-batch: give up after so many trials (12; 16 where memory is not seen).",
+)
 @memory_cap_option
 @click.option("--json", "json_path", metavar="OUT", help="Write the measurement to this file.")
 @click.option("--plot", "plot_path", metavar="FILE", help="A picture of it: .html or .png.")
@@ -134,6 +150,7 @@ def command(
     find_batch: str | None,
     target: str | None,
     largest: int | None,
+    trials: int | None,
     memory_cap_mib: int | None,
     json_path: str | None,
     plot_path: str | None,
@@ -185,7 +202,16 @@ def command(
         epochs=whole.epochs if whole else None,
     )
     if find_batch is not None:
-        return _find_batch(request, find_batch, target, largest, json_path)
+        from outlay.probe.find_batch import traced_bounds
+
+        bounds = traced_bounds(
+            target,
+            largest=largest,
+            trials=trials,
+            memory_cap_mib=memory_cap_mib,
+            progress=tell,
+        )
+        return _find_batch(request, find_batch, bounds, json_path)
     return _probe(request, json_path, plot_path, keep=not no_keep)
 
 
@@ -212,19 +238,16 @@ def _show(path: str, plot_path: str | None, command: tuple[str, ...]) -> int:
 def _find_batch(
     request: ProbeRequest,
     argument: str,
-    target: str | None,
-    largest: int | None,
+    bounds: SearchBounds,
     json_path: str | None,
 ) -> int:
     """Search for the largest batch, show and write what came out; the status to exit with."""
-    from outlay.probe.find_batch import find_batch, traced_bounds
+    from outlay.probe.find_batch import find_batch
     from outlay.probe.saving import save_data
     from outlay.report.batches import batches_document, print_batches
     from outlay.report.console import Page
     from outlay.report.documents import dumps
 
-    cap_mib = request.memory_cap_mib
-    bounds = traced_bounds(target, largest=largest, memory_cap_mib=cap_mib, progress=tell)
     search = find_batch(request, argument, bounds=bounds, show=live, progress=tell)
     error = None
     if json_path is not None:
@@ -248,50 +271,88 @@ def _status_of(search: BatchSearch) -> int:
 def _probe(
     request: ProbeRequest, json_path: str | None, plot_path: str | None, *, keep: bool
 ) -> int:
-    from outlay.probe.runner import probe_command
-    from outlay.probe.saving import keep_copy
-    from outlay.report.console import Page
-    from outlay.report.probe import print_probe
+    """Probe, write the measurement before anything else, then show it; the status to exit with."""
+    from outlay.probe.guard import Guard
+    from outlay.probe.runner import noted_signals, probe_command
+    from outlay.probe.saving import Saved, save_measurement
 
     tell("Starting the command; the agent counts its optimizer steps ...")
     measurement = probe_command(request, live)
+    saved = Saved(path=None)
+    if json_path is not None:
+        with noted_signals([]):
+            saved = save_measurement(measurement, Path(json_path), keep=keep)
+    guard = Guard()
+    guard.do("what to know of it", lambda: _say_before(request, measurement, saved))
+    if keep and measurement.step is not None:
+        guard.do("the copy to learn from", lambda: _keep(measurement))
+    guard.do("the report", lambda: _print(measurement, saved.path))
+    error = saved.error
+    if json_path is not None and saved.path is None:
+        guard.do("the measurement", lambda: _print_data(measurement))
+    if plot_path is not None:
+        error = guard.value("the picture", lambda: _plot(measurement, plot_path), None) or error
+    return _end(measurement, guard, error)
+
+
+def _say_before(request: ProbeRequest, measurement: Measurement, saved: Saved) -> None:
     if request.epochs is not None and measurement.steps_per_epoch is None:
         tell("How many steps an epoch has was not seen: give --length in steps.")
     if request.memory_cap_mib is not None and measurement.device == "cpu":
         warn("--memory-cap-mib did nothing: it caps a GPU's memory, and this trained on the CPU.")
-    saved_as, error = _save(measurement, json_path, plot_path, keep=keep)
+    if saved.note is not None:
+        warn(saved.note)
+
+
+def _keep(measurement: Measurement) -> None:
+    from outlay.probe.saving import keep_copy
+
+    problem = keep_copy(measurement)
+    if problem is not None:
+        warn(f"No copy of the measurement was kept to learn from: {problem}")
+
+
+def _print(measurement: Measurement, saved_as: str | None) -> None:
+    from outlay.report.console import Page
+    from outlay.report.probe import print_probe
+
     page = Page(to_stderr=True)
     if not page.is_terminal:
         page.print()  # the command's own last line there may have no end
     print_probe(page, measurement, saved_as=saved_as)
-    if keep and measurement.step is not None:
-        problem = keep_copy(measurement)
-        if problem is not None:
-            warn(f"No copy of the measurement was kept to learn from: {problem}")
-    if error is not None:
-        raise error
-    return measurement.status
 
 
-def _save(
-    measurement: Measurement, json_path: str | None, plot_path: str | None, *, keep: bool
-) -> tuple[str | None, OutlayError | None]:
-    """Where the measurement is, elsewhere if need be, and what went wrong when writing."""
-    from outlay.probe.saving import save_measurement
+def _print_data(measurement: Measurement) -> None:
+    """The measurement itself, where it could not be written anywhere."""
+    from outlay.probe.saving import data_of
+
+    click.echo(data_of(measurement).decode(), err=True)
+
+
+def _plot(measurement: Measurement, path: str) -> OutlayError | None:
+    """Draw it; gives what went wrong when writing."""
     from outlay.report.probe_plot import write_probe_plot
 
-    saved_as, error = None, None
-    if json_path is not None:
-        saved = save_measurement(measurement, Path(json_path), keep=keep)
-        saved_as, error = saved.path, saved.error
-        if saved.note is not None:
-            warn(saved.note)
-    if plot_path is not None:
-        try:
-            write_probe_plot(Path(plot_path), measurement)
-        except OutlayError as plot_error:
-            error = error or plot_error
-    return saved_as, error
+    try:
+        write_probe_plot(Path(path), measurement)
+    except OutlayError as error:
+        return error
+    return None
+
+
+def _end(measurement: Measurement, guard: Guard, error: OutlayError | None) -> int:
+    """The command's own status; 1 where it has none to tell and a file is not where it should be.
+
+    What cannot be said (nobody reads our output any more) changes nothing.
+    """
+    try:
+        for note in guard.notes:
+            warn(note)
+        if error is not None:
+            complain(error.what, error.why, error.fix)
+    except OSError:
+        leave_output()
+    return measurement.status or int(error is not None)
 
 
 def _check_path(path: Path, *, is_plot: bool) -> None:

@@ -24,8 +24,9 @@ Ending = Literal[
 ]
 StoppedFor = Literal["steps", "time", "precision", "cost"]
 """Which limit was reached."""
-Holder = Literal["gpu", "input", "host", "network", "cpu"]
-"""What a step waits for most; `cpu` where it computes on the CPU."""
+Holder = Literal["gpu", "input", "host", "network", "cpu", "unknown"]
+"""What holds a step back: the GPU where it works nearly all the time, else what it waits for most;
+`cpu` where a step computes on the CPU, `unknown` where the GPU waits and nothing tells for what."""
 Verdict = Literal["ok", "look", "bad", "unknown"]
 PauseKind = Literal["evaluation", "checkpoint", "epoch start", "other"]
 
@@ -153,9 +154,13 @@ class MeasuredMemory:
     """Memory of the fullest GPU: torch's own figures, and the driver's."""
 
     allocated_bytes: float | None = None
-    """The most that tensors took at once, in bytes, as `torch.cuda.max_memory_allocated`."""
+    """The most that tensors took at once, in bytes, as `torch.cuda.max_memory_allocated`; cuDNN's
+    search apart, where there was one."""
     reserved_bytes: float | None = None
-    """The most that torch's allocator reserved, in bytes."""
+    """The most that torch's allocator reserved, in bytes; cuDNN's search apart."""
+    search_bytes: float | None = None
+    """What the allocator had reserved while cuDNN tried its algorithms (`cudnn.benchmark`), in
+    bytes, where that was more, and given back: cuDNN does with less where there is less."""
     used_bytes: float | None = None
     """The most in use as the driver has it, with the context and others' use, in bytes."""
     limit_bytes: float | None = None
@@ -206,7 +211,8 @@ class Finding:
     """What holds a run back, why we think so, and what usually helps."""
 
     holder: Holder
-    """What a step waits for most."""
+    """What holds it back: the GPU where it works nearly all the time, else what it waits for
+    most."""
     evidence: tuple[str, ...]
     """Why we think so."""
     cures: tuple[str, ...]
@@ -333,6 +339,10 @@ class Measurement:
     busy_s: float | None = None
     """Time of one step in which kernels other than exchanges ran, by a profile of a few steps, in
     seconds."""
+    arithmetic: Mapping[str, float] | None = None
+    """How matrix products and convolutions were computed: shares of their FLOPs by precision (fp32,
+    tf32, fp16, bf16, fp64), with TF32 only where the GPU has it; None where no operations were
+    recorded, or none of those."""
     shares: TimeShares = TimeShares()
     """Where the time of a step goes, as fractions that sum to 1."""
     finding: Finding | None = None

@@ -17,7 +17,7 @@ from itertools import combinations
 from outlay.errors import InputError, NotKnown
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.measurement.measurement import MeasuredGpu, Measurement
+from outlay.measurement.measurement import Holder, MeasuredGpu, Measurement
 from outlay.predict.evidence import NOTHING_LEARNED, Evidence, LearnedCalibration, MeasuredStep
 from outlay.predict.roofline import ideal_time_s, trace_at
 from outlay.trace.profile import Profile, Trace
@@ -97,7 +97,7 @@ def measured_step_of(measurement: Measurement) -> tuple[MeasuredStep | None, tup
         step_s=step.mean_s,
         error=step.precision / _HALF_WIDTH_95,
         busy_s=measurement.busy_s,
-        holder=None if measurement.finding is None else measurement.finding.holder,
+        holder=largest_share(measurement),
         gpus=max(measurement.ranks, 1),
         nodes=math.ceil(max(measurement.world_size, 1) / max(measurement.ranks, 1)),
         power_limit_w=_power_limit_w(gpus[0], gpu),
@@ -106,6 +106,25 @@ def measured_step_of(measurement: Measurement) -> tuple[MeasuredStep | None, tup
         cpu_threads=measurement.machine.cpu_threads,
     )
     return measured, tuple(_step_notes(measurement, measured))
+
+
+def largest_share(measurement: Measurement) -> Holder | None:
+    """What has the largest share of a step; what holds it back, where shares are not known.
+
+    A GPU that works most of the time, and waits for the rest, takes that rest elsewhere as well.
+    """
+    finding, shares = measurement.finding, measurement.shares
+    if finding is None or finding.holder == "cpu":
+        return None if finding is None else finding.holder
+    if shares.compute is None:
+        return None if finding.holder == "unknown" else finding.holder
+    share_of: dict[Holder, float | None] = {
+        "gpu": shares.compute,
+        "input": shares.input,
+        "host": shares.host,
+        "network": shares.network,
+    }
+    return max(share_of, key=lambda holder: share_of[holder] or 0.0)
 
 
 def measured_batch_size(measurement: Measurement) -> int:

@@ -13,11 +13,13 @@ sampler        readings of the GPU driver and the system meanwhile
 gpu_watch      which GPUs are used; gpu_driver, nvidia and amd read them
 system         the machine and its load; processes, the command's share of it
 recorded_step  the operations of a step as a profile
+pauses         evaluations that no timed step shows
 summary        a measurement put together of all that
 bottleneck     what holds it back, and what helps
 health         its diagnosis: time shares, finding, checks
 whole_run      how long the whole run takes, and what it costs
 trial          one batch size, run for a few steps
 find_batch     the largest batch, by trials in fresh processes
+guard          parts of a result that may fail alone
 saving         the result on disk, without losing it
 """

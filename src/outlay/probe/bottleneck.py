@@ -8,14 +8,17 @@ Precision    how a recorded step computes: precision, layout, optimizer; what cu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from outlay.measurement.measurement import Finding, Holder, TimeShares
-from outlay.trace.profile import Profile
+from outlay.trace.profile import Kind, Precision, Profile
 
 # Observation
+
+ProductShares = Mapping[tuple[Kind, Precision], float]
+"""Shares of the FLOPs of products, by their kind and by how they are computed."""
 
 DISK_BUSY = 0.7
 """Of the time: a disk with work for longer may hold the input back."""
@@ -28,6 +31,16 @@ class LoaderSettings:
     num_workers: int | None = None
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGpu:
+    """A step as predicted on another GPU."""
+
+    name: str
+    step_s: float
+    is_host_bound: bool = False
+    """Whether launching its operations takes longer there than computing them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +70,16 @@ class StepObservation:
     """Of all threads of the machine, how many have work."""
     memory_fraction: float | None = None
     """Of the GPU's memory, the most that was reserved."""
-    is_full_precision: bool | None = None
-    """Whether its products are computed in fp32, not in bf16 or fp16."""
+    products: ProductShares | None = None
+    """How its products are computed, with TF32 only where the GPU has it."""
+    has_tf32: bool | None = None
+    """Whether the GPU has TF32."""
+    matmul_tf32: bool | None = None
+    """Whether matrix products of fp32 may be computed in TF32, by the script's switches."""
+    other_gpus: tuple[OtherGpu, ...] | None = None
+    """The same step on others, the fastest first; None where it cannot be predicted."""
+    one_thread_s: float | None = None
+    """What the arithmetic and the memory traffic of a step take one thread of a CPU, about."""
     has_channels_first: bool | None = None
     """Whether it has convolutions of images, and most of them in the usual layout."""
     is_fused: bool | None = None
@@ -94,7 +115,8 @@ def cures_for(holder: Holder, step: StepObservation) -> tuple[str, ...]:
         "host": _host_cures,
         "gpu": _gpu_cures,
         "network": lambda _: list(_NETWORK),
-        "cpu": lambda _: list(_CPU),
+        "cpu": _cpu_cures,
+        "unknown": lambda _: [_ASLEEP],
     }
     return tuple(cures[holder](step))
 
@@ -102,16 +124,17 @@ def cures_for(holder: Holder, step: StepObservation) -> tuple[str, ...]:
 def _input_cures(step: StepObservation) -> list[str]:
     lines = [_DISK] if step.is_disk_busy else []
     loader = step.loader
+    cheaper = _CHEAPER if step.device != "cpu" else _CHEAPER[:1]
     if step.wait_s is None:
-        return [*lines, _NO_LOADER, *_CHEAPER]
+        return [*lines, _NO_LOADER, _ASLEEP, *cheaper]
     if loader is None:
-        return [*lines, *_workers(LoaderSettings(), step), *_CHEAPER]
+        return [*lines, *_workers(LoaderSettings(), step), *cheaper]
     lines += _workers(loader, step)
     if loader.pin_memory is False and step.device in ("cuda", "rocm"):
         lines.append(_PIN)
     if loader.persistent_workers is False and loader.num_workers:
         lines.append("persistent_workers=True keeps the workers from one epoch to the next.")
-    return [*lines, *_CHEAPER]
+    return [*lines, *cheaper]
 
 
 def _workers(loader: LoaderSettings, step: StepObservation) -> list[str]:
@@ -150,9 +173,7 @@ def _host_cures(step: StepObservation) -> list[str]:
 
 def _gpu_cures(step: StepObservation) -> list[str]:
     lines = [_HEAT] if "heat" in step.slowed_by else []
-    if step.is_full_precision is not False:
-        subject = "It computes in fp32" if step.is_full_precision else "If it computes in fp32"
-        lines.append(f"{subject}: {_MIXED}")
+    lines += _precision_cures(step)
     if step.is_compiled is not True:
         lines.append("torch.compile fuses the small operations between the large ones.")
     if step.has_channels_first is not False:
@@ -160,7 +181,108 @@ def _gpu_cures(step: StepObservation) -> list[str]:
         lines.append(f"{subject} are usually faster in memory_format=torch.channels_last.")
     if step.memory_fraction is not None and step.memory_fraction < HALF_EMPTY:
         lines.append(f"A larger batch uses the GPU better{_room(step)}.")
-    return [*lines, *_fused(step), _FASTER]
+    return [*lines, *_fused(step), *_faster_gpu(step)]
+
+
+def _precision_cures(step: StepObservation) -> list[str]:
+    """What to make of the precision of its products: nothing where most are in 16 bits."""
+    if step.products is None:
+        return [] if step.has_tf32 is False else [_unrecorded_precision(step)]
+    by_precision = arithmetic_by_precision(step.products) or {}
+    tf32, fp32 = by_precision.get("tf32", 0.0), by_precision.get("fp32", 0.0)
+    if tf32 + fp32 <= _MOSTLY:
+        return []
+    if step.has_tf32 is False:
+        mixed = f"{_MIXED}." if step.device == "rocm" else _MIXED_FP16
+        return [f"It computes in fp32, as this GPU has no TF32: {mixed}"]
+    if fp32 <= SMALL * (tf32 + fp32):
+        return [f"It computes in TF32 ({tf32:.0%} of the arithmetic of its products): {_FURTHER}"]
+    switches = " and ".join(_tf32_switches(step.products))
+    if tf32 <= SMALL * (tf32 + fp32):
+        return [f"It computes in fp32: {_MIXED}, or at least TF32 ({switches})."]
+    matrix = step.products.get(("gemm", "fp32"), 0.0) + step.products.get(("attention", "fp32"), 0)
+    which = "matrix products" if matrix > fp32 / 2 else "convolutions"
+    return [
+        (
+            f"Of the arithmetic of its products {tf32:.0%} is in TF32 and {fp32:.0%} in fp32,"
+            f" mostly {which}: {switches} computes those in TF32, too; {_FURTHER}"
+        )
+    ]
+
+
+def _unrecorded_precision(step: StepObservation) -> str:
+    """What is known by the switches alone."""
+    if step.matmul_tf32:
+        return f"TF32 is allowed already; if it does not compute in 16 bits yet, {_FURTHER}"
+    return f"If it computes in fp32: {_MIXED}, or at least TF32 ({_MATMUL_SWITCH})."
+
+
+def _tf32_switches(products: ProductShares) -> list[str]:
+    """What lets its products of fp32 be computed in TF32."""
+    kinds = {kind for (kind, precision), share in products.items() if precision == "fp32" and share}
+    matmul = [_MATMUL_SWITCH] if kinds & {"gemm", "attention"} else []
+    return [*matmul, *([_CUDNN_SWITCH] if kinds & {"conv", "rnn"} else [])]
+
+
+def _faster_gpu(step: StepObservation) -> list[str]:
+    """A GPU on which the step is predicted to be much faster, if there is one."""
+    best = step.other_gpus[0] if step.other_gpus else None
+    if best is None or step.step_s < LEAST_GAIN * best.step_s:
+        return []
+    return [
+        (
+            f"Beyond that, a faster GPU: on {_article(best.name)} a step is predicted to take"
+            f" {_time(best.step_s)}; `outlay plan` with this measurement shows what it costs."
+        )
+    ]
+
+
+def _cpu_cures(step: StepObservation) -> list[str]:
+    """Whether a GPU would help, by what is predicted for one; then what helps on the CPU."""
+    if step.other_gpus is None:
+        return [_UNPREDICTED, _THREADS]
+    if not step.other_gpus:
+        return [_THREADS]
+    best, least = step.other_gpus[0], step.other_gpus[-1]
+    if _is_too_small(step, best):
+        where = "there" if best.is_host_bound else f"even on {_article(best.name)}"
+        why = ", mostly for launching them" if best.is_host_bound else ""
+        return [
+            (
+                f"It is too small to gain from a GPU: {where} its operations are predicted to take"
+                f" {_time(best.step_s)} a step{why}."
+            ),
+            _MORE_AT_ONCE,
+            _ONE_THREAD,
+        ]
+    is_slower = least.step_s > LEAST_GAIN * best.step_s
+    on_least = f", on {_article(least.name)} {_time(least.step_s)}" if is_slower else ""
+    return [
+        (
+            f"It trains on the CPU: on {_article(best.name)} the operations of a step are predicted"
+            f" to take {_time(best.step_s)}{on_least}, instead of {_time(step.step_s)}. What the"
+            " script does beside them stays; `outlay plan` shows prices."
+        ),
+        _OWN_GPU,
+        _THREADS,
+    ]
+
+
+def _is_too_small(step: StepObservation, best: OtherGpu) -> bool:
+    """Whether a GPU would not be faster: it computes no sooner than a thread, or than the CPU did.
+
+    What a step waits for CPUs that others use it would wait for with a GPU, too.
+    """
+    if step.one_thread_s is not None and step.one_thread_s < best.step_s:
+        return True
+    alone_s = step.step_s * (1 - step.queued_fraction)
+    least = LEAST_GAIN_OF_LAUNCHES if best.is_host_bound else LEAST_GAIN
+    return alone_s < least * best.step_s
+
+
+def _article(name: str) -> str:
+    """The name with `a` or `an`, as it is spoken: an H100, a T4."""
+    return f"an {name}" if name[:1] in "AEFHILMNORSX8" else f"a {name}"
 
 
 def _fused(step: StepObservation) -> tuple[str, ...]:
@@ -176,8 +298,8 @@ def _room(step: StepObservation) -> str:
 
 
 _NO_LOADER = (
-    "No DataLoader was seen: let one with workers load, so that the next batch is ready when a"
-    " step ends."
+    "No DataLoader was seen: if it loads data, let one with workers do that, so that the next batch"
+    " is ready when a step ends."
 )
 _PIN = (
     "pin_memory is off: with pin_memory=True and .to(device, non_blocking=True) copies to the GPU"
@@ -204,13 +326,15 @@ _NO_READING_BACK = (
     " Log every 50 steps instead."
 )
 _HEAT = "It is too hot: clean it, open the case, lower its power limit a little."
-_MIXED = (
-    "mixed precision (torch.autocast with bfloat16), or at least"
-    ' torch.set_float32_matmul_precision("high").'
-)
-_FASTER = (
-    "Beyond that, a faster GPU: `outlay plan` with this measurement shows what one would cost."
-)
+_MIXED = "mixed precision (torch.autocast with bfloat16)"
+_MIXED_FP16 = "mixed precision in float16 (torch.autocast with float16, and a GradScaler)."
+_FURTHER = "mixed precision (torch.autocast with bfloat16) is a further step."
+_MATMUL_SWITCH = 'torch.set_float32_matmul_precision("high")'
+_CUDNN_SWITCH = "torch.backends.cudnn.allow_tf32 = True"
+LEAST_GAIN = 1.2
+"""Times as fast: below, another GPU is not worth a word."""
+LEAST_GAIN_OF_LAUNCHES = 2.0
+"""The same where launches take the time on a GPU: those this machine's own CPU would make."""
 _NETWORK = (
     "Exchange less often: accumulate gradients over several passes, with no_sync() between.",
     "A larger batch on each GPU makes more work for the same exchange.",
@@ -221,17 +345,25 @@ _NETWORK = (
     ),
     "GPUs joined by NVLink exchange many times faster than over PCIe or a network.",
 )
-_CPU = (
-    "It trains on the CPU: a GPU is usually ten times as fast or more; `outlay plan` shows prices.",
-    "If this machine has a GPU, install a build of torch for it and move model and batches there.",
-    "torch.set_num_threads to the number of cores, and bfloat16 by torch.autocast on new CPUs.",
+_UNPREDICTED = (
+    "It trains on the CPU; whether a GPU would be faster is not known, as no operations of a step"
+    " were recorded."
 )
+_OWN_GPU = (
+    "If this machine has a GPU, install a build of torch for it and move model and batches there."
+)
+_THREADS = (
+    "torch.set_num_threads to the number of cores, and bfloat16 by torch.autocast on new CPUs."
+)
+_MORE_AT_ONCE = "More at once is what gains: a larger batch, or several environments side by side."
+_ONE_THREAD = "Tensors this small are often faster on one thread: torch.set_num_threads(1)."
 
 
 # Bottleneck
 
 BUSY = 0.8
-"""A GPU that works for more of a step than this is the bottleneck, whatever else takes its part."""
+"""A GPU that works for so much of a step or more holds it back itself; below, what it waits for."""
+_MOSTLY = 0.5
 ASLEEP = 0.5
 """CPU seconds for each second of waiting, below which the process slept for most of it."""
 CROWDED = 0.2
@@ -316,25 +448,37 @@ def bottleneck_finding(step: StepObservation) -> Finding | None:
         return None
     return Finding(
         holder=holder,
-        evidence=(*_evidence(step, shares), *_gain(holder, shares)),
+        evidence=(*_evidence(step, shares), *_gain(holder, step, shares)),
         cures=cures_for(holder, step),
     )
 
 
 def limiting_part(step: StepObservation, shares: TimeShares) -> Holder | None:
-    """What has the largest share of a step; a GPU that works for most of it always."""
-    compute: Holder = "cpu" if step.device == "cpu" else "gpu"
+    """The GPU where it works nearly all the time of a step, else what it waits for most.
+
+    A GPU that idles for a third of a step holds nothing back in that third, whatever its share is.
+    A CPU computes, loads and waits by itself: there the largest share counts.
+    """
     if shares.compute is None:
         return None
-    if shares.compute > BUSY:
-        return compute
-    share_of: dict[Holder, float | None] = {
-        compute: shares.compute,
+    waits: dict[Holder, float | None] = {
         "input": shares.input,
         "host": shares.host,
         "network": shares.network,
     }
-    return max(share_of, key=lambda holder: share_of[holder] or 0.0)
+    if step.device == "cpu":
+        waits = {"cpu": shares.compute, **waits}
+    elif shares.compute >= BUSY:
+        return "gpu"
+    holder = max(waits, key=lambda holder: waits[holder] or 0.0)
+    if holder == "host" and step.device != "cpu" and _slept_elsewhere(step, shares):
+        return "unknown"
+    return holder
+
+
+def _slept_elsewhere(step: StepObservation, shares: TimeShares) -> bool:
+    """Whether the process slept while the GPU waited for it: then it launched nothing."""
+    return _slept_through(step, (shares.host or 0.0) * step.step_s)
 
 
 def _evidence(step: StepObservation, shares: TimeShares) -> list[str]:
@@ -346,6 +490,8 @@ def _evidence(step: StepObservation, shares: TimeShares) -> list[str]:
         lines.append(f"{_part(shares.input, step)} went by {_input_wait(step)}.")
     if shares.host:
         how = "went by asleep" if step.device == "cpu" else "the GPU waited for the host"
+        if step.device != "cpu" and _slept_elsewhere(step, shares):
+            how = "the GPU waited, for what is not known"
         lines.append(f"{_part(shares.host, step)} {how}.")
     return [*lines, *_sleep_lines(step, shares), *_queue_lines(step), *_clock_lines(step)]
 
@@ -358,6 +504,9 @@ def _input_wait(step: StepObservation) -> str:
 
 
 def _compute_line(step: StepObservation, shares: TimeShares) -> str:
+    if step.device == "cpu" and step.queued_fraction >= CROWDED:
+        part = _part(shares.compute or 0.0, step)
+        return f"It computed, or waited for a CPU to compute on, {part}."
     what = "The CPU" if step.device == "cpu" else "The GPU"
     is_coarse = step.busy_s is None and step.device != "cpu"
     by = ", by the driver's samples, which count any kernel however small" if is_coarse else ""
@@ -373,7 +522,7 @@ def _sleep_lines(step: StepObservation, shares: TimeShares) -> list[str]:
     text = f"The process slept: it used {step.cpus:.2g} CPU threads"
     if _may_read_data(step):
         reading = step.read_bytes_per_s or 0.0
-        read = f" while {reading / 1e6:.0f} MB/s were read from disk" if reading else ""
+        read = f" while {reading / 1e6:.0f} MB/s were read from disk" if reading > 1e6 else ""
         return [f"{text}{read}, and no DataLoader accounts for that time."]
     return [
         f"{text}. It waits for something that is neither input nor work: another process, a lock?"
@@ -392,12 +541,20 @@ def _clock_lines(step: StepObservation) -> list[str]:
     return [f"The GPU's clock is held down by {named.get(why, why)}." for why in step.slowed_by]
 
 
-def _gain(holder: Holder, shares: TimeShares) -> list[str]:
+def _gain(holder: Holder, step: StepObservation, shares: TimeShares) -> list[str]:
     """What there is to gain where all of the holder's share went away."""
     share = {"input": shares.input, "host": shares.host, "network": shares.network}.get(holder)
     if not share or share >= 1:
         return []
-    return [f"Without that it would be at best {1 / (1 - share):.1f} times as fast."]
+    what = "sleeping" if (holder, step.device) == ("host", "cpu") else _WAITING[holder]
+    return [f"Without {what} it would be at best {1 / (1 - share):.1f} times as fast."]
+
+
+_WAITING: dict[Holder, str] = {
+    "input": "waiting for data",
+    "host": "waiting for the host",
+    "network": "waiting for the others",
+}
 
 
 def _part(share: float, step: StepObservation) -> str:
@@ -417,16 +574,33 @@ ROW_RANK = 3
 """Dimensions of a batch of rows with channels, as sound has; images have more."""
 
 
-def is_full_precision(profile: Profile | None) -> bool | None:
-    """Whether most of the arithmetic of products is in fp32; None where nothing was recorded."""
+def product_shares(
+    profile: Profile | None, *, has_tf32: bool | None = None
+) -> ProductShares | None:
+    """How the products of a step are computed; None where none were recorded.
+
+    A GPU without TF32 computes in fp32 what may be computed in it.
+    """
     if profile is None:
         return None
-    flops = {"full": 0.0, "half": 0.0}
+    flops: dict[tuple[Kind, Precision], float] = {}
     for op in profile.at(min(profile.memory), shapes=False).ops:
         if op.kind in PRODUCTS:
-            is_full = op.precision in ("fp32", "tf32", "fp64")
-            flops["full" if is_full else "half"] += op.flops * op.count
-    return flops["full"] > flops["half"]
+            is_plain = op.precision == "tf32" and has_tf32 is False
+            key = op.kind, "fp32" if is_plain else op.precision
+            flops[key] = flops.get(key, 0.0) + op.flops * op.count
+    total = sum(flops.values())
+    return {key: part / total for key, part in flops.items() if part} if total else None
+
+
+def arithmetic_by_precision(products: ProductShares | None) -> dict[str, float] | None:
+    """The same by precision alone, the largest share first."""
+    if products is None:
+        return None
+    shares: dict[str, float] = {}
+    for (_, precision), share in products.items():
+        shares[precision] = shares.get(precision, 0.0) + share
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def has_channels_first(profile: Profile | None) -> bool | None:

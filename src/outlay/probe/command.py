@@ -21,7 +21,7 @@ from typing import IO
 
 from outlay.errors import InputError
 from outlay.probe.agent.protocol import CONTROL_FILE, FOLDER_VARIABLE, NO_REQUEST, AgentRequest
-from outlay.probe.processes import ProcessTree, read_bytes
+from outlay.probe.processes import ProcessTree, UnwatchedProcess, read_bytes, unwatched_process
 
 # Output: a command whose output goes to a terminal gets a terminal of its own (so that progress
 # bars and colours stay), and what it writes there is passed on; a command whose output goes
@@ -142,6 +142,16 @@ class Relay:
             self._line = text.encode(errors="replace")
             self._show_line()
 
+    def say(self, text: str) -> None:
+        """Say something at once, on a line of its own among the command's output."""
+        if self._log is not None:
+            return
+        self._hide_line()
+        begin = b"" if self._at_line_start else b"\n"
+        _write_all(2, begin + text.encode(errors="replace") + b"\n")
+        self._at_line_start = True
+        self._show_line()
+
     def close(self) -> None:
         """Take our line away and let everything go."""
         self._hide_line()
@@ -222,10 +232,12 @@ class Command:
         folder: Path,
         relay: Relay,
         environment: Mapping[str, str] | None = None,
+        *,
+        request: AgentRequest = NO_REQUEST,
     ) -> None:
         self._folder = folder
         self._control = folder / CONTROL_FILE
-        self._control.write_bytes(NO_REQUEST.packed())
+        self._control.write_bytes(request.packed())
         self._lock = _locked(self._control)
         self.signalled = False
         """Whether outlay had to end it by a signal."""
@@ -280,6 +292,13 @@ class Command:
         if self._process.poll() is None:
             pids.add(self._process.pid)
         return sorted(pids - {os.getpid()})
+
+    def unwatched(self) -> list[UnwatchedProcess]:
+        """Processes of the command that have torch, but cannot have the agent."""
+        reading = self._tree.read()
+        pids = sorted(reading.pids) if reading is not None else []
+        found = [unwatched_process(pid, str(_INJECT)) for pid in pids]
+        return [process for process in found if process is not None]
 
     def kill_remaining(self) -> None:
         """End whatever the command has left behind."""

@@ -72,6 +72,10 @@ class Cycles:
     cpu_s: Floats
     evaluated: Flags
     mostly_no_grad: Flags
+    evaluation_batches: Floats
+    """Of loaders that are not trained on."""
+    evaluation_s: Floats
+    """In evaluation mode or without gradients, as the process itself has measured it."""
     saves: Floats
     saved_s: Floats
     new_epoch: Flags
@@ -120,7 +124,9 @@ def share_pauses(ranks: list[Cycles]) -> list[Cycles]:
         return ranks
     evaluated = np.any([rank.evaluated[:count] for rank in ranks], axis=0)
     no_grad = np.any([rank.mostly_no_grad[:count] for rank in ranks], axis=0)
+    loaded = np.max([rank.evaluation_batches[:count] for rank in ranks], axis=0)
     new_epoch = np.any([rank.new_epoch[:count] for rank in ranks], axis=0)
+    evaluation_s = np.max([rank.evaluation_s[:count] for rank in ranks], axis=0)
     saves = np.max([rank.saves[:count] for rank in ranks], axis=0)
     saved_s = np.max([rank.saved_s[:count] for rank in ranks], axis=0)
     return [
@@ -128,7 +134,9 @@ def share_pauses(ranks: list[Cycles]) -> list[Cycles]:
             rank,
             evaluated=np.concatenate([evaluated, rank.evaluated[count:]]),
             mostly_no_grad=np.concatenate([no_grad, rank.mostly_no_grad[count:]]),
+            evaluation_batches=np.concatenate([loaded, rank.evaluation_batches[count:]]),
             new_epoch=np.concatenate([new_epoch, rank.new_epoch[count:]]),
+            evaluation_s=np.concatenate([evaluation_s, rank.evaluation_s[count:]]),
             saves=np.concatenate([saves, rank.saves[count:]]),
             saved_s=np.concatenate([saved_s, rank.saved_s[count:]]),
         )
@@ -374,8 +382,8 @@ def _summed(table: OptimizerStepTable, ends: Indices, is_defining: Flags) -> Cyc
     steps = _training_steps(sizes, skipped)
     number = table.column("number")[ends]
     length_s = _lengths(_clock(table, ends)[ends], number, ends) / steps
-    # What was skipped by some optimizers alone is no whole number of steps.
-    length_s[_is_uneven(sizes, skipped)] = np.nan
+    # What was skipped by some optimizers alone is no whole number of steps; recording takes time.
+    length_s[_is_uneven(sizes, skipped) | (total(table.column("recorded")) > 0)] = np.nan
     passes = total(table.column("passes"))
     orders = _orders(table.column("optimizer")[:used].astype(np.int64), starts)
     return Cycles(
@@ -390,6 +398,8 @@ def _summed(table: OptimizerStepTable, ends: Indices, is_defining: Flags) -> Cyc
         cpu_s=total(table.column("cpu_s")),
         evaluated=total(table.column("evaluated")) > 0,
         mostly_no_grad=total(table.column("mostly_no_grad")) > 0,
+        evaluation_batches=total(table.column("evaluation_batches")),
+        evaluation_s=total(table.column("evaluation_s")),
         saves=total(table.column("saves")),
         saved_s=total(table.column("saved_s")),
         new_epoch=total(table.column("new_epoch")) > 0,

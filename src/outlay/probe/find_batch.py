@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from outlay.errors import NotKnown
 from outlay.hardware.gpu_names import find_gpu
@@ -47,6 +48,9 @@ from outlay.units import HOUR_S, MIB
 
 # Result
 
+GaveUpFor = Literal["trials", "cost", "failure", "not taken", "interrupted"]
+"""The limit of trials, the money for them, a trial that failed for another reason than memory, a
+size that the script did not take, or the user."""
 KNEE_FRACTION = 0.95
 """Of the best throughput: from there on, more batch is hardly more speed."""
 
@@ -70,6 +74,10 @@ class BatchSearch:
     """What the allocator could take, in bytes."""
     is_interrupted: bool = False
     """Whether the user ended it before it had an answer."""
+    is_finished: bool = False
+    """Whether the largest is known to 2 %, or to one sample; or is the largest that was wanted."""
+    gave_up_for: GaveUpFor | None = None
+    """What ended it before; None where it is finished, or where nothing could be tried."""
     notes: tuple[str, ...] = ()
     """What to know."""
 
@@ -121,17 +129,17 @@ def knee_of(trials: Iterable[Trial]) -> int | None:
 # parameters, gradients and optimizer states take give one, two trials that fit a better one. Where
 # the line meets the limit is tried; if it fits, a size just beyond the wanted accuracy. If it
 # fails, the allocator could not use all it had: a little less is tried, then more so, then what
-# lies between. Where the allocations of two trials were recorded, `simulated_largest` says instead
-# where it fails.
+# lies between, until the two are as near as promised. Where the allocations of two trials were
+# recorded, `simulated_largest` says instead where it fails.
 
 ACCURACY = 0.02
 """How far below the true largest batch the answer may be; or one sample."""
-MOST_TRIALS = 6
-MOST_TRIALS_FAR = 8
-"""Where a size that fits and one that fails are still further apart than `_FAR_APART`."""
+USUAL_TRIALS = 6
+"""What a search takes where memory grows along a line, or nearly."""
+MOST_TRIALS = 12
+"""After which it gives up, and says how far it came."""
 MOST_TRIALS_BLIND = 16
 """Where nothing tells how much memory a trial took."""
-_FAR_APART = 1.1
 LARGEST = 1_048_576
 _UNTRUSTED_REACH = 0.6
 """Of what a line that is not to be trusted predicts: far enough for a better one, and it fits."""
@@ -147,6 +155,8 @@ _DROP = 0.05
 _DROP_GROWTH = 1.5
 """Of a size that failed and should not have: how far below it the next one lies, and how much
 further after each that fails as well."""
+_FEW = 3
+"""Samples that are not worth a trial each, where the line says that as many more fit."""
 _LEAST_RATIO = 1.25
 """Two trials make a good line if the larger is so many times the smaller."""
 
@@ -165,6 +175,8 @@ class SearchBounds:
     """The largest batch by a simulation of the allocator, from the allocations of two trials."""
     largest: int = LARGEST
     """Not to be passed."""
+    trials: int | None = None
+    """At most so many, where the user says so."""
 
 
 def next_size(trials: Sequence[Trial], bounds: SearchBounds, first: int) -> int | None:
@@ -172,32 +184,39 @@ def next_size(trials: Sequence[Trial], bounds: SearchBounds, first: int) -> int 
     if not trials:
         return min(bounds.predicted or first, bounds.largest)
     low, high = bracket(trials)
-    is_blind = _is_blind(trials, bounds)
-    if len(trials) >= _most_trials(low, high, is_blind=is_blind):
+    if len(trials) >= most_trials(trials, bounds) or is_known(trials, bounds):
         return None
     if low == 0:
-        return None if high <= 1 else _smaller_first_size(high, bounds)
-    if low >= bounds.largest or (high and high - low <= _tolerance(low)):
-        return None
-    if is_blind:
+        return _smaller_first_size(high, bounds)
+    if _is_blind(trials, bounds):
         return _bisected_size(low, high, bounds)
     return _size_on_line(trials, low, high, bounds)
 
 
+def is_known(trials: Sequence[Trial], bounds: SearchBounds) -> bool:
+    """Whether the answer is as near as promised: to 2 %, to one sample, or to what is wanted."""
+    low, high = bracket(trials)
+    if low == 0:
+        return high == 1
+    return low >= bounds.largest or (high > 0 and high - low <= _tolerance(low))
+
+
 def trials_left(trials: Sequence[Trial], bounds: SearchBounds) -> bool:
     """Whether one more trial than the answer needs is within what a search usually takes."""
-    return len(trials) < (MOST_TRIALS_BLIND if _is_blind(trials, bounds) else MOST_TRIALS)
+    usual = MOST_TRIALS_BLIND if _is_blind(trials, bounds) else USUAL_TRIALS
+    return len(trials) < min(usual, most_trials(trials, bounds))
+
+
+def most_trials(trials: Sequence[Trial], bounds: SearchBounds) -> int:
+    """After so many it gives up: the user's word, or what memory that is seen or not seen takes."""
+    if bounds.trials is not None:
+        return bounds.trials
+    return MOST_TRIALS_BLIND if _is_blind(trials, bounds) else MOST_TRIALS
 
 
 def _is_blind(trials: Sequence[Trial], bounds: SearchBounds) -> bool:
     """Whether no trial shows how much memory it took, of a limit that is known."""
     return bounds.limit_bytes is None or not any(t.peak_allocated_bytes for t in trials)
-
-
-def _most_trials(low: int, high: int, *, is_blind: bool) -> int:
-    if is_blind:
-        return MOST_TRIALS_BLIND
-    return MOST_TRIALS_FAR if high > _FAR_APART * low + 1 else MOST_TRIALS
 
 
 def bracket(trials: Sequence[Trial]) -> tuple[int, int]:
@@ -230,6 +249,8 @@ def _size_on_line(trials: Sequence[Trial], low: int, high: int, bounds: SearchBo
     if not high:
         # Beyond the guess by no more than the accuracy: if that fails, this is the answer.
         beyond = low + (_tolerance(low) << _fits_beyond_guess(trials, guess))
+        if low >= guess and low + _tolerance(low) < _full_size(trials, bounds) <= low + _FEW:
+            beyond = _full_size(trials, bounds)
         return min(max(guess, beyond), bounds.largest)
     if guess > high - 2 * _tolerance(high):
         guess = _size_below_failure(trials, low, high)
@@ -263,6 +284,14 @@ def _predicted_largest(trials: Sequence[Trial], low: int, bounds: SearchBounds) 
     if not is_measured or size > _MOST_EXTRAPOLATION * low:
         size = max(size * _UNTRUSTED_REACH, low + 1)
     return max(int(size), 1)
+
+
+def _full_size(trials: Sequence[Trial], bounds: SearchBounds) -> int:
+    """The size at which tensors alone would fill the limit, by the line; 0 where none is known."""
+    line = memory_line(allocated(trials), bounds.fixed_bytes)
+    if line is None or bounds.limit_bytes is None or not line[2]:
+        return 0
+    return int((bounds.limit_bytes - line[0]) / line[1])
 
 
 Point = tuple[int, float]
@@ -399,11 +428,12 @@ def traced_bounds(
     target: str | None,
     *,
     largest: int | None = None,
+    trials: int | None = None,
     memory_cap_mib: int | None = None,
     progress: Progress = lambda _: None,
 ) -> SearchBounds:
     """Where a search begins: with a `target` to trace, at its largest batch on the GPU at hand."""
-    bounds = SearchBounds(largest=largest or LARGEST)
+    bounds = SearchBounds(largest=largest or LARGEST, trials=trials)
     if target is None:
         return bounds
     parse_target(target)  # a typo is an error before anything runs
@@ -463,18 +493,20 @@ class _Search:
         """What trials that fit asked their allocator for."""
         self._samples: dict[int, int | None] = {}
         """What the passes of trials that fit really had."""
-        self._is_over = self._is_interrupted = False
+        self._ended_by: GaveUpFor | None = None
 
     def next_size(self) -> int | None:
         """The size to try, or None when that is all."""
-        if self._is_over:
+        if self._ended_by is not None:
             return None
         size = next_size(self._trials, self._bounds, self._slot.current or FIRST_SIZE)
         if size is None:
             size = self._untried_recommendation()
         left_usd = self._left_usd()
         if size is not None and left_usd is not None and left_usd <= 0:
-            self._notes.append("The money for this search is spent: a larger batch may fit.")
+            if not is_known(self._trials, self._bounds):
+                self._notes.append("The money for this search is spent: a larger batch may fit.")
+            self._ended_by = "cost"
             return None
         return size
 
@@ -500,8 +532,8 @@ class _Search:
             self._notes.append("The cap did nothing: it is a GPU's, and this trained on the CPU.")
         if trial.outcome == "failed":
             self._notes.append(f"Batch {size} {_failure_text(measurement)}: {trial.why}")
-            self._is_interrupted = measurement.ending == "interrupted"
-            self._is_over = True
+            is_interrupted = measurement.ending == "interrupted"
+            self._ended_by = "interrupted" if is_interrupted else "failure"
         elif trial.outcome == "fits":
             self._check_samples(size, samples)
 
@@ -547,7 +579,7 @@ class _Search:
             for trial in self._trials
         ]
         self._notes.append(_same_samples_text(same, others, samples))
-        self._is_over = True
+        self._ended_by = "not taken"
 
     def _left_usd(self) -> float | None:
         """What is left of the money for all trials together; None without a limit."""
@@ -560,7 +592,15 @@ class _Search:
     def result(self) -> BatchSearch:
         """The search as far as it has come."""
         search = _search_of(self._trials, self._bounds, self._notes)
-        return replace(search, is_interrupted=self._is_interrupted)
+        # A size that failed for another reason than memory says nothing of the largest.
+        by_memory = [t for t in self._trials if t.outcome in ("fits", "out of memory")]
+        is_finished = is_known(by_memory, self._bounds)
+        return replace(
+            search,
+            is_interrupted=self._ended_by == "interrupted",
+            is_finished=is_finished,
+            gave_up_for=None if is_finished else self._ended_by or "trials",
+        )
 
 
 def _failure_text(measurement: Measurement) -> str:

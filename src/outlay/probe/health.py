@@ -10,8 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from outlay.errors import NotKnown
+from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.measurement import (
     Check,
+    Holder,
     MeasuredMemory,
     Measurement,
     Sample,
@@ -19,23 +22,29 @@ from outlay.measurement.measurement import (
     TimeShares,
     Verdict,
 )
-from outlay.probe.agent.protocol import CpuQueueTime, KernelTimes, LoaderInfo
+from outlay.plan.placement import calibration
+from outlay.predict.from_probe import evidence_of, measured_batch_size
+from outlay.predict.step import Conditions, Placement, predict_step
+from outlay.probe.agent.protocol import CpuQueueTime, KernelTimes, LoaderInfo, MathSettings
 from outlay.probe.bottleneck import (
+    BUSY,
     LoaderSettings,
+    OtherGpu,
     StepObservation,
     bottleneck_finding,
     has_channels_first,
-    is_full_precision,
     is_fused,
+    product_shares,
     time_shares,
 )
 from outlay.probe.messages import ProcessLog
 from outlay.probe.steps import StepStatistics
-from outlay.units import GB, MB
+from outlay.units import GIB, MB
 
 # Checks: limits of what is ok, to look at, or bad
 
-GPU_BUSY_OK = 0.7
+GPU_BUSY_OK = BUSY
+"""As for what holds a run back: a GPU that idles more waits for something."""
 GPU_BUSY_BAD = 0.3
 INPUT_WAIT_OK = 0.1
 INPUT_WAIT_BAD = 0.3
@@ -65,6 +74,8 @@ class HealthInputs:
     step: StepTime | None = None
     gpu_fraction: float | None = None
     shares: TimeShares = field(default_factory=TimeShares)
+    holder: Holder | None = None
+    """What holds the run back."""
     losses: Sequence[tuple[int, float | None]] = ()
     samples: Sequence[Sample] = ()
     """Of the steady state, where there was one."""
@@ -173,7 +184,7 @@ def _input(inputs: HealthInputs) -> tuple[Verdict, str]:
     if share is None:
         return "unknown", "It is not known how long steps wait for their batches."
     text = f"Steps wait for their batch {share:.0%} of the time"
-    if share <= INPUT_WAIT_OK:
+    if share <= INPUT_WAIT_OK and inputs.holder != "input":
         return "ok", f"{text}."
     if not inputs.has_loader:
         return "look", (
@@ -217,7 +228,7 @@ def _gpu_memory(inputs: HealthInputs) -> tuple[Verdict, str]:
     used = inputs.memory.reserved_bytes or inputs.memory.used_bytes
     if limit is None or used is None:
         return "unknown", "How much memory the GPU has, or how much is in use, is not known."
-    text = f"{used / limit:.0%} of {limit / GB:.1f} GB are reserved"
+    text = f"{used / limit:.0%} of {limit / GIB:.1f} GiB are reserved"
     if used <= GPU_MEMORY_OK * limit:
         return "ok", f"{text}."
     return "look", f"{text}: one larger input may end the run. Leave 5 %, or save often."
@@ -229,7 +240,7 @@ def _host_memory(inputs: HealthInputs) -> tuple[Verdict, str]:
     if used is None or inputs.ram_bytes is None:
         return "unknown", "How much memory the machine has, or the command takes, is not known."
     share = used / inputs.ram_bytes
-    text = f"The command takes {used / GB:.1f} of {inputs.ram_bytes / GB:.1f} GB"
+    text = f"The command takes {used / GIB:.1f} of {inputs.ram_bytes / GIB:.1f} GiB"
     if share <= RAM_OK:
         return "ok", f"{text}."
     return ("look" if share <= RAM_BAD else "bad"), f"{text}: fewer workers or a smaller cache."
@@ -300,6 +311,7 @@ def add_diagnosis(
         step=measurement.step,
         gpu_fraction=measurement.gpu_fraction,
         shares=measurement.shares,
+        holder=None if measurement.finding is None else measurement.finding.holder,
         losses=measurement.losses,
         samples=samples,
         memory=measurement.memory,
@@ -339,12 +351,96 @@ def _observation(
         disk_fraction=_mean([sample.disk_fraction for sample in samples]),
         machine_cpu_fraction=_mean([sample.cpu_fraction for sample in samples]),
         memory_fraction=_memory_fraction(measurement),
-        is_full_precision=is_full_precision(measurement.profile),
+        products=product_shares(measurement.profile, has_tf32=has_tf32(logs, measurement)),
+        has_tf32=has_tf32(logs, measurement),
+        matmul_tf32=_math_settings(logs).matmul_tf32,
+        other_gpus=step_on_others(measurement),
+        one_thread_s=_one_thread_s(measurement),
         has_channels_first=has_channels_first(measurement.profile),
         is_fused=is_fused(measurement.profile),
         is_compiled=measurement.is_compiled,
         slowed_by=_slowed_by(samples),
     )
+
+
+def _math_settings(logs: Sequence[ProcessLog]) -> MathSettings:
+    reports = (log.last(MathSettings) for log in logs)
+    return next((report for report in reports if report is not None), MathSettings())
+
+
+def has_tf32(logs: Sequence[ProcessLog], measurement: Measurement) -> bool | None:
+    """Whether the GPU has TF32, as torch or else the table of GPUs has it; only NVIDIA's do."""
+    if measurement.device != "cuda":
+        return False
+    known = _math_settings(logs).has_tf32
+    gpus = measurement.machine.gpus
+    if known is not None or not gpus:
+        return known
+    try:
+        return "tf32" in find_gpu(gpus[0].name).gpu.peak_flops_per_s
+    except NotKnown:
+        return None
+
+
+OTHER_GPUS = ("L4", "RTX 4090", "A100 80GB SXM", "H100 SXM", "H200 SXM", "B200")
+"""On which a step is predicted for advice: what is rented most, from small to large."""
+
+
+def step_on_others(measurement: Measurement) -> tuple[OtherGpu, ...] | None:
+    """A step of one process as predicted on other GPUs that it fits, the fastest first.
+
+    None where it cannot be predicted: no operations, or several GPUs.
+    """
+    profile, own = measurement.profile, {gpu.name for gpu in measurement.machine.gpus}
+    if profile is None or measurement.step is None or measurement.world_size > 1:
+        return None
+    try:
+        conditions = Conditions(evidence=evidence_of([("", measurement)], profile))
+        batch = measured_batch_size(measurement)
+        own = {find_gpu(name).gpu.name for name in own}
+        gpus = [gpu for name in OTHER_GPUS if (gpu := find_gpu(name).gpu).name not in own]
+        steps = [
+            predict_step(
+                profile,
+                Placement(gpu=gpu),
+                batch,
+                calibration(),
+                largest=batch,
+                conditions=conditions,
+            )
+            for gpu in gpus
+        ]
+    except Exception:  # advice is worth no measurement
+        return None
+    others = [
+        OtherGpu(
+            name=step.placement.gpu.name,
+            step_s=step.step_time_s.likely,
+            is_host_bound=step.host_time_s > step.device_time_s,
+        )
+        for step in steps
+        if step.fits
+    ]
+    fastest_s = min((other.step_s for other in others), default=0.0)
+    # Of those that are about as fast, the smallest: it is the cheapest.
+    return tuple(sorted(others, key=lambda other: max(other.step_s, _AS_FAST * fastest_s)))
+
+
+_AS_FAST = 1.1
+
+
+_THREAD_FLOPS_PER_S = 10e9
+_THREAD_BYTES_PER_S = 5e9
+# Assumes: one thread of a CPU of the last ten years does at least so much of fp32 products, and of
+# reading and writing; a guess, and far from what is good enough for more than telling tiny steps.
+
+
+def _one_thread_s(measurement: Measurement) -> float | None:
+    if measurement.profile is None:
+        return None
+    trace = measurement.profile.at(measured_batch_size(measurement), shapes=False)
+    moved_bytes = sum(op.moved_bytes * op.count for op in trace.ops)
+    return trace.flops / _THREAD_FLOPS_PER_S + moved_bytes / _THREAD_BYTES_PER_S
 
 
 def _queued_fraction(log: ProcessLog) -> float:

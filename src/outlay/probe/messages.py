@@ -28,9 +28,11 @@ from outlay.probe.agent.protocol import (
     LoaderInfo,
     Loss,
     MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PhaseFailed,
     ProcessInfo,
+    StepOperations,
     StepsDiscarded,
     StepValues,
     parse_report,
@@ -61,22 +63,8 @@ class OptimizerStepTable:
         return self._count
 
     def extend(self, steps: Iterable[StepValues]) -> None:
-        """Take in steps, the values of each in the order of `STEP_FIELDS`.
-
-        One whose number is known replaces it: a program that was run in the place of another, in
-        the same process, counts from 1 again.
-        """
-        new: list[StepValues] = []
-        last = self._columns[_NUMBER, self._count - 1] if self._count else -math.inf
-        for values in steps:
-            if values[_NUMBER] > last:
-                new.append(values)
-                last = values[_NUMBER]
-            else:
-                self._append(new)
-                new = []
-                self._replace(values)
-        self._append(new)
+        """Take in steps, the values of each in the order of `STEP_FIELDS`."""
+        self._append(list(steps))
 
     def set_device_time(self, number: int, device_s: float) -> None:
         """Fill in when the GPU had finished a step."""
@@ -99,11 +87,6 @@ class OptimizerStepTable:
         self._columns[:, self._count : count] = _rows(steps).T
         self._count = count
 
-    def _replace(self, values: StepValues) -> None:
-        place = self._place_of(values[_NUMBER])
-        if place is not None:
-            self._columns[:, place] = _rows([values])[0]
-
     def _place_of(self, number: float) -> int | None:
         place = int(np.searchsorted(self.column("number"), number))
         is_known = place < self._count and self._columns[_NUMBER, place] == number
@@ -122,7 +105,7 @@ def _rows(steps: list[StepValues]) -> Floats:
 
 MOST_LOSSES = 2000
 Report = TypeVar("Report")
-_REPEATED = (OptimizerInfo, LoaderInfo, PhaseFailed)
+_REPEATED = (OptimizerInfo, LoaderInfo, PhaseFailed, StepOperations)
 """Reports that come more than once, and are all kept; of others the last one is."""
 
 
@@ -167,8 +150,11 @@ class ProcessLog:
         """Take in one of the reports of `protocol`."""
         if isinstance(report, MemoryPeaks):
             allocated, reserved = self.peak_allocated_bytes or 0.0, self.peak_reserved_bytes or 0.0
+            if report.given_back_allocated_bytes:  # those before had cuDNN's search in them
+                allocated = reserved = 0.0
             self.peak_allocated_bytes = max(allocated, float(report.allocated_bytes))
             self.peak_reserved_bytes = max(reserved, float(report.reserved_bytes))
+            self._last[MemoryPeaks] = report
         elif isinstance(report, Loss):
             self.losses.append((report.step, report.value))
             if len(self.losses) > MOST_LOSSES:
@@ -177,6 +163,8 @@ class ProcessLog:
             self._all.setdefault(type(report), []).append(report)
         else:
             self._last[type(report)] = report
+            if isinstance(report, ModuleInputs):
+                self._all.setdefault(ModuleInputs, []).append(report)
 
     def last(self, kind: type[Report]) -> Report | None:
         """The last report of a kind; None where there was none."""
@@ -236,7 +224,7 @@ class Listener:
 
     @property
     def all_logs(self) -> list[ProcessLog]:
-        """Every process that imported torch."""
+        """Every program that imported torch; a process may be several, one after the other."""
         return list(self._logs.values())
 
     @property

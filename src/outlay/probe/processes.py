@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -196,6 +197,91 @@ def read_bytes(path: str) -> bytes:
         return b""
     finally:
         os.close(file)
+
+
+# Processes that the agent cannot be in
+
+_TORCH = b"libtorch"
+_NAME_SHOWN = 100
+_IGNORING_OPTIONS = frozenset("IES")
+"""Options of Python that let it ignore PYTHONPATH or what is run at its start.
+# Source: docs.python.org/3/using/cmdline.html"""
+_OPTIONS_WITH_VALUE = frozenset("WX")
+_LAST_OPTIONS = frozenset("cm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnwatchedProcess:
+    """A process that has loaded torch, of a Python that did not load the agent at its start."""
+
+    pid: int
+    command: tuple[str, ...]
+    reason: str
+    """Why, and what to do about it."""
+
+    @property
+    def name(self) -> str:
+        """Its number and the beginning of its command, without the folder of its program."""
+        program, *arguments = self.command
+        command = shlex.join([Path(program).name, *arguments])
+        short = command if len(command) <= _NAME_SHOWN else f"{command[: _NAME_SHOWN - 1]}…"
+        return f"Process {self.pid} ({short})"
+
+
+def unwatched_process(pid: int, inject: str, *, proc: str = "/proc") -> UnwatchedProcess | None:
+    """The process, where it has torch and cannot have the agent that lies in folder `inject`."""
+    environment = _environment_of(pid, proc)
+    words = [os.fsdecode(word) for word in read_bytes(f"{proc}/{pid}/cmdline").split(b"\0")[:-1]]
+    reason = _reason_unwatched(words, environment, inject) if environment and words else None
+    if reason is None or _TORCH not in read_bytes(f"{proc}/{pid}/maps"):
+        return None
+    return UnwatchedProcess(pid=pid, command=tuple(words), reason=reason)
+
+
+def _environment_of(pid: int, proc: str) -> dict[str, str]:
+    """As it was when its program was started; empty where it is not ours to read."""
+    entries = os.fsdecode(read_bytes(f"{proc}/{pid}/environ")).split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _reason_unwatched(words: list[str], environment: dict[str, str], inject: str) -> str | None:
+    option = _ignoring_option(words)
+    if option is not None:
+        return f"Python's option {option} keeps outlay out of it: leave that out while probing"
+    path = environment.get("PYTHONPATH")
+    if path is None:
+        return (
+            "it was started with an environment of its own, without what outlay put there: "
+            "hand on PYTHONPATH and OUTLAY_PROBE_FOLDER"
+        )
+    if inject not in path.split(os.pathsep):
+        return (
+            f"it has a PYTHONPATH of its own, without what outlay put there: "
+            f"write PYTHONPATH={path}{os.pathsep}$PYTHONPATH"
+        )
+    return None
+
+
+def _ignoring_option(words: list[str]) -> str | None:
+    """The first option of a Python command that hides us, as it is written."""
+    following = iter(words[1:])
+    for word in following:
+        if not word.startswith("-") or word.startswith("--") or word == "-":
+            return None
+        letters = word[1:]
+        if _IGNORING_OPTIONS & set(_flags(letters)):
+            return word
+        if _LAST_OPTIONS & set(letters):
+            return None
+        if letters in _OPTIONS_WITH_VALUE:
+            next(following, None)
+    return None
+
+
+def _flags(letters: str) -> str:
+    """Those of one word that stand for themselves, before one that takes the rest as its value."""
+    taking = [letters.find(each) for each in _OPTIONS_WITH_VALUE | _LAST_OPTIONS if each in letters]
+    return letters[: min(taking, default=len(letters))]
 
 
 def _ticks_per_s() -> int:

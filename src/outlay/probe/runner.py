@@ -7,23 +7,25 @@ else (driver, system, arithmetic, output) happens in this process.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
 import json
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 from outlay.errors import OutlayError
 from outlay.files import write_whole
-from outlay.measurement.measurement import Ending, Measurement
+from outlay.measurement.measurement import Ending, MeasuredMachine, Measurement
 from outlay.probe.agent.protocol import (
     FIGURES_FILE,
     FINAL_FIGURES_FILE,
     MEMORY_CAP_VARIABLE,
-    NO_REQUEST,
     AwaitingFigures,
     KernelTimes,
     Stopping,
@@ -31,6 +33,7 @@ from outlay.probe.agent.protocol import (
 from outlay.probe.command import GRACE_S, Command, Relay
 from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_watch import open_driver
+from outlay.probe.guard import Guard
 from outlay.probe.messages import Listener, ProcessLog
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import UNLIMITED, LiveState, ProbeLimits, ProbeStages
@@ -48,6 +51,9 @@ STUCK_S = 60.0
 STUCK_STEPS = 10
 """Without a step for so long, a command that is to stop is ended; an evaluation may last."""
 _HIGHEST_SIGNAL = 64
+_LOOK_S = 1.0
+_MOST_UNWATCHED = 8
+"""Processes of a command that are named for not being watched."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -116,6 +122,25 @@ def _probe_folder() -> tempfile.TemporaryDirectory[str]:
         ) from error
 
 
+@contextlib.contextmanager
+def noted_signals(noted: list[int]) -> Iterator[None]:
+    """Signals that would end us are noted, not obeyed: what was measured is written first."""
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        noted.append(number)
+
+    before = {}
+    with contextlib.suppress(ValueError):  # not in the main thread
+        for number in _SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
+                before[number] = signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Probe:
     """One probe, from start to end."""
 
@@ -130,7 +155,7 @@ class _Probe:
         self._statistics = StepStatistics()
         self._timed_statistics: StepStatistics | None = None
         """Those when the timing was over: what comes after is slower."""
-        self._sent_request = NO_REQUEST
+        self._sent_request = self._stages.request
         self._has_final_figures = False
         self._has_figures = (False, False)
         """Whether figures for trackers were written, and whether with a profile."""
@@ -142,54 +167,74 @@ class _Probe:
         self._escalations = 0
         self._last_steps: list[int] = []
         self._last_step_s = 0.0
+        self._unwatched: dict[int, str] = {}
+        """Processes with torch that the agent is not in, and why, by their numbers."""
+        self._looked_s = 0.0
+        self._guard = Guard()
+        """Of what is worked out while the command runs: an error of ours must not end it."""
 
     def run(self) -> Measurement:
-        """The whole of it."""
+        """The whole of it; once the command has started, there is a measurement in the end."""
         try:
             command = Command(
-                self._request.command, self._folder, self._relay, self._request.variables
+                self._request.command,
+                self._folder,
+                self._relay,
+                self._request.variables,
+                request=self._sent_request,
             )
         except BaseException:
             self._relay.close()
             raise
         sampler = SystemSampler(command.pid, self._driver, started_s=command.started_s)
         sampler.start()
-        try:
-            with self._noted_signals():
+        with noted_signals(self._signals):  # passed on to the command
+            try:
                 self._watch(command, sampler)
-        finally:
-            if command.status() is None:
-                command.signal(signal.SIGKILL)
-            self._relay.drain()
-            sampler.stop()
-            command.kill_remaining()
-            self._relay.close()
-        elapsed_s = time.perf_counter() - command.started_s
-        self._update(command)
-        return self._measurement(command, sampler, elapsed_s)
+            finally:
+                self._end(command, sampler)
+            elapsed_s = time.perf_counter() - command.started_s
+            self._guard.do("its last reports", lambda: self._update(command))
+            measurement = self._guarded_measurement(command, sampler, elapsed_s)
+        notes = dict.fromkeys((*measurement.notes, *self._guard.notes))
+        return replace(measurement, notes=tuple(notes))
+
+    def _end(self, command: Command, sampler: SystemSampler) -> None:
+        """End what is left of the command and of ours, each part whatever becomes of the others."""
+        if command.status() is None:
+            command.signal(signal.SIGKILL)
+        for part, action in (
+            ("the last of its output", self._relay.drain),
+            ("the last reading", sampler.stop),
+            ("ending what it left behind", command.kill_remaining),
+            ("the end of its output", self._relay.close),
+        ):
+            self._guard.do(part, action)
+
+    def _guarded_measurement(
+        self, command: Command, sampler: SystemSampler, elapsed_s: float
+    ) -> Measurement:
+        """The measurement; where even that fails, what is known without it."""
+        return self._guard.value(
+            "most of what was measured",
+            lambda: self._measurement(command, sampler, elapsed_s),
+            Measurement(
+                command=self._request.command,
+                measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
+                ending="finished" if command.status() == 0 else "failed",
+                status=command.status() or 0,
+                machine=MeasuredMachine(system=sys.platform),
+                device=None,
+                step=self._statistics.step,
+                steps_seen=self._statistics.steps_seen,
+                elapsed_s=elapsed_s,
+            ),
+        )
 
     @property
     def logs(self) -> list[ProcessLog]:
         """The logs of the processes that train, by rank."""
         return self._listener.training_logs
-
-    @contextlib.contextmanager
-    def _noted_signals(self) -> Iterator[None]:
-        """Signals sent to us are passed on to the command, not obeyed."""
-
-        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            self._signals.append(number)
-
-        before = {}
-        with contextlib.suppress(ValueError):  # not in the main thread
-            for number in _SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
-                    before[number] = signal.signal(number, note)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _watch(self, command: Command, sampler: SystemSampler) -> None:
         """Follow the command to its end."""
@@ -201,11 +246,30 @@ class _Probe:
             if now_s - updated_s < _UPDATE_S:
                 continue
             updated_s = now_s
-            self._update(command)
-            self._select_gpus(sampler)
+            self._guard.do("some of its reports", lambda: self._update(command))
+            self._guard.do("which GPUs it uses", lambda: self._select_gpus(sampler))
             self._advance(command, sampler, now_s)
-            if self._show is not None and self._relay.has_line:
-                self._relay.show(self._show(self._live_state(sampler, now_s - command.started_s)))
+            self._guard.do(
+                "which processes are not watched",
+                functools.partial(self._look_for_unwatched, command, now_s),
+            )
+            self._guard.do("the live line", lambda: self._show_line(command, sampler))
+
+    def _show_line(self, command: Command, sampler: SystemSampler) -> None:
+        if self._show is not None and self._relay.has_line:
+            elapsed_s = time.perf_counter() - command.started_s
+            self._relay.show(self._show(self._live_state(sampler, elapsed_s)))
+
+    def _look_for_unwatched(self, command: Command, now_s: float) -> None:
+        """Say it at once where a process may train for days without being watched."""
+        if self._statistics.steps_seen or now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        for process in command.unwatched():
+            if process.pid not in self._unwatched and len(self._unwatched) < _MOST_UNWATCHED:
+                text = f"{process.name} is not watched: {process.reason}."
+                self._unwatched[process.pid] = text
+                self._relay.say(f"outlay: {text}")
 
     def _pass_on_signals(self, command: Command) -> None:
         while self._signals:
@@ -237,14 +301,20 @@ class _Probe:
         """Request what is due, and end a command that should have ended."""
         last_steps = [log.last_step for log in self.logs]
         stages = self._stages
-        request = stages.advance(self._statistics, last_steps, now_s - command.started_s)
+        request = self._guard.value(
+            "when to stop",
+            lambda: stages.advance(self._statistics, last_steps, now_s - command.started_s),
+            self._sent_request,
+        )
         if stages.stopped_for is not None and self._timed_statistics is None:
             self._timed_statistics = self._statistics
             self._listener.freeze_ranks()
-        self._publish_figures(command, sampler, now_s)
+        self._guard.do(
+            "figures for trackers", lambda: self._publish_figures(command, sampler, now_s)
+        )
         if request != self._sent_request:
             self._sent_request = request
-            command.send_request(request)
+            self._guard.do("a request", functools.partial(command.send_request, request))
         is_reached = request.stop_at and last_steps and min(last_steps) >= request.stop_at
         is_spent = stages.stopped_for == "cost"
         without_step_s = self._without_step_s(last_steps, now_s) if request.stop_at else 0.0
@@ -349,6 +419,7 @@ class _Probe:
             total_steps=request.total_steps,
             epochs=request.epochs,
             driver=self._driver,
+            unwatched=tuple(self._unwatched.values()),
         )
         statistics = self._timed_statistics or self._statistics
         return measurement_of(statistics, self.logs, all_logs, sampler, context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from outlay.files import free_path, write_whole
 from outlay.ledger.kept_measurements import keep_measurement, measurements_folder
 from outlay.measurement.file import read_measurement, text_of
 from outlay.measurement.measurement import Measurement
+from outlay.probe.guard import Guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +41,26 @@ def save_measurement(measurement: Measurement, path: Path, *, keep: bool) -> Sav
     if measurement.step is None and _has_step_time(path):
         free = free_path(path.with_suffix(""), path.suffix)
         note = f"{path} has a step time and is kept; this measurement, without one, is {free}."
-    folders = [measurements_folder()] if keep else []
-    saved = save_data(text_of(measurement).encode(), free, "measurement", folders)
+    folders = [measurements_folder] if keep else []
+    saved = save_data(data_of(measurement), free, "measurement", folders)
     return replace(saved, note=note)
 
 
-def save_data(data: bytes, path: Path, what: str, folders: Sequence[Path] = ()) -> Saved:
+def data_of(measurement: Measurement) -> bytes:
+    """A measurement as it is written; without its operations where these cannot be."""
+    guard = Guard()
+    whole = guard.value("the operations of a step", lambda: text_of(measurement), None)
+    if whole is None:
+        notes = (*measurement.notes, *guard.notes)
+        whole = text_of(replace(measurement, profile=None, notes=notes))
+    return whole.encode()
+
+
+Folder = Callable[[], Path]
+"""Says where a folder is; that may fail, too: there may be no home."""
+
+
+def save_data(data: bytes, path: Path, what: str, folders: Sequence[Folder] = ()) -> Saved:
     """Write data to a file; where that fails, to one of these folders, or to the usual ones.
 
     `what` names the data in the error.
@@ -70,12 +85,15 @@ def keep_copy(measurement: Measurement) -> str | None:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}."
+    except Exception as error:
+        return f"{type(error).__name__}: {error}."
     return None
 
 
-def _save_elsewhere(data: bytes, what: str, folders: Sequence[Path], error: OutlayError) -> Saved:
-    for folder in (*folders, Path(tempfile.gettempdir()), Path.home()):
-        with contextlib.suppress(OutlayError, OSError):
+def _save_elsewhere(data: bytes, what: str, folders: Sequence[Folder], error: OutlayError) -> Saved:
+    for find in (*folders, lambda: Path(tempfile.gettempdir()), Path.home):
+        with contextlib.suppress(OutlayError, OSError, RuntimeError):
+            folder = find()
             folder.mkdir(parents=True, exist_ok=True)
             path = free_path(folder / "outlay-probe", ".json")
             write_whole(path, data)
@@ -89,5 +107,5 @@ def _has_step_time(path: Path) -> bool:
     """Whether a file is a measurement with a step time."""
     try:
         return path.is_file() and read_measurement(path).step is not None
-    except OutlayError:
+    except Exception:  # whatever it is, it must not keep this one from being written
         return False

@@ -26,7 +26,7 @@ from typing import Any
 from outlay.errors import ExtraMissing, ProbeFailed
 from outlay.measurement.measurement import Ending, Measurement
 from outlay.probe.agent.channel import Channel, log_error
-from outlay.probe.agent.protocol import AGENT_MODULE, FOLDER_VARIABLE, NO_REQUEST, AgentRequest
+from outlay.probe.agent.protocol import AGENT_MODULE, FOLDER_VARIABLE, AgentRequest
 from outlay.probe.agent.shutdown import log_to_trackers, send_final_reports
 from outlay.probe.agent.step_watch import StepWatch
 from outlay.probe.gpu_watch import open_driver
@@ -226,6 +226,7 @@ class _Watcher:
         self._next_step_from_s = 0.0
         """The step at which to update before that, but not before this time."""
         self.stages = ProbeStages(limits, ahead_s=0.0)
+        self._channel.request = self.stages.request
         self.log = ProcessLog()
         self._statistics = StepStatistics()
         self._timed_statistics: StepStatistics | None = None
@@ -283,7 +284,7 @@ class _Watcher:
             self._group = RankGroup(self._torch, self._number)
             self.stages.ahead_s = 0.0 if self._group.ranks == 1 else 3 * UPDATE_S
         request = self._next_request(self._group, elapsed_s)
-        is_timed = self.stages.stopped_for is not None or request != NO_REQUEST
+        is_timed = self.stages.stopped_for is not None or request.is_for_later
         if self._timed_statistics is None and is_timed:
             self._timed_statistics = self._statistics
         self._channel.request = request

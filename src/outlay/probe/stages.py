@@ -204,6 +204,11 @@ agree with, but its last steps may not have been reported yet."""
 _PROFILED_STEPS = 3
 _LONG_STEP_S = 2.0
 """Of steps longer than this, one is profiled."""
+_MOST_PROFILED_STEPS = 16
+_MOST_PROFILED_S = 5.0
+"""Where every 16th step is longer, say, as many as that are profiled: up to these limits."""
+_EARLY_STEPS = 16
+"""Optimizer steps at the beginning within which one whole training step is recorded."""
 
 
 class ProbeStages:
@@ -212,7 +217,7 @@ class ProbeStages:
     def __init__(self, limits: ProbeLimits, *, ahead_s: float | None = None) -> None:
         self.limits = limits
         self.phase: Phase = "starting"
-        self.request = NO_REQUEST
+        self.request = _first_request(limits)
         self.stopped_for: str | None = None
         """Why the timing was ended."""
         self.ahead_s = ahead_s
@@ -275,7 +280,8 @@ class ProbeStages:
         ahead = math.ceil(self._ahead_s(last_steps) / step.mean_s * each) + 1
         profiled = 1 if step.mean_s > _LONG_STEP_S else _PROFILED_STEPS
         profile_from = newest + ahead
-        profile_until = profile_from + round(max(profiled, statistics.pattern) * each)
+        whole = max(profiled, statistics.pattern, _period_to_profile(statistics, step.mean_s))
+        profile_until = profile_from + round(whole * each)
         record_from = profile_until + max(round(each), 1)
         record_until = record_from + max(round(statistics.pattern * each), 1)
         self.phase = "profiling"
@@ -305,6 +311,26 @@ class ProbeStages:
         self.phase = "stopping"
         if not self.limits.to_end or self.stopped_for == "cost":
             self.request = self.request._replace(stop_at=min(self.request.stop_at or step, step))
+
+
+def _period_to_profile(statistics: StepStatistics, step_s: float) -> int:
+    """Steps after which their times repeat; 1 where that is too long to profile.
+
+    Kernels of the short ones alone over the mean of all would make a busy GPU idle.
+    """
+    period = statistics.period
+    is_short = period <= _MOST_PROFILED_STEPS and period * step_s <= _MOST_PROFILED_S
+    return period if is_short else 1
+
+
+def _first_request(limits: ProbeLimits) -> AgentRequest:
+    """To record at the beginning, so that a probe which ends soon has the operations of a step; of
+    few steps, half are left to be timed.
+    """
+    if not limits.operations:
+        return NO_REQUEST
+    few = _EARLY_STEPS if limits.steps is None else max(limits.steps // 2, 2)
+    return AgentRequest(early_steps=min(few, _EARLY_STEPS))
 
 
 def _optimizer_steps(statistics: StepStatistics) -> float:

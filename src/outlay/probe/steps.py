@@ -19,7 +19,7 @@ import numpy as np
 
 from outlay.measurement.measurement import MeasuredPause, PauseKind, StepModes, StepTime
 from outlay.probe.agent.evaluations import is_occasional
-from outlay.probe.agent.protocol import ModuleInputs, RecordedOperations
+from outlay.probe.agent.protocol import ModuleInputs, RecordedOperations, StepOperations
 from outlay.probe.cycles import Cycles, Order, cycles_of, share_pauses
 from outlay.probe.messages import Flags, Floats, Indices, OptimizerStepTable, ProcessLog
 from outlay.probe.steady_state import (
@@ -78,23 +78,32 @@ def classify_intervals(cycles: Cycles) -> IntervalKinds:
     # In an interval with both, what was not spent on writing went into the evaluation.
     writing_s = np.where(evaluation, np.minimum(cycles.saved_s, excess_s), excess_s)
     evaluating_s = np.where(checkpoint, excess_s - writing_s, excess_s)
+    # Of an interval whose length says nothing, as while operations are recorded, the process's own.
+    own = ~known & (np.arange(len(known)) > 0)
+    own_evaluation = own & evaluated & (cycles.evaluation_s > LEAST_PAUSE * usual_s)
+    own_checkpoint = own & saved & (cycles.saved_s >= LEAST_PAUSE * usual_s)
+    evaluating_s = np.where(own_evaluation, cycles.evaluation_s, evaluating_s)
+    writing_s = np.where(own_checkpoint, cycles.saved_s, writing_s)
     return IntervalKinds(
         usual_s=usual_s,
         is_ordinary=known & ~evaluation & ~checkpoint & ~epoch,
         pause_s={
-            "evaluation": np.where(evaluation, evaluating_s, np.nan),
-            "checkpoint": np.where(checkpoint, writing_s, np.nan),
+            "evaluation": np.where(evaluation | own_evaluation, evaluating_s, np.nan),
+            "checkpoint": np.where(checkpoint | own_checkpoint, writing_s, np.nan),
             "epoch start": np.where(epoch, excess_s, np.nan),
         },
     )
 
 
 def evaluations(cycles: Cycles) -> Flags:
-    """Which intervals had one: a model in evaluation mode, or most of the time no gradients.
+    """Which intervals had one: a model in evaluation mode, most of the time no gradients, or
+    batches of a loader that is not trained on.
 
-    Each by itself: a teacher may compute without gradients in every step.
+    Each by itself: a teacher may compute without gradients in every step. A copy of the model that
+    is in evaluation mode for good may be evaluated in less time than a step takes.
     """
-    return _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
+    in_modes = _if_occasional(cycles.evaluated) | _if_occasional(cycles.mostly_no_grad)
+    return in_modes | _if_occasional(cycles.evaluation_batches > 0)
 
 
 def _if_occasional(flags: Flags) -> Flags:
@@ -532,11 +541,21 @@ def _measured_size(statistics: StepStatistics, log: ProcessLog) -> StepSize:
     if statistics.samples_per_step is not None:
         passes = _loaded_passes(statistics, inputs)
         return StepSize(samples=statistics.samples_per_step, passes=passes)
+    if inputs.singles:
+        counts = one_by_one(log)
+        return StepSize(samples=sum(counts) / len(counts), passes=1.0)
     if inputs.inputs and has_one_optimizer(statistics):
         return _size_by_inputs(statistics, inputs)
-    rows = inputs.samples or (operations.recording.get("rows") if operations else None)
+    recordings = [operations] if operations else log.all(StepOperations)
+    recorded = [each.recording["rows"] for each in recordings if each.recording.get("rows")]
+    rows = inputs.samples or (recorded[0] if recorded else None)
     passes = statistics.passes_per_step
     return StepSize(samples=float(rows) * (passes or 1.0) if rows else None, passes=passes)
+
+
+def one_by_one(log: ProcessLog) -> list[int]:
+    """Samples that a model got one at a time, in each of the steps looked at."""
+    return [inputs.rows for inputs in log.all(ModuleInputs) if inputs.singles]
 
 
 def has_one_optimizer(statistics: StepStatistics) -> bool:

@@ -8,16 +8,18 @@ Figures  what trackers get of it
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from outlay.measurement.measurement import (
     Ending,
     MeasuredGpu,
+    MeasuredMachine,
     MeasuredMemory,
     MeasuredOptimizer,
     MeasuredPower,
@@ -27,6 +29,7 @@ from outlay.measurement.measurement import (
     StoppedFor,
 )
 from outlay.probe.agent.backward import PASSES_ALONE
+from outlay.probe.agent.batch import VIEWS
 from outlay.probe.agent.protocol import (
     UNKNOWN_OPTIMIZER,
     AgentFailed,
@@ -35,19 +38,31 @@ from outlay.probe.agent.protocol import (
     LibraryVersions,
     MemoryExhausted,
     MemoryLimit,
+    MemoryPeaks,
+    ModuleInputs,
     OptimizerInfo,
     PersistentMemory,
     PhaseFailed,
 )
+from outlay.probe.bottleneck import arithmetic_by_precision, product_shares
 from outlay.probe.cycles import cycles_of
 from outlay.probe.epochs import epoch_of
 from outlay.probe.gpu_driver import Driver, NoDriver
-from outlay.probe.health import add_diagnosis
+from outlay.probe.guard import Guard
+from outlay.probe.health import add_diagnosis, has_tf32
 from outlay.probe.messages import ProcessLog, other_training
+from outlay.probe.pauses import notes_on_first_evaluation, pauses_with_late
 from outlay.probe.recorded_step import recorded_profile
 from outlay.probe.sampler import SystemSampler
 from outlay.probe.stages import ProbeLimits
-from outlay.probe.steps import NO_OVERRIDE, StepSize, StepSizeOverride, StepStatistics, step_size
+from outlay.probe.steps import (
+    NO_OVERRIDE,
+    StepSize,
+    StepSizeOverride,
+    StepStatistics,
+    one_by_one,
+    step_size,
+)
 from outlay.probe.system import this_machine
 
 # Notes
@@ -65,12 +80,15 @@ def notes_on_missing(
     logs: Sequence[ProcessLog],
     all_logs: Sequence[ProcessLog],
     driver: Driver | NoDriver | None,
+    unwatched: Sequence[str] = (),
 ) -> list[str]:
     """What of the command was not seen, and why."""
     notes = []
     if isinstance(driver, NoDriver) and measurement.device != "cpu":
         notes.append(str(driver))
-    if not all_logs:
+    if unwatched and not logs:
+        notes += unwatched
+    elif not all_logs:
         notes.append(
             "No Python of the command imported torch where outlay could see it: another "
             "interpreter option (-I, -E, -S), a PYTHONPATH of its own without what outlay put "
@@ -240,6 +258,27 @@ def notes_on_step_time(
         )
 
 
+def notes_on_samples(override: StepSizeOverride, measured: StepSize, log: ProcessLog) -> list[str]:
+    """Say so where a model got its samples one at a time, or many inputs for one backward pass."""
+    counts = one_by_one(log)
+    if override != NO_OVERRIDE or measured.samples is None:
+        return []
+    inputs = log.last(ModuleInputs) or ModuleInputs()
+    if not counts and inputs.alike > VIEWS and not log.table.column("batches").any():
+        fact = f"The model gets {inputs.alike:,} inputs of {inputs.samples:,} samples each for a"
+        counted = f"{inputs.samples:,} samples are counted, as if they were views of them"
+        given = f"--samples-per-step {inputs.alike * inputs.samples} counts each"
+        return [f"{fact} backward pass: {counted}. {given}."]
+    if not counts:
+        return []
+    least, most = min(counts), max(counts)
+    how_many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    mean = "" if least == most else f", {measured.samples:,.3g} on average"
+    fact = f"The model gets its samples one at a time: {how_many} of them made a training step"
+    seen = f"in the {len(counts):,} that were looked at{mean}"
+    return [f"{fact}, {seen}. --samples-per-step 64 says how many count."]
+
+
 def notes_on_override(
     override: StepSizeOverride, statistics: StepStatistics, measured: StepSize
 ) -> Iterator[str]:
@@ -283,6 +322,8 @@ class ProbeContext:
     epochs: float | None = None
     """How long the whole run is, where that was said in epochs."""
     driver: Driver | NoDriver | None = None
+    unwatched: tuple[str, ...] = ()
+    """Processes with torch that the agent is not in, and why."""
 
 
 def measurement_of(
@@ -292,65 +333,175 @@ def measurement_of(
     sampler: SystemSampler,
     context: ProbeContext,
 ) -> Measurement:
-    """The measurement with its diagnosis; `logs` are those of the ranks that were timed."""
+    """The measurement with its diagnosis; `logs` are those of the ranks that were timed.
+
+    Each part of it fails alone: what goes wrong is in the notes, and costs nothing but itself.
+    """
+    guard = Guard()
     first = logs[0] if logs else ProcessLog()
-    samples = sampler.samples
-    gpus = _gpus(logs, sampler)
-    size = step_size(statistics, first, context.override)
-    is_size_measured = size.samples == statistics.samples_per_step
-    epoch = epoch_of(statistics, logs)
+    samples = guard.value("what was read while it ran", lambda: sampler.samples, ())
+    gpus = guard.value("its GPUs", lambda: _gpus(logs, sampler), ())
+    machine = guard.value(
+        "the machine", lambda: this_machine(gpus), MeasuredMachine(system=sys.platform, gpus=gpus)
+    )
     measurement = Measurement(
         command=context.command,
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         ending=context.ending,
         status=context.status,
         stopped_for=_stopped_for(context),
-        machine=this_machine(gpus),
+        machine=machine,
         device=first.process.device,
-        versions=_versions(first),
-        is_compiled=_is_compiled(logs),
         ranks=len(logs),
         world_size=first.process.world_size,
         step=statistics.step,
         steps_seen=statistics.steps_seen,
-        ran_out_of_memory=any(log.last(MemoryExhausted) is not None for log in all_logs),
-        samples_per_step=size.samples,
-        mean_samples_per_step=statistics.mean_samples_per_step if is_size_measured else None,
-        passes_per_step=size.passes,
-        optimizers=_optimizers(first, statistics),
-        optimizer_orders=_optimizer_orders(first, statistics),
-        step_modes=statistics.modes,
         start_up_s=statistics.start_up_s,
         warm_up_s=statistics.warm_up_s,
         elapsed_s=context.elapsed_s,
-        step_times=_step_times(logs, context, statistics.steps_seen),
         pauses=statistics.pauses,
-        steps_per_epoch=epoch.steps,
-        total_steps=context.total_steps or steps_in(context.epochs, epoch.steps),
-        memory=_memory(logs, samples),
-        power=_power(statistics, sampler, context.started_s),
-        gpu_fraction=_gpu_fraction(statistics, samples, context.started_s),
-        busy_s=_busy_s(logs, statistics),
+        total_steps=context.total_steps,
         samples=_thinned(samples, _MOST_SAMPLES),
         losses=tuple(first.losses),
         price_usd_per_hour=context.limits.price_usd_per_hour,
     )
-    profile, profile_notes = recorded_profile(measurement, logs, context.override)
+    more = _derived(statistics, logs, all_logs, sampler, samples, context)
+    measurement = replace(measurement, **guard.values(more))
+    measurement, notes = _with_operations(measurement, logs, context, guard)
+    notes = [*_notes(measurement, statistics, logs, all_logs, context, guard), *notes]
+    measurement = guard.value(
+        "what holds it back, and the checks",
+        lambda: _diagnosed(measurement, statistics, logs, samples, context),
+        measurement,
+    )
+    return replace(measurement, notes=(*notes, *guard.notes))
+
+
+def _derived(
+    statistics: StepStatistics,
+    logs: Sequence[ProcessLog],
+    all_logs: Sequence[ProcessLog],
+    sampler: SystemSampler,
+    samples: Sequence[Sample],
+    context: ProbeContext,
+) -> dict[str, tuple[str, Callable[[], Any]]]:
+    """The fields that are worked out, each with its name and how."""
+    first, started_s = logs[0] if logs else ProcessLog(), context.started_s
+
+    def size() -> StepSize:
+        return step_size(statistics, first, context.override)
+
+    def mean_samples() -> float | None:
+        is_measured = size().samples == statistics.samples_per_step
+        return statistics.mean_samples_per_step if is_measured else None
+
+    def epoch_steps() -> float | None:
+        return epoch_of(statistics, logs).steps
+
+    return {
+        "versions": ("versions of libraries", lambda: _versions(first)),
+        "is_compiled": ("whether it was compiled", lambda: _is_compiled(logs)),
+        "ran_out_of_memory": (
+            "whether memory ran out",
+            lambda: any(log.last(MemoryExhausted) is not None for log in all_logs),
+        ),
+        "samples_per_step": ("samples of a step", lambda: size().samples),
+        "mean_samples_per_step": ("mean samples of a step", mean_samples),
+        "passes_per_step": ("passes of a step", lambda: size().passes),
+        "optimizers": ("its optimizers", lambda: _optimizers(first, statistics)),
+        "optimizer_orders": (
+            "the order of its optimizers",
+            lambda: _optimizer_orders(first, statistics),
+        ),
+        "step_modes": ("times of two kinds of steps", lambda: statistics.modes),
+        "step_times": (
+            "the times of single steps",
+            lambda: _step_times(logs, context, statistics.steps_seen),
+        ),
+        "pauses": (
+            "evaluations after the timing",
+            lambda: pauses_with_late(statistics, logs, context.optimizer_steps),
+        ),
+        "steps_per_epoch": ("steps of an epoch", epoch_steps),
+        "total_steps": (
+            "steps of the whole run",
+            lambda: context.total_steps or steps_in(context.epochs, epoch_steps()),
+        ),
+        "memory": (
+            "memory",
+            lambda: measured_memory(logs, samples, _steady_samples(statistics, samples, context)),
+        ),
+        "power": ("power", lambda: _power(statistics, sampler, started_s)),
+        "gpu_fraction": ("GPU use", lambda: _gpu_fraction(statistics, samples, started_s)),
+        "busy_s": ("the time of kernels", lambda: _busy_s(logs, statistics)),
+    }
+
+
+def _with_operations(
+    measurement: Measurement, logs: Sequence[ProcessLog], context: ProbeContext, guard: Guard
+) -> tuple[Measurement, list[str]]:
+    """The measurement with the operations of a step, and what to know of these."""
     if not context.limits.operations:
-        profile_notes = ["The operations of a step were not recorded: they were not asked for."]
-    measurement = replace(measurement, profile=profile)
-    measured_size = step_size(statistics, first, NO_OVERRIDE)
-    notes = [
-        *notes_on_missing(measurement, logs, all_logs, context.driver),
-        *notes_on_step_time(measurement, statistics, logs),
-        *epoch.notes,
-        *notes_on_override(context.override, statistics, measured_size),
-        *profile_notes,
+        return measurement, ["The operations of a step were not recorded: they were not asked for."]
+    profile, notes = guard.value(
+        "the operations of a step",
+        lambda: recorded_profile(measurement, logs, context.override),
+        (None, []),
+    )
+    arithmetic = guard.value(
+        "in which precision it computes",
+        lambda: arithmetic_by_precision(
+            product_shares(profile, has_tf32=has_tf32(logs, measurement))
+        ),
+        {},
+    )
+    return replace(measurement, profile=profile, arithmetic=arithmetic), notes
+
+
+def _notes(
+    measurement: Measurement,
+    statistics: StepStatistics,
+    logs: Sequence[ProcessLog],
+    all_logs: Sequence[ProcessLog],
+    context: ProbeContext,
+    guard: Guard,
+) -> list[str]:
+    """What to know beside the figures."""
+    first, override = logs[0] if logs else ProcessLog(), context.override
+
+    def on_override() -> Iterator[str]:
+        measured_size = step_size(statistics, first, NO_OVERRIDE)
+        return notes_on_override(override, statistics, measured_size)
+
+    parts: list[Callable[[], Iterable[str]]] = [
+        lambda: notes_on_missing(measurement, logs, all_logs, context.driver, context.unwatched),
+        lambda: notes_on_step_time(measurement, statistics, logs),
+        lambda: notes_on_first_evaluation(measurement.pauses, logs),
+        lambda: epoch_of(statistics, logs).notes,
+        lambda: notes_on_samples(override, step_size(statistics, first, override), first),
+        on_override,
     ]
+    notes = [guard.value("a note", lambda part=part: list(part()), []) for part in parts]  # type: ignore[misc]
+    return [note for part in notes for note in part]
+
+
+def _steady_samples(
+    statistics: StepStatistics, samples: Sequence[Sample], context: ProbeContext
+) -> Sequence[Sample]:
+    """Those of the steady state; all where there is none."""
     window = _steady_window(statistics, context.started_s)
-    steady = samples if window is None else _within(samples, window)
-    diagnosed = add_diagnosis(measurement, statistics, logs, steady, _exchange_s(logs, statistics))
-    return replace(diagnosed, notes=tuple(notes))
+    return samples if window is None else _within(samples, window)
+
+
+def _diagnosed(
+    measurement: Measurement,
+    statistics: StepStatistics,
+    logs: Sequence[ProcessLog],
+    samples: Sequence[Sample],
+    context: ProbeContext,
+) -> Measurement:
+    steady = _steady_samples(statistics, samples, context)
+    return add_diagnosis(measurement, statistics, logs, steady, _exchange_s(logs, statistics))
 
 
 def _stopped_for(context: ProbeContext) -> StoppedFor | None:
@@ -447,7 +598,12 @@ def steps_in(epochs: float | None, steps_per_epoch: float | None) -> int | None:
     return round(epochs * steps_per_epoch)
 
 
-def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMemory:
+def measured_memory(
+    logs: Sequence[ProcessLog], samples: Sequence[Sample], steady: Sequence[Sample]
+) -> MeasuredMemory:
+    """`steady` are the samples of the steady state, in which cuDNN's search is over."""
+    reserved_bytes = _most(log.peak_reserved_bytes for log in logs)
+    search_bytes = _search_bytes(logs, reserved_bytes)
     persistent = [report for log in logs if (report := log.last(PersistentMemory))]
     limits = [
         limit.fraction * log.process.gpu_bytes
@@ -458,8 +614,11 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
     available = [float(info.available_bytes) for info in processes if info.available_bytes]
     return MeasuredMemory(
         allocated_bytes=_most(log.peak_allocated_bytes for log in logs),
-        reserved_bytes=_most(log.peak_reserved_bytes for log in logs),
-        used_bytes=_most(sample.gpu_memory_bytes for sample in samples),
+        reserved_bytes=reserved_bytes,
+        search_bytes=search_bytes,
+        used_bytes=_most(
+            sample.gpu_memory_bytes for sample in (steady if search_bytes and steady else samples)
+        ),
         limit_bytes=min(limits, default=None),
         available_bytes=min(available, default=None),
         parameters_bytes=_most(memory.parameters for memory in persistent),
@@ -468,6 +627,13 @@ def _memory(logs: Sequence[ProcessLog], samples: Sequence[Sample]) -> MeasuredMe
         frozen_bytes=_most(memory.frozen for memory in persistent),
         host_bytes=_most(sample.process_bytes for sample in samples),
     )
+
+
+def _search_bytes(logs: Sequence[ProcessLog], reserved_bytes: float | None) -> float | None:
+    """What was reserved while cuDNN tried algorithms, where that is more than steps need."""
+    peaks = [report for log in logs if (report := log.last(MemoryPeaks))]
+    most = _most(report.given_back_reserved_bytes for report in peaks)
+    return most if most and most > (reserved_bytes or 0.0) else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:

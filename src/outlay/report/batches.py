@@ -36,8 +36,14 @@ def answer(search: BatchSearch) -> list[str]:
     """The batch to take, then where the limit and the knee are, and what it took to know."""
     took = f"{counted(len(search.trials), 'trial')} in {clock(search.elapsed_s)}"
     if search.largest is None:
-        return [f"No batch size ran ({took}).", *_why_none(search)]
-    return [_take(search), *_limits(search), *_knee(search), f"It took {took}."]
+        return [f"No batch size ran ({took}).", *_why_none(search), *_smaller_untried(search)]
+    return [
+        _take(search),
+        *_limits(search),
+        *_how_far(search),
+        *_knee(search),
+        f"It took {took}.",
+    ]
 
 
 def _why_none(search: BatchSearch) -> Iterator[str]:
@@ -49,6 +55,11 @@ def _why_none(search: BatchSearch) -> Iterator[str]:
         yield f"At batch {count(last.batch_size)} the trial did not succeed: {why}"
     else:
         yield f"Even batch {count(min(trial.batch_size for trial in search.trials))} is too large."
+
+
+def _smaller_untried(search: BatchSearch) -> Iterator[str]:
+    if search.gave_up_for == "trials":
+        yield f"Smaller ones were not tried: --trials {2 * len(search.trials)} goes on."
 
 
 def _take(search: BatchSearch) -> str:
@@ -81,6 +92,22 @@ def _limits(search: BatchSearch) -> Iterator[str]:
         yield f"None ran out of memory{limit}: larger ones may fit as well."
     else:
         yield f"Batch {count(search.fails_at)} runs out of memory{limit}."
+
+
+def _how_far(search: BatchSearch) -> Iterator[str]:
+    """Where a search gave up before the largest was known as well as promised, and what goes on."""
+    if search.gave_up_for not in ("trials", "cost"):  # others are said by their trial
+        return
+    trials = counted(len(search.trials), "trial")
+    if search.gave_up_for == "trials":
+        how = f"the search gave up after {trials}; --trials {2 * len(search.trials)} goes on"
+    else:
+        how = f"the money for the search was spent after {trials}; a larger --max-cost goes on"
+    if search.fails_at is None:
+        yield f"How large the largest is, is not known: {how}."
+    else:
+        largest, last = count(search.largest), count(search.fails_at - 1)
+        yield f"The largest is between {largest} and {last}: {how}."
 
 
 def _knee(search: BatchSearch) -> Iterator[str]:

@@ -10,7 +10,9 @@ The sentences of the page are in `outlay.report.probe_words`, its pictures in `p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -73,7 +75,7 @@ def figures(measurement: Measurement) -> Iterator[Row]:
     yield from _times(measurement)
     yield from map(_pause, measurement.pauses)
     yield from _waits(measurement)
-    yield from map(_optimizer, measurement.optimizers)
+    yield from _optimizers(measurement.optimizers)
     yield from _orders(measurement)
     yield from _work(measurement)
     yield from _memory(measurement)
@@ -116,10 +118,22 @@ def _waits(measurement: Measurement) -> Iterator[Row]:
     for name, fraction in (
         ("waits for data", shares.input),
         ("asleep" if measurement.device == "cpu" else "waits for Python", shares.host),
-        ("waits for network", shares.network),
+        ("waits for network", _network_share(measurement)),
     ):
         if fraction is not None:
             yield name, step_time(fraction * step.mean_s), f"{percent(fraction)} of a step"
+
+
+def _network_share(measurement: Measurement) -> float | None:
+    """What exchanges take of a step; None for one process, which has none."""
+    is_alone = max(measurement.world_size, measurement.ranks) <= 1
+    return (measurement.shares.network or None) if is_alone else measurement.shares.network
+
+
+def _optimizers(optimizers: Sequence[MeasuredOptimizer]) -> Iterator[Row]:
+    """A row for each, those that are alike in one."""
+    for (what, name, how), alike in Counter(map(_optimizer, optimizers)).items():
+        yield what, name, how if alike == 1 else f"{how}; {alike} such"
 
 
 def _optimizer(optimizer: MeasuredOptimizer) -> Row:
@@ -141,6 +155,11 @@ def _orders(measurement: Measurement) -> Iterator[Row]:
         yield "one step", number, f"{share}{order_words(measurement, order)}"
 
 
+def _epoch(steps: float) -> str:
+    """Its steps; a part of one where gradients are accumulated over several epochs."""
+    return counted(round(steps), "step") if steps >= 1 else f"{figure(steps)} of a step"
+
+
 def _work(measurement: Measurement) -> Iterator[Row]:
     if measurement.batch_size is not None:
         passes = measurement.passes_per_step or 1
@@ -149,8 +168,12 @@ def _work(measurement: Measurement) -> Iterator[Row]:
         times = f", {shown} passes a step" if shown != "1" else ""
         split = f", on {ranks} processes" if ranks > 1 else ""
         yield "batch", count(measurement.batch_size), f"samples of a pass{times}{split}"
+    if measurement.arithmetic:
+        shares = ((name, percent(share)) for name, share in measurement.arithmetic.items())
+        words = ", ".join(f"{name.replace('tf32', 'TF32')} {share}" for name, share in shares)
+        yield "arithmetic", words, "of matrix products and convolutions, by their FLOPs"
     if measurement.steps_per_epoch is not None:
-        yield "epoch", counted(round(measurement.steps_per_epoch), "step"), ""
+        yield "epoch", _epoch(measurement.steps_per_epoch), ""
     finite = [(number, loss) for number, loss in measurement.losses if loss is not None]
     if finite:
         (first, begin), (last, end) = finite[0], finite[-1]
@@ -172,11 +195,17 @@ def _memory(measurement: Measurement) -> Iterator[Row]:
     for name, amount_bytes, how in (
         ("memory allocated", memory.allocated_bytes, _parts_words(measurement)),
         ("memory reserved", memory.reserved_bytes, f"by torch's allocator{limit}"),
+        ("taken once", memory.search_bytes, _SEARCH),
         ("memory used", memory.used_bytes, f"{has}context and others' use included"),
         ("host memory", memory.host_bytes, "of the command and all it started, at most"),
     ):
         if amount_bytes is not None:
             yield name, gib(amount_bytes), how
+
+
+_SEARCH = (
+    "while cuDNN tried algorithms (cudnn.benchmark), and given back: a smaller GPU does without"
+)
 
 
 def _parts_words(measurement: Measurement) -> str:
@@ -402,7 +431,8 @@ def _finding(finding: Finding, measurement: Measurement, width: int) -> Group:
 def _shares(measurement: Measurement, width: int) -> Table | None:
     """Where the time of a step goes, a bar for each part that is known."""
     waits = _WAITS | ({"host": "asleep"} if measurement.device == "cpu" else {})
-    fractions = [(name, getattr(measurement.shares, field)) for field, name in waits.items()]
+    shares = replace(measurement.shares, network=_network_share(measurement))
+    fractions = [(name, getattr(shares, field)) for field, name in waits.items()]
     bars = min(_SHARE_BARS, width - 34)
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
@@ -417,7 +447,9 @@ def _shares(measurement: Measurement, width: int) -> Table | None:
 def _use_over_time(measurement: Measurement, width: int) -> tuple[str, RenderableType] | None:
     """The GPU's use as one line, or the CPU's for a run on it; None where nothing was read."""
     field, name = (
-        ("cpu_fraction", "CPU") if measurement.device == "cpu" else ("gpu_fraction", "GPU")
+        ("cpu_fraction", "CPU use of the whole machine")
+        if measurement.device == "cpu"
+        else ("gpu_fraction", "GPU use")
     )
     points = [
         (sample.time_s, value)
@@ -434,7 +466,7 @@ def _use_over_time(measurement: Measurement, width: int) -> tuple[str, Renderabl
     after = f"after its start ({clock(begun_s)}) " if trained and begun_s else ""
     mean = sum(counted) / len(counted)
     title = (
-        f"{name} use over {clock(end_s)}: {after}{percent(mean)} on average, "
+        f"{name} over {clock(end_s)}: {after}{percent(mean)} on average, "
         f"{percent(min(counted))} at least"
     )
     return title, Text(sparkline(values))

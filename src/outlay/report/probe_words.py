@@ -44,9 +44,10 @@ HELD_BY = {
     "gpu": "the GPU itself",
     "input": "the input (steps wait for data)",
     "host": "the host (the GPU waits for Python)",
-    "asleep": "something that it waits for asleep",
+    "asleep": "a wait for something that is no data (the process sleeps)",
     "network": "the network (GPUs wait for each other)",
     "cpu": "the CPU it computes on",
+    "unknown": "not known (the GPU waits, and so does the process)",
 }
 
 
@@ -82,13 +83,21 @@ def _beside(measurement: Measurement) -> Iterator[str]:
         yield f"{rate(measurement.samples_per_s)} samples/s"
     if measurement.device == "cpu":
         yield "on the CPU"
-    if measurement.gpu_fraction is not None:
-        yield f"GPU {percent(measurement.gpu_fraction)}"
+    busy = _gpu_busy(measurement)
+    if busy is not None:
+        yield f"GPU {percent(busy)}"
     memory = _memory_words(measurement)
     if memory:
         yield memory
     if measurement.power is not None:
         yield f"{measurement.power.mean_w:,.0f} W"
+
+
+def _gpu_busy(measurement: Measurement) -> float | None:
+    """How busy the GPU is, by a profile as in the checks; else by the driver's samples."""
+    is_profiled = measurement.busy_s is not None and measurement.device != "cpu"
+    compute = measurement.shares.compute if is_profiled else None
+    return measurement.gpu_fraction if compute is None else compute
 
 
 def _memory_words(measurement: Measurement) -> str:
@@ -198,7 +207,7 @@ def _unseen(measurement: Measurement) -> Iterator[str]:
         yield "samples/s"
     if measurement.device == "cpu":
         return
-    if measurement.gpu_fraction is None:
+    if _gpu_busy(measurement) is None:
         yield "GPU use"
     if not _memory_words(measurement):
         yield "GPU memory"
@@ -255,7 +264,7 @@ def to_finish(measurement: Measurement, total_steps: int | None) -> list[str]:
     if steps is None:
         every = f"Every {count(_ROUND_STEPS)} steps: {_every(measurement, whole)}"
         if measurement.ending != "finished":
-            return [f"{every}; how many there are was not seen."]
+            return [f"{every}; how many steps the whole run has was not seen."]
         # How many it made in all is not known: steps are counted until the timing ends.
         return [f"It ran to its end in {clock(measurement.elapsed_s)}. {every}."]
     price = measurement.price_usd_per_hour
@@ -313,8 +322,8 @@ def _length_words(measurement: Measurement) -> str:
 def next_step(
     measurement: Measurement, saved_as: str | None, saved_by: str = "--json OUT.json"
 ) -> str | None:
-    """What to do with it; None where there is no step time to carry anywhere."""
-    if measurement.step is None:
+    """What to do with it; None where there is nothing to carry anywhere."""
+    if measurement.step is None and measurement.profile is None:
         return None
     name = shlex.quote(saved_as) if saved_as else "OUT.json"
     how_to_keep = "" if saved_as else f"Keep it with {saved_by}. "

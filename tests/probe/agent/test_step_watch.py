@@ -6,6 +6,7 @@ import pytest
 from tests.probe.made import written_reports, written_steps
 
 from outlay.probe.agent import step_watch
+from outlay.probe.agent.batch import VIEWS
 from outlay.probe.agent.channel import Channel
 from outlay.probe.agent.protocol import (
     AgentRequest,
@@ -106,6 +107,175 @@ def inputs_of(watch, step, steps=3):
         optimizer.step()
     all_inputs = reports(watch, ModuleInputs)
     return {(inputs.inputs, inputs.rows, inputs.passes) for inputs in all_inputs}
+
+
+# --- single samples, and what is no batch of the training ---
+
+
+def learner(*layers):
+    """Layers, an optimizer of theirs, and a function that learns from a loss."""
+    import torch
+
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def learn(loss):
+        loss.backward()
+        optimizer.step()
+
+    return model, learn
+
+
+def last_inputs(watch):
+    return reports(watch, ModuleInputs)[-1]
+
+
+def test_a_vector_of_features_is_one_sample(watch):
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 4))
+    for _ in range(3):
+        learn(model(torch.ones(4)).sum())
+    assert last_inputs(watch).samples == 1
+
+
+@pytest.mark.parametrize("kind", ["Conv1d", "Conv2d"])
+def test_an_image_without_a_batch_is_one_sample(watch, kind):
+    import torch
+
+    dimensions = int(kind[4])
+    model, learn = learner(getattr(torch.nn, kind)(3, 2, 3))
+    for _ in range(3):
+        learn(model(torch.ones(3, *[8] * dimensions)).sum())
+    assert last_inputs(watch).samples == 1
+    learn(model(torch.ones(5, 3, *[8] * dimensions)).sum())
+    assert last_inputs(watch).samples == 5
+
+
+def of_vectors(turn):
+    """A model of its own kind, whose layer gets what `turn` makes of a vector."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self, features):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(features, 2))
+
+        def forward(self, values):
+            return turn(values) @ self.weight
+
+    return Model
+
+
+def test_a_vector_that_a_model_of_its_own_kind_takes_whole_is_one_sample(watch):
+    import torch
+
+    model, learn = learner(of_vectors(lambda values: values)(4))
+    for _ in range(3):
+        learn(model(torch.ones(4)).sum())
+    assert last_inputs(watch).samples == 1
+
+
+def test_a_vector_of_samples_with_one_number_each_is_a_batch(watch):
+    import torch
+
+    model, learn = learner(of_vectors(lambda values: values[:, None])(1))
+    for _ in range(3):
+        learn(model(torch.ones(16)).sum())
+    assert last_inputs(watch).samples == 16
+
+
+@pytest.mark.parametrize("moves", [1, 7])
+def test_acting_with_gradients_between_updates_is_no_batch(watch, moves):
+    """As in deep Q-learning: observations of 4 features, one at a time, and batches of 32."""
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    for _ in range(4):
+        for _ in range(moves):
+            int(model(torch.rand(4)).argmax())
+        learn(model(torch.rand(32, 4)).square().mean())
+    inputs = last_inputs(watch)
+    assert (inputs.samples, inputs.inputs, inputs.rows, inputs.singles) == (32, 1, 32, 0)
+
+
+def test_an_actor_that_acts_is_no_batch_of_its_critic(watch):
+    import torch
+
+    actor, learn_to_act = learner(torch.nn.Linear(4, 2))
+    critic, learn_to_judge = learner(torch.nn.Linear(6, 1))
+    for _ in range(3):
+        states = torch.rand(64, 4)
+        actor(torch.rand(1, 4)).detach()
+        learn_to_judge(critic(torch.rand(64, 6)).square().mean())
+        learn_to_act(-critic(torch.cat([states, actor(states)], 1)).mean())
+    samples = [inputs.samples for inputs in reports(watch, ModuleInputs)]
+    assert set(samples) == {64}
+
+
+def test_an_episode_that_is_learned_from_at_once_is_a_batch_of_its_moves(watch):
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 2))
+    for moves in (12, 30):
+        chosen = [model(torch.rand(4)).log_softmax(0)[0] for _ in range(moves)]
+        learn(-torch.stack(chosen).sum())
+    # Of the step before the first nothing is read: it begins to watch when one has returned.
+    inputs = last_inputs(watch)
+    assert (inputs.samples, inputs.rows, inputs.singles) == (30, 30, 30)
+
+
+def test_a_sequence_that_is_read_one_by_one_is_one_sample(watch):
+    import torch
+
+    cell = torch.nn.RNNCell(3, 5)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+    for _ in range(3):
+        state = torch.zeros(1, 5)
+        for _ in range(9):
+            state = cell(torch.rand(1, 3), state)
+        state.sum().backward()
+        optimizer.step()
+    inputs = last_inputs(watch)
+    assert (inputs.samples, inputs.singles) == (1, 0)
+
+
+def test_many_inputs_of_as_many_samples_may_be_views_or_batches(watch):
+    """Of eight environments side by side, or eight crops of each of eight images."""
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 2))
+    for _ in range(3):
+        learn(sum(model(torch.rand(8, 4)).sum() for _ in range(5)))
+    inputs = last_inputs(watch)
+    assert (inputs.samples, inputs.rows, inputs.alike) == (8, 8, 5)
+    assert inputs.alike > VIEWS
+
+
+def test_real_and_fake_are_views_of_one_sample(watch):
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 1))
+    for _ in range(3):
+        learn(model(torch.rand(1, 4)).sum() - model(torch.rand(1, 4)).sum())
+    assert last_inputs(watch).samples == 1
+
+
+def test_what_is_not_learned_from_is_not_kept(watch):
+    """Else an evaluation that forgot to switch gradients off would fill the memory."""
+    import gc
+    import weakref
+
+    import torch
+
+    model, learn = learner(torch.nn.Linear(4, 2))
+    learn(model(torch.rand(3, 4)).sum())
+    assert watch.batch.is_on
+    out = model(torch.rand(5, 4))
+    kept = weakref.ref(out)
+    del out
+    gc.collect()
+    assert kept() is None
 
 
 def test_one_batch_may_have_several_backward_passes(watch):

@@ -6,6 +6,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
 `outlay.probe.agent`.
 
     protocol     every record that crosses between a process and outlay, in either direction
+    children     what the command's programs start gets what it needs to be watched, too
     channel      how they cross: a file of lines to outlay, a few numbers from it
     patches      actions after an import; functions replaced by ones that count, and put back
     step_watch   the steps of a process: a record of each, and what is due after it
@@ -15,6 +16,7 @@ script may run in another Python than outlay. In a probed command it is loaded u
     optimizers   which there are, and the memory that stays from step to step
     evaluations  evaluations and checkpoints between steps, and time without gradients
     device       the GPU's own clock and memory, waiting for CPUs, what the process is
+    early_recording  the operations of the first steps, within the warm-up
     recording    a profile of a few steps and the operations of one; steps in CUDA graphs
     shutdown     final reports, figures for trackers, and the way out
 """
@@ -22,9 +24,17 @@ script may run in another Python than outlay. In a probed command it is loaded u
 from __future__ import annotations
 
 
-def start(folder: str) -> None:
-    """Wait for torch to be imported in this process, then watch it."""
+def start(folder: str, inject: str = "") -> None:
+    """Wait for torch to be imported in this process, then watch it.
+
+    `inject` is the folder by which the agent was loaded: what is started from here gets it, too.
+    """
     from .patches import after_import
+
+    if inject:
+        from .children import Environment
+
+        Environment(inject, folder).install()
 
     def begin(torch: object) -> None:
         from .channel import FileChannel

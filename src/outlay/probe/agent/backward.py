@@ -103,7 +103,12 @@ class Backward:
             return original(tensors, *args, **kwargs)
         self._watch.counters.passes += 1
         if self._wants_loss:
+            recorder = self._watch.recorder
+            if recorder is not None:
+                recorder.paused += 1
             self._keep_loss(tensors)
+            if recorder is not None:
+                recorder.paused -= 1
         if not self._has_optimizer:
             self._count_pass_alone(tensors)
         self._runs += 1

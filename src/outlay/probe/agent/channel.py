@@ -26,6 +26,8 @@ from .protocol import (
 
 _FLUSH_S = 0.1
 _ALIVE_S = 2.0
+_MOST_PROGRAMS = 1000
+"""Programs that one process may become, one after the other."""
 
 
 class Channel:
@@ -67,7 +69,10 @@ class Channel:
 
 
 class FileChannel(Channel):
-    """Lines in `<folder>/<pid>.lines`, written at most ten times a second."""
+    """Lines in `<folder>/<pid>.lines`, written at most ten times a second.
+
+    A program that another becomes by `os.execv` has its number: it gets a file of its own.
+    """
 
     is_shared = True
 
@@ -104,8 +109,7 @@ class FileChannel(Channel):
         self._pending.clear()
         try:
             if self._file < 0:
-                path = os.path.join(self.folder, f"{os.getpid()}{LINES_SUFFIX}")  # noqa: PTH118
-                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                self._file = _new_file(os.path.join(self.folder, str(os.getpid())))  # noqa: PTH118
             os.write(self._file, data)
         except OSError as error:
             log_error(error)
@@ -126,6 +130,17 @@ class FileChannel(Channel):
             return False
         self._checked_s = now_s
         return is_unlocked(self._control_path)
+
+
+def _new_file(name: str) -> int:
+    """A file of lines that was not there, by this name or by one like it."""
+    for ending in ("", *(f"-{number}" for number in range(1, _MOST_PROGRAMS))):
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            return os.open(name + ending + LINES_SUFFIX, flags, 0o600)
+        except FileExistsError:
+            continue
+    raise FileExistsError(name)
 
 
 def _mapped(path: str) -> mmap.mmap | None:

@@ -4,6 +4,8 @@ Nothing here waits for the GPU. A CUDA event is recorded after each step; later,
 gone past it, the time between it and the one before is reported.
 
 Device              clock, memory and limits of the GPU; the loss, which is copied from it
+MemoryNeed          the most memory that steps take, apart from what cuDNN's search takes once
+math_settings       which products of fp32 may run in TF32, and whether cuDNN tries algorithms
 AllocationRecorder  what the allocator was asked for in the first steps
 CpuQueue            how long the training thread waited for a CPU
 process_info        what a process says of itself at its first step
@@ -16,10 +18,13 @@ import os
 import platform
 import sys
 import time
+import warnings
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from .channel import Channel, log_error
+from .patches import hide_frames
 from .protocol import (
     ALLOCATIONS_VARIABLE,
     MEMORY_CAP_VARIABLE,
@@ -27,6 +32,7 @@ from .protocol import (
     CpuQueueTime,
     GpuFinishTime,
     Loss,
+    MathSettings,
     MemoryExhausted,
     MemoryLimit,
     MemoryPeaks,
@@ -56,16 +62,23 @@ class Device:
         self._losses: deque[tuple[int, Any, Any]] = deque()
         """Steps, their losses, and the events after which they have been copied."""
         self._has_run_out = False
+        self._patches: Any = None
+        self._need: MemoryNeed | None = None
 
     def install(self, watch: Any) -> None:
         """Report memory that runs out and limits that are set; set our own cap, if there is one."""
         cuda = self._torch.cuda
+        self._patches = watch.patches
         if not self._torch.version.cuda and not self._torch.version.hip:
             return
         original = cuda.set_per_process_memory_fraction
 
         def set_fraction(fraction: float, device: Any = None) -> Any:
-            result = original(fraction, device)
+            try:
+                result = original(fraction, device)
+            except BaseException as error:
+                hide_frames(error)
+                raise
             self._channel.report(MemoryLimit(fraction=float(fraction)))
             return result
 
@@ -181,12 +194,22 @@ class Device:
         if self.index is None:
             return
         cuda, index = self._torch.cuda, self.index
+        if self._need is None and _has_benchmark(self._torch) and self._patches is not None:
+            self._need = MemoryNeed(self._torch, index, self._patches)
+        if self._need is not None:
+            self._channel.report(self._need.peaks())
+            return
         self._channel.report(
             MemoryPeaks(
                 allocated_bytes=int(cuda.max_memory_allocated(index)),
                 reserved_bytes=int(cuda.max_memory_reserved(index)),
             )
         )
+
+    def report_math(self) -> None:
+        """Report how products are computed on the GPU."""
+        if self.index is not None:
+            self._channel.report(math_settings(self._torch, self.index))
 
     def report_loss(self, step: int, loss: Any) -> None:
         """Report the value of a tensor without waiting for it."""
@@ -218,6 +241,153 @@ def _pci_bus(properties: Any) -> str | None:
         return None
     domain, bus, device = numbers
     return f"{domain:08X}:{bus:02X}:{device:02X}.0"
+
+
+# Memory that steps need: with `cudnn.benchmark`, cuDNN tries algorithms for each new shape of a
+# convolution, with as much memory as the hungriest of them takes. torch empties its cache after
+# each search, so that the peak is above what is reserved then: that peak is none that steps need,
+# and the next ones are looked at from there on. A script that reads the peaks itself still gets
+# those of the whole run.
+
+
+class MemoryNeed:
+    """The peaks of the allocator on one GPU, those of cuDNN's search apart."""
+
+    def __init__(self, torch: Any, index: int, patches: Any) -> None:
+        self._torch = torch
+        self._index = index
+        self._patches = patches
+        self._read: Callable[..., Any] = torch.cuda.memory.memory_stats_as_nested_dict
+        self._reset: Callable[..., Any] = torch.cuda.memory.reset_peak_memory_stats
+        self._hidden: Any = None
+        """Statistics from before the last reset of ours, for the script."""
+        self._kept: list[tuple[int, int]] = []
+        """Of stretches after which the cache still had all: allocated and reserved at most."""
+        self._given_back: list[tuple[int, int]] = []
+        """Of those in which it was emptied."""
+
+    def peaks(self) -> MemoryPeaks:
+        """The most that steps took, and what was given back, from the beginning until now."""
+        stats = self._read(device=self._index)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        peaks = int(allocated["peak"]), int(reserved["peak"])
+        if allocated["peak"] > reserved["current"]:
+            self._given_back = _ends([*self._given_back, peaks])
+            self._begin_anew(stats)
+        else:
+            self._kept = _ends([*self._kept, (peaks[0], int(reserved["current"]))])
+        # A script that empties the cache in every step keeps nothing: then the least of its peaks.
+        need = self._kept[-1] if self._kept else self._given_back[0]
+        most = self._given_back[-1] if self._given_back else (0, 0)
+        return MemoryPeaks(*need, *(most if most != need else (0, 0)))
+
+    def _begin_anew(self, stats: Any) -> None:
+        """Reset the peaks, but for the script."""
+        if self._hidden is None:
+            memory, cuda = self._torch.cuda.memory, self._torch.cuda
+            for owner in (memory, cuda):
+                if hasattr(owner, "memory_stats_as_nested_dict"):
+                    self._patches.wrap(owner, "memory_stats_as_nested_dict", self._with_hidden)
+                self._patches.wrap(owner, "reset_peak_memory_stats", self._reset_by_script)
+            accelerator = getattr(self._torch, "accelerator", None)
+            inner = getattr(accelerator, "memory", None)
+            for owner in (inner, accelerator):
+                if hasattr(owner, "reset_peak_memory_stats"):
+                    self._patches.wrap(owner, "memory_stats", self._with_hidden)
+                    self._patches.wrap(owner, "reset_peak_memory_stats", self._reset_by_script)
+        self._hidden = _with_highest_peaks(stats, self._hidden)
+        self._reset(self._index)
+
+    def _with_hidden(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the script reads: with the peaks from before our resets."""
+        stats = original(*args, **kwargs)
+        try:
+            if self._is_ours(args, kwargs):
+                return _with_highest_peaks(stats, self._hidden)
+        except Exception as error:
+            log_error(error)
+        return stats
+
+    def _reset_by_script(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_ours(args, kwargs):
+            self._hidden = {}
+        return original(*args, **kwargs)
+
+    def _is_ours(self, args: Any, kwargs: Any) -> bool:
+        """Whether a call is of the GPU that is watched: by number, as a device, or by default."""
+        device = next(iter((*args, *kwargs.values())), None)
+        if isinstance(device, str):
+            device = int(device.partition(":")[2] or -1)
+        index = getattr(device, "index", device)
+        if index is None or index == -1:
+            index = self._torch.cuda.current_device()
+        return bool(index == self._index)
+
+
+def _ends(peaks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The least and the most of them."""
+    ordered = sorted(peaks)
+    most = ordered[-1][0], max(reserved for _, reserved in ordered)
+    return [ordered[0], most]
+
+
+def _with_highest_peaks(stats: Any, earlier: Any, path: str = "") -> Any:
+    """The statistics, nested or with joined keys, with each peak no lower than it was earlier."""
+    made = type(stats)()
+    for key, value in stats.items():
+        joined = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict):
+            made[key] = _with_highest_peaks(value, earlier, joined)
+        elif joined.endswith(".peak"):
+            made[key] = max(value, _at(earlier, joined) or 0)
+        else:
+            made[key] = value
+    return made
+
+
+def _at(stats: Any, joined: str) -> Any:
+    for key in joined.split("."):
+        stats = stats.get(key) if isinstance(stats, dict) else None
+    return stats
+
+
+# How products are computed
+
+
+def _has_benchmark(torch: Any) -> bool:
+    return bool(getattr(torch.backends.cudnn, "benchmark", False))
+
+
+def math_settings(torch: Any, index: int) -> MathSettings:
+    """The switches of the process for a GPU; None of them where they cannot be read."""
+    backends = torch.backends
+    is_nvidia = bool(torch.version.cuda)
+    major = getattr(torch.cuda.get_device_properties(index), "major", None)
+    with warnings.catch_warnings():  # of the older of two kinds of switches
+        warnings.simplefilter("ignore")
+        return MathSettings(
+            has_tf32=None if major is None else is_nvidia and major >= _FIRST_WITH_TF32,
+            matmul_tf32=_allows(
+                lambda: backends.cuda.matmul.allow_tf32, lambda: backends.cuda.matmul
+            ),
+            conv_tf32=_allows(lambda: backends.cudnn.allow_tf32, lambda: backends.cudnn.conv),
+            cudnn_benchmark=_has_benchmark(torch),
+        )
+
+
+_FIRST_WITH_TF32 = 8
+# Source: CUDA C++ Programming Guide, compute capability 8.0 (Ampere) and above
+
+
+def _allows(old_switch: Callable[[], Any], new_owner: Callable[[], Any]) -> bool | None:
+    """Whether TF32 is allowed: torch refuses to read the old switch once the new one is used."""
+    try:
+        return bool(old_switch())
+    except Exception:
+        try:
+            return bool(new_owner().fp32_precision == "tf32")
+        except Exception:
+            return None
 
 
 # Allocations: what two batch sizes ask for says what a third will ask for
@@ -256,7 +426,8 @@ class AllocationRecorder:
         memory = self._torch.cuda.memory
         traces = memory._snapshot().get("device_traces", [])
         memory._record_memory_history(enabled=None)
-        if index < len(traces):
+        # What cuDNN asks for while it tries algorithms, it does without where there is less.
+        if index < len(traces) and not _has_benchmark(self._torch):
             self._channel.report(AllocationEvents(events=allocation_events(traces[index])))
 
 
@@ -286,6 +457,10 @@ class CpuQueue:
         self._thread = 0
         self._first: tuple[float, float] | None = None
         """When this thread was first looked at, and its time in the queue by then."""
+
+    def restart(self) -> None:
+        """Begin anew: what was until now is no training."""
+        self._first = None
 
     def report(self) -> None:
         """Report the share since the first time; nothing where Linux does not count it."""

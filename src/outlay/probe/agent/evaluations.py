@@ -13,6 +13,9 @@ import threading
 import time
 from typing import Any
 
+from .patches import hide_frames
+from .protocol import AfterLastStep
+
 MOSTLY = 0.5
 """Of the time since the last step: so much without gradients is an evaluation."""
 OCCASIONAL = 0.5
@@ -66,6 +69,7 @@ class PauseWatch:
         rest_s = max(passed_s - counters.saved_s, 0.0)
         counters.mostly_no_grad = counters.no_grad_s > MOSTLY * rest_s
         counters.evaluated = any(module.training for module in counters.eval_modules)
+        counters.evaluation_s = self._evaluation_s()
         flags = counters.evaluated, counters.mostly_no_grad, counters.saves > 0
         counts, steps = self._counts.get(self._last_optimizer, (_NONE, 0))
         counts = tuple(count + flag for count, flag in zip(counts, flags))  # noqa: B905
@@ -75,6 +79,30 @@ class PauseWatch:
             present = [count for count, flag in zip(counts, flags) if flag]  # noqa: B905
             is_pause = any(is_occasional(count, steps + 1) for count in present)
             watch.recording.step_was(is_pause=is_pause)
+
+    def after_last_step(self, passed_s: float) -> AfterLastStep:
+        """What there was since the last step; a model may stay in evaluation mode for good now."""
+        counters = self._watch.counters
+        rest_s = max(passed_s - counters.saved_s, 0.0)
+        is_no_grad = counters.no_grad_s > MOSTLY * rest_s
+        return AfterLastStep(
+            passed_s=passed_s,
+            evaluation_s=self._evaluation_s(),
+            has_evaluated=bool(counters.eval_modules) or is_no_grad,
+        )
+
+    def _evaluation_s(self) -> float:
+        """How long was evaluated since the last step, as far as its end was seen.
+
+        Before the first one, models are made without gradients, and loaded in evaluation mode:
+        there an evaluation has batches of its own, or both at once.
+        """
+        counters = self._watch.counters
+        from_s = counters.set_aside_from_s
+        if not from_s and self._watch.steps > 1:
+            from_s = counters.eval_mode_from_s
+        span_s = counters.evaluated_until_s - from_s if from_s else 0.0
+        return float(max(span_s, counters.no_grad_s, 0.0))
 
     # Changes of mode, and checkpoints
 
@@ -87,13 +115,25 @@ class PauseWatch:
 
         @functools.wraps(original)
         def train(module: Any, mode: bool = True) -> Any:
+            counters = self._watch.counters
             if mode or not module.training or self._is_switching:
-                return original(module, mode)
+                if mode and counters.eval_modules:
+                    counters.evaluated_until_s = time.perf_counter()
+                try:
+                    return original(module, mode)
+                except BaseException as error:
+                    hide_frames(error)
+                    raise
             self._pause_begins(_EVAL_MODE)
-            self._watch.counters.eval_modules += (module,)
+            if not counters.eval_mode_from_s:
+                counters.eval_mode_from_s = time.perf_counter()
+            counters.eval_modules += (module,)
             self._is_switching = True
             try:
                 return original(module, mode)
+            except BaseException as error:
+                hide_frames(error)
+                raise
             finally:
                 self._is_switching = False
 
@@ -102,9 +142,11 @@ class PauseWatch:
     def _pause_begins(self, kind: int) -> None:
         """End a profile before what may be a pause."""
         watch = self._watch
-        if watch.recording is None or watch.is_off:
+        if watch.is_off or watch.training_thread != threading.get_ident():
             return
-        if watch.training_thread != threading.get_ident():
+        if watch.early is not None:
+            watch.early.pause_begins()
+        if watch.recording is None:
             return
         counts, steps = self._counts.get(self._last_optimizer, (_NONE, 1))
         if is_occasional(counts[kind], steps):
@@ -156,6 +198,9 @@ class NoGradTime:
 
     def _is_between_steps(self) -> bool:
         watch = self._watch
+        if not watch.steps:
+            # Which thread trains is not known yet; weights are made without gradients.
+            return bool(watch.counters.eval_modules)
         return watch.training_thread == threading.get_ident() and not watch.is_in_optimizer
 
     def _on_change(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,6 +210,9 @@ class NoGradTime:
             if is_off and self._off_since_s is None:
                 self._off_since_s = time.perf_counter()
             elif not is_off and self._off_since_s is not None:
-                self._watch.counters.no_grad_s += time.perf_counter() - self._off_since_s
+                counters, now_s = self._watch.counters, time.perf_counter()
+                counters.no_grad_s += now_s - self._off_since_s
+                if counters.eval_modules or counters.evaluation_batches:
+                    counters.evaluated_until_s = now_s
                 self._off_since_s = None
         return result

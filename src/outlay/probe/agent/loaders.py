@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .channel import log_error
+from .patches import hide_frames
 from .protocol import LoaderInfo, LoaderUse, LoaderUses
 
 # Samples: rows say less than indices. Of images of different sizes the first dimension is their
@@ -258,13 +259,40 @@ def patch_loaders(watch: Any) -> None:
     iterator = iterators._BaseDataLoaderIter
     watch.patches.replace(iterator, "__next__", _timed_next(watch, iterator.__next__))
     watch.patches.replace(iterator, "_next_index", _counted_next_index(iterator._next_index))
+    for name in ("__init__", "_reset"):  # in which an iterator begins at the first batch
+        watch.patches.wrap(iterator, name, _keep_loader)
+
+
+def _keep_loader(original: Any, iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
+    """Keep whose iterator it is: some loaders have an `__iter__` of their own (torchdata's)."""
+    result = original(iterator, loader, *args, **kwargs)
+    try:
+        iterator._outlay_loader = weakref.ref(loader)
+    except Exception as error:
+        log_error(error)
+    return result
+
+
+def _note_own_start(watch: Any, iterator: Any) -> None:
+    """At the first batch of an iterator that did not come from DataLoader's `__iter__`."""
+    reference = getattr(iterator, "_outlay_loader", None)
+    loader = None if reference is None else reference()
+    if loader is not None:
+        try:
+            _note_start(watch, loader, iterator)
+        except Exception as error:
+            log_error(error)
 
 
 def _timed_iter(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807
         before_s = time.perf_counter()
-        iterator = original(self)
+        try:
+            iterator = original(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         watch.counters.wait_s += time.perf_counter() - before_s
         try:
             _note_start(watch, self, iterator)
@@ -276,6 +304,7 @@ def _timed_iter(watch: Any, original: Any) -> Any:
 
 
 def _note_start(watch: Any, loader: Any, iterator: Any) -> None:
+    iterator._outlay_loader = None  # it has begun
     number = _numbers.get(loader)
     if number is None:
         number = _numbers[loader] = next(_count)
@@ -331,7 +360,11 @@ def _counted_next_index(original: Any) -> Any:
 
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
-        index = original(self)
+        try:
+            index = original(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         try:
             note_indices(self, index)
         except Exception as error:
@@ -347,17 +380,20 @@ def _timed_next(watch: Any, original: Any) -> Any:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         recorder, before_s = watch.recorder, clock()
+        _note_own_start(watch, self)
         # A thread that loads ahead keeps nobody waiting.
         is_ahead = watch.training_thread and watch.training_thread != thread()
         if recorder is not None and not is_ahead:
             recorder.paused += 1
         try:
             batch = original(self)
-        except StopIteration:
-            withdraw_provisional(watch, self)
-            watch.loader_ended(
-                getattr(self, "_outlay_number", 0), getattr(self, "_outlay_start", 0)
-            )
+        except BaseException as error:
+            if isinstance(error, StopIteration):
+                withdraw_provisional(watch, self)
+                watch.loader_ended(
+                    getattr(self, "_outlay_number", 0), getattr(self, "_outlay_start", 0)
+                )
+            hide_frames(error)
             raise
         finally:
             indices = next_indices(self)
@@ -370,6 +406,8 @@ def _timed_next(watch: Any, original: Any) -> Any:
         if is_evaluating(watch):
             withdraw_provisional(watch, self)  # the first may come before the change of modes
             note_load(watch, self, samples, is_set_aside=True)
+            counters.set_aside_from_s = counters.set_aside_from_s or before_s
+            counters.evaluated_until_s = time.perf_counter()
         else:
             if number not in watch.training_loaders:
                 note_provisional_batch(watch, self, samples)

@@ -98,6 +98,24 @@ def _stored(
 # The optimizers
 
 
+def optimizer_key(optimizer: Any) -> int:
+    """By what it trains: one that wraps another, and trains the same, is the same."""
+    return next((id(parameter) for parameter in parameters_of(optimizer)), 0)
+
+
+def live_optimizers(torch: Any, most: float = MOST_OBJECTS) -> set[int]:
+    """The keys of all optimizers of torch's that are alive; none where there is no telling."""
+    try:
+        objects = gc.get_objects()
+        if len(objects) > most:
+            return set()
+        alive = _instances(torch.optim.Optimizer, objects)
+        return {optimizer_key(optimizer) for optimizer in alive} - {0}
+    except Exception as error:
+        log_error(error)
+        return set()
+
+
 class Optimizers:
     """The optimizers that have stepped; several that step as one have one number."""
 

@@ -1,7 +1,8 @@
 """Changes to other modules: actions right after an import, and functions replaced and put back.
 
 `after_import` waits for the script to import a module, without importing it for the script.
-`FunctionPatches` keeps what was replaced, and undoes it.
+`FunctionPatches` keeps what was replaced, and undoes it. `hide_frames` keeps the agent out of the
+script's own tracebacks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,22 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+# Tracebacks
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take the agent's own frames off the top of a traceback that passes through them.
+
+    Called in `except BaseException as error:`, before a bare `raise`, which adds no frame again:
+    whatever prints the script's errors shows them as they would be without the agent. (Python 3.9
+    and 3.10 put the frames back.)
+    """
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") == __package__:
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback
+
 
 # Actions after an import
 
@@ -99,7 +116,11 @@ class _Loader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._original
         module.__loader__ = self._original
-        self._original.exec_module(module)
+        try:
+            self._original.exec_module(module)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         for action in _actions.pop(self._name, []):
             _call_safely(action, module)
 
@@ -142,7 +163,11 @@ class FunctionPatches:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return wrapper(original, *args, **kwargs)
+            try:
+                return wrapper(original, *args, **kwargs)
+            except BaseException as error:
+                hide_frames(error)
+                raise
 
         self.replace(owner, name, call)
 
@@ -150,3 +175,70 @@ class FunctionPatches:
         """Do something as soon as the script imports a module."""
         after_import(name, action)
         self._undo.append(lambda: cancel_after_import(name, action))
+
+
+# Calls of modules. Not by torch's own hooks: with one, a module runs its forward from another line,
+# which tracebacks show, and what is compiled meanwhile would have to go through us.
+
+_Before = Callable[[Any, tuple[Any, ...]], None]
+_After = Callable[[Any, tuple[Any, ...], Any], None]
+_around: list[tuple[_Before, _After]] = []
+"""What is called before and after each module just now, by whoever asks for it."""
+_wrappers: list[tuple[Any, Any]] = []
+"""Our function in the place of torch's, and torch's own, as long as somebody asks."""
+
+
+def module_calls(torch: Any, before: _Before, after: _After | None = None) -> Callable[[], None]:
+    """Call `before(module, inputs)` and `after(module, inputs, output)` around each module.
+
+    Gives what ends that. Of a module that fails, the output is None.
+    """
+    pair = before, after or _nothing
+    if not _wrappers:
+        _wrap_calls(torch)
+    _around.append(pair)
+
+    def end() -> None:
+        if pair in _around:
+            _around.remove(pair)
+        if not _around and _wrappers:
+            ours, original = _wrappers[0]
+            if torch.nn.Module._call_impl is ours:  # else others have put theirs around ours
+                torch.nn.Module._call_impl = original
+                _wrappers.clear()
+
+    return end
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def _wrap_calls(torch: Any) -> None:
+    original = torch.nn.Module._call_impl
+    compiler = getattr(torch, "compiler", None)  # there is none before torch 2.1
+    is_compiling = getattr(compiler, "is_compiling", lambda: False)
+
+    def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        around = _around[:]
+        for before, _ in around:
+            before(self, args)
+        output = None
+        try:
+            output = original(self, *args, **kwargs)
+            return output
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        finally:
+            for _, after in around:
+                after(self, args, output)
+
+    # What is compiled goes by the file: as torch's own it is compiled along, and does nothing.
+    code = _call_impl.__code__.replace(co_filename=original.__code__.co_filename)
+    _call_impl.__code__ = code
+    functools.update_wrapper(_call_impl, original)
+    torch.nn.Module._call_impl = _call_impl
+    _wrappers.append((_call_impl, original))

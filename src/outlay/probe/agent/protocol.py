@@ -86,6 +86,10 @@ class OptimizerStep:
         """Batches of DataLoaders that are not trained on."""
         self.mostly_no_grad = False
         """Whether most of the time was spent without gradients."""
+        self.evaluation_s = 0.0
+        """With a model in evaluation mode, or without gradients, whichever was longer."""
+        self.recorded = False
+        """Whether operations were recorded meanwhile: its time is no step's."""
 
 
 STEP = "step"
@@ -224,6 +228,24 @@ class ModuleInputs(NamedTuple):
     """Of DataLoaders in the same step."""
     loaded: int = 0
     """Samples in those."""
+    singles: int = 0
+    """Samples that the model got one at a time for one backward pass, as when it acts in an
+    environment; 0 where it got batches."""
+    alike: int = 1
+    """Inputs of as many rows that the same module got for the first pass: views, or batches."""
+
+
+class MathSettings(NamedTuple):
+    """How torch computes products on a GPU, by its switches, as they are in the first steps."""
+
+    has_tf32: bool | None = None
+    """Whether the GPU has TF32 at all; without, products of fp32 are computed in fp32."""
+    matmul_tf32: bool | None = None
+    """Whether matrix products of fp32 may be computed in TF32."""
+    conv_tf32: bool | None = None
+    """Whether convolutions of fp32 may be; torch allows that unless a script forbids it."""
+    cudnn_benchmark: bool | None = None
+    """Whether cuDNN tries its algorithms for each new shape of a convolution."""
 
 
 class MemoryPeaks(NamedTuple):
@@ -231,6 +253,11 @@ class MemoryPeaks(NamedTuple):
 
     allocated_bytes: int
     reserved_bytes: int
+    given_back_allocated_bytes: int = 0
+    """The most that tensors had while cuDNN tried algorithms, which was given back since; what it
+    is more than `allocated_bytes` no step needs."""
+    given_back_reserved_bytes: int = 0
+    """What the allocator had reserved then."""
 
 
 class PersistentMemory(NamedTuple):
@@ -303,6 +330,28 @@ class RecordedOperations(NamedTuple):
     """The fields of `ModuleInputs` of the first of them, where that was seen."""
 
 
+class StepOperations(NamedTuple):
+    """The operations of one of the first optimizer steps: some make a training step together."""
+
+    step: int
+    """The number of the optimizer step."""
+    recording: dict[str, Any]
+    """As `outlay.trace.capture.live_recorder` gives it; parameters are those of all optimizers
+    that stepped while it recorded."""
+    inputs: dict[str, Any] | None = None
+    """The fields of `ModuleInputs` of this step, where that was seen."""
+
+
+class AfterLastStep(NamedTuple):
+    """What there was between the last step and the end of the script."""
+
+    passed_s: float = 0.0
+    evaluation_s: float = 0.0
+    """As in `OptimizerStep`."""
+    has_evaluated: bool = False
+    """Whether a model was put into evaluation mode, or most of the time had no gradients."""
+
+
 class PhaseFailed(NamedTuple):
     """Profiling or recording has failed."""
 
@@ -346,8 +395,9 @@ REPORTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(TorchImported, ProcessInfo, OptimizerInfo, LoaderInfo, LoaderUses, ModuleInputs),
-        *(MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted, AllocationEvents),
-        *(Loss, CpuQueueTime, KernelTimes, RecordedOperations, PhaseFailed, StepsDiscarded),
+        *(MathSettings, MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted),
+        *(AllocationEvents, Loss, CpuQueueTime, KernelTimes, RecordedOperations, StepOperations),
+        *(PhaseFailed, StepsDiscarded, AfterLastStep),
         *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),
     )
 }
@@ -374,6 +424,18 @@ class AgentRequest(NamedTuple):
     record_from: int = 0
     record_until: int = 0
     stop_at: int = 0
+    early_steps: int = 0
+    """How many of the first may be recorded, until they make a whole training step."""
+
+    @property
+    def is_for_later(self) -> bool:
+        """Whether something is requested that comes after the timing."""
+        return bool(self.profile_from or self.record_from or self.stop_at)
+
+    def delayed(self, steps: int) -> AgentRequest:
+        """The same, so many steps later."""
+        numbers = (number + steps if number else 0 for number in self)
+        return AgentRequest(*numbers)._replace(early_steps=self.early_steps)
 
     def packed(self) -> bytes:
         """As the control file holds it."""

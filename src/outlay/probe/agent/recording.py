@@ -7,6 +7,7 @@ failure here is reported and costs nothing but itself. Steps that are captured i
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import os
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .channel import log_error
+from .patches import module_calls
 from .protocol import AgentRequest, KernelTimes, PhaseFailed, RecordedOperations
 
 _EXCHANGES = ("nccl", "rccl", "oneccl")
@@ -50,11 +52,9 @@ class Recording:
             self._report_failure("record", error)
 
     def _report_failure(self, phase: str, error: Exception) -> None:
-        log_error(error)
         self._profiler = self._watch.recorder = None
         self._done.add(phase)
-        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        self._watch.channel.report(PhaseFailed(phase=phase, why=why))
+        report_failure(self._watch.channel, phase, error)
 
     def pause_begins(self, step: int) -> None:
         """Keep out an evaluation or a checkpoint, whose kernels are no step's.
@@ -166,6 +166,9 @@ class Recording:
         if self._recorder is None:
             if self._watch.graphs.are_replayed:
                 raise RuntimeError("what a CUDA graph runs is not seen when it is replayed")
+            goes_on = not (request.stop_at and self._watch.channel.folder)
+            if goes_on and is_in_compiled_call():
+                raise RuntimeError("its optimizer steps in compiled code, which goes on")
             if step < request.record_until:
                 self._start_recorder(step)
             return
@@ -198,8 +201,7 @@ class Recording:
         self._watch.channel.flush()
 
     def _start_recorder(self, step: int) -> None:
-        live_recorder = outlay_module("trace.capture.live_recorder")
-        self._recorder = live_recorder.LiveRecorder(self._watch.device.torch_kind)
+        self._recorder = new_recorder(self._watch)
         self._recorder.start()
         self._watch.recorder = self._recorder
         self._skipped_before = self._watch.skipped
@@ -217,6 +219,35 @@ class Recording:
             return False
         self._is_postponed = True
         return bool(self._watch.request_delay.postpone(1))
+
+
+def report_failure(channel: Any, phase: str, error: Exception) -> None:
+    """Say that a phase has failed, and why."""
+    log_error(error)
+    why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    channel.report(PhaseFailed(phase=phase, why=why))
+
+
+def new_recorder(watch: Any) -> Any:
+    """A recorder of what runs on the device of the steps."""
+    live_recorder = outlay_module("trace.capture.live_recorder")
+    calls = functools.partial(module_calls, watch.torch)
+    return live_recorder.LiveRecorder(watch.device.torch_kind, calls)
+
+
+def is_in_compiled_call() -> bool:
+    """Whether we are called from within a compiled function of the script's.
+
+    When that returns, torch's dispatcher is as it was before: a recorder that was begun in it is
+    off, and one that was ended in it is half on, which the script would not survive.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if getattr(code, "co_qualname", "").startswith("_TorchDynamoContext."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _profile_options(torch: Any) -> dict[str, bool]:

@@ -40,6 +40,13 @@ _LIBRARIES = (
     "diffusers",
     "peft",
     "deepspeed",
+    "trl",
+    "litgpt",
+    "torchtune",
+    "torchtitan",
+    "torchdata",
+    "ultralytics",
+    "axolotl",
     "bitsandbytes",
     "torchao",
     "flash_attn",
@@ -96,6 +103,7 @@ def send_final_reports(watch: Any) -> None:
     watch.has_sent_final_reports = True
     try:
         watch.device.finish()
+        watch.report_rest()
         watch.device.report_memory()
         watch.optimizers.report_memory()
         watch.report_loaders()

@@ -22,7 +22,7 @@ from .device import RECORDED_STEPS, AllocationRecorder, CpuQueue, Device, proces
 from .evaluations import NoGradTime, PauseWatch
 from .loaders import Epochs, loader_info, patch_loaders
 from .optimizers import MOST_OBJECTS, Optimizers, parameters_of
-from .patches import FunctionPatches
+from .patches import FunctionPatches, hide_frames
 from .protocol import AgentFailed, AgentRequest, OptimizerStep, TorchImported, step_values
 from .recording import CudaGraphs
 
@@ -52,6 +52,9 @@ class StepCounters(OptimizerStep):
         self.eval_modules: tuple[Any, ...] = ()
         """Modules that the script put into evaluation mode."""
         self.no_grad_s = 0.0
+        self.eval_mode_from_s = self.set_aside_from_s = self.evaluated_until_s = 0.0
+        """When a module was first put into evaluation mode, when the first batch was asked for
+        that was set aside, and when it was last seen that such a thing ended; 0 is never."""
 
 
 class RequestDelay:
@@ -77,8 +80,7 @@ class RequestDelay:
             return request
         if self._steps is None:
             self._steps = max(step - request.profile_from, 0) if self.is_alone else 0
-        delay = self._steps
-        return AgentRequest(*(number + delay if number else 0 for number in request))
+        return request.delayed(self._steps)
 
     def postpone(self, steps: int) -> bool:
         """Act so many steps later from now on; False where that cannot be."""
@@ -129,6 +131,10 @@ class StepWatch:
         self._epochs = Epochs(self, loader_info)
         self.recorder: Any = None
         """Records operations just now, if any does."""
+        self.early: Any = None
+        """The `EarlyRecording`, while the first steps are recorded."""
+        self.is_disturbed = False
+        """Whether we have taken time from the step that goes on."""
         self.recording: Any = None
         """The `Recording`, once a profile or the operations are requested."""
         self._shutdown: Any = None
@@ -149,6 +155,9 @@ class StepWatch:
             self.patches.finally_do(handle.remove)
         if self.channel.is_shared and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset_after_fork)
+        if self.channel.is_shared:
+            for name in ("execv", "execve", "_exit"):
+                self.patches.wrap(os, name, self._before_end)
         self.patches.once_imported(
             "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
         )
@@ -175,15 +184,16 @@ class StepWatch:
         self._running.clear()
         self.batch.stop()
         self._epochs.reset()
-        self.recording = self._shutdown = self.recorder = None
+        self.recording = self._shutdown = self.recorder = self.early = None
         self.has_sent_final_reports = False
         self.request_delay.reset()
 
     def uninstall(self) -> None:
         """Leave torch as it was."""
         self.is_off = True
-        if self.recording is not None:
-            self.recording.abandon()
+        for recording in (self.early, self.recording):
+            if recording is not None:
+                recording.abandon()
         self.batch.stop()
         self.patches.undo()
 
@@ -232,17 +242,27 @@ class StepWatch:
         if self._running or self.is_off or self.graphs.captures(optimizer):
             return
         if not self.backward.defers(optimizer):
-            self.step_ended(optimizer)
+            try:
+                self.step_ended(optimizer)
+            except BaseException as error:  # the way out, where it is time to stop
+                hide_frames(error)
+                raise
 
     def step_ended(self, *optimizers: Any) -> None:
         """Write the record of a step, by one optimizer or several at once; stop where it is due."""
         if self.is_off:
             return
         is_last = False
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.paused += 1  # what we do ourselves is not the script's
         try:
             is_last = self._record_step(optimizers)
         except Exception as error:
             self._disable(error)
+        finally:
+            if recorder is not None:
+                recorder.paused -= 1
         if is_last:
             self._stop_training()
 
@@ -261,6 +281,8 @@ class StepWatch:
         passed_s, self._ended_s = now_s - self._ended_s, now_s
         self._pauses.step_ended(counters.optimizer, passed_s)
         counters.cpu_s = self._used_cpu_s(now_s)
+        counters.recorded = self.recorder is not None or self.is_disturbed
+        self.is_disturbed = False
         self.channel.write_step(step_values(counters))
         self.device.mark(self.steps)
         if self.batch.is_on:
@@ -274,14 +296,29 @@ class StepWatch:
             self.batch.start()
         if self.steps == _MEMORY_STEP:
             self.optimizers.report_memory(MOST_OBJECTS)
+            self.device.report_math()
             self._ended_s = time.perf_counter()
         if self.steps == RECORDED_STEPS:
             self._allocations.report(self.device.index)
         if self.steps <= _FLUSHED_STEPS:
             self.channel.flush()
         self.recent_samples = self.recent_samples[1], counters.samples
+        if self.steps == 1:
+            self._begin_early()
+        if self.early is not None:
+            self.early.after_step(optimizers)
+            self._cpu_queue.restart()
+            self._ended_s = time.perf_counter()
         counters.reset()
         return self._handle_request()
+
+    def _begin_early(self) -> None:
+        """Record the first steps, where outlay wants that."""
+        most_steps = self.channel.read_request().early_steps
+        if most_steps:
+            from .early_recording import EarlyRecording
+
+            self.early = EarlyRecording(self, most_steps)
 
     def _used_cpu_s(self, now_s: float) -> float:
         """CPU time since it was last read; of short steps, a later one has that of several."""
@@ -336,6 +373,11 @@ class StepWatch:
         self.request_delay.is_alone = info.world_size == 1
         self.channel.report(info)
 
+    def report_rest(self) -> None:
+        """Report what has been since the last step, where the process ends without another one."""
+        if self.steps:
+            self.channel.report(self._pauses.after_last_step(time.perf_counter() - self._ended_s))
+
     def _at_exit(self) -> None:
         """Send the final reports where the script ends by itself, and log figures to trackers."""
         from .shutdown import log_at_exit, send_final_reports
@@ -345,6 +387,23 @@ class StepWatch:
         send_final_reports(self)
         if self._shutdown is None:  # else they were logged when it was stopped
             log_at_exit(self.channel)
+
+    def _before_end(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """`os.execv`, `os._exit`: the program ends, and exit handlers are not called."""
+        try:
+            if self.steps:
+                is_failure = original.__name__ == "_exit" and args != (0,)
+                # One that is left in distress may never get what it waits for.
+                if is_failure or self.training_thread != threading.get_ident():
+                    self.channel.flush()
+                else:
+                    self._at_exit()
+        except Exception as error:
+            log_error(error)
+        try:
+            return original(*args, **kwargs)
+        finally:  # it could not become another program, and goes on
+            self.has_sent_final_reports = False
 
     def loader_ended(self, number: int, start: int) -> None:
         """Take in that a loader is at its end."""

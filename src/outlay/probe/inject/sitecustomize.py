@@ -30,7 +30,7 @@ def _load_agent() -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["_outlay_agent"] = module
     spec.loader.exec_module(module)
-    module.start(folder)
+    module.start(folder, here)
 
 
 def _run_shadowed() -> None:

@@ -1,7 +1,8 @@
-"""The operations of steps that really run, on whatever device: for a probe, after its timing.
+"""The operations of steps that really run, on whatever device: for a probe.
 
 Nothing is faked or held back: every operator runs as it would, and is noted as a trace would note
-it. Compiled code runs as it was written meanwhile.
+it. Compiled code runs as it was written meanwhile. Whatever goes wrong in noting an operator, the
+script goes on, and its errors look as they do without us.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.nn.modules import module
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -33,10 +36,9 @@ from outlay.trace.capture.recorder import (
 )
 
 if TYPE_CHECKING:
-    from torch._ops import OpOverload
     from torch.optim import Optimizer
 
-    from outlay.trace.profile import Op
+    from outlay.trace.profile import Op, Phase
 
 
 _ATTENTION = "aten._scaled_dot_product_flash_attention"
@@ -51,11 +53,25 @@ _OTHER_NAMESPACES = ("prim", "c10d", "_c10d_functional", "profiler", "inductor")
 """Queries, exchanges between processes, and marks: no work of the step's own on its device."""
 
 
+ModuleCalls = Callable[[Callable[..., None], Callable[[], None]], Callable[[], None]]
+"""Has two functions called before and after each module, until what it gives is called."""
+
+
 class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Records from `start` to `stop`, which may lie in different calls of the user's code."""
 
-    def __init__(self, device: str) -> None:
+    supports_higher_order_operators = True
+
+    def __init__(self, device: str, module_calls: ModuleCalls | None = None) -> None:
         super().__init__()
+        self._module_calls = module_calls
+        """How modules are watched; None: by torch's own hooks."""
+        self.is_muted = False
+        """Whether nothing is noted until the record is taken."""
+        self.most_gradless = 0
+        self.on_excess: Callable[[], None] | None = None
+        """Called before a module, once more than so many operators have run without gradients
+        since the last step: that is an evaluation, which need not be recorded."""
         self.paused = 0
         """How many reasons there are to note nothing just now: a loader makes a batch."""
         self._device = device
@@ -63,22 +79,49 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._ops: Counter[Op] = Counter()
         self._gradless: Counter[Op] = Counter()
         """Run without gradients since the last step: of the step, or of an evaluation before it."""
+        self._gradless_run = 0
+        """How many of them."""
         self._unknown: set[Op] = set()
+        self._unnoted: Counter[str] = Counter()
+        """Operators that could not be noted."""
         self._parameters: dict[int, Tensor] = {}
         self._rows: dict[bool, int] = {}
         """Of the first input with gradients, and of the first without."""
         self._stack = contextlib.ExitStack()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch need not keep its compiler out of us: nothing is compiled meanwhile."""
+        return False
+
     def start(self) -> None:
         """Record from now on."""
-        # Of the hooks that the phase is known by, torch warns where a module is compiled.
-        self._stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
         self._stack.enter_context(force_eager())
-        self._stack.enter_context(track_modules(self._phases, self._note_rows))
+        if self._module_calls is None:
+            # Of these hooks torch warns where a module is compiled.
+            self._stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
+            self._stack.enter_context(track_modules(self._phases, self._note_rows))
+            self._stack.callback(module.register_module_forward_pre_hook(self.wake).remove)
+        else:
+            self._stack.callback(self._module_calls(self._before_module, self._after_module))
         self._stack.enter_context(track_recomputation(self._phases))
         self._stack.enter_context(self)
-        self._stack.callback(module.register_module_forward_pre_hook(self.wake).remove)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it can be stopped here: no mode of the script's own is within it."""
+        return _get_current_dispatch_mode() is self
+
+    def _before_module(self, _: object, inputs: tuple[object, ...]) -> None:
+        self.wake()
+        self._phases.module_depth += 1
+        self._note_rows(inputs)
+        if self.on_excess is not None and self._gradless_run > self.most_gradless:
+            self.on_excess()
+
+    def _after_module(self, *_: object) -> None:
+        self._phases.module_depth -= 1
 
     def wake(self, *_: object) -> None:
         """Record again, where a compiled function that was running at the start has ended.
@@ -93,9 +136,25 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
     def stop(self) -> dict[str, Any]:
         """Stop recording; returns the record as JSON values."""
         self._stack.close()
+        return self.take()
+
+    def take(self) -> dict[str, Any]:
+        """The record since the start, or since it was last taken, as JSON values.
+
+        Parameters are those of all optimizers that have stepped since the start.
+        """
         self.step_was(is_pause=False)
+        record = self._record()
+        self._ops.clear()
+        self._unknown.clear()
+        self._unnoted.clear()
+        self._rows.clear()
+        self.is_muted = False
+        return record
+
+    def _record(self) -> dict[str, Any]:
         parameters = list(self._parameters.values())
-        unknown: Counter[str] = Counter()
+        unknown = self._unnoted.copy()
         for op in self._unknown:
             unknown[op.name] += self._ops[op]
         return {
@@ -116,16 +175,37 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> object:
         """Run one operator and note it."""
         kwargs = kwargs or {}
-        phase = self._phases.phase_of(func)
-        out = func(*args, **kwargs)
+        is_noted = not self.paused and not self.is_muted
+        is_plain = is_noted and isinstance(func, OpOverload)
+        phase = self._phases.phase_of(func) if is_plain else "forward"
+        try:
+            out = func(*args, **kwargs)
+        except BaseException as error:
+            _hide_frames(error)
+            raise
+        if not is_noted:
+            return out
+        try:
+            self._note(func, phase, args, kwargs, out)
+        except Exception:  # not the fault of the script, which goes on
+            self._unnoted[_name(func)] += 1
+        return out
+
+    def _note(
+        self, func: OpOverload, phase: Phase, args: Args, kwargs: Kwargs, out: object
+    ) -> None:
+        if not isinstance(func, OpOverload):  # of higher order: what it runs, it runs without us
+            self._unnoted[_name(func)] += 1
+            return
         is_operation = func.namespace not in _OTHER_NAMESPACES and not isinstance(out, bool)
-        if is_operation and not self.paused and self._ran_on_device(out, args):
+        if is_operation and self._ran_on_device(out, args):
             name = str(func.overloadpacket)
             op, is_known = op_of(func, phase, args, kwargs, out, _EQUIVALENTS.get(name, name))
-            (self._gradless if self._may_be_evaluation() else self._ops)[op] += 1
+            is_gradless = self._may_be_evaluation()
+            self._gradless_run += is_gradless
+            (self._gradless if is_gradless else self._ops)[op] += 1
             if not is_known:
                 self._unknown.add(op)
-        return out
 
     def _ran_on_device(self, out: object, args: Args) -> bool:
         """Whether an operator ran on the device of the steps: what the CPU does beside is not."""
@@ -152,6 +232,7 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         if not is_pause:
             self._ops.update(self._gradless)
         self._gradless.clear()
+        self._gradless_run = 0
 
     def before_update(self, optimizer: Optimizer) -> None:
         """Say that an optimizer begins its step."""
@@ -163,3 +244,20 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         """Say that it has ended."""
         self._phases.exit_optimizer()
         self._phases.start_step()
+
+
+def _name(func: object) -> str:
+    """What an operator is called; one of higher order has a name of its own."""
+    return str(getattr(func, "overloadpacket", None) or getattr(func, "_name", func))
+
+
+def _hide_frames(error: BaseException) -> None:
+    """Take our frame, and that of torch's own call below it, off a traceback.
+
+    Before a bare `raise`: the script sees the traceback that it would have without us.
+    """
+    traceback = error.__traceback__
+    traceback = None if traceback is None else traceback.tb_next
+    if traceback is not None and traceback.tb_frame.f_globals.get("__name__") == "torch._ops":
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback

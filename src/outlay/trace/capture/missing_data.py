@@ -97,9 +97,10 @@ class _StandIn:
         self.transform = kwargs.get("transform", functions[0] if functions else None)
         self.target_transform = kwargs.get("target_transform")
         self.transforms = transforms(self.transform, self.target_transform)
-        self.classes = [f"class {number}" for number in range(self.images.classes)]
-        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         self.targets = _Targets(self.images)
+        classes = [f"class {number}" for number in range(self.images.classes)]
+        # Of some data sets these are properties, which cannot be set.
+        vars(self).update(classes=classes, class_to_idx={name: i for i, name in enumerate(classes)})
 
     def __len__(self) -> int:
         return self.images.samples
