@@ -248,8 +248,8 @@ def test_steps_of_one_optimizer_that_are_of_two_lengths_are_said():
     assert "about 500 ms or about 1.25 s, by turns. Counted as one: one step of an opt" in note
     assert note.endswith("--optimizer-steps 2.")
     no_order = of_several((((0,), 1.0),), replace(modes, period=None), parameters=(900,))
-    (note,) = (note for note in no_order.notes if "Steps take" in note)
-    assert note.endswith("in no order that repeats, 50 % of them the longer.")
+    assert not any("Steps take" in note for note in no_order.notes)
+    assert no_order.step_modes is not None
 
 
 @pytest.mark.parametrize(

@@ -172,14 +172,12 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
         how = "by turns"
     else:
         how = f"in an order that repeats after {modes.period}"
-    lengths = f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}."
     if modes.period is None and not measurement.optimizer_orders:
-        yield lengths
-        return
+        return  # one optimizer: batches of two sizes, or a busy machine, but a step each
     yield (
-        f"{lengths} Counted as one: {_counted_as_one(measurement, each)}. If an iteration of the"
-        " script has more optimizer steps than that, say how many:"
-        f" --optimizer-steps {each * (modes.period or 2)}."
+        f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}. Counted as"
+        f" one: {_counted_as_one(measurement, each)}. If an iteration of the script has more"
+        f" optimizer steps than that, say how many: --optimizer-steps {each * (modes.period or 2)}."
     )
 
 
