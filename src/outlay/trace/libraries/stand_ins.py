@@ -358,7 +358,8 @@ def wanted_after(failure: str) -> list[str]:
     words = failure.lower().replace("-", "_")
     for spoken, name in _SPOKEN.items():
         words = words.replace(spoken, name)
-    named = {name for name in _not_installed if name.rpartition(".")[2].lower() in words}
+    spoken_of = set(re.findall(r"(?<!\w)\w*[a-z_]", words))  # without a number behind it
+    named = {name for name in _not_installed if name.rpartition(".")[2].lower() in spoken_of}
     is_compiled_named = any(not _is_known(name) for name in named)
     wanted = [
         name
