@@ -366,6 +366,7 @@ def triton_kernels(batch_size: int) -> Step:
     def step() -> None:
         x = torch.randn(batch_size * ROWS, WIDTH, device="cuda")
         out = torch.empty_like(x)
+        assert triton.runtime.driver.active.get_current_target().backend == "cuda"
         grid = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)  # noqa: E731
         _scaled[grid](x, out, out, x.numel(), HAS_Y=False, BLOCK=1024)
         _scaled[grid](x, out, x, x.numel(), HAS_Y=True, BLOCK=1024)

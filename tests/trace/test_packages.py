@@ -5,6 +5,7 @@ flash-attn, xformers, apex, deformable operators, Mamba, Liger and Triton, at ba
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,20 @@ def test_transformers_message_about_flash_attention_names_its_package() -> None:
     message = "FlashAttention2 has been toggled on, but the package doesn't seem to be installed."
     named = call_forked("tests.trace.test_packages:packages_named_by", message)
     assert named == ["flash_attn"]
+
+
+# All other names
+
+
+MORE = Path(__file__).with_name("steps_packages_more.py")
+STEPS = re.findall(r"^def ([a-z]\w+)\(batch_size", MORE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_kernel_of_a_known_name_has_a_formula(step: str) -> None:
+    result = report(MORE, step)
+    assert result.unknown_ops == {}
+    assert {op.phase for op in result.ops} & {"backward", "forward"}
 
 
 # At any batch size

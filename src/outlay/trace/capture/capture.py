@@ -39,7 +39,6 @@ from outlay.trace.capture.recorder import (
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
 from outlay.trace.libraries import stand_ins
-from outlay.trace.libraries.triton_kernels import patch_triton
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
@@ -143,11 +142,9 @@ def _capture(
         with_changes(build, options.changes) as changed_build,
     ):
         patch_imported_libraries(patches)
-        patch_triton(patches)
         with torch.device("cuda"):
             step = changed_build(batch_size)
         patch_imported_libraries(patches)
-        patch_triton(patches)
         period = (period or 0) * options.changes.accumulate or _period_of(step)
         with default_device(), _detect_mixed_devices():
             parameters, structure = _record(step, recorder, period)

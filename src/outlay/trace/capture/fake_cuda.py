@@ -493,6 +493,9 @@ def _tolist(tensor: Tensor) -> object:
 
 def patch_imported_libraries(patches: AttributePatches) -> None:
     """Patch libraries that behave differently with fake tensors; call after their import."""
+    from outlay.trace.libraries.triton_kernels import patch_triton
+
+    patch_triton(patches)
     transformers = sys.modules.get("transformers.utils.import_utils")
     if transformers is not None:
         patches.set(transformers, "is_fake_tensor", _returning(False))

@@ -542,7 +542,6 @@ _PARALLEL: Mapping[str, object] = {
     "DistributedDataParallel": _DistributedDataParallel,
     "SyncBatchNorm": _SyncBatchNorm,
     "convert_syncbn_model": _same_module,
-    "LARC": _LARC,
 }
 STAND_INS: Mapping[str, Mapping[str, object]] = {
     "apex": {"__version__": "0.1"},

@@ -17,8 +17,10 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from outlay.trace.capture.wrappers import AttributePatches
@@ -225,10 +227,39 @@ def patch_triton(patches: AttributePatches) -> None:
     if jit is None or not hasattr(jit, "JITFunction"):
         return
     patches.set(jit.JITFunction, "run", _run)
+    patches.set(getattr(jit, "driver", None), "_active", _DRIVER)
     if autotuner is not None:
         patches.set(autotuner.Autotuner, "run", _run_first)
 
 
+class _Driver:
+    """What code asks Triton's driver: an NVIDIA GPU, as torch describes it."""
+
+    utils = SimpleNamespace()
+
+    @staticmethod
+    def get_current_target() -> SimpleNamespace:
+        """Which kind of GPU kernels are compiled for."""
+        return SimpleNamespace(backend="cuda", arch=90, warp_size=32)
+
+    @staticmethod
+    def get_current_device() -> int:
+        """The number of the GPU."""
+        return 0
+
+    @staticmethod
+    def get_active_torch_device() -> torch.device:
+        """The same as torch's."""
+        return torch.device("cuda", 0)
+
+
+def _device_properties(_device: object = None) -> dict[str, int]:
+    multiprocessors = int(torch.cuda.get_device_properties(0).multi_processor_count)
+    return {"multiprocessor_count": multiprocessors, "max_shared_mem": 232_448, "warpSize": 32}
+
+
+_Driver.utils.get_device_properties = _device_properties
+_DRIVER = _Driver()
 _sources: dict[object, KernelSource] = {}
 
 
@@ -428,7 +459,7 @@ STAND_INS: Mapping[str, Mapping[str, object]] = {
     "triton.language.extra.cuda.libdevice": _LANGUAGE,
     "triton.runtime.jit": {"JITFunction": _Kernel, "KernelInterface": _Kernel},
     "triton.runtime.autotuner": {"Autotuner": _Tuned, "Config": _Config},
-    "triton.runtime.driver": {"active": _WORD},
+    "triton.runtime.driver": {"active": _DRIVER},
 }
 """Of an installed Triton nothing of this is put in place: see `patch_triton`."""
 NOT_REPLACED = frozenset({"triton"})
