@@ -79,12 +79,13 @@ def _first_evaluation_s(log: ProcessLog) -> float:
     """Of what came before the first step of a process; 0 where it is no evaluation.
 
     Models are made and loaded without gradients and in evaluation mode, too: what has no batches of
-    a loader and takes no longer than a few steps is that.
+    a loader and takes no longer than a few steps is that. Where no others came, the batches may be
+    those of the first step, loaded before the model was put into training mode.
     """
     evaluation_s = float(log.table.column("evaluation_s")[0])
     ended_s = log.table.column("host_s")
     step_s = float(np.median(np.diff(ended_s))) if len(ended_s) > 1 else 0.0
-    has_batches = log.table.column("evaluation_batches")[0] > 0
+    has_batches = log.table.column("evaluation_batches")[0] and log.table.column("batches")[0]
     return evaluation_s if has_batches or evaluation_s > _LEAST_STEPS * step_s else 0.0
 
 
