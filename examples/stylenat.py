@@ -11,6 +11,34 @@ its backward runs through the generator too, as published), a generator step, an
 of the generator. Every 16th adds the R1 penalty with its double backward, so costs are means over
 16 consecutive iterations: the step carries `period = 16`. A sample is an image; each iteration
 draws two batches of real ones.
+
+How faithful it is. It was written anew after github.com/SHI-Labs/StyleNAT (src/train.py, models/,
+utils/CRDiffAug.py, conf/runs/ffhq_256.yaml at commit 63e466f). The same: layers, widths, heads,
+kernels, dilations and parameters of both networks, the order of the losses and updates of an
+iteration, clipping, R1 every 16th, the average, Adam, fp32 tensors, 8 images on each GPU. Not so:
+
+1. Matrix products. The repository sets no precision, so today's PyTorch multiplies matrices in
+   plain fp32 and only convolutions in TF32. Here both are in TF32, as users are advised. Without
+   it an iteration takes about 1.6 times as long on an H200 and twice as long on an A100, and hardly
+   longer on an RTX 3090 (outlay's own predictions, as are the shares below).
+2. Attention. The repository calls NATTEN's `natten2dqkrpb` and `natten2dav` with a softmax between
+   them, so that all weights go through memory; here it is one fused operator. In two kernels an
+   iteration takes about a quarter longer and half a GiB more at 8 images.
+3. At 8x8 the repository splits the heads in two groups of the same dilation, here there is one.
+4. Resampling. Blur, up- and downsampling and the four wavelet filters are `upfirdn2d` kernels
+   there, one for each band, and depthwise convolutions here: about the same time.
+5. Biases with leaky ReLU are one kernel there (`fused_bias_act`), here a bias in the convolution,
+   leaky ReLU and a product: nearly a GiB more at 8 images.
+6. Augmentation does the same to an image, there by indexing with masks and grids, here by `where`,
+   `gather` and comparisons: small beside the rest.
+7. Position codes are made anew in every forward there, here once; maps are lists of positions
+   there and maps here, with other copies between them.
+8. The repository reads three losses back in each iteration, for its log: the host waits for them.
+   Checkpoints, samples, evaluations, the decay of rates from 775,000 iterations on and
+   `find_unused_parameters` of DDP are left out; cudnn.benchmark is set here alone.
+9. Images are on the GPU already; there a loader of 8 processes reads, resizes and flips them.
+
+The repository itself can be traced, too: outlay stands in for its kernels where they are not built.
 """
 
 from __future__ import annotations

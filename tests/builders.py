@@ -157,6 +157,8 @@ CALIBRATION = {
     "host_norm_s": 1e-5,
     "host_rnn_s": 1e-5,
     "host_test_step_s": 1e-3,
+    "kernel_error_stated": 0.0,
+    "unknown_op_slowdown": (1.0, 1.0, 10.0),
     "kernel_error_unknown": 0.6,
     "kernel_error_between_gpus": 0.5,
     "step_error_between_batches": 0.0,

@@ -23,7 +23,7 @@ from calibrate import base_calibration
 from outlay.hardware.gpus import gpus
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers
 from outlay.predict.kernel_time import pass_time_s, product_time_s
-from outlay.predict.kernels import Kernel, Pass, Product
+from outlay.predict.kernels import Pass, Product
 from outlay.predict.roofline import RooflineGpu, roofline_of
 from outlay.uncertainty import Estimate
 
@@ -55,7 +55,7 @@ class Row:
 
     gpu: str
     kind: str
-    kernel: Kernel
+    kernel: Product | Pass
     measured_s: float
 
 
@@ -73,7 +73,7 @@ def rows_in(path: Path) -> list[Row]:
     return found
 
 
-def _kernel_of(row: dict[str, str]) -> Kernel | None:
+def _kernel_of(row: dict[str, str]) -> Product | Pass | None:
     if row["op"] in ("bmm", "linear"):
         b, m, n, k = (int(float(row[name])) for name in ("b", "m", "n", "k"))
         batch, rows = (1, b * m) if row["op"] == "linear" else (b, m)

@@ -55,6 +55,37 @@ def one_op_s(op, calibration=None, **gpu):
     return op_time_s(op, roofline_of(a_gpu(**gpu), calibration), calibration)
 
 
+def test_a_stated_efficiency_is_of_the_slower_of_arithmetic_and_memory():
+    # 8e9 B at 1000 GB/s are 8 ms, at a quarter of it 32 ms
+    moving = an_op("elementwise", name="my_ext.swirl", moved_bytes=8e9, efficiency=0.25)
+    assert one_op_s(moving) == pytest.approx(0.032)
+    # arithmetic that takes longer: 5e11 FLOPs at the peak for fp16, at a quarter of it
+    gpu = a_gpu()
+    peak = roofline_of(gpu, a_calibration()).peak_flops_per_s["fp16"]
+    product = replace(moving, kind="gemm", flops=0.05 * peak)
+    assert one_op_s(product) == pytest.approx(0.05 / 0.25)
+
+
+def test_what_is_no_product_runs_on_the_plain_units_whatever_its_dtype():
+    fp32 = roofline_of(a_gpu(), a_calibration()).peak_flops_per_s["fp32"]
+    filters = an_op("elementwise", name="my_ext.swirl", flops=0.05 * fp32, efficiency=0.5)
+    assert one_op_s(filters) == pytest.approx(0.05 / 0.5)
+
+
+def test_heads_may_stand_before_or_after_the_positions():
+    # 2 samples, 8 heads of 64 channels, 1024 positions
+    shapes = {"heads second": (2, 8, 1024, 64), "heads third": (2, 1024, 8, 64)}
+    flops = 2 * 2 * 2 * 8 * 1024 * 1024 * 64
+    kernels = {
+        order: kernels_of(
+            an_op("attention", name="flash.attend", flops=flops, shapes=(shape,) * 4),
+            tensor_cores=True,
+        )
+        for order, shape in shapes.items()
+    }
+    assert kernels["heads second"] == kernels["heads third"]
+
+
 def test_a_product_and_a_pass_take_their_time():
     assert one_op_s(a_matmul()) == pytest.approx(WAVE_S)
     assert one_op_s(a_copy()) == pytest.approx(0.01)

@@ -140,6 +140,38 @@ def test_the_range_is_wider_for_kernels_nobody_measured():
     assert bounds(unknown.step_time_s) == around(0.1, 1.3)
 
 
+def test_an_operator_without_a_formula_may_take_ten_times_what_moving_its_tensors_takes():
+    copies = (
+        a_profiled_copy(72e9),
+        replace(a_profiled_copy(8e9), name="my_ext.swirl", kind="other"),
+    )
+    calibration = a_calibration(kernel_errors={"alike": 0.0, "other": 0.0})
+    profile = a_profile(ops=copies)
+    known = predicted(profile=profile, calibration=calibration)
+    hiding = replace(profile, unknown_ops={"my_ext.swirl": 1})
+    unknown = predicted(profile=hiding, calibration=calibration)
+    assert bounds(known.step_time_s) == around(0.1, 0.5)
+    low, likely, high = bounds(known.step_time_s)
+    # a tenth of the bytes, 10 ms of the 100: 90 ms more at the high end, and only there
+    assert bounds(unknown.step_time_s) == pytest.approx((low, likely, high + 0.09))
+    assert "No formula for my_ext.swirl: moving the tensors takes 10.0 %" in " ".join(unknown.notes)
+
+
+def test_the_more_an_operator_without_a_formula_touches_the_wider_is_the_range():
+    calibration = a_calibration(kernel_errors={"alike": 0.0, "other": 0.0})
+
+    def widened_by(share):
+        swirl = replace(a_profiled_copy(80e9 * share), name="my_ext.swirl", kind="other")
+        profile = a_profile(ops=(a_profiled_copy(80e9 * (1 - share)), swirl))
+        known = predicted(profile=profile, calibration=calibration)
+        unknown = predicted(
+            profile=replace(profile, unknown_ops={"my_ext.swirl": 1}), calibration=calibration
+        )
+        return unknown.step_time_s.high - known.step_time_s.high
+
+    assert widened_by(0.4) == pytest.approx(2 * widened_by(0.2)) == pytest.approx(9 * 0.04)
+
+
 def test_the_range_is_wider_for_a_kind_of_gpu_nobody_measured():
     calibration = a_calibration(error_on_Hopper=0.0)
     known = predicted(calibration=calibration)

@@ -242,6 +242,12 @@ def test_a_slip_costs_one_cycle_only():
     assert np.nanmedian(result.length_s) == pytest.approx(0.6)
 
 
+def test_an_order_that_one_in_fifteen_strays_from_repeats_all_the_same():
+    result = cycles(("DDGMSG" * 14 + "DDGMS") * 4)
+    assert result.is_regular
+    assert sum(result.per_step) == pytest.approx(6, rel=0.02)
+
+
 def test_an_extra_optimizer_now_and_then_stays_within_the_iteration():
     result = cycles(("DDGMSG" * 3 + "DDGMSGX") * 15)
     assert len(result) == 59

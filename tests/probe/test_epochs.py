@@ -216,6 +216,26 @@ def test_a_loader_that_is_begun_anew_for_every_step_has_its_length_as_epoch(each
 
 
 @pytest.mark.torch
+def test_a_loader_that_is_begun_anew_beside_one_that_is_sampled_from():
+    """Both are, for every step; the one with its data in order gives the same batch each time."""
+    import torch
+
+    def script(loop):
+        small = torch.utils.data.DataLoader(torch.ones(12, 8), 4)
+        while loop.steps < STEPS:
+            batch = next(iter(loop.loader))
+            loop.model.train()
+            loop.step(batch)
+            first = next(iter(small))
+            loop.model.eval()
+            loop.evaluate(first)
+
+    statistics, epoch = run(script)
+    assert epoch.steps == BATCHES
+    assert statistics.samples_per_step == TRAINED
+
+
+@pytest.mark.torch
 def test_a_loader_that_is_made_anew_for_every_step_has_its_length_as_epoch():
     def script(loop):
         while loop.steps < STEPS:
@@ -283,6 +303,19 @@ def test_an_epoch_by_its_length_where_none_was_seen():
     assert epoch(use(length=5000)).steps == 5000
     # Four batches a step.
     assert epoch(use(length=5000, batches=1000)).steps == 1250
+
+
+def test_accumulation_that_grows_at_first_counts_as_it_is_in_the_end():
+    """One batch in each of the first 100 steps, four in each later one."""
+    given = use(length=5000, batches=100 + 4 * 150)
+    statistics = StepStatistics(per_step=(1.0,), batches_per_step=4.0)
+    log = a_log(LoaderUses(loaders=[given._asdict()]), table=table([0] * 250))
+    assert epoch_of(statistics, [log]).steps == 5000 / 4
+    # With another beside it, which gives half as many: two thirds of six batches a step.
+    other = use(2, length=10, batches=50 + 2 * 150)
+    log = a_log(LoaderUses(loaders=[given._asdict(), other._asdict()]), table=table([0] * 250))
+    statistics = StepStatistics(per_step=(1.0,), batches_per_step=6.0)
+    assert epoch_of(statistics, [log]).steps == 5000 / 4
 
 
 def test_optimizer_steps_are_not_training_steps():

@@ -284,9 +284,7 @@ def test_a_gan_whose_generator_steps_twice_in_an_iteration(folder):
     assert [order.optimizers for order in measurement.optimizer_orders] == [(0, 0, 1, 2, 3, 1)]
     assert measurement.samples_per_step == 8 + 8  # of the main loader and the other
     assert measurement.steps_per_epoch == 480 / 8
-    assert measurement.step_modes is None
-    (note,) = measurement.notes
-    assert "DataLoaders of 60 and 40 batches" in note
+    assert any("DataLoaders of 60 and 40 batches" in note for note in measurement.notes)
     assert "Adam (17) twice, Adam (336), Adam (16), Adam (68), Adam (336)" in " ".join(
         probed.err.split()
     )
@@ -295,15 +293,13 @@ def test_a_gan_whose_generator_steps_twice_in_an_iteration(folder):
     assert matrix_flops(measurement.profile, 16)["forward"] == 2 * 8 * products
 
 
-@pytest.mark.parametrize("how", [(), ("fresh",)])
-def test_an_epoch_is_not_that_of_the_loader_it_samples_from(folder, how):
-    probed = probe_script(folder, "sampling.py", *how, options=(*PLAINLY, "--length", "200 epochs"))
+def test_an_epoch_is_not_that_of_the_loader_it_samples_from(folder):
+    probed = probe_script(folder, "sampling.py", options=(*PLAINLY, "--length", "200 epochs"))
     stopped(probed)
     measurement = probed.measurement
     assert measurement.steps_per_epoch == 200 / 8
     assert measurement.total_steps == 200 * 25
     assert measurement.samples_per_step == 8
-    assert any("begun anew" in note for note in measurement.notes) is bool(how)
 
 
 def test_gradient_accumulation(folder):

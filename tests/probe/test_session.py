@@ -183,6 +183,21 @@ def test_every_block_knows_how_long_an_epoch_is(training, monkeypatch):
     assert set(measurement) == {30}
 
 
+def test_steps_of_two_lengths_by_turns_are_said(training):
+    """An iteration of 50 ms and of none: the order of one optimizer does not tell them apart."""
+    import time
+
+    with outlay.probing(steps=30, operations=False) as probe:
+        training.train(30, each=lambda step: time.sleep(0.05 * (step % 2)))
+    modes = probe.measurement.step_modes
+    assert modes is not None
+    assert modes.slow_s > 0.05 > modes.fast_s
+    assert modes.period == 2
+    (note,) = (note for note in probe.measurement.notes if "Steps take" in note)
+    assert "by turns" in note
+    assert note.endswith("--optimizer-steps 2.")
+
+
 def test_a_block_without_training_says_so():
     with outlay.probing() as probe:
         pass

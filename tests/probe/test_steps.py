@@ -282,6 +282,15 @@ def test_steps_of_two_lengths_in_an_order_of_their_own():
     assert modes.period is None
 
 
+def test_steps_that_wait_for_loaders_by_turns_are_of_one_length():
+    is_slow = np.arange(200) % 2 == 1
+    waits = {place: {"wait_s": 0.3} for place in np.flatnonzero(is_slow).tolist()}
+    assert modes_of(of_two_lengths(is_slow), marks=waits) is None
+    # 0.1 s of the 0.336 s by which they are longer do not explain them.
+    waits = {place: {"wait_s": 0.1} for place in waits}
+    assert modes_of(of_two_lengths(is_slow), marks=waits) is not None
+
+
 def test_every_third_is_longer_evaluations_apart():
     each_s = of_two_lengths(np.arange(300) % 3 == 2)
     each_s[100::100] += 5.0
@@ -345,6 +354,7 @@ def test_a_batch_that_several_steps_cut_up():
     marks = {place: {"batches": 1, "samples": 640} for place in range(0, 200, 10)}
     statistics = statistics_of([0] * 200, noisy(200), marks=marks, passes=1)
     assert statistics.samples_per_step == pytest.approx(64, rel=0.06)
+    assert statistics.batches_per_step == pytest.approx(0.1, rel=0.06)
     assert statistics.passes_per_step == 1
 
 

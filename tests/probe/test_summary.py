@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.measured import STEP
 from tests.probe.made import a_log, table
@@ -18,7 +20,13 @@ from outlay.probe.steps import (
     step_size,
     steps_of,
 )
-from outlay.probe.summary import ProbeContext, measurement_of, notes_on_samples, order_words
+from outlay.probe.summary import (
+    ProbeContext,
+    measurement_of,
+    notes_on_samples,
+    notes_on_shared_batches,
+    order_words,
+)
 
 
 class NoSampler:
@@ -202,12 +210,66 @@ def test_steps_of_two_lengths_are_said(period, how, steps):
     )
 
 
+@pytest.mark.parametrize(
+    ("pattern", "batches", "is_said"),
+    [
+        (2, None, True),
+        (2, 1.0, False),  # a loader tells
+        (16, None, False),  # a penalty now and then
+        (1, None, False),
+    ],
+)
+def test_orders_that_may_be_one_iteration_are_said_where_no_loader_tells(pattern, batches, is_said):
+    infos = [OptimizerInfo(number, "Adam", count) for number, count in enumerate((700, 50))]
+    logs = [a_log(*infos)]
+    statistics = StepStatistics(
+        step=STEP,
+        per_step=(1.0, 0.5),
+        skipped=(0, 0),
+        orders=(((0, 1), 0.5), ((0,), 0.5)),
+        pattern=pattern,
+        batches_per_step=batches,
+    )
+    measurement = measurement_of(statistics, logs, logs, NoSampler(), a_context())
+    notes = [note for note in measurement.notes if "one iteration" in note]
+    # Three optimizer steps in two training steps.
+    said = (
+        "Its optimizers step in an order that repeats after 3 of their steps, counted as 2 training"
+        " steps: Adam (700), Adam (50); or Adam (700). If they are one iteration of the script:"
+        " --optimizer-steps 3."
+    )
+    assert notes == ([said] if is_said else [])
+
+
 def test_steps_of_one_optimizer_that_are_of_two_lengths_are_said():
     modes = StepModes(fast_s=0.5, slow_s=1.25, slow_fraction=0.5, period=2)
     measurement = of_several((((0,), 1.0),), modes, parameters=(900,))
     (note,) = (note for note in measurement.notes if "Steps take" in note)
     assert "about 500 ms or about 1.25 s, by turns. Counted as one: one step of an opt" in note
     assert note.endswith("--optimizer-steps 2.")
+    no_order = of_several((((0,), 1.0),), replace(modes, period=None), parameters=(900,))
+    (note,) = (note for note in no_order.notes if "Steps take" in note)
+    assert note.endswith("in no order that repeats, 50 % of them the longer.")
+
+
+@pytest.mark.parametrize(
+    ("batches", "per_step", "words"),
+    [
+        (0.5, (1.0,), "in 2 steps, as they are counted: --optimizer-steps 2 makes"),
+        (0.1, (2.0, 1.0), "in 10 steps, as they are counted: --optimizer-steps 30 makes"),
+        (0.7, (1.0,), None),  # in no number of steps
+        (1.0, (1.0,), None),
+        (0.97, (1.0,), None),
+        (4.0, (1.0,), None),
+        (0.001, (1.0,), None),  # all data at once
+        (None, (1.0,), None),
+    ],
+)
+def test_steps_that_share_a_batch_are_said(batches, per_step, words):
+    statistics = StepStatistics(step=STEP, per_step=per_step, batches_per_step=batches)
+    notes = list(notes_on_shared_batches(statistics))
+    assert len(notes) == (words is not None)
+    assert words is None or words in notes[0]
 
 
 def test_samples_of_a_step_that_are_not_the_ones_seen_are_said():

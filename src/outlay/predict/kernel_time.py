@@ -20,12 +20,14 @@ from outlay.predict.kernels import (
     Kernel,
     Pass,
     Product,
+    Stated,
     attention_kernels,
     matmul_kernels,
     norm_kernels,
     pass_kernels,
     recurrent_kernels,
     shapeless_kernels,
+    stated_kernels,
 )
 from outlay.predict.roofline import RooflineGpu
 from outlay.trace.profile import Kind, Op, Phase, Trace
@@ -47,6 +49,8 @@ class DeviceTime:
     """Relative error to expect from the kernels' own errors when they were fitted."""
     kernel_errors: Mapping[str, float] = field(default_factory=dict)
     """The same by family of kernels: errors of one family go together, in other steps, too."""
+    unknown_s: float = 0.0
+    """In operators without a formula: the least they take, which is to move their tensors once."""
 
 
 def device_time(trace: Trace, gpu: RooflineGpu, calibration: Calibration) -> DeviceTime:
@@ -85,6 +89,11 @@ def _device_time(
         arithmetic_s=arithmetic_s,
         kernel_error=math.hypot(*kernel_errors.values()),
         kernel_errors=kernel_errors,
+        unknown_s=sum(
+            op.count * op_time_s(op, gpu, calibration)
+            for op in trace.value.ops
+            if op.name in trace.value.unknown_ops
+        ),
     )
 
 
@@ -114,9 +123,11 @@ def _kernel_errors(
     if total_s <= 0:
         return {}
     unknown = calibration.number("kernel_error_unknown")
+    known = dict(calibration.kernel_errors)
+    if "stated" in families:
+        known["stated"] = calibration.number("kernel_error_stated")
     return {
-        family: time_s / total_s * calibration.kernel_errors.get(family, unknown)
-        for family, time_s in families.items()
+        family: time_s / total_s * known.get(family, unknown) for family, time_s in families.items()
     }
 
 
@@ -134,6 +145,8 @@ def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     """The kernels one operator starts; none for a view."""
     if op.launches <= 0 and op.moved_bytes <= 0 and op.flops <= 0:
         return ()
+    if op.efficiency is not None:
+        return stated_kernels(op)
     if not op.shapes:
         return shapeless_kernels(op)
     if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
@@ -154,7 +167,16 @@ def kernel_time_s(kernel: Kernel, gpu: RooflineGpu, calibration: Calibration) ->
     pause_s = calibration.number("kernel_pause_s")
     if isinstance(kernel, Product):
         return kernel.repeats * pause_s + product_time_s(kernel, gpu, calibration)
+    if isinstance(kernel, Stated):
+        return kernel.launches * pause_s + stated_time_s(kernel, gpu)
     return kernel.launches * pause_s + pass_time_s(kernel, gpu, calibration)
+
+
+def stated_time_s(kernel: Stated, gpu: RooflineGpu) -> float:
+    """The slower of arithmetic and memory, both at the efficiency that was told."""
+    peak = gpu.peak_flops_per_s[gpu.arithmetic(kernel.precision)]
+    bound_s = max(kernel.flops / peak, kernel.moved_bytes / gpu.bytes_per_s)
+    return bound_s / kernel.efficiency
 
 
 # A matrix product: tiles of the result, dealt out to the multiprocessors in waves

@@ -54,7 +54,19 @@ class Pass:
     launches: float = 1
 
 
-Kernel = Product | Pass
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """A kernel whose speed somebody has told: the share it reaches of what a GPU can do at most."""
+
+    flops: float
+    moved_bytes: float
+    precision: Precision
+    efficiency: float
+    launches: float = 1
+    family: str = "stated"
+
+
+Kernel = Product | Pass | Stated
 _ORDINARY_DEPTH = 1024
 """The summed dimension of a product of which only the FLOPs are known."""
 
@@ -111,12 +123,30 @@ def _rows_aligned(layout: str, m: float, n: float, k: float) -> int:
     return alignment(first, second, n)
 
 
+_WITH_TENSOR_CORES = frozenset({"gemm", "conv", "attention", "rnn"})
+
+
+def stated_kernels(op: Op) -> tuple[Kernel, ...]:
+    """An operator with a stated efficiency; what is no product runs on the plain fp32 units."""
+    assert op.efficiency is not None
+    kernel = Stated(
+        flops=op.flops,
+        moved_bytes=op.moved_bytes,
+        precision=op.precision if op.kind in _WITH_TENSOR_CORES else "fp32",
+        efficiency=op.efficiency,
+        launches=max(op.launches, 1),
+    )
+    return (kernel,)
+
+
 def attention_kernels(op: Op) -> tuple[Kernel, ...]:
     """Fused attention: its products, never written to memory; backward first sums per row."""
     backward = "backward" in op.name
     query = op.shapes[1] if backward else op.shapes[0]
     dim = query[-1] if query else 1
     rows = query[2] if len(query) == 4 else math.prod(query[:-1])
+    if len(query) == 4 and not op.name.startswith("aten."):  # libraries may have the heads third
+        rows = max(query[1], query[2])
     heads = math.prod(query) / max(rows * dim, 1)
     products = 5 if backward else 2
     columns = op.flops / max(2 * products * heads * rows * dim, 1)

@@ -43,6 +43,7 @@ from outlay.predict.step import (
     custom_ops_of,
     device_range,
     forward_fraction,
+    hidden_notes,
     host_range,
     input_range,
     measured_time_s,
@@ -377,6 +378,7 @@ def parallel_step(
         ),
         notes=(
             *unchecked_notes(placement.gpu, conditions, calibration),
+            *hidden_notes(profile, device, correction),
             *_link_notes(placement, fabric, calibration),
             *correction.notes,
         ),

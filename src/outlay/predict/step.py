@@ -248,7 +248,11 @@ def predict_step(
         gradient_bytes=communication_load(profile, samples).gradient_bytes,
         forward_fraction=forward_fraction(device),
         memory=memory,
-        notes=(*unchecked_notes(placement.gpu, conditions, calibration), *correction.notes),
+        notes=(
+            *unchecked_notes(placement.gpu, conditions, calibration),
+            *hidden_notes(profile, device, correction),
+            *correction.notes,
+        ),
     )
 
 
@@ -257,6 +261,19 @@ def unchecked_notes(gpu: Gpu, conditions: Conditions, calibration: Calibration) 
     if is_checked(gpu, conditions.evidence, calibration):
         return ()
     return (f"{gpu.name}: never measured; predicted from its datasheet, with the range of that.",)
+
+
+def hidden_notes(profile: Profile, device: DeviceTime, correction: Correction) -> tuple[str, ...]:
+    """A word on operators without a formula, which may hide a part of the step."""
+    if correction.error is not None or not device.unknown_s:
+        return ()
+    share = device.unknown_s / device.total_s
+    names = ", ".join(sorted(profile.unknown_ops))
+    note = (
+        f"No formula for {names}: moving the tensors takes {100 * share:.1f} % of the step, and "
+        "the range allows ten times that. outlay.register_op tells the rest."
+    )
+    return (note,)
 
 
 def custom_ops_of(profile: Profile) -> tuple[str, ...]:
@@ -353,7 +370,12 @@ def device_range(
         of_gpu = gpu_error(gpu, conditions.evidence.learned, calibration)
         error = math.hypot(calibration.number("error_base"), device.kernel_error, of_gpu)
     limit_error = power_limit_error(gpu, placement.power_limit_w, calibration)
-    return Estimate.log_normal(device_s, math.hypot(error, limit_error))
+    known = Estimate.log_normal(device_s, math.hypot(error, limit_error))
+    if correction.error is not None or not device.unknown_s:
+        return known
+    hidden_s = device_s * device.unknown_s / device.total_s
+    slowdown = calibration.estimate("unknown_op_slowdown")
+    return replace(known, high=known.high + (slowdown.high - 1) * hidden_s)
 
 
 def host_range(

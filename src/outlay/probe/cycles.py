@@ -45,6 +45,8 @@ _SHARING_A_BATCH = 8
 _LONGEST_ORDER = 64
 """Optimizer steps after which their order is looked for to repeat, where nobody leads."""
 _MOST_ORDERS = 4
+_MOSTLY = 0.9
+"""Of cycles: where so many have one order, it repeats, whatever some do otherwise."""
 
 Order = tuple[int, ...]
 """Optimizers by their numbers, as they step one after the other."""
@@ -407,7 +409,9 @@ def _summed(table: OptimizerStepTable, ends: Indices, is_defining: Flags) -> Cyc
         period=(_period(np.column_stack([turns, passes / np.maximum(steps, 1)])) or 1)
         if count
         else 1,
-        is_regular=len(turns) < _LEAST_IRREGULAR or _period(turns) is not None,
+        is_regular=len(turns) < _LEAST_IRREGULAR
+        or _period(turns) is not None
+        or any(share >= _MOSTLY for _, share in orders),
         orders=orders,
     )
 

@@ -19,6 +19,8 @@ from outlay.probe.steps import StepStatistics
 
 _SELDOM = 0.1
 """Of the steps that the most used loader is used for: one with fewer makes no epoch."""
+_ALWAYS = 0.8
+"""Of the steps in which any loader is used: one that is used from the first to the last of them."""
 _WHOLE = 0.03
 """A number of batches in a step, or of steps for a batch, is whole where it is so near to it."""
 _SAME = 0.02
@@ -65,7 +67,9 @@ def _epoch_of_rank(statistics: StepStatistics, log: ProcessLog) -> Epoch | None:
     if most == 1 and len(uses) > 1:  # each was made for one step
         steps = _without_uses(statistics, [log])
         return Epoch(steps=steps, notes=(_begun_each_step(steps),))
-    loaders = [_Loader.of(use, _steps_per_record(statistics, log)) for use in uses]
+    steps_per_record = _steps_per_record(statistics, log)
+    rates = _batches_per_step(statistics, uses, steps_per_record)
+    loaders = [_Loader.of(use, rates[use.number], steps_per_record) for use in uses]
     lasting = [loader for loader in loaders if not loader.is_begun_each_step]
     candidates = lasting or loaders
     longest = max(candidates, key=lambda loader: loader.longest_steps)
@@ -83,6 +87,30 @@ def _steps_per_record(statistics: StepStatistics, log: ProcessLog) -> float:
     made = len(log.table)
     skipped = float(log.table.column("skipped").sum())
     return (1 + skipped / made if made else 1.0) / (sum(statistics.per_step) or 1.0)
+
+
+def _batches_per_step(
+    statistics: StepStatistics, uses: Sequence[LoaderUse], steps_per_record: float
+) -> dict[int, float]:
+    """Batches that each loader gives in a training step.
+
+    Of those that are used all the time: their share of the steady state's, as accumulation may grow
+    at first. Of others: what they gave over the steps from their first use to their last.
+    """
+    first, last = min(use.first_step for use in uses), max(use.last_step for use in uses)
+    always = [use for use in uses if use.last_step - use.first_step >= _ALWAYS * (last - first) > 0]
+    all_batches = sum(use.batches for use in always)
+    rates = {use.number: _rate(use) / steps_per_record for use in uses}
+    if statistics.batches_per_step is not None:
+        for use in always:
+            rates[use.number] = statistics.batches_per_step * use.batches / all_batches
+    return {number: _whole(rate) for number, rate in rates.items()}
+
+
+def _rate(use: LoaderUse) -> float:
+    """Batches for each optimizer step."""
+    records = use.last_step - use.first_step
+    return use.batches_before_last / records if records else float(use.batches)
 
 
 def _notes_on_others(longest: _Loader, loaders: Sequence[_Loader]) -> Iterator[str]:
@@ -113,10 +141,7 @@ class _Loader:
     """Between its starts."""
 
     @classmethod
-    def of(cls, use: LoaderUse, steps_per_record: float) -> _Loader:
-        records = use.last_step - use.first_step
-        batches = use.batches_before_last / records if records else float(use.batches)
-        batches_per_step = _whole(batches / steps_per_record)
+    def of(cls, use: LoaderUse, batches_per_step: float, steps_per_record: float) -> _Loader:
         known = use.length and batches_per_step
         return cls(
             use=use,

@@ -209,6 +209,8 @@ class StepStatistics:
     mean_samples_per_step: float | None = None
     """Of all, those at the end of an epoch included that are cut short."""
     passes_per_step: float | None = None
+    batches_per_step: float | None = None
+    """Of all loaders, a mean; None where there are none. Below 1 where steps share a batch."""
     steps_per_epoch: float | None = None
     start_up_s: float | None = None
     warm_up_s: float | None = None
@@ -350,13 +352,14 @@ def _rank_statistics(rank: _Rank, started_s: float | None) -> StepStatistics:
         is_regular=cycles.is_regular,
         are_blocks=cycles.are_blocks,
         orders=cycles.orders,
-        modes=step_modes(cycles.length_s, steady),
+        modes=step_modes(cycles.length_s, steady, cycles.wait_s / cycles.steps),
         batches=rank.batches,
         earlier_precision=rank.earlier_precision,
         drift=rank.drift,
         samples_per_step=_typical(cycles.samples[usual] / cycles.steps[usual]),
         mean_samples_per_step=_mean(cycles.samples[usual], cycles.steps[usual]),
         passes_per_step=_passes(cycles, usual),
+        batches_per_step=_mean(cycles.batches[usual], cycles.steps[usual]),
         steps_per_epoch=_steps_per_epoch(cycles),
         start_up_s=None if started_s is None else first_s - started_s,
         warm_up_s=None if from_s is None or rank.step is None else from_s - first_s,
@@ -376,8 +379,10 @@ _APART = 5.0
 _LONGEST_TURN = 8
 
 
-def step_modes(length_s: Floats, steady: Indices) -> StepModes | None:
+def step_modes(length_s: Floats, steady: Indices, wait_s: Floats) -> StepModes | None:
     """The two lengths that steady steps have; None where there are no two clear groups.
+
+    None also where the longer ones wait for loaders, as workers that deliver in bursts make them.
 
     Parted where the variance between the groups is largest (Otsu 1979, IEEE Transactions on
     Systems, Man, and Cybernetics 9, 62-66). They are apart by Ashman's D = |m1 - m2| / sqrt((s1^2 +
@@ -401,8 +406,12 @@ def step_modes(length_s: Floats, steady: Indices) -> StepModes | None:
     spread_s = math.sqrt((fast_spread_s**2 + slow_spread_s**2) / 2)
     if slow_s < _LEAST_RATIO * fast_s or slow_s - fast_s < _APART * spread_s:
         return None
+    is_long = length_s[steady] >= values_s[place]
+    longer_wait_s = wait_s[steady][is_long].mean() - wait_s[steady][~is_long].mean()
+    if longer_wait_s > (slow_s - fast_s) / 2:
+        return None
     is_slow = np.full(len(length_s), np.nan)
-    is_slow[steady] = length_s[steady] >= values_s[place]
+    is_slow[steady] = is_long
     return StepModes(
         fast_s=fast_s,
         slow_s=slow_s,

@@ -143,6 +143,10 @@ def _steps_of_each(logs: Sequence[ProcessLog]) -> str:
 
 
 _TIMES = {1: "", 2: " twice"}
+_FEW = 4
+"""Training steps that are rather one iteration than more of them are."""
+_MOST_SHARING = 64
+"""Steps that share a batch, more than which are no iteration."""
 
 
 def order_words(measurement: Measurement, order: OptimizerOrder) -> str:
@@ -169,6 +173,7 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
     """Say that steps are of two lengths, what was counted as one, and how to say otherwise."""
     modes = measurement.step_modes
     if modes is None:
+        yield from _notes_on_orders(measurement, statistics)
         return
     each = max(round(sum(statistics.per_step)), 1)
     if modes.period is None:
@@ -177,11 +182,40 @@ def notes_on_modes(measurement: Measurement, statistics: StepStatistics) -> Iter
         how = "by turns"
     else:
         how = f"in an order that repeats after {modes.period}"
-    more = each * (modes.period or 2)
+    lengths = f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}."
+    if modes.period is None and not measurement.optimizer_orders:
+        yield lengths
+        return
     yield (
-        f"Steps take about {_time(modes.fast_s)} or about {_time(modes.slow_s)}, {how}. Counted as"
-        f" one: {_counted_as_one(measurement, each)}. If an iteration of the script has more"
-        f" optimizer steps than that, say how many: --optimizer-steps {more}."
+        f"{lengths} Counted as one: {_counted_as_one(measurement, each)}. If an iteration of the"
+        " script has more optimizer steps than that, say how many:"
+        f" --optimizer-steps {each * (modes.period or 2)}."
+    )
+
+
+def _notes_on_orders(measurement: Measurement, statistics: StepStatistics) -> Iterator[str]:
+    """Say that steps of different orders may be one iteration, where no loader tells."""
+    orders, pattern = measurement.optimizer_orders, statistics.pattern
+    if len(orders) < 2 or not 1 < pattern <= _FEW or statistics.batches_per_step is not None:
+        return
+    each = round(pattern * sum(statistics.per_step))
+    yield (
+        f"Its optimizers step in an order that repeats after {each} of their steps, counted as"
+        f" {pattern} training steps: {_counted_as_one(measurement, 1)}. If they are one iteration"
+        f" of the script: --optimizer-steps {each}."
+    )
+
+
+def notes_on_shared_batches(statistics: StepStatistics) -> Iterator[str]:
+    """Say that several steps share a batch: they may be one iteration of the script."""
+    batches = statistics.batches_per_step
+    sharing = round(1 / batches) if batches else 1
+    if not 1 < sharing <= _MOST_SHARING or abs(sharing * (batches or 0.0) - 1) > _SAME_BATCH:
+        return
+    more = sharing * max(round(sum(statistics.per_step)), 1)
+    yield (
+        f"Each batch of its DataLoader is trained on in {sharing} steps, as they are counted:"
+        f" --optimizer-steps {more} makes one of them."
     )
 
 
@@ -227,6 +261,7 @@ def notes_on_step_time(
             " that of the step, its samples are not."
         )
     yield from notes_on_modes(measurement, statistics)
+    yield from notes_on_shared_batches(statistics)
     step = measurement.step
     if step is not None and step.mean_s * _NOTED_FRACTION < AGENT_S:
         yield (

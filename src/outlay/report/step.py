@@ -122,7 +122,7 @@ def _peak_head(report: StepReport) -> str:
 def _peak_place(peak: MemoryPoint) -> list[Text]:
     """The operator and the user's line; in words where there is none."""
     if peak.site is None:
-        return [muted(f"{peak.name}, which no line of the step's own folder called")]
+        return [muted(f"{peak.name}, which no line of your own files called")]
     belongs = "in the backward pass of" if peak.phase in ("backward", "recompute") else "called at"
     code = f": {_cut(peak.site.code, _CODE_SHOWN)}" if peak.site.code else ""
     return [Text(f"{peak.name} {belongs} {peak.site}{code}")]

@@ -145,6 +145,7 @@ def _fitted(ops: Sequence[Op], fit: _Fit) -> ProfileOp:
             tuple(fit(sizes) for sizes in zip(*shapes, strict=True))
             for shapes in zip(*(op.shapes for op in ops), strict=True)
         ),
+        efficiency=ops[-1].efficiency,
     )
 
 
@@ -170,7 +171,7 @@ def fit_by_kind(
 
 
 def _group(op: Op) -> tuple[object, ...]:
-    return op.kind, op.phase, op.precision, op.layout, op.launches > 0
+    return op.kind, op.phase, op.precision, op.layout, op.launches > 0, op.efficiency
 
 
 def _summed(
@@ -194,6 +195,7 @@ def _summed(
         moved_bytes=_line(sizes, [sum(op.moved_bytes for op in ops) / count for ops in members]),
         launches=launches,
         layout=example.layout,
+        efficiency=example.efficiency,
     )
 
 

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
+from outlay.trace.own_files import OwnFiles
 from outlay.trace.process import FOLDER_PREFIX
 from outlay.trace.scripts import ScriptTracer, script_captures, script_profile
 from outlay.trace.step_report import report_of, report_to_json
 from outlay.trace.store import history_to_json, profile_to_json
-from outlay.trace.target import INSTALLED, changes_from_json, load_function, parse_target
+from outlay.trace.target import changes_from_json, load_function, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,13 +55,36 @@ def main(arguments: Sequence[str]) -> None:
     )
     watcher.start()
     sys.argv = [str(parse_target(request["target"]).path)]  # as if run without arguments
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(request_path.parent / "extensions")
     # A copy, so that code that closes its output does not close where failures are shown.
     with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
         reply = reply_to(request)
+    if "error" in reply:
+        reply = _tried_with_packages(reply, arguments)
     partial_path = reply_path.with_suffix(".part")
     partial_path.write_text(json.dumps(reply))
     partial_path.replace(reply_path)
     os._exit(0)  # threads of the user's code may never end
+
+
+def _tried_with_packages(reply: dict[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """A failure, after the request was tried with all packages that the step looked for.
+
+    A step may import a package only where it is installed, and fail later without it. A new
+    interpreter then answers the request, with stand-ins for those; the first failure is kept.
+    """
+    stand_ins = sys.modules.get("outlay.trace.libraries.stand_ins")
+    first_path = Path(arguments[1]).with_suffix(".first")
+    packages = (
+        [] if stand_ins is None else stand_ins.wanted_after(f"{reply['what']} {reply['why']}")
+    )
+    first: dict[str, Any] = json.loads(first_path.read_text()) if first_path.exists() else reply
+    if stand_ins is None or not packages:
+        return first
+    first_path.write_text(json.dumps(first))  # found by the interpreter that comes next
+    os.environ[stand_ins.ASSUMED_INSTALLED] = ",".join(packages)
+    sys.stderr.flush()
+    return os.execv(sys.executable, [sys.executable, "-m", "outlay.trace.child", *arguments])
 
 
 def _end_with_parent(parent: int, folder: Path) -> None:
@@ -295,18 +319,13 @@ def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:
 
 def _own_line(error: BaseException, target: Target) -> str:
     """The user's own line nearest to the failure: `train.py:31 (loss = model(x))`."""
+    files = OwnFiles(str(target.path))
     frames = traceback.extract_tb(error.__traceback__)
-    folder = str(target.path.parent)
-    own = [
-        frame
-        for frame in frames
-        if frame.filename.startswith(folder)
-        and not any(part in frame.filename for part in INSTALLED)
-    ]
+    own = [(name, frame) for frame in frames if (name := files.name_of(frame.filename))]
     if not own:
         return f"{target.path.name}."
-    frame = own[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno} ({frame.line})."
+    name, frame = own[-1]
+    return f"{name}:{frame.lineno} ({frame.line})."
 
 
 def _advice(error: BaseException, target: Target) -> str:
@@ -323,7 +342,12 @@ def _advice(error: BaseException, target: Target) -> str:
 def _advice_by_type(error: BaseException, target: Target) -> str | None:
     name = type(error).__name__
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"Install {error.name} into this Python ({sys.executable})."
+        name = error.name
+        return (
+            f"Install {name} into this Python ({sys.executable}). If it is compiled and needs a "
+            "GPU, say what its functions return and cost before the import: "
+            f'outlay.register_op("{name}.FUNCTION", shapes=..., flops=...).'
+        )
     if isinstance(error, FileNotFoundError) and target.is_script:
         return (
             "A trace reads the files that the script reads: put it where the script looks for it. "

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from outlay.errors import InputError
+from outlay.hardware.gpu_names import single_gpu
 from outlay.trace import traffic
-from outlay.trace.profile import Kind
+from outlay.trace.profile import Kind, Precision
 
 if TYPE_CHECKING:
     from outlay.trace.traffic import Tensor
@@ -30,9 +31,14 @@ class Formula:
     """How one operator is counted."""
 
     kind: Kind
-    flops: Amount | None = None
+    flops: Amount | float | None = None
     moved_bytes: Amount = traffic.read_and_written_bytes
     launches: Amount | float = 1
+    efficiency: Amount | float | None = None
+    """The share of what a GPU can do at most that it reaches, where somebody has said so."""
+    seconds: Amount | float | None = None
+    """What a call took on the GPU `measured_on`, where somebody has measured it."""
+    measured_on: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,32 +49,119 @@ class OpCost:
     flops: float
     moved_bytes: float
     launches: float
+    efficiency: float | None = None
+    seconds: float | None = None
+    measured_on: str = ""
     is_known: bool = True
+
+    def efficiency_in(self, precision: Precision) -> float | None:
+        """The share of what a GPU can do at most that it reaches: as said, or as measured."""
+        if self.seconds is None:
+            return self.efficiency
+        gpu = single_gpu(self.measured_on).gpu
+        peaks = gpu.peak_flops_per_s
+        peak = peaks.get(precision, peaks["fp32"])
+        bound_s = max(self.flops / peak, self.moved_bytes / gpu.memory_bytes_per_s)
+        return min(bound_s / self.seconds, 1.0) if self.seconds > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RegisteredFunction:
+    """What a user has said of a Python function that only runs on a GPU."""
+
+    formula: Formula
+    shapes: Callable[..., object] | None = None
+    backward_flops: Amount | None = None
+    backward_bytes: Amount | None = None
+
+
+_FUNCTIONS: dict[str, RegisteredFunction] = {}
+
+
+def registered_functions() -> Mapping[str, RegisteredFunction]:
+    """The Python functions that users have registered, by dotted name."""
+    return _FUNCTIONS
 
 
 def register_op(
     name: str,
     *,
-    flops: Amount,
+    flops: Amount | None = None,
     moved_bytes: Amount | None = None,
     kind: Kind = "other",
+    shapes: Callable[..., object] | None = None,
+    backward_flops: Amount | None = None,
+    backward_bytes: Amount | None = None,
+    efficiency: float | None = None,
+    seconds: Amount | float | None = None,
+    on: str | None = None,
 ) -> None:
     """Teach outlay an operator of your own, or replace a formula.
 
-    `name` is `library::operator` (or `library.operator`). The callables receive the operator's
-    own arguments (tensors have `.shape` and `.dtype`) and `out`, its result; without
+    `name` is an operator of torch, `library::operator`, or the dotted name of a Python function
+    that runs a kernel, such as one of a compiled extension: `my_ext.my_kernel`. The callables
+    receive its own arguments (tensors have `.shape` and `.dtype`) and `out`, its result; without
     `moved_bytes`, every tensor counts as read or written once:
 
         register_op("my_kernels::swiglu", kind="elementwise", flops=lambda x, out: 4 * out.numel())
+        register_op("my_ext.blur", shapes=lambda x, k: x.shape,
+                    flops=lambda x, k, out: 2 * out.numel() * k.numel())
+
+    A function that is registered is not run while a step is traced. `shapes` gets its arguments
+    and returns the shape of its result or a list of shapes, on the device and of the dtype of its
+    first tensor, or empty tensors; without it the result is like the first tensor. Its gradient
+    is counted as one operator with `backward_flops` (twice `flops` without it) and
+    `backward_bytes` (the gradients and all tensor arguments once).
+
+    How fast it is: `efficiency`, the share it reaches of what a GPU can do at most (the slower of
+    its FLOPs at peak and its bytes at full bandwidth), or `seconds` that a call took, measured
+    `on` a GPU. A time is held as the efficiency it means on that GPU, and so carried to others.
+    Without either, it is taken to be as fast as other operators of its kind.
     """
     if kind not in get_args(Kind):
         raise InputError(
             f"{kind!r} is not a kind of operation.",
             fix=f"Use one of: {', '.join(get_args(Kind))}.",
         )
-    _FORMULAS[_plain(name)] = Formula(
-        kind=kind, flops=flops, moved_bytes=moved_bytes or traffic.read_and_written_bytes
+    _check_speed(efficiency, seconds, on)
+    formula = Formula(
+        kind=kind,
+        flops=flops,
+        moved_bytes=moved_bytes or traffic.read_and_written_bytes,
+        efficiency=efficiency,
+        seconds=seconds,
+        measured_on=on or "",
     )
+    _FORMULAS[_plain(name)] = formula
+    if "::" not in name:
+        _FUNCTIONS[name] = RegisteredFunction(
+            formula=formula,
+            shapes=shapes,
+            backward_flops=backward_flops,
+            backward_bytes=backward_bytes,
+        )
+
+
+def _check_speed(efficiency: float | None, seconds: object, on: str | None) -> None:
+    """Raise where what was said of an operator's speed says nothing."""
+    if efficiency is not None and not 0 < efficiency <= 1:
+        raise InputError(
+            f"An efficiency of {efficiency:g} cannot be: it is a share of the GPU's peak.",
+            fix="Give a number above 0 and up to 1.",
+        )
+    if seconds is None:
+        return
+    if on is None or efficiency is not None:
+        raise InputError(
+            "A time in `seconds` needs the GPU it was measured on, and no efficiency beside it.",
+            fix='Add the GPU: seconds=0.0021, on="RTX 3090".',
+        )
+    single_gpu(on)
+
+
+def enter_formula(name: str, formula: Formula) -> None:
+    """Enter how an operator of torch is counted."""
+    _FORMULAS[_plain(name)] = formula
 
 
 Hint = Literal["view", "pointwise", ""]
@@ -85,9 +178,20 @@ def cost_of(
 ) -> OpCost:
     """The cost of one call; `hint` decides where there is no formula."""
     formula = formula_for(name, hint)
-    is_known = formula is not None
-    formula = formula or Formula(kind="other")
+    return evaluated_cost(
+        formula or Formula(kind="other"), args, kwargs, out, is_known=formula is not None
+    )
 
+
+def evaluated_cost(
+    formula: Formula,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    out: object,
+    *,
+    is_known: bool = True,
+) -> OpCost:
+    """A formula's amounts for one call."""
     # An `.out` overload is given its result as an argument of that very name.
     rest = {key: value for key, value in kwargs.items() if key != "out"}
 
@@ -99,6 +203,9 @@ def cost_of(
         flops=evaluated(formula.flops),
         moved_bytes=evaluated(formula.moved_bytes),
         launches=evaluated(formula.launches),
+        efficiency=evaluated(formula.efficiency) or None,
+        seconds=evaluated(formula.seconds) or None,
+        measured_on=formula.measured_on,
         is_known=is_known,
     )
 

@@ -80,6 +80,9 @@ class Op:
     launches: float = 1
     layout: Layout = "plain"
     shapes: tuple[tuple[int, ...], ...] = ()
+    efficiency: float | None = None
+    """The share of what a GPU can do at most that one of them reaches, where somebody has told it
+    (`outlay.register_op`); then no other model of its time is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +186,8 @@ class Trace:
     parameters: int
     issued_ops: float
     """Operations the host issues one after another, views included."""
+    unknown_ops: frozenset[str] = frozenset()
+    """Names of operators without a formula: of these, the least they can take is known."""
 
     @property
     def flops(self) -> float:
@@ -209,6 +214,7 @@ class ProfileOp:
     launches: float = 1
     layout: Layout = "plain"
     shapes: tuple[tuple[Polynomial, ...], ...] = ()
+    efficiency: float | None = None
 
     def at(self, batch_size: int, *, shapes: bool = True) -> Op:
         """The operation at one batch size, with or without the shapes, which take the longest."""
@@ -227,6 +233,7 @@ class ProfileOp:
             )
             if shapes
             else (),
+            efficiency=self.efficiency,
         )
 
 
@@ -298,7 +305,13 @@ class Profile:
             memory=self.memory_at(batch_size),
             parameters=self.parameters,
             issued_ops=self.issued_ops,
+            unknown_ops=self._unknown_names(),
         )
+
+    def _unknown_names(self) -> frozenset[str]:
+        """Of operators without a formula; where a step's are summed by kind, that sum's."""
+        summed = {op.name for op in self.ops if op.name == "other (summed)"}
+        return frozenset({*self.unknown_ops, *(summed if self.unknown_ops else ())})
 
     def memory_at(self, batch_size: int) -> Memory:
         """Peak memory at a batch size: piecewise linear between and beyond the traced ones."""

@@ -16,7 +16,7 @@ import tempfile
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class ScriptTracer:
         self._guard = guard
         self._first: ScriptCapture | None = None
         self._needs: dict[str, Any] = {}
-        """What the script turned out to need: `as_rank`, `without_data`."""
+        """What the script turned out to need: fields of `ScriptRun`."""
 
     def first(self, batch_size: int | None = None) -> ScriptCapture:
         """The script at a batch size; at its own, without one."""
@@ -118,10 +118,15 @@ class ScriptTracer:
         from outlay.trace.capture.script import ScriptCapture, ScriptEnded
 
         result = self._in_fork(run, when)
-        while isinstance(result, str):
-            self._needs[result] = True
+        first_failure: OutlayError | None = None
+        while isinstance(result, _Lack):
+            first_failure = first_failure or result.failure
+            self._needs.update(result.needs)
             run = replace(run, **self._needs)
-            result = self._in_fork(run, when)
+            try:
+                result = self._in_fork(run, when)
+            except OutlayError as error:
+                raise first_failure or error from None
         if isinstance(result, ScriptEnded) and result.window is not None:
             skip = result.turns - result.window.turns
             if skip > 0:
@@ -151,9 +156,11 @@ class ScriptTracer:
 def _answer(run: ScriptRun, path: Path, guard: Guard, when: str) -> None:
     """Run the script, write what came of it, and end this process."""
     from outlay.trace.capture.script import capture_script
+    from outlay.trace.libraries import stand_ins
 
     words = _LastWords()
     result: Any
+    os.environ[stand_ins.ASSUMED_INSTALLED] = ",".join(run.packages)
     try:
         with contextlib.redirect_stderr(words), guard(when):
             try:
@@ -161,18 +168,31 @@ def _answer(run: ScriptRun, path: Path, guard: Guard, when: str) -> None:
             except SystemExit as error:
                 raise _left(run.target, error, words.text) from None
             except Exception as error:
-                result = _need(run, error)
-                if result is None:
+                lacks = _lacks(run, error)
+                if lacks is None:
                     raise
+                result = _Lack(needs={lacks: True})
     except OutlayError as error:
         result = type(error)(error.what, why=error.why, fix=error.fix)
+        packages = stand_ins.wanted_after(f"{error.what} {error.why}")
+        if packages:
+            result = _Lack(needs={"packages": tuple(packages)}, failure=result)
     partial = path.with_suffix(".part")
     partial.write_bytes(pickle.dumps(result))
     partial.replace(path)
     os._exit(0)
 
 
-def _need(run: ScriptRun, error: Exception) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lack:
+    """What a script failed without, and can be given: fields of `ScriptRun`."""
+
+    needs: dict[str, Any]
+    failure: OutlayError | None = None
+    """How it failed, to be said where it fails again."""
+
+
+def _lacks(run: ScriptRun, error: Exception) -> str | None:
     """What the script lacked, where it can be given: a field of `ScriptRun`."""
     from outlay.trace.capture.surroundings import RANK_VARIABLES
 

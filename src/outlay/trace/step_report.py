@@ -14,7 +14,7 @@ from outlay.errors import InputError
 from outlay.trace.profile import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from outlay.trace.capture import Capture
     from outlay.trace.profile import Kind, Op, Phase, Precision
@@ -27,7 +27,10 @@ CATEGORIES = tuple(category.name for category in fields(Memory))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSite:
-    """A line of the user's own code; the file is relative to the folder of the step's file."""
+    """A line of the user's own code, or of a library's model (see `report_of`).
+
+    The file is relative to the folder of the step's file, else to where it is imported from.
+    """
 
     file: str
     line: int
@@ -54,8 +57,9 @@ class PhaseTotal:
 class HeavyOp:
     """Identical operations from one line of code; amounts are of all of them in a step.
 
-    `site` is the innermost line of the user's own code; for a backward operation, the line of
-    the forward operation it belongs to. None where there is none.
+    `site` is the innermost line of the user's own code, or of a library's model that one line
+    calls; for a backward operation, the line of the forward operation it belongs to. None where
+    there is none.
     """
 
     name: str
@@ -159,13 +163,18 @@ class StepReport:
 def report_of(
     capture: Capture, *, name: str, target: str, versions: Mapping[str, str] | None = None
 ) -> StepReport:
-    """The report of a capture that was made with call sites; `target` is where its step is."""
+    """The report of a capture that was made with call sites; `target` is where its step is.
+
+    Where one line calls a library's model and holds nearly all of the step, the lines of the
+    library stand for it.
+    """
     if not capture.ops:
         raise InputError(
             f"{name} returned a step that runs nothing on the GPU.",
             why="Its tensors were made on the CPU, or it calls no operation.",
             fix="Make model and data on torch's default device, and train in the step.",
         )
+    sites, site_notes = _sites(capture)
     return StepReport(
         name=name,
         target=target,
@@ -174,12 +183,33 @@ def report_of(
         parameters=capture.parameters,
         trainable_parameters=capture.trainable_parameters,
         phases=_phase_totals(capture),
-        ops=_heavy_ops(capture),
-        timeline=_timeline(capture),
+        ops=_heavy_ops(capture, sites),
+        timeline=_timeline(capture, sites),
         versions=versions or {},
         unknown_ops={op: count / capture.period for op, count in capture.unknown_ops.items()},
-        notes=capture.notes,
+        notes=(*capture.notes, *site_notes),
     )
+
+
+_ONE_LINE = 0.8
+"""The share of a step's work from which on a single line says nothing about it."""
+_LEAST_LINES = 3
+
+
+def _sites(capture: Capture) -> tuple[Sequence[CallSite | None], list[str]]:
+    """The line of each operation, and a note where they are a library's."""
+    has_flops = any(op.flops for op in capture.ops)
+    work: dict[CallSite | None, float] = {}
+    for op, site in zip(capture.ops, capture.sites, strict=True):
+        work[site] = work.get(site, 0.0) + (op.flops if has_flops else op.moved_bytes)
+    line = max(work, key=lambda site: work[site])
+    pairs = list(zip(capture.sites, capture.library_sites, strict=False))
+    within = {library for site, library in pairs if site == line and library is not None}
+    if line is None or work[line] < _ONE_LINE * sum(work.values()) or len(within) < _LEAST_LINES:
+        return capture.sites, []
+    code = f" ({line.code})" if line.code else ""
+    note = f"Lines of the library that {line}{code} calls stand for that one line."
+    return [library or site if site == line else site for site, library in pairs], [note]
 
 
 def _phase_totals(capture: Capture) -> tuple[PhaseTotal, ...]:
@@ -200,10 +230,10 @@ def _phase_totals(capture: Capture) -> tuple[PhaseTotal, ...]:
     return tuple(totals)
 
 
-def _heavy_ops(capture: Capture) -> tuple[HeavyOp, ...]:
+def _heavy_ops(capture: Capture, sites: Sequence[CallSite | None]) -> tuple[HeavyOp, ...]:
     """Identical operations of one line together; views are left out."""
     groups: dict[tuple[Op, CallSite | None], int] = {}
-    for op, site in zip(capture.ops, capture.sites, strict=True):
+    for op, site in zip(capture.ops, sites, strict=True):
         if op.launches:
             groups[op, site] = groups.get((op, site), 0) + 1
     ops = [
@@ -223,12 +253,12 @@ def _heavy_ops(capture: Capture) -> tuple[HeavyOp, ...]:
     return tuple(sorted(ops, key=lambda op: (-op.flops, -op.moved_bytes)))
 
 
-def _timeline(capture: Capture) -> MemoryTimeline:
+def _timeline(capture: Capture, sites: Sequence[CallSite | None]) -> MemoryTimeline:
     memories = capture.memory.by_operation()
     points = [
         MemoryPoint(operation=number, name=op.name, phase=op.phase, memory=memory, site=site)
         for number, (op, memory, site) in enumerate(
-            zip(capture.ops, memories, capture.sites, strict=True), start=1
+            zip(capture.ops, memories, sites, strict=True), start=1
         )
     ]
     return MemoryTimeline(points=tuple(points), operations=len(points))

@@ -13,12 +13,12 @@ A file is JSON, gzipped where its name ends in `.gz`:
      "structure": null or {"gradient_bytes": x, "ready": [...], "blocks": [{"name", "count",
                            "parameters", "output_bytes", "width"}, ...]},
      "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
-              "launches", "layout", "shapes"}, ...]}
+              "launches", "layout", "shapes", "efficiency"}, ...]}
 
 A polynomial in the batch size is a number if constant, else the list of its coefficients, constant
 first. Of the history's events, n >= 0 makes a storage of `sizes[n]` bytes and -n ends the n-th last
 made; profiles without `history` or `structure` are read, too. Of an operation, `launches` 1,
-`layout` "plain" and empty `shapes` are left out.
+`layout` "plain", empty `shapes` and no stated `efficiency` are left out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _PLAIN_FIELDS = (
     "versions",
     "unknown_ops",
 )
-_OP_DEFAULTS = {"launches": 1, "layout": "plain", "shapes": []}
+_OP_DEFAULTS = {"launches": 1, "layout": "plain", "shapes": [], "efficiency": None}
 
 
 def write_profile(profile: Profile, path: Path | str) -> None:
@@ -223,8 +223,13 @@ def _op_to_json(op: ProfileOp) -> dict[str, Any]:
         "launches": _value(op.launches),
         "layout": op.layout,
         "shapes": [[_polynomial_to_json(size) for size in shape] for shape in op.shapes],
+        "efficiency": op.efficiency,
     }
-    return {name: value for name, value in row.items() if _OP_DEFAULTS.get(name) != value}
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in _OP_DEFAULTS or _OP_DEFAULTS[name] != value
+    }
 
 
 def _op_from_json(row: dict[str, Any]) -> ProfileOp:

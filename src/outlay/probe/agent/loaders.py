@@ -123,13 +123,14 @@ def note_load(watch: Any, iterator: Any, samples: int, *, is_set_aside: bool) ->
     """Count a batch, as one that is trained on or as one that is set aside."""
     counters = watch.counters
     number, start = getattr(iterator, "_outlay_number", 0), getattr(iterator, "_outlay_start", 0)
-    last = counters.loads[-1] if counters.loads else None
+    loads = counters.loads  # the same list throughout: a thread may load while another steps
+    last = loads[-1] if loads else None
     if last is not None and last.start == start and last.is_set_aside == is_set_aside:
         last.batches += 1
         last.samples += samples
     else:
         load = Load(number, start, samples, len(counters.eval_modules))
-        counters.loads.append(load)
+        loads.append(load)
         if is_set_aside:
             load.is_set_aside, load.has_gradients = True, watch.torch.is_grad_enabled()
     if is_set_aside:
@@ -166,8 +167,8 @@ def restore_set_aside(counters: Any, trained_on: set[int]) -> None:
 
 
 def set_aside(counters: Any, loads: list[Load]) -> None:
-    """Count loads as an evaluation's after all."""
-    for load in loads:
+    """Count loads as an evaluation's after all, those that are not yet."""
+    for load in [load for load in loads if not load.is_set_aside]:
         counters.batches -= load.batches
         counters.samples -= load.samples
         counters.evaluation_batches += load.batches

@@ -1,4 +1,4 @@
-"""One training step, operation by operation, without a GPU. The only part of `trace` with torch.
+"""One training step, operation by operation, without a GPU. torch is here, and in `libraries`.
 
 `capture_steps` builds the user's step on fake CUDA tensors, runs it and returns what it did. It
 changes torch for the whole process while it runs and may, with an untried torch build, abort it:

@@ -38,6 +38,8 @@ from outlay.trace.capture.recorder import (
     with_storage,
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.libraries import stand_ins
+from outlay.trace.libraries.triton_kernels import patch_triton
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class Capture:
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation; empty without `with_lines`."""
+    library_sites: tuple[CallSite | None, ...] = ()
+    """The line of an installed library that the user's line led to, if any; empty likewise."""
 
 
 def capture_steps(
@@ -139,9 +143,11 @@ def _capture(
         with_changes(build, options.changes) as changed_build,
     ):
         patch_imported_libraries(patches)
+        patch_triton(patches)
         with torch.device("cuda"):
             step = changed_build(batch_size)
         patch_imported_libraries(patches)
+        patch_triton(patches)
         period = (period or 0) * options.changes.accumulate or _period_of(step)
         with default_device(), _detect_mixed_devices():
             parameters, structure = _record(step, recorder, period)
@@ -159,7 +165,8 @@ def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[A
     mode = FakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     with (
         _without_automatic_gc(),
-        patched_cuda(notes, recorder.selection.likely_values) as patches,
+        stand_ins.installed(),
+        patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
         recorder,
@@ -191,10 +198,12 @@ def capture_of(
         blocks=structure.blocks(),
         notes=(
             *sorted(notes),
+            *stand_ins.notes(),
             *recorder.selection.notes(),
             *_host_read_notes(recorder.host_reads, period),
         ),
         sites=tuple(recorder.sites),
+        library_sites=tuple(recorder.library_sites),
     )
 
 
@@ -239,15 +248,26 @@ def stop_recording(recorder: Recorder, parameters: Sequence[Tensor]) -> list[Ten
 
 def _host_read_notes(host_reads: Mapping[tuple[str, str], int], period: int) -> list[str]:
     """Which lines read values off the GPU, and which values they got."""
-    notes = []
+    by_line: dict[str, dict[str, int]] = {}
     for (line, value), times in host_reads.items():
+        by_line.setdefault(line, {})[value] = times
+    notes = []
+    for line, answers in by_line.items():
         where = f"{line} reads" if line else "The step reads"
+        times = sum(answers.values())
         often = f"{times / period:g} values" if times != period else "a value"
-        notes.append(f"{where} {often} back from the GPU and is answered with {value}.")
+        notes.append(f"{where} {often} back from the GPU and is answered with {_listed(answers)}.")
     if len(notes) > _MOST_READS:
-        rest = sum(list(host_reads.values())[_MOST_READS:]) / period
-        return [*notes[:_MOST_READS], f"{rest:g} more values a step are read on other lines."]
+        rest = sum(sum(answers.values()) for answers in list(by_line.values())[_MOST_READS:])
+        rest_per_step = f"{rest / period:g} more values a step are read on other lines."
+        return [*notes[:_MOST_READS], rest_per_step]
     return notes
+
+
+def _listed(answers: Iterable[str]) -> str:
+    """`32`, `yes or no`; of more than two the first and the last: `0 ... 128`."""
+    shown = list(answers)
+    return " or ".join(shown) if len(shown) < 3 else f"{shown[0]} ... {shown[-1]}"
 
 
 # The process while it captures
@@ -269,6 +289,7 @@ def prepare_process() -> None:
     longer than to trace a small step.
     """
     torchvision_ops.install()
+    stand_ins.install()
     patch_decorators(AttributePatches(), _import_notes)
     importlib.import_module("torch._dynamo")  # the first step would do it
     gc.freeze()

@@ -104,7 +104,7 @@ def attend(
         return _flash(query, key, value, dropout_p, is_causal, scale)
     mask = _additive_mask(attn_mask, query)
     if backend == "efficient":
-        return _efficient(query, key, value, mask, dropout_p, is_causal, scale)
+        return efficient_attention(query, key, value, mask, dropout_p, is_causal, scale)
     return torch.ops.aten._scaled_dot_product_attention_math(
         query, key, value, mask, dropout_p, is_causal, scale=scale
     )[0]
@@ -120,7 +120,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, causal: bool, scal
     return out[..., :head_dim] if padding else out
 
 
-def _efficient(
+def efficient_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -129,6 +129,7 @@ def _efficient(
     causal: bool,
     scale: float,
 ) -> Tensor:
+    """torch's memory-efficient kernel, with the mask in the layout it wants."""
     if mask is not None:
         mask = _aligned(mask).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     needs_grad = any(tensor.requires_grad for tensor in (q, k, v))

@@ -183,8 +183,8 @@ def lstm_cell_backward(
     return torch.empty_like(workspace), torch.empty_like(cx), bias
 
 
-# Packed sequences. `pack` needs the lengths. Made from a list they are known; lengths that only the
-# data could tell are taken to be full, with a note.
+# Packed sequences. `pack` needs the lengths. Made from a list they are known; drawn ones, and sums
+# of a mask, are likely; lengths that only the data could tell are taken to be full, with a note.
 
 
 def pack(
@@ -192,12 +192,18 @@ def pack(
 ) -> tuple[Tensor, Tensor]:
     """`aten._pack_padded_sequence`: all time steps one after the other, and the size of each."""
     batch, longest = padded.shape[:2] if batch_first else (padded.shape[1], padded.shape[0])
-    constant = selection.values.of(lengths)
+    likely = selection.likely.of(lengths)
     with without_dispatch():
-        values = torch.full((batch,), longest) if constant is None else constant
+        values = torch.full((batch,), longest)
+        is_sensible = likely is not None and 0 < int(likely.min()) <= int(likely.max()) <= longest
+        if likely is not None and is_sensible:
+            values = likely
         sizes = (values[:, None] > torch.arange(int(values.max()))).sum(0)
         total = int(values.sum())
-    if constant is None:
+    if is_sensible:
+        what = f"{total} of {batch * longest} time steps are counted"
+        selection.note_example("pack_padded_sequence", lengths, what)
+    else:
         selection.note("pack_padded_sequence", "every sequence was assumed to have full length")
     batch_sizes = torch.empty(sizes.shape, dtype=torch.int64, device="cpu")
     selection.values.give(batch_sizes, sizes)
@@ -284,11 +290,13 @@ def ctc_loss(
 def _longest(selection: SelectionSizes, lengths: Tensor | Sequence[int]) -> int | None:
     if not isinstance(lengths, Tensor):
         return max(lengths, default=0)
-    constant = selection.values.of(lengths)
-    if constant is None:
+    likely = selection.likely.of(lengths)
+    if likely is None:
         return None
     with without_dispatch():
-        return int(constant.max().item())
+        longest = int(likely.max().item())
+    selection.note_example("ctc_loss", lengths, f"targets are up to {longest} labels long")
+    return longest
 
 
 def ctc_loss_backward(_grad: Tensor, log_probs: Tensor, *_: object) -> Tensor:

@@ -20,12 +20,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
 from torch.optim import optimizer as optim
 from torch.utils import _foreach_utils
 
@@ -194,7 +195,7 @@ def patched_cuda(
         _patch_memory_and_streams(patches)
         _patch_fake_tensors(patches)
         patch_wrappers(patches, notes)
-        _patch_reads(patches, notes, values_of or _zeros)
+        _patch_reads(patches, values_of or _zeros)
         yield patches
     finally:
         patches.restore()
@@ -355,8 +356,22 @@ def _patch_fake_tensors(patches: AttributePatches) -> None:
     patches.set(fake_tensor, "init_gpu_context", _returning(None))
     patches.set(nn.Module, "_apply", _apply_in_place)
     patches.set(Tensor, "__deepcopy__", _deep_copy)
+    patches.set(FakeTensor, "__reduce_ex__", _reduced)
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
+    patches.set(BackwardCFunction, "apply", _backward_on_the_host)
+
+
+_run_backward = BackwardCFunction.apply
+
+
+def _backward_on_the_host(node: BackwardCFunction, *grads: Any) -> Any:
+    """A backward function of one's own, in which `torch.tensor` makes its tensor on the host first.
+
+    Fake tensors ask torch for that in the thread that enters them; backward runs in another.
+    """
+    torch._C._set_only_lift_cpu_tensors(True)
+    return _run_backward(node, *grads)
 
 
 _deep_copy_real = Tensor.__deepcopy__
@@ -379,6 +394,28 @@ def _deep_copy(tensor: Tensor, memo: dict[int, object]) -> Tensor:
         memo[id(tensor)] = copy
     result: Tensor = memo[id(tensor)]
     return result
+
+
+def _reduced(tensor: FakeTensor, _protocol: object) -> tuple[object, ...]:
+    """How a fake tensor is pickled: as one of its shape; there are no values to keep."""
+    layout = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, str(tensor.device))
+    is_parameter = bool(getattr(tensor, "_is_param", False))
+    return _restored, (*layout, tensor.is_leaf and tensor.requires_grad, is_parameter)
+
+
+def _restored(
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
+    requires_grad: bool,
+    is_parameter: bool,
+) -> Tensor:
+    """A fake tensor out of a pickle."""
+    tensor = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    if is_parameter:
+        return nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
 
 
 def _apply_in_place(
@@ -407,21 +444,25 @@ def _convert(tensor: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
             tensor.fake_device = converted.device
 
 
-def _patch_reads(
-    patches: AttributePatches, notes: set[str], values_of: Callable[[Tensor], Tensor]
-) -> None:
+def _patch_reads(patches: AttributePatches, values_of: Callable[[Tensor], Tensor]) -> None:
     """Reading values off the GPU as a list or an array: an array of the right shape."""
 
     def numpy(tensor: Tensor, *args: object, **kwargs: object) -> object:
         if not isinstance(tensor, FakeTensor):
             return original_numpy(tensor, *args, **kwargs)
-        notes.add("Tensors read as arrays were answered with zeros where values are unknown.")
         values = values_of(tensor)
         with without_dispatch():
             return original_numpy(values.detach().clone())
 
-    original_numpy = Tensor.numpy
+    def format_(tensor: Tensor, spec: str) -> str:
+        if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
+            return format(tensor.item(), spec)  # as of a real tensor: f"expert_{number}"
+        text: str = original_format(tensor, spec)
+        return text
+
+    original_numpy, original_format = Tensor.numpy, Tensor.__format__
     patches.set(Tensor, "numpy", numpy)
+    patches.set(Tensor, "__format__", format_)
     patches.set(Tensor, "tolist", _tolist)
     patches.set(Tensor, "__format__", _format)
     patches.set(Tensor, "record_stream", _returning(None))

@@ -164,7 +164,10 @@ def _unique(
     size = selection.distinct_count(tensor, "unique")
     shape = tensor.shape if has_inverse or has_counts else (0,)
     inverse = tensor.new_empty(shape, dtype=torch.int64)
-    return tensor.new_empty((size,)), inverse, _positions(tensor, size if has_counts else 0)
+    counts = _positions(tensor, size if has_counts else 0)
+    values = tensor.new_empty((size,))
+    selection.describe_distinct(tensor, values, inverse, counts)
+    return values, inverse, counts
 
 
 def _unique_consecutive(
@@ -197,6 +200,8 @@ def _repeat_interleave(
     if total is None:
         selection.note("repeat_interleave", "each element was assumed to be repeated once")
         total = repeats.numel()
+    elif output_size is None:
+        selection.note_example("repeat_interleave", repeats, f"{total} elements are counted")
     return _positions(repeats, total)
 
 
@@ -204,8 +209,8 @@ def _bincount(
     selection: SelectionSizes, tensor: Tensor, weights: Tensor | None = None, minlength: int = 0
 ) -> Tensor:
     """As many bins as there are values, and `minlength` at least."""
-    constant = selection.values.of(tensor)
     choices = selection.statistics.of(tensor).choices
+    constant = selection.values.of(tensor) if choices else selection.likely.of(tensor)
     if constant is not None:
         with without_dispatch():
             bins = int(constant.max().item()) + 1 if constant.numel() else 0

@@ -11,12 +11,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import linecache
-import os
 import sys
 import threading
 from collections import Counter
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,14 +25,15 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
+from outlay.trace.capture.branches import TURNS, Answers
 from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
 from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
 from outlay.trace.formulas import Hint, OpCost, cost_of, formula_for
+from outlay.trace.own_files import OwnFiles, library_name
 from outlay.trace.profile import Kind, Op, Phase, Precision
 from outlay.trace.step_report import CallSite
-from outlay.trace.target import INSTALLED
 from outlay.trace.traffic import layout_of, tensors_in
 from outlay.trace.workspace import (
     Workspace,
@@ -78,17 +77,19 @@ def op_of(
     cost = cost_of(name, args, kwargs, out, hint=_hint(func))
     results = list(tensors_in(out))
     tensors: list[Tensor] = [*tensors_in(*args, *kwargs.values()), *results]
+    precision = precision_of(cost.kind, tensors)
     op = Op(
         name=name,
         kind=cost.kind,
         phase=phase,
-        precision=precision_of(cost.kind, tensors),
+        precision=precision,
         count=1,
         flops=cost.flops,
         moved_bytes=cost.moved_bytes,
         launches=cost.launches,
         layout=layout_of(cost.kind, name, tensors, len(results)),
         shapes=_shapes(cost, tensors),
+        efficiency=cost.efficiency_in(precision),
     )
     return op, cost.is_known
 
@@ -145,100 +146,82 @@ def _shapes(cost: OpCost, tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
 
 
 # The line of the user's own code that an operation comes from. A forward operation: the innermost
-# frame in the user's folder. A backward operation: the line of the forward operation it belongs to.
+# frame in the user's files. A backward operation: the line of the forward operation it belongs to.
 # torch numbers the nodes of autograd's graph in the order they are made, in each thread; an
 # operation that makes one sees its number (the newest), and backward says which node it is at.
 
 
-_OUTLAY = str(Path(__file__).parents[2])
 _ENGINE = "_engine_run_backward"
 """The function of torch that starts backward: the operation at hand is not its callers'."""
 
 
 class CallSites:
-    """Finds the user's line for every operation of a step.
+    """Finds the user's line for every operation of a step; `file` is where the step is.
 
-    The user's own files are `file` and those in its folder, installed packages apart. A file
-    that is none (a notebook's cell) has no folder.
+    `OwnFiles` says which files are the user's own.
     """
 
     def __init__(self, file: str) -> None:
-        self._file = file
-        path = Path(file)
-        self._folder = str(path.resolve().parent) + os.sep if path.is_file() else None
-        self._names: dict[str, str | None] = {}
-        self._nodes: dict[int, dict[int, tuple[str, CallSite | None]]] = {}
-        """Of each thread, by a node's number: the operator that made it, and its call site."""
+        self._own_files = OwnFiles(file)
+        self._nodes: dict[int, dict[int, tuple[str, _Sites]]] = {}
+        """Of each thread, by a node's number: the operator that made it, and its call sites."""
 
-    def site_of(self, func: OpOverload) -> CallSite | None:
-        """The call site of the operation that runs now."""
+    def sites_of(self, func: OpOverload) -> tuple[CallSite | None, CallSite | None]:
+        """The call site of the operation that runs now, and the library's line it led to."""
         node = torch._C._current_autograd_node()
-        site = self._innermost(sys._getframe(1), in_backward=node is not None)
-        if node is not None and site is None:
-            site = self._node_site(node)
+        sites = self._innermost(sys._getframe(1), in_backward=node is not None)
+        if node is not None and sites[0] is None:
+            sites = self._node_sites(node)
         nodes = self._nodes.setdefault(threading.get_ident(), {})
-        nodes.setdefault(torch.autograd._get_sequence_nr() - 1, (_letters(func.name()), site))
-        return site
+        nodes.setdefault(torch.autograd._get_sequence_nr() - 1, (_letters(func.name()), sites))
+        return sites
 
     def current_line(self, *, with_code: bool = False) -> str:
         """The line that runs now, `train.py:31`; a library's with the user's line that led there.
 
         With its text in brackets if asked for. Empty where neither is known.
         """
-        frame: FrameType | None = sys._getframe(1)
-        own = self._innermost(frame, in_backward=torch._C._current_autograd_node() is not None)
-        library = _library_line(frame, self._own_name)
+        in_backward = torch._C._current_autograd_node() is not None
+        own, library = self._innermost(sys._getframe(1), in_backward=in_backward)
+        node = torch._C._current_autograd_node() if own is None else None
+        if node is not None:
+            own, library = self._node_sites(node)
         if own is None:
-            return library or ""
+            return "" if library is None else str(library)
         user = f"{own} ({own.code})" if with_code and own.code else str(own)
         return user if library is None else f"{library}, from {user}"
 
-    def _innermost(self, frame: FrameType | None, *, in_backward: bool) -> CallSite | None:
+    def _innermost(self, frame: FrameType | None, *, in_backward: bool) -> _Sites:
+        """The innermost line of the user's own, and that of a library if it is deeper."""
+        library = None
         while frame is not None:
             code = frame.f_code
             if in_backward and code.co_name == _ENGINE:
-                return None
-            name = self._own_name(code.co_filename)
+                break
+            name = self._own_files.name_of(code.co_filename)
             if name is not None:
-                return _site(name, frame.f_lineno, code.co_name, code.co_filename)
+                return _site(name, frame.f_lineno, code.co_name, code.co_filename), library
+            installed = library_name(code.co_filename) if library is None else None
+            if installed is not None:
+                library = _site(installed, frame.f_lineno, code.co_name, code.co_filename)
             frame = frame.f_back
-        return None
+        return None, library
 
-    def _own_name(self, filename: str) -> str | None:
-        """How a file of the user's own is called, or None for any other."""
-        if filename not in self._names:
-            self._names[filename] = self._name_of(filename)
-        return self._names[filename]
-
-    def _name_of(self, filename: str) -> str | None:
-        if filename == self._file:
-            return Path(filename).name
-        if self._folder is None or not filename.startswith(self._folder):
-            return None
-        if filename.startswith(_OUTLAY) or any(part in filename for part in INSTALLED):
-            return None
-        return filename.removeprefix(self._folder)
-
-    def _node_site(self, node: torch.autograd.graph.Node) -> CallSite | None:
+    def _node_sites(self, node: torch.autograd.graph.Node) -> _Sites:
         """Where the node was made; of two threads' nodes with its number, the one of its name."""
-        number, name = node._sequence_nr(), _letters(node.name())
+        number, name = node._sequence_nr(), _letters(_node_name(node))
         candidates = [nodes[number] for nodes in self._nodes.values() if number in nodes]
-        named = [site for operator, site in candidates if name.startswith(operator)]
-        return next(iter(named or [site for _, site in candidates]), None)
+        named = [sites for operator, sites in candidates if name.startswith(operator)]
+        return next(iter(named or [sites for _, sites in candidates]), (None, None))
 
 
-def _library_line(frame: FrameType | None, own_name: Callable[[str], str | None]) -> str | None:
-    """The innermost line of an installed package other than torch, if the user's is not deeper."""
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        if own_name(filename) is not None:
-            return None
-        folder = next((part for part in INSTALLED if part in filename), None)
-        path = filename.rpartition(f"{folder}{os.sep}")[2] if folder else ""
-        if path and path.partition(os.sep)[0] not in ("torch", "outlay"):
-            return f"{path}:{frame.f_lineno}"
-        frame = frame.f_back
-    return None
+def _node_name(node: torch.autograd.graph.Node) -> str:
+    """What torch calls a node; functions of one's own may keep something else under `name`."""
+    return node.name() if callable(node.name) else type(node).__name__
+
+
+_Sites = tuple["CallSite | None", "CallSite | None"]
+"""A line of the user's own, and the line of an installed library it led to."""
 
 
 @cache
@@ -377,6 +360,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.memory = MemoryTracker(batch_size)
         self.ops: list[Op] = []
         self.sites: list[CallSite | None] = []
+        self.library_sites: list[CallSite | None] = []
+        """Of each operation, the line of an installed library, where it is not the user's own."""
         self._callsites = callsites
         self._with_lines = with_lines
         self.unknown: Counter[str] = Counter()
@@ -393,11 +378,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
         self._dispatched = 0
+        self._answers = Answers()
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
         self.phases.start_step()
         self.memory.start_step()
+        self._answers = Answers()
 
     def __torch_dispatch__(
         self,
@@ -417,8 +404,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             gc.collect(1)
         phase = self.phases.phase_of(func)
         out = run_operator(func, args, kwargs, self.selection)
-        self.selection.values.follow(func, args, kwargs, out)
-        self.selection.statistics.follow(func, args, out)
+        self.selection.follow(func, args, kwargs, out)
         if func.overloadpacket in _LIKELY_TRUE and isinstance(out, FakeTensor):
             out.outlay_likely = True
         on_gpu = [t for t in with_storage(out) if _is_on_gpu(t)]
@@ -437,7 +423,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if is_noted and (on_gpu or any(map(_is_on_gpu, tree_iter(args)))):
             self._note(func, phase, args, kwargs, out)
             if self._callsites is not None and self._with_lines:
-                self.sites.append(self._callsites.site_of(func))
+                own, library = self._callsites.sites_of(func)
+                self.sites.append(own)
+                self.library_sites.append(library)
                 self.memory.end_operation()
         return out
 
@@ -479,29 +467,35 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.memory.add_companion(out[1], scores, phase)
 
     def _read_value(self, tensor: Tensor) -> bool | int | float:
-        """What `.item()` returns: the value where it follows from constants, else 0 from the GPU.
+        """What `.item()` returns: the value where it follows from constants, else a likely one.
 
-        0 is "no overflow" to a GradScaler. "Are all ...?" and "is it finite?" are answered with
-        yes, other questions with what is likelier, or no. A random number is in the middle, and
-        any other value on the CPU 1.
+        Of a floating-point number nobody knows 0, which is "no overflow" to a GradScaler; of a
+        whole one 1, so that what is done as often is not left out; on the CPU always 1. Questions
+        are answered so that the code works and does not raise (`Answers`).
         """
         constant = self._constant_value(tensor)
         if constant is not None:
+            if isinstance(constant, bool):
+                self._answers.count_known()
             return constant
-        on_gpu = _is_on_gpu(tensor)
-        value = self._likely_value(tensor, 0 if on_gpu else 1)
-        if on_gpu and self.recording:
-            line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
-            self.host_reads[line, _text(value)] += 1
-        return value
-
-    def _likely_value(self, tensor: Tensor, otherwise: int) -> bool | int | float:
         likely = self.selection.likely_value(tensor)
+        on_gpu, is_float = _is_on_gpu(tensor), tensor.dtype.is_floating_point
         if tensor.dtype == torch.bool:
             usual = bool(getattr(tensor, "outlay_likely", False))
-            return usual if likely is None else bool(likely)
-        value = otherwise if likely is None else likely
-        return float(value) if tensor.dtype.is_floating_point else int(value)
+            answer = self._answers.answer(None if likely is None else bool(likely), usual)
+            value = answer.value
+        else:
+            answer = self._answers.number(likely, 0 if on_gpu and is_float else 1)
+            value = float(answer.value) if is_float else int(answer.value)
+        if answer.is_of_loop:
+            self.selection.note("The loop", f"{TURNS} turns at most were assumed")
+        if on_gpu and self.recording:
+            line = "" if self._callsites is None else self._callsites.current_line(with_code=True)
+            follows_share = value == likely and not answer.is_of_loop
+            basis = self.selection.basis(tensor) if follows_share else ""
+            why = f", {answer.why}" if answer.why else basis
+            self.host_reads[line, f"{_text(value)}{why}"] += 1
+        return value
 
     def _constant_value(self, tensor: Tensor) -> bool | int | float | None:
         """The tensor's value where it does not depend on the data."""

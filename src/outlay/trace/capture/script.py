@@ -37,6 +37,7 @@ from outlay.trace.capture.missing_data import patch_datasets
 from outlay.trace.capture.recorder import Recorder
 from outlay.trace.capture.surroundings import ScriptSurroundings, as_first_rank
 from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
+from outlay.trace.libraries.triton_kernels import patch_triton
 from outlay.trace.step_order import OptimizerTurn, StepOrder, StepWindow
 from outlay.trace.target import UNCHANGED, Target
 
@@ -63,6 +64,8 @@ class ScriptRun:
     """Optimizer steps before it, where that is known."""
     as_rank: bool = False
     """Whether it finds the variables that a launcher sets."""
+    packages: tuple[str, ...] = ()
+    """Packages that are not installed and that it is to find all the same."""
     without_data: bool = False
     """Whether public data sets that are not on this machine are stood in for."""
 
@@ -163,6 +166,8 @@ class _ScriptWatch:
         self._window = run.window
         self._first_s: float | None = None
         self._turns = 0
+        self._has_run = False
+        """Whether a module has."""
         self._evaluations = 0
         """Turns in which a model was put into evaluation mode."""
         self._begun_at: int | None = None
@@ -205,8 +210,14 @@ class _ScriptWatch:
         def initialise(optimizer: Optimizer, *args: object, **kwargs: object) -> None:
             original(optimizer, *args, **kwargs)
             self._known.append(optimizer)
+            self._patch_imports()
 
         patches.set(Optimizer, "__init__", initialise)
+
+    def _patch_imports(self) -> None:
+        """Patch what the script has imported, once models and optimizers are made of it."""
+        patch_imported_libraries(self._patches)
+        patch_triton(self._patches)
 
     def _patch_backward(self, patches: AttributePatches) -> None:
         original = torch.autograd.backward
@@ -219,6 +230,9 @@ class _ScriptWatch:
 
     def _before_forward(self, _: nn.Module, inputs: tuple[object, ...]) -> None:
         around = self._around
+        if not self._turns and not self._has_run:
+            self._has_run = True
+            self._patch_imports()
         self._recorder.in_evaluation = around.in_evaluation and self._evaluates_seldom()
         first = inputs[0] if inputs else None
         if self._rows or not torch.is_grad_enabled() or not isinstance(first, Tensor):
@@ -234,7 +248,6 @@ class _ScriptWatch:
         self._turns += 1
         if self._first_s is None:
             self._first_s = time.monotonic()
-            patch_imported_libraries(self._patches)
         self._evaluations += self._around.has_evaluated
         self._around.after_step()
         self._recorder.in_evaluation = False
