@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.measured import a_measurement
 from tests.probe.made import steps
 from tests.probe.probed import PYTHON, SCRIPTS, probe
 from tests.probe.proc_tree import FakeKernel
@@ -14,6 +15,7 @@ from outlay.probe.agent.children import Environment
 from outlay.probe.agent.protocol import FOLDER_VARIABLE, TorchImported
 from outlay.probe.messages import Listener, other_training
 from outlay.probe.processes import unwatched_process
+from outlay.probe.summary import notes_on_missing
 
 INJECT = "/somewhere/inject"
 
@@ -138,6 +140,9 @@ def test_programs_that_follow_each_other_in_one_process_are_told_apart(tmp_path)
     assert last.last_step == len(last.table) == 30
     (before,) = other_training([last], listener.all_logs)
     assert before.last_step == 60
+    for timed, words in ((last, "Before it"), (before, "After it")):
+        (note,) = notes_on_missing(a_measurement(), [timed], listener.all_logs, None)
+        assert note.startswith(f"{words} another process of the command trained (")
 
 
 def test_an_environment_that_is_given_without_its_name_is_left_alone(monkeypatch):

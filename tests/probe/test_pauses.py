@@ -96,6 +96,18 @@ def test_an_evaluation_before_the_first_step_is_said():
     assert not list(notes_on_first_evaluation((), [a_log(table=table([0] * 5))]))
 
 
+def test_a_model_that_is_loaded_in_evaluation_mode_is_not_evaluated():
+    """Steps of 0.1 s: as long as two of them is the making of a model, unless batches were used."""
+    made = a_log(table=table([0] * 9, 0.1, marks={0: {"evaluation_s": 0.2}}))
+    assert not list(notes_on_first_evaluation((), [made]))
+    marks = {0: {"evaluation_s": 0.2, "evaluation_batches": 2}}
+    # Those of the first step, loaded before `train`, as the Trainer of transformers does.
+    own = a_log(table=table([0] * 9, 0.1, marks=marks))
+    assert not list(notes_on_first_evaluation((), [own]))
+    evaluated = a_log(table=table([0] * 9, 0.1, marks=marks, batches=1))
+    assert list(notes_on_first_evaluation((), [evaluated]))
+
+
 # In a process
 
 

@@ -22,6 +22,8 @@ _BEYOND = 1.5
 """Of the timed steps: an only evaluation after more than so many is as rare as they say."""
 _NOTED_S = 0.1
 """An evaluation before the first step that takes less is not worth a word."""
+_LEAST_STEPS = 4
+"""Steps that last as long as what may be the making of a model, not its evaluation."""
 
 
 def pauses_with_late(
@@ -73,12 +75,25 @@ def _every_steps(at: Sequence[int], timed_steps: int) -> float | None:
     return float(at[0] - 1) if at[0] > _BEYOND * timed_steps else None
 
 
+def _first_evaluation_s(log: ProcessLog) -> float:
+    """Of what came before the first step of a process; 0 where it is no evaluation.
+
+    Models are made and loaded without gradients and in evaluation mode, too: what has no batches of
+    a loader and takes no longer than a few steps is that. Where no others came, the batches may be
+    those of the first step, loaded before the model was put into training mode.
+    """
+    evaluation_s = float(log.table.column("evaluation_s")[0])
+    ended_s = log.table.column("host_s")
+    step_s = float(np.median(np.diff(ended_s))) if len(ended_s) > 1 else 0.0
+    has_batches = log.table.column("evaluation_batches")[0] and log.table.column("batches")[0]
+    return evaluation_s if has_batches or evaluation_s > _LEAST_STEPS * step_s else 0.0
+
+
 def notes_on_first_evaluation(
     pauses: Sequence[MeasuredPause], logs: Sequence[ProcessLog]
 ) -> Iterator[str]:
     """Say that the script evaluates before its first step, and whether it did so later."""
-    firsts_s = [float(log.table.column("evaluation_s")[0]) for log in logs if len(log.table)]
-    evaluation_s = max(firsts_s, default=0.0)
+    evaluation_s = max((_first_evaluation_s(log) for log in logs if len(log.table)), default=0.0)
     if evaluation_s < _NOTED_S:
         return
     words = f"It evaluates for {evaluation_s:.2g} s before its first step, which the start-up has."

@@ -115,21 +115,31 @@ def notes_on_missing(
 
 
 def _notes_on_others(logs: Sequence[ProcessLog], all_logs: Sequence[ProcessLog]) -> Iterator[str]:
-    """Say that other processes of the command trained, before or beside."""
-    others = other_training(logs, all_logs)
+    """Say that other programs of the command trained, before, after or beside."""
+    others = other_training(logs, all_logs) if logs else []
     earlier = [other for other in others if all(other.ended_before(log) for log in logs)]
+    later = [other for other in others if all(log.ended_before(other) for log in logs)]
+    apart = {id(other) for other in (*earlier, *later)}
+    beside = [other for other in others if id(other) not in apart]
     if earlier:
-        steps = " and ".join(f"{other.last_step:,}" for other in earlier)
         yield (
-            f"Before it another process of the command trained ({steps} optimizer steps): the "
+            f"Before it another process of the command trained ({_steps_of_each(earlier)}): the "
             "figures are of the last alone."
         )
-    elif others:
-        steps = " and ".join(f"{other.last_step:,}" for other in others)
+    if later:
         yield (
-            f"Another process of the command trained by itself ({steps} optimizer steps): the "
+            f"After it another process of the command trained ({_steps_of_each(later)}): the "
+            "figures are of the first alone."
+        )
+    if beside:
+        yield (
+            f"Another process of the command trained by itself ({_steps_of_each(beside)}): the "
             "figures are of one of them alone, and slower by what they share."
         )
+
+
+def _steps_of_each(logs: Sequence[ProcessLog]) -> str:
+    return f"{' and '.join(f'{log.last_step:,}' for log in logs)} optimizer steps"
 
 
 _TIMES = {1: "", 2: " twice"}

@@ -200,7 +200,7 @@ class NoGradTime:
         watch = self._watch
         if not watch.steps:
             # Which thread trains is not known yet; weights are made without gradients.
-            return bool(watch.counters.eval_modules)
+            return bool(watch.counters.eval_modules) and not watch.is_in_optimizer
         return watch.training_thread == threading.get_ident() and not watch.is_in_optimizer
 
     def _on_change(self, original: Any, *args: Any, **kwargs: Any) -> Any:
