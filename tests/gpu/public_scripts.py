@@ -153,7 +153,7 @@ SCRIPTS: dict[str, Script] = {
             arguments="--img_size 16 --num_images 64 --batch_size 4 --val_batch_size 4 --dim_in 4"
             " --max_dim 8 --hidden_dim 16 --style_dim 8 --total_iters 70 --num_workers 1"
             " --print_every 5 --sample_every 20 --save_every 50",
-            samples=4,
+            samples=4 + 4,  # of its loader of sources, and of that of references
             steps_per_epoch=64 // 4,
             steps=70,
             evaluates_every=20,
@@ -161,7 +161,7 @@ SCRIPTS: dict[str, Script] = {
         gpu=Preset(
             arguments="--img_size 256 --num_images 160 --batch_size 4 --print_every 5"
             " --sample_every 20",
-            samples=4,
+            samples=4 + 4,  # of its loader of sources, and of that of references
             steps_per_epoch=160 // 4,
             evaluates_every=20,
         ),

@@ -334,11 +334,11 @@ class _ScriptWatch:
         around = self._around
         given = around.batch_size or around.own_batch_size
         if around.samples:
-            number, samples = max(around.samples.items(), key=lambda item: item[1])
-            batch_size = around.loader_sizes[number]
-            if given is not None and samples % given == 0:
+            most = max(around.samples, key=lambda number: around.samples[number])
+            batch_size = around.loader_sizes[most]
+            if given is not None and around.samples[most] % given == 0:
                 batch_size = given
-            return batch_size, max(round(samples / steps), 1)
+            return batch_size, max(round(around.samples.total() / steps), 1)
         batch_size = given or self._rows or 1
         is_one = len(self._needed().order) == 1 or len(set(self._needed().order)) == 1
         passes = max(round(self._recorded_passes / steps), 1) if is_one else 1

@@ -330,8 +330,9 @@ def _batches(around: ScriptSurroundings, loader: Any, number: int) -> Iterator[A
             ):
                 return
             given += 1
-            around.samples[number] += samples
-            around.loader_sizes[number] = samples
+            if not around.in_evaluation:
+                around.samples[number] += samples
+                around.loader_sizes[number] = samples
             yield batch
         if given == before or around.steps == steps_at_start:
             return
