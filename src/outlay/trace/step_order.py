@@ -16,6 +16,11 @@ LOOK_ON = 40
 """Optimizer steps that are looked at in any case, as long as they are quick."""
 QUICK_S = 8.0
 LONGEST_S = 240.0
+WAITED_FOR = 17
+"""Training steps for which something that was seen once is waited for: penalties come in every
+sixteenth as a rule, and what the first step alone does comes never again."""
+PATIENCE_S = 120.0
+"""The longest that is waited for it."""
 NEGLIGIBLE = 0.05
 """Of what a usual step writes: a rare one with less beyond that (a moving average of the weights,
 now and then) is not waited for."""
@@ -68,8 +73,10 @@ class StepOrder:
             return None
         if count < LOOK_ON and seconds < QUICK_S:
             return None
-        rare = self._rare(base)
-        if rare and not all(len(places) > 1 for places in rare.values()):
+        if seconds < PATIENCE_S and any(
+            len(places) == 1 and count - places[0] <= WAITED_FOR * base
+            for places in self._rare(base).values()
+        ):
             return None
         return self.window()
 
