@@ -41,6 +41,8 @@ from outlay.trace.target import names_batch_size
 
 DISTINCT_SAMPLES = 8
 """Samples of a batch that are really made; the others repeat them."""
+MOST_SAMPLES = 512
+"""Those that are made where they differ in shape."""
 EVALUATION_BATCHES = 2
 _MOST_COLLATED_BYTES = 2**28
 """Batches above are put together from fake samples."""
@@ -346,11 +348,19 @@ def _epoch(around: ScriptSurroundings, loader: Any) -> Iterator[tuple[Any, int]]
         return
     length = len(loader)
 
-    def few() -> list[Any]:
-        indices = itertools.islice(iter(loader.sampler), min(DISTINCT_SAMPLES, size))
-        return [loader.dataset[index] for index in indices]
+    def made() -> list[Any]:
+        indices = iter(loader.sampler)
+        samples = [
+            loader.dataset[index]
+            for index in itertools.islice(indices, min(DISTINCT_SAMPLES, size))
+        ]
+        if len({_shapes(sample) for sample in samples}) > 1:
+            # Of different lengths: how long the longest is depends on how many there are.
+            rest = itertools.islice(indices, min(MOST_SAMPLES, size) - len(samples))
+            samples += [loader.dataset[index] for index in rest]
+        return samples
 
-    samples = _really(few)
+    samples = _really(made)
     if not samples:
         return
     for _ in range(max(length, 1)):
