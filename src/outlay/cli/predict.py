@@ -125,7 +125,7 @@ def command(
     """Predict step time and memory of a training step on GPUs.
 
     TARGET is a bundled profile, a saved one (.json), a measurement of `outlay probe` (.json), or
-    path/to/file.py:function (needs torch).
+    path/to/file.py:function, or "path/to/train.py -- ARGUMENTS" (both need torch).
 
     \b
     Example:

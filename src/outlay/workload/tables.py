@@ -274,7 +274,10 @@ class StepTable(Table[Step]):
     profile: Name | None = Field(
         None, description="A bundled profile, or the path of a saved one or of a measurement."
     )
-    target: Name | None = Field(None, description="path/to/file.py:function (needs torch).")
+    target: Name | None = Field(
+        None,
+        description="path/to/file.py:function, or path/to/train.py -- ARGUMENTS (needs torch).",
+    )
     batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | Literal["max"] | None = (
         Field(
             None,
