@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlay.errors import InputError, NotKnown
-from outlay.trace.target import load_function, parse_target
+from outlay.plan.prediction import is_code
+from outlay.trace.target import (
+    load_function,
+    marked_batch_size,
+    parse_target,
+    script_target,
+    with_batch_mark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +41,41 @@ def test_loads_a_function_and_its_neighbours(step_file: Path) -> None:
 def test_what_is_not_a_target(text: str) -> None:
     with pytest.raises(InputError, match="is not a training step"):
         parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "marked", "batch_size"),
+    [
+        (["--batch-size", "8"], ["--batch-size", "{batch}"], 8),
+        (["--lr", "0.1", "--batch_size=12"], ["--lr", "0.1", "--batch_size={batch}"], 12),
+        (["-b", "4", "data"], ["-b", "{batch}", "data"], 4),
+        (["train.batch_size=3"], ["train.batch_size={batch}"], 3),
+        (["--per_device_train_batch_size", "2"], ["--per_device_train_batch_size", "{batch}"], 2),
+        (["--eval-batch-size", "7", "--bs", "5"], ["--eval-batch-size", "7", "--bs", "{batch}"], 5),
+        (["--batch-size", "{batch}"], ["--batch-size", "{batch}"], None),
+        (["--val_batch_size=8", "--name", "a b"], ["--val_batch_size=8", "--name", "a b"], None),
+    ],
+)
+def test_the_batch_size_among_the_arguments_of_a_script(
+    step_file: Path, arguments: list[str], marked: list[str], batch_size: int | None
+) -> None:
+    text = script_target(str(step_file), arguments)
+    assert is_code(text)
+    target = parse_target(text)
+    assert (target.is_script, target.name, list(target.arguments)) == (
+        True,
+        "outlay_step",
+        arguments,
+    )
+    assert parse_target(target.text) == target
+    assert list(with_batch_mark(target).arguments) == marked
+    assert marked_batch_size(target) == batch_size
+
+
+def test_a_script_without_arguments(step_file: Path) -> None:
+    assert parse_target(script_target(str(step_file))).is_script
+    with pytest.raises(InputError, match="There is no file nowhere.py"):
+        parse_target(script_target("nowhere.py", ["--lr", "1"]))
 
 
 def test_no_such_file() -> None:

@@ -99,9 +99,10 @@ class GpuPrediction(NamedTuple):
 
 
 def is_code(target: str) -> bool:
-    """Whether a target is `path/to/file.py:function`, to be traced."""
+    """Whether a target is to be traced: `path/to/file.py:function`, `path/to/train.py -- ARGS`."""
+    script, dashes, _ = target.partition(" --")
     path, colon, _ = target.rpartition(":")
-    return bool(colon) and path.endswith(".py")
+    return (bool(dashes) and script.endswith(".py")) or (bool(colon) and path.endswith(".py"))
 
 
 def predict_on_gpus(
