@@ -13,7 +13,7 @@ from outlay.cli.main import cli
 from outlay.cli.options import parse_length
 from outlay.errors import InputError
 from outlay.measurement.file import write_measurement
-from outlay.measurement.measurement import Finding, MeasuredPause
+from outlay.measurement.measurement import Finding, MeasuredPause, TimeShares
 from outlay.plan.from_measurement import with_measured_pauses, workload_from_measurement
 from outlay.plan.pipeline import rank_offers
 from outlay.trace.store import find_profile
@@ -59,7 +59,8 @@ def test_what_was_measured_is_what_is_assumed(tmp_path):
     path = tmp_path / "probe.json"
     held = Finding(holder="input", evidence=(), cures=())
     # 10 samples in a step of 0.5 s are 20 a second.
-    starved = a_measurement(profile=find_profile("resnet50"), finding=held)
+    shares = TimeShares(compute=0.3, input=0.6, host=0.1)
+    starved = a_measurement(profile=find_profile("resnet50"), finding=held, shares=shares)
     write_measurement(starved, path)
     done = planned(path, "--length", "1000 steps", "--max-options", "1", "--json")
     assumed = " ".join(json.loads(done.output)["assumptions"])

@@ -1,4 +1,4 @@
-"""The training script that examples of the docs name: small, on the CPU, out of memory above 4."""
+"""The training script that examples of the docs name: small; on a CPU, out of memory above 4."""
 
 import argparse
 
@@ -24,9 +24,11 @@ def main():
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=4)
     batch_size = parser.parse_args().batch_size
-    if batch_size > 4:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if batch_size > 4 and device == "cpu":
         raise torch.OutOfMemoryError("CUDA out of memory.")
-    step = training_step(batch_size)
+    with torch.device(device):
+        step = training_step(batch_size)
     for _ in range(60):
         step()
 

@@ -70,7 +70,8 @@ SCRIPTS: dict[str, Script] = {
         tiny=Preset(
             arguments="--n_layer=2 --n_head=2 --n_embd=32 --block_size=32 --vocab_size=128"
             " --batch_size=4 --gradient_accumulation_steps=3 --max_iters=99"
-            " --eval_interval=40 --eval_iters=4 --log_interval=5 --data_tokens=20000",
+            " --eval_interval=40 --eval_iters=4 --log_interval=5 --data_tokens=20000"
+            " --out_dir=checkpoints",
             samples=4 * 3,
             steps=100,
             evaluates_every=40,

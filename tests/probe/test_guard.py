@@ -51,7 +51,7 @@ def test_a_part_that_fails_is_noted_once_and_costs_nothing_else():
 
 PARTS = (
     *("this_machine", "_gpus", "_versions", "_is_compiled", "_optimizers", "_step_times"),
-    *("pauses_with_late", "steps_per_epoch", "_memory", "_power", "_gpu_fraction", "_busy_s"),
+    *("pauses_with_late", "epoch_of", "measured_memory", "_power", "_gpu_fraction", "_busy_s"),
     *("step_size", "recorded_profile", "notes_on_missing", "notes_on_step_time", "add_diagnosis"),
     "notes_on_first_evaluation",
 )

@@ -188,7 +188,8 @@ def _sizes(step: Target, batch_sizes: Sequence[int | None] | None) -> list[int] 
         return None if batch_sizes is None else [None]
     if batch_sizes == [None]:
         return [BATCH_SIZE]
-    return _checked_sizes([size for size in batch_sizes or BATCH_SIZES if size is not None])
+    given = BATCH_SIZES if batch_sizes is None else batch_sizes
+    return _checked_sizes([size for size in given if size is not None])
 
 
 def _checked_sizes(batch_sizes: Sequence[int]) -> list[int]:
