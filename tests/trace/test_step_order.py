@@ -47,6 +47,26 @@ def test_the_order_is_that_of_an_iteration(iteration: list[str], turns: int, ste
     assert (window.turns, window.steps, window.is_regular) == (turns, steps, True)
 
 
+def test_slow_steps_are_looked_at_until_what_was_seen_once_comes_again() -> None:
+    """Also where other steps are added in between."""
+    iterations = ["D", "D_penalty", "G", "G_path", *["D", "G"] * 3]
+    iterations += ["D", "G", "G_path", *["D", "G"] * 3] * 3
+    window = seen(iterations, seconds=1.0)
+    assert (window.turns, window.steps) == (37, 16)
+
+
+def test_what_the_first_step_alone_does_is_not_waited_for_without_an_end() -> None:
+    order = StepOrder()
+    for place in range(MOST_LOOKED_AT):
+        forward, elements = (2, 3_000) if place == 0 else (1, 1_000)
+        turn = OptimizerTurn(optimizer=0, forward=forward, elements=elements)
+        window = order.add(turn, place * 1.0)
+        if window is not None:
+            break
+    assert window.turns == 1
+    assert 17 <= place <= 20
+
+
 def test_an_optimizer_that_was_made_is_waited_for() -> None:
     """Thirty steps of one alone are no step where another has yet to come."""
     assert seen([*["D"] * 30, "G"], made=2).turns == 31

@@ -8,6 +8,7 @@ penalty in every sixteenth.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 MOST_LOOKED_AT = 160
@@ -57,14 +58,21 @@ class StepOrder:
     def __init__(self) -> None:
         self.turns: list[OptimizerTurn] = []
         self._unseen = 0
+        self._bases: Counter[int] = Counter()
+        """How often each length of a training step was found."""
 
     def add(self, turn: OptimizerTurn, seconds: float, optimizers: int = 1) -> StepWindow | None:
         """Note an optimizer step; what to record once that is known.
 
         `seconds` have passed since the first one, and the script has made so many `optimizers`.
         """
+        if all(turn.optimizer != earlier.optimizer for earlier in self.turns):
+            self._bases.clear()  # what was found is without it
         self.turns.append(turn)
         count = len(self.turns)
+        repeating = self._repeating()
+        if repeating is not None:
+            self._bases[repeating] += 1
         self._unseen = max(optimizers - len({each.optimizer for each in self.turns}), 0)
         if count >= MOST_LOOKED_AT or seconds > LONGEST_S:
             return self.window()
@@ -73,12 +81,18 @@ class StepOrder:
             return None
         if count < LOOK_ON and seconds < QUICK_S:
             return None
-        if seconds < PATIENCE_S and any(
-            len(places) == 1 and count - places[0] <= WAITED_FOR * base
-            for places in self._rare(base).values()
-        ):
+        if seconds < PATIENCE_S and self._may_come_again(base):
             return None
         return self.window()
+
+    def _may_come_again(self, base: int) -> bool:
+        """Whether something rare was seen once, not long ago."""
+        rare = self._rare(base)
+        once = [places[0] for places in rare.values() if len(places) == 1]
+        if not once:
+            return False
+        added = sum(len(places) for places in rare.values())
+        return len(self.turns) - max(once) - added <= WAITED_FOR * base
 
     def window(self) -> StepWindow | None:
         """What to record by all that was seen; None where no step was."""
@@ -96,7 +110,15 @@ class StepOrder:
         )
 
     def _base(self) -> int | None:
-        """Optimizer steps in a training step: the least number after which all repeats."""
+        """Optimizer steps in a training step, as they were found most often."""
+        return self._bases.most_common(1)[0][0] if self._bases else None
+
+    def _repeating(self) -> int | None:
+        """The least number of steps after which all repeats, just now.
+
+        Not always that of a training step: something rare in the place of a usual step breaks the
+        order for a while.
+        """
         turns = self._usual()
         optimizers = {turn.optimizer for turn in turns}
         for length in range(1, len(turns) // 2 + 1):
@@ -113,26 +135,30 @@ class StepOrder:
             counts[key] = counts.get(key, 0) + 1
         most = max(counts.values())
         is_usual = {key for key, times in counts.items() if 2 * times >= most}
-        of_optimizers = {optimizer for optimizer, _ in is_usual}
-        return [
-            OptimizerTurn(optimizer=t.optimizer, forward=t.forward)
-            for t in self.turns
-            if (t.optimizer, t.forward) in is_usual or t.optimizer not in of_optimizers
-        ]
+        kinds: dict[int, OptimizerTurn] = {}
+        for turn in self.turns:
+            if (turn.optimizer, turn.forward) in is_usual:
+                kinds.setdefault(turn.optimizer, turn)
+        usual = []
+        for turn in self.turns:
+            forward, kind = turn.forward, kinds.get(turn.optimizer)
+            if kind is not None and (turn.optimizer, forward) not in is_usual:
+                if not _are_alike(turn, kind):
+                    continue
+                forward = kind.forward
+            usual.append(OptimizerTurn(optimizer=turn.optimizer, forward=forward))
+        return usual
 
     def _rare(self, base: int) -> dict[tuple[int, int], list[int]]:
         """Where each kind of step was made that is no part of the usual training step."""
         usual = {(turn.optimizer, turn.forward) for turn in self._usual()[-base:]}
-        written = {
-            turn.optimizer: turn.elements
-            for turn in self.turns
-            if (turn.optimizer, turn.forward) in usual
+        kinds = {
+            turn.optimizer: turn for turn in self.turns if (turn.optimizer, turn.forward) in usual
         }
         places: dict[tuple[int, int], list[int]] = {}
         for place, turn in enumerate(self.turns):
-            key, usually = (turn.optimizer, turn.forward), written.get(turn.optimizer, 0)
-            is_alike = abs(turn.elements - usually) < NEGLIGIBLE * usually
-            if key not in usual and not is_alike:
+            key, kind = (turn.optimizer, turn.forward), kinds.get(turn.optimizer)
+            if key not in usual and not (kind is not None and _are_alike(turn, kind)):
                 places.setdefault(key, []).append(place)
         return places
 
@@ -159,3 +185,7 @@ class StepOrder:
             order=tuple(dict.fromkeys(optimizers)),
             is_regular=len(turns) < 2,
         )
+
+
+def _are_alike(turn: OptimizerTurn, usual: OptimizerTurn) -> bool:
+    return abs(turn.elements - usual.elements) < NEGLIGIBLE * usual.elements
