@@ -260,7 +260,7 @@ def _apply_to(family: str, mlp: type[nn.Module]) -> Callable[..., None]:
         for head in heads if fused_linear_cross_entropy else ():
             head.forward = _causal_forward
         if cross_entropy:
-            functional.cross_entropy = _cross_entropy  # type: ignore[assignment]
+            vars(functional)["cross_entropy"] = _cross_entropy
 
     return apply
 
