@@ -24,16 +24,20 @@ from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
 from outlay.trace.from_recording import RecordedStep, profile_of_step
-from outlay.trace.target import BATCH_MARK, Target, marked_batch_size, with_batch_mark
+from outlay.trace.target import (
+    BATCH_MARK,
+    BATCH_SIZE,
+    Target,
+    marked_batch_size,
+    with_batch_mark,
+)
 
 if TYPE_CHECKING:
     from outlay.trace.capture import Capture
     from outlay.trace.capture.script import ScriptCapture, ScriptRun
     from outlay.trace.profile import Profile
 
-BATCH_SIZE = 8
-"""Where the arguments have a mark for it and none is given."""
-_NAMED_BYTES = 4096
+_LONGEST_MESSAGE = 4096
 _LAST_LINES = 3
 
 Guard = Callable[[str], contextlib.AbstractContextManager[None]]
@@ -345,7 +349,7 @@ def _left(target: Target, error: SystemExit, words: str) -> TraceFailed:
     said = words or (error.code if isinstance(error.code, str) else "nothing")
     return TraceFailed(
         f"{target.path.name} left with status {status} before its first training step.",
-        why=f"It said: {said[:_NAMED_BYTES]}",
+        why=f"It said: {said[:_LONGEST_MESSAGE]}",
         fix="Give it the arguments that it needs after --, as you would run it.",
     )
 

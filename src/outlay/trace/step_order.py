@@ -57,7 +57,6 @@ class StepOrder:
 
     def __init__(self) -> None:
         self.turns: list[OptimizerTurn] = []
-        self._unseen = 0
         self._bases: Counter[int] = Counter()
         """How often each length of a training step was found."""
 
@@ -73,11 +72,11 @@ class StepOrder:
         repeating = self._repeating()
         if repeating is not None:
             self._bases[repeating] += 1
-        self._unseen = max(optimizers - len({each.optimizer for each in self.turns}), 0)
+        unseen = max(optimizers - len({each.optimizer for each in self.turns}), 0)
         if count >= MOST_LOOKED_AT or seconds > LONGEST_S:
             return self.window()
         base = self._base()
-        if base is None or (self._unseen and count < LOOK_ON):
+        if base is None or (unseen and count < LOOK_ON):
             return None
         if count < LOOK_ON and seconds < QUICK_S:
             return None

@@ -74,7 +74,7 @@ def parse_target(text: str) -> Target:
     """The file and function that a target names, or the script; the file must exist."""
     path_text, separator, arguments = text.partition(_SEPARATOR)
     if separator and path_text.endswith(".py") and (not arguments or arguments.startswith(" ")):
-        return _script(path_text, text, arguments)
+        return _script(path_text, arguments)
     path_text, colon, function = text.rpartition(":")
     if not colon or not path_text.endswith(".py") or not function.isidentifier():
         raise InputError(f"{text!r} is not a training step.", fix=_EXAMPLE)
@@ -86,12 +86,11 @@ def parse_target(text: str) -> Target:
     return Target(path=path.resolve(), function=function)
 
 
-def _script(path_text: str, text: str, arguments: str) -> Target:
+def _script(path_text: str, arguments: str) -> Target:
     path = Path(path_text).expanduser()
     if not path.is_file():
         raise InputError(
             f"There is no file {path_text}.",
-            why=f"It was named by {text!r}.",
             fix="Name the script as you would run it with python: path/to/train.py.",
         )
     return Target(path=path.resolve(), arguments=tuple(shlex.split(arguments)))
@@ -173,6 +172,8 @@ def load_module(path: Path) -> ModuleType:
 
 # What a trace assumes
 
+BATCH_SIZE = 8
+"""Samples of a step, where nobody says how many."""
 SELECTED = 0.5
 # Assumes: a selection whose mask only the data could tell keeps half of the elements (a guess:
 # padding masks keep more, masked-language labels 0.15). `--selected` gives another share.

@@ -19,6 +19,7 @@ from outlay.trace.process import run_request
 from outlay.trace.step_report import report_from_json, report_of
 from outlay.trace.store import history_from_json, profile_from_json
 from outlay.trace.target import (
+    BATCH_SIZE,
     SELECTED,
     UNCHANGED,
     Changes,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
 time to trace than a small one: nothing is computed."""
-BATCH_SIZE = 8
 
 
 def profile_of(

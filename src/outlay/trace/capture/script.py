@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from outlay.trace.capture.capture import (
+    WARM_UP_STEPS,
     Capture,
     CaptureOptions,
     StructureRecord,
@@ -40,9 +41,6 @@ from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
 from outlay.trace.libraries.triton_kernels import patch_triton
 from outlay.trace.step_order import OptimizerTurn, StepOrder, StepWindow
 from outlay.trace.target import UNCHANGED, Target
-
-WARM_UP_STEPS = 2
-"""Training steps that are made before the recording, where the order is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,8 @@ class ScriptSurroundings:
         """Where what the script writes goes."""
         self.batch_size = batch_size
         """The one to trace at; None is the script's own."""
+        self.resizes_loaders = False
+        """Whether loaders are given the batch size, as no option of the script says it."""
         self.option: str | None = None
         """The option of the script's own parser that is the batch size."""
         self.own_batch_size: int | None = None
@@ -90,6 +92,9 @@ class ScriptSurroundings:
         self._calls: Counter[object] = Counter()
         self._results: dict[object, tuple[list[object], Any]] = {}
         self._written: dict[str, str] = {}
+        """Where each file that the script has written really is."""
+        self._train_depth = 0
+        """How many modules deep a change of mode is."""
 
     def install(self, patches: AttributePatches) -> None:
         """Replace it all until `patches` are restored."""
@@ -131,27 +136,22 @@ class ScriptSurroundings:
         is_training = not self.in_evaluation and torch.is_grad_enabled()
         return self.batch_size if is_training and self.resizes_loaders else own
 
-    resizes_loaders = False
-    """Whether loaders are given the batch size, as no option of the script says it."""
-
     # Modes, and evaluations that take long
 
     def _patch_modes(self, patches: AttributePatches) -> None:
         original = nn.Module.train
 
         def train(module: nn.Module, mode: bool = True) -> nn.Module:
-            if not self._in_train:
+            if not self._train_depth:
                 self._note_mode(evaluates=not mode)
-            self._in_train += 1
+            self._train_depth += 1
             try:
                 result: nn.Module = original(module, mode)
             finally:
-                self._in_train -= 1
+                self._train_depth -= 1
             return result
 
         patches.set(nn.Module, "train", train)
-
-    _in_train = 0
 
     def _note_mode(self, *, evaluates: bool) -> None:
         self.in_evaluation = evaluates
@@ -215,8 +215,7 @@ class ScriptSurroundings:
             function: Callable[..., object], args: Sequence[object] = (), *_: object, **__: object
         ) -> None:
             self.notes.add("Processes were left out: the first one's work is traced in this one.")
-            for name, value in {**_RANKS, **_MASTER}.items():
-                os.environ.setdefault(name, value)
+            as_first_rank()
             function(0, *args)
 
         patches.set(torch.multiprocessing, "spawn", spawn)
