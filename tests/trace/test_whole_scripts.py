@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from outlay.errors import OutlayError
+from outlay.errors import OutlayError, TraceFailed
 from outlay.trace.target import script_target
 from outlay.trace.tracing import histories_of, profile_of, trace_step
 
@@ -129,6 +130,23 @@ def test_why_a_script_cannot_be_traced_and_what_to_do(
     error = raised.value
     for word in words:
         assert word in f"{error.what} {error.why} {error.fix}"
+
+
+NEVER_ENDS = "import time\nopen('log.txt', 'w').write('x')\nwhile True:\n    time.sleep(0.1)\n"
+
+
+def test_a_script_that_is_given_up_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "train.py").write_text(NEVER_ENDS)
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with pytest.raises(TraceFailed, match="ended after 6 s"):
+        trace_step(script_target("train.py"), timeout_s=6)
+    assert list(temporary.glob("outlay-*")) == []
+    assert sorted(path.name for path in folder.iterdir()) == ["temporary", "train.py"]
 
 
 LAUNCHED = """

@@ -49,6 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     """Answer one request."""
     request_path, reply_path = map(Path, arguments)
     request = json.loads(request_path.read_text())
+    request["folder"] = str(request_path.parent)
     warnings.simplefilter("ignore")
     watcher = threading.Thread(
         target=_end_with_parent, args=[os.getppid(), request_path.parent], daemon=True
@@ -194,6 +195,7 @@ def _script_tracer(target: Target, request: Mapping[str, Any]) -> ScriptTracer:
     return ScriptTracer(
         target,
         selected=request["selected"],
+        folder=request.get("folder"),
         guard=lambda when: error_naming_line(target, when or "when it was run"),
     )
 

@@ -47,12 +47,16 @@ Guard = Callable[[str], contextlib.AbstractContextManager[None]]
 class ScriptTracer:
     """Runs one script at any batch size."""
 
-    def __init__(self, target: Target, *, selected: float, guard: Guard) -> None:
+    def __init__(
+        self, target: Target, *, selected: float, guard: Guard, folder: str | None = None
+    ) -> None:
         self._target = with_batch_mark(target)
         self._own_size = marked_batch_size(target)
         self._is_marked = any(BATCH_MARK in argument for argument in self._target.arguments)
         self._selected = selected
         self._guard = guard
+        self._folder = folder
+        """Where its files go, which is deleted even where this process is killed."""
         self._first: ScriptCapture | None = None
         self._needs: dict[str, Any] = {}
         """What the script turned out to need: fields of `ScriptRun`."""
@@ -142,7 +146,7 @@ class ScriptTracer:
 
     def _in_fork(self, run: ScriptRun, when: str) -> Any:
         """Run the script in a process of its own; its result, or its error raised here."""
-        with tempfile.TemporaryDirectory(prefix="outlay-script-") as folder:
+        with tempfile.TemporaryDirectory(prefix="outlay-script-", dir=self._folder) as folder:
             path, written = Path(folder) / "result", Path(folder) / "written"
             written.mkdir()
             pid = os.fork()
