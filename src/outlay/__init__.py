@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from outlay.ledger.kept_measurements import learn_from_measurements, learned_calibration
     from outlay.measurement.file import read_measurement
     from outlay.measurement.measurement import Measurement
-    from outlay.offers.catalog import OfferFilter, bundled_offers, list_offers
+    from outlay.offers.catalog import OfferFilter, bundled_offers
     from outlay.offers.offer import Offer
+    from outlay.offers.price_book import PriceBook, bundled_book, list_offers
     from outlay.plan.difference import Difference, compare_workloads
     from outlay.plan.from_measurement import load_workload
     from outlay.plan.option import Option
@@ -98,8 +99,9 @@ _MODULES = {
     "ledger.kept_measurements": "learn_from_measurements learned_calibration",
     "measurement.file": "read_measurement",
     "measurement.measurement": "Measurement",
-    "offers.catalog": "OfferFilter bundled_offers list_offers",
+    "offers.catalog": "OfferFilter bundled_offers",
     "offers.offer": "Offer",
+    "offers.price_book": "PriceBook bundled_book list_offers",
     "plan.difference": "Difference compare_workloads",
     "plan.from_measurement": "load_workload",
     "plan.option": "Option",
@@ -148,6 +150,7 @@ __all__ = [
     "OutlayError",
     "Plan",
     "PredictionRequest",
+    "PriceBook",
     "ProbeLimits",
     "ProbeRequest",
     "Recommendation",
@@ -158,6 +161,7 @@ __all__ = [
     "best_offers",
     "build_request",
     "build_workstation",
+    "bundled_book",
     "bundled_offers",
     "compare_workloads",
     "find_gpu",

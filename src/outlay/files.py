@@ -1,4 +1,4 @@
-"""Files written whole or not at all; JSON read that may be anything, and made of values."""
+"""Files written whole or not at all, and where; JSON read that may be anything, made of values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
@@ -20,6 +21,26 @@ LARGEST_BYTES = 256 * 2**20
 """What is read of a file: a device has no end."""
 FLATTEN = {"flatten": True}
 """Metadata of a dataclass field whose own keys stand in its place: `field(metadata=FLATTEN)`."""
+
+
+def data_folder(environment: Mapping[str, str] | None = None, system: str = "") -> Path:
+    """Where everything lies that outlay keeps for the user; the folder need not exist.
+
+    OUTLAY_DATA, else XDG_DATA_HOME/outlay, else ~/.local/share/outlay (macOS:
+    ~/Library/Application Support/outlay; Windows: %LOCALAPPDATA%/outlay).
+    """
+    environment = os.environ if environment is None else environment
+    system = system or sys.platform
+    if environment.get("OUTLAY_DATA"):
+        return Path(environment["OUTLAY_DATA"])
+    if environment.get("XDG_DATA_HOME"):
+        return Path(environment["XDG_DATA_HOME"]) / "outlay"
+    home = Path(environment.get("HOME") or Path.home())
+    if system == "darwin":
+        return home / "Library" / "Application Support" / "outlay"
+    if system == "win32":
+        return Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local") / "outlay"
+    return home / ".local" / "share" / "outlay"
 
 
 def check_folder(path: Path) -> None:

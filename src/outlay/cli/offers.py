@@ -9,7 +9,7 @@ import click
 from outlay.cli.options import json_option, print_document, today
 
 if TYPE_CHECKING:
-    from outlay.offers.catalog import Sort
+    from outlay.offers.price_book import Sort
 
 SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
 """As of `list_offers`; written out, as importing it would slow every other command."""
@@ -63,7 +63,8 @@ def command(
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
     """
-    from outlay.offers.catalog import OfferFilter, gpu_filter, list_offers, snapshot_date
+    from outlay.offers.catalog import OfferFilter, gpu_filter, snapshot_date
+    from outlay.offers.price_book import list_offers
 
     places = [name.partition("/") for name in providers]
     query = OfferFilter(

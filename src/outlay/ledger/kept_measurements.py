@@ -12,8 +12,6 @@ A file there that cannot be read is named in a warning and left out: it must not
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError, OutlayError
-from outlay.files import free_path, parsed_json, read_data, write_whole
+from outlay.files import data_folder, free_path, parsed_json, read_data, write_whole
 from outlay.measurement.file import measurement_from_json, read_measurement, write_measurement
 from outlay.measurement.measurement import Measurement
 from outlay.plan.placement import calibration
@@ -35,22 +33,6 @@ _MARK = "outlay calibration"
 ALL = "all"
 """Every measurement, where names are given."""
 Warn = Callable[[str], None]
-
-
-def data_folder(environment: Mapping[str, str] | None = None, system: str = "") -> Path:
-    """Where the user's own data lie; the folder need not exist."""
-    environment = os.environ if environment is None else environment
-    system = system or sys.platform
-    if environment.get("OUTLAY_DATA"):
-        return Path(environment["OUTLAY_DATA"])
-    if environment.get("XDG_DATA_HOME"):
-        return Path(environment["XDG_DATA_HOME"]) / "outlay"
-    home = Path(environment.get("HOME") or Path.home())
-    if system == "darwin":
-        return home / "Library" / "Application Support" / "outlay"
-    if system == "win32":
-        return Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local") / "outlay"
-    return home / ".local" / "share" / "outlay"
 
 
 def measurements_folder() -> Path:

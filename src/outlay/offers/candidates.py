@@ -24,6 +24,7 @@ from outlay.offers.catalog import (
     search,
 )
 from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_duplicates
+from outlay.offers.price_book import PriceBook
 from outlay.offers.terms import as_known_provider, known_provider
 from outlay.units import DAY_S, GIB, HOUR_S, YEAR_S
 from outlay.workload.workload import Quote, Selection, Workload, Workstation
@@ -35,8 +36,9 @@ PROVIDER = "own"
 """What machines of one's own have for a provider."""
 
 
-def candidates(workload: Workload, today: str = "") -> list[Offer]:
-    """The offers to consider: bundled, quoted, and machines of one's own; less what is left out."""
+def candidates(workload: Workload, today: str = "", prices: PriceBook | None = None) -> list[Offer]:
+    """The offers to consider: of a price book, quoted, and machines of one's own; less what is
+    left out. Without a book, the bundled ones."""
     own = [
         replace(offer, as_of=offer.as_of or today)
         for offer in (
@@ -46,11 +48,14 @@ def candidates(workload: Workload, today: str = "") -> list[Offer]:
     ]
     consider, leave_out = workload.consider, workload.leave_out
     notebooks = ("access", "notebook") in workload.prefer.qualities
-    bundled_now = at_best_zones(bundled_offers(today), today)
-    everything = (*bundled_now, *(free_offers() if notebooks else ()))
+    if prices is None:
+        listed = at_best_zones(bundled_offers(today), today)
+    else:
+        listed = prices.offers_on(today)
+    everything = (*listed, *(free_offers() if notebooks else ()))
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
-    left_out = _named(bundled, leave_out) if _restricts(leave_out) else []
+    left_out = _named(bundled, leave_out, everything) if _restricts(leave_out) else []
     left_out_ids = {id(offer) for offer in left_out}
     return own + [
         offer
@@ -76,11 +81,13 @@ def _selected(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
     return [offer for offer in matches if _instance_matches(offer, selection)]
 
 
-def _named(offers: Iterable[Offer], selection: Selection) -> list[Offer]:
-    """The offers that any restriction of a selection names."""
+def _named(
+    offers: Iterable[Offer], selection: Selection, everything: Iterable[Offer]
+) -> list[Offer]:
+    """The offers that any restriction of a selection names; a region is one of any offer's."""
     filters = [gpu_filter(text) for text in selection.gpus]
     providers = {known_provider(name) for name in selection.providers}
-    regions = known_regions(selection.regions, bundled_offers())
+    regions = known_regions(selection.regions, everything)
     return [
         offer
         for offer in offers

@@ -7,18 +7,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from typing import Literal
 
 from outlay.caching import ById
 from outlay.errors import InputError, NotKnown
 from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.offers.expected_price import at_best_zone
+from outlay.offers.expected_price import SpotMarket, at_best_zone
 from outlay.offers.offer import Commitment, Doubt, Offer
 from outlay.offers.terms import known_provider
 from outlay.uncertainty import Estimate
@@ -45,11 +44,22 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     `today` (YYYY-MM-DD) turns announced withdrawals that have happened into withdrawn offers, and
     is what freshness is judged by.
     """
-    listed, moves = _newest_first(rows_of(newest("list_prices"))), rows_of("outdated_prices.csv")
-    snapshot = [_offer(row) for row in rows_of(newest("offers"))]
-    known = {offer.identity: offer for offer in snapshot}
-    listed_by, sold_by = _by_provider(listed), _by_provider_of(snapshot)
-    current = (_withdrawn_if_ended(offer, today) for offer in snapshot)
+    return offers_on(snapshot_offers(), today, snapshot_date())
+
+
+def snapshot_offers() -> tuple[Offer, ...]:
+    """The offers of the bundled snapshot as it is."""
+    return tuple(_offer(row) for row in rows_of(newest("offers")))
+
+
+def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[Offer, ...]:
+    """Offers as they are to be seen on a day: what list prices, moves and announced ends say of
+    them since, and which of them fell behind the rest, whose day is `as_of`."""
+    listed = _newest_first(rows_of(newest("list_prices")))
+    moves = rows_of("outdated_prices.csv")
+    known = {offer.identity: offer for offer in listed_offers}
+    listed_by, sold_by = _by_provider(listed), _by_provider_of(listed_offers)
+    current = (_withdrawn_if_ended(offer, today) for offer in listed_offers)
     compared = (
         _doubted_by_list_price(offer, listed_by.get(offer.provider, ()), known) for offer in current
     )
@@ -57,17 +67,22 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
         _offer(row) for row in listed if not _is_in_snapshot(row, sold_by.get(row["provider"], ()))
     )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
-    return tuple(_doubted_by_age(offer, today) for offer in moved)
+    return tuple(_doubted_by_age(offer, today, as_of) for offer in moved)
 
 
-def at_best_zones(offers: tuple[Offer, ...], today: str = "") -> tuple[Offer, ...]:
+def at_best_zones(
+    offers: tuple[Offer, ...], today: str = "", market: SpotMarket | None = None
+) -> tuple[Offer, ...]:
     """Offers, each at the zone where its spot price is expected to be lowest."""
-    return _at_best_zones(ById(offers), today)
+    return _at_best_zones(ById(offers), today, ById(market))
 
 
 @lru_cache(maxsize=4)
-def _at_best_zones(offers: ById[tuple[Offer, ...]], today: str) -> tuple[Offer, ...]:
-    return tuple(at_best_zone(offer, doubt_kinds(), today) for offer in offers.value)
+def _at_best_zones(
+    offers: ById[tuple[Offer, ...]], today: str, market: ById[SpotMarket | None]
+) -> tuple[Offer, ...]:
+    kinds = doubt_kinds()
+    return tuple(at_best_zone(offer, kinds, today, market.value) for offer in offers.value)
 
 
 def _by_provider(rows: Iterable[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
@@ -137,7 +152,7 @@ def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
     return replace(offer, doubts=(*rest, doubt_kinds()["withdrawn"]))
 
 
-def _doubted_by_age(offer: Offer, today: str) -> Offer:
+def _doubted_by_age(offer: Offer, today: str, as_of: str) -> Offer:
     """An offer that nobody has confirmed for long while others were: its list stands still.
 
     The age of a price widens its range, whatever others' is; only one that fell behind the rest
@@ -146,7 +161,7 @@ def _doubted_by_age(offer: Offer, today: str) -> Offer:
     stale = doubt_kinds()["stale"]
     if not today or stale in offer.doubts or days_between(offer.as_of, today) <= STALE_DAYS:
         return offer
-    if days_between(offer.as_of, snapshot_date()) <= _BEHIND_DAYS:
+    if days_between(offer.as_of, as_of) <= _BEHIND_DAYS:
         return offer
     return replace(offer, doubts=(*offer.doubts, stale))
 
@@ -469,42 +484,3 @@ def _upfront_fraction(payment: str) -> float:
 @cache
 def _commitment_rows() -> tuple[dict[str, str], ...]:
     return tuple(rows_of("commitments.csv"))
-
-
-# Listing
-
-Sort = Literal["price", "spot", "gpu-price", "gpu", "provider", "memory", "age"]
-
-
-def list_offers(
-    query: OfferFilter | None = None, sort: Sort | None = None, *, today: str = ""
-) -> list[Offer]:
-    """The bundled offers that a filter leaves, cheapest first or in another order.
-
-    A spot price is that of the zone a plan would take, with what is doubtful about it. `today`
-    (YYYY-MM-DD) leaves out what providers have stopped selling by then.
-    """
-    query = query or OfferFilter()
-    offers = search(at_best_zones(bundled_offers(today), today), query)
-    return _sorted(offers, sort or ("spot" if query.spot else "price"))
-
-
-def _sorted(offers: list[Offer], key: Sort) -> list[Offer]:
-    unknown = float("inf")
-
-    def order(offer: Offer) -> tuple[object, ...]:
-        price = offer.price_usd_per_hour or unknown
-        spot = offer.spot_usd_per_hour or unknown
-        cheapest = min(price, spot)
-        first: object = {
-            "price": min(unknown, price),
-            "spot": spot,
-            "gpu-price": cheapest / (offer.gpus * offer.gpu_share),
-            "gpu": offer.gpu,
-            "provider": offer.provider,
-            "memory": -(offer.gpu_memory_bytes or 0.0),
-            "age": offer.as_of,
-        }[key]
-        return (first, cheapest, offer.identity)
-
-    return sorted(offers, key=order)

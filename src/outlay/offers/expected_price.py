@@ -24,7 +24,7 @@ from functools import cache
 from statistics import median
 
 from outlay.facts import newest, rows_of
-from outlay.offers.offer import Doubt, Offer, Tenancy, ZoneQuote
+from outlay.offers.offer import Doubt, Offer, Tenancy, UsualShare, ZoneQuote
 from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, WEEK_S, days_between
 
@@ -118,16 +118,6 @@ def bundled_movements() -> Movements:
 # --- one day's spot prices with their past ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsualShare:
-    """What a type's spot price is in all its zones, as shares of on-demand."""
-
-    low: float
-    middle: float
-    high: float
-    zones: int
-
-
 class SpotMarket:
     """The spot prices of one day, zone by zone, with their past."""
 
@@ -215,7 +205,9 @@ def expected_price(
     if tenancy != "spot" or offer.quoted:
         price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
         return price if most is None else price.at_most(most)
-    usual = (market or bundled_market()).usual_share(offer)
+    usual = offer.usual_share
+    if market is not None or usual is None:
+        usual = (market or bundled_market()).usual_share(offer)
     return _spot_price(offer, quote_usd, moves, usual, weeks)
 
 
@@ -340,7 +332,7 @@ def _in_zone(
     usd = offer.spot_usd_per_hour
     if zone is not None and zone.usd_per_hour is not None:
         usd = zone.usd_per_hour
-    there = replace(offer, zone=zone, spot_usd_per_hour=usd)
+    there = replace(offer, zone=zone, spot_usd_per_hour=usd, usual_share=market.usual_share(offer))
     added = tuple(doubts[word] for word in _spot_doubts(there, market))
     return replace(there, doubts=(*offer.doubts, *added)) if added else there
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outlay.errors import InputError
-from outlay.uncertainty import Uncertain, likely_of
+from outlay.uncertainty import Estimate, Uncertain, likely_of
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
 
@@ -87,6 +87,40 @@ class ZoneQuote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsualShare:
+    """What a type's spot price is in all its zones, as shares of on-demand."""
+
+    low: float
+    middle: float
+    high: float
+    zones: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotRisk:
+    """Interruptions a month to expect on one machine, with where the figure comes from."""
+
+    interruptions_per_month: Estimate
+    source: str
+    is_assumption: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostQuality:
+    """What a marketplace measured of a single host; None where it does not say."""
+
+    disk_bytes_per_s: float | None = None
+    """Read from its disk in one piece."""
+    download_bytes_per_s: float | None = None
+    """From the internet to it."""
+    upload_bytes_per_s: float | None = None
+    reliability_fraction: float | None = None
+    """Of the time it was there, as the marketplace reckons it."""
+    verified: bool | None = None
+    """Whether the marketplace has looked at it itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of one provider in one region, on demand and as spot where sold so."""
 
@@ -125,6 +159,12 @@ class Offer:
     zones: int = 1
     zone: ZoneQuote | None = None
     """The zone that the spot price is of, where a plan has chosen one."""
+    usual_share: UsualShare | None = None
+    """What spot usually is of on-demand, in the market that the zone was chosen in."""
+    spot_risk: SpotRisk | None = None
+    """How often it is taken away, where its price book has newer figures than the bundled ones."""
+    host: HostQuality | None = None
+    """Of a single host of a marketplace."""
     other_gpus: tuple[str, ...] = ()
     """GPUs of another kind in the same machine; `gpus` counts them, too."""
     power_limit_w: float | None = None

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from outlay.facts import assumed, assumed_range, assumptions, newest, rows_of
-from outlay.offers.offer import Offer
+from outlay.offers.offer import Offer, SpotRisk
 from outlay.offers.terms import terms_of
 from outlay.uncertainty import Estimate, Uncertain
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotRisk:
-    """Interruptions a month to expect on one machine, with where the figure comes from."""
-
-    interruptions_per_month: Estimate
-    source: str
-    is_assumption: bool
 
 
 @cache
@@ -29,14 +19,15 @@ def _interruption_rows() -> Mapping[tuple[str, str, str], dict[str, str]]:
 
 
 def spot_risk(offer: Offer) -> SpotRisk:
-    """The risk of an offer: as the user said, its bucket, its provider's rate, or assumed."""
+    """The risk of an offer: as the user said, its price book's, its bucket, its provider's rate, or
+    assumed."""
     if offer.interruptions_per_month is not None:
         return SpotRisk(
             interruptions_per_month=_as_estimate(offer.interruptions_per_month),
             source=offer.source,
             is_assumption=False,
         )
-    return _known_risk(offer.identity)
+    return offer.spot_risk or _known_risk(offer.identity)
 
 
 @lru_cache(maxsize=4096)

@@ -7,9 +7,10 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.facts import assumed, assumptions
-from outlay.offers.catalog import offer_gpus, snapshot_date
+from outlay.offers.catalog import offer_gpus
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.places import HOME, DataRoute, Place
+from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.spot import assumed_interruptions, spot_risk
 from outlay.offers.terms import terms_of
 from outlay.plan.option import Option
@@ -82,10 +83,12 @@ def plan_assumptions(
     offers: Sequence[Offer],
     today: str,
     measured: Sequence[MeasuredStep] = (),
+    book: PriceBook | None = None,
 ) -> tuple[str, ...]:
     """What was taken where the workload file says nothing, in plain words."""
     usage, data = workload.usage, workload.data
-    prices = f"the bundled snapshot of {snapshot_date()}{_age(today)}"
+    book = book or bundled_book()
+    prices = f"{book.name}{_age(book, today)}"
     bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     notes = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
@@ -262,9 +265,9 @@ def _minutes(time_s: Uncertain) -> str:
     return f"{time_s.likely / 60:.0f} min ({low} to {time_s.high / 60:.0f})"
 
 
-def _age(today: str) -> str:
-    """How old the snapshot is, where the day is known."""
+def _age(book: PriceBook, today: str) -> str:
+    """How old the prices are, where the day is known."""
     if not today:
         return ""
-    days = days_between(snapshot_date(), today)
+    days = days_between(book.as_of, today)
     return f" ({days} days old)"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outlay.errors import InputError
+from outlay.offers.price_book import PriceBook
 from outlay.plan.from_measurement import measurement_at, profile_for
 from outlay.plan.option import Option
 from outlay.plan.pipeline import plan_workload
@@ -73,11 +74,12 @@ def compare_workloads(
     *,
     learned: LearnedCalibration = NOTHING_LEARNED,
     today: str = "",
+    prices: PriceBook | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Difference:
     """The plans of two workload files, and what the second changes.
 
-    learned, today: as of `plan_workload`.
+    learned, today, prices: as of `plan_workload`.
     """
     tables, plans, profile = [], [], cache(profile_for)
     for path in (first, second):
@@ -86,7 +88,9 @@ def compare_workloads(
         table = parse_table(text, str(path))
         workload = workload_of(table, text, str(path), path.parent)
         progress(f"Planning {path} ...")
-        plan = plan_workload(workload, profile(workload.step), learned=learned, today=today)
+        plan = plan_workload(
+            workload, profile(workload.step), learned=learned, today=today, prices=prices
+        )
         plans.append(plan)
         tables.append(table)
     return difference((tables[0], tables[1]), (plans[0], plans[1]))

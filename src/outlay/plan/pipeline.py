@@ -42,6 +42,7 @@ from outlay.offers.places import (
     place_of_offer,
     with_known_places,
 )
+from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.spot import spot_risk
 from outlay.offers.terms import (
     Terms,
@@ -110,6 +111,7 @@ def plan_workload(
     learned: LearnedCalibration = NOTHING_LEARNED,
     evidence: Evidence | None = None,
     today: str = "",
+    prices: PriceBook | None = None,
 ) -> Plan:
     """The plan of a workload: every candidate predicted, priced, ranked and explained.
 
@@ -119,10 +121,12 @@ def plan_workload(
     evidence: all that was measured, where it is at hand already.
     today: YYYY-MM-DD, the day the run would begin: prices are as old as they are then, and what
         providers have stopped selling is left out. Without it prices count as seen today.
+    prices: what to plan with (`current_prices`, `prices_as_of`); without them, the bundled ones.
     """
     inputs = _inputs(
         workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
     )
+    inputs = replace(inputs, prices=prices)
     with _without_collecting():
         return _plan_all(inputs)
 
@@ -137,6 +141,7 @@ class _Inputs:
     notes: tuple[str, ...]
     """What was taken over from measurements beside the step's time."""
     today: str = ""
+    prices: PriceBook | None = None
 
 
 def _inputs(
@@ -173,7 +178,7 @@ def _without_collecting() -> Iterator[None]:
 def _plan_all(inputs: _Inputs) -> Plan:
     """The plan of every candidate, in all numbers of machines and places of data to compare."""
     workload = inputs.workload
-    offers = _with_terms(candidates(workload, inputs.today), workload)
+    offers = _with_terms(candidates(workload, inputs.today, inputs.prices), workload)
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
@@ -196,8 +201,15 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -
     today, evidence = inputs.today, inputs.evidence
     ranked = rank_options(options, today)
     chosen = choose(ranked)
+    prices = inputs.prices or bundled_book()
     assumptions = plan_assumptions(
-        inputs.workload, inputs.profile, assumed_overheads(), offers, today, evidence.measured
+        inputs.workload,
+        inputs.profile,
+        assumed_overheads(),
+        offers,
+        today,
+        evidence.measured,
+        prices,
     )
     return Plan(
         options=ranked,
@@ -209,6 +221,7 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -
         workload=inputs.workload,
         measured=tuple(evidence.measured),
         today=today,
+        prices=prices,
     )
 
 

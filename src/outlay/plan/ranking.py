@@ -14,6 +14,7 @@ import numpy as np
 from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.facts import assumed
 from outlay.offers.offer import Offer, OwnedMachine, Tenancy
+from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.terms import terms_of
 from outlay.plan.option import RANKED, Option, draws_of
 from outlay.predict.evidence import MeasuredStep
@@ -69,6 +70,8 @@ class Plan:
     """The steps that were measured of it."""
     today: str = ""
     """The day it was made, YYYY-MM-DD; empty where nobody said."""
+    prices: PriceBook = field(default_factory=bundled_book)
+    """The prices it was made with."""
     _ties: list[tuple[Option, ...]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )

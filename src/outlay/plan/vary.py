@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from outlay.offers.price_book import PriceBook
 from outlay.plan.from_measurement import (
     evidence_for,
     load_workload,
@@ -88,12 +89,13 @@ def vary_workload(
     measured: Sequence[str] = (),
     learned: LearnedCalibration = NOTHING_LEARNED,
     today: str = "",
+    prices: PriceBook | None = None,
     progress: Progress = lambda _: None,
 ) -> Curves:
     """The plan of a workload file again and again with other values of one input.
 
     inputs: `sessions=1..12`, `data.size=1TB,2TB`: a key of the file and its values.
-    length, measured, learned, today: as of `load_workload` and `plan_workload`.
+    length, measured, learned, today, prices: as of `load_workload` and `plan_workload`.
     """
     table, text = _table(path, length)
     variation = variation_of(inputs)
@@ -108,7 +110,12 @@ def vary_workload(
         workload = workload_of(changed, text, str(path), path.parent)
         step = workload.step
         return plan_workload(
-            workload, profile(step), measured=measured, evidence=evidence(step), today=today
+            workload,
+            profile(step),
+            measured=measured,
+            evidence=evidence(step),
+            today=today,
+            prices=prices,
         )
 
     curves = curves_of(variation, plan_at, progress=progress)

@@ -20,7 +20,6 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.offers.catalog import snapshot_date
 from outlay.offers.offer import Offer, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
@@ -340,7 +339,7 @@ class PricesDocument:
 
 
 def _prices_document(plan: Plan) -> PricesDocument:
-    as_of = snapshot_date()
+    as_of = plan.prices.as_of
     age_days = days_between(as_of, plan.today) if plan.today else None
     return PricesDocument(as_of=as_of, age_days=age_days)
 

@@ -1,0 +1,122 @@
+"""The prices that a command works with, as one value: offers, spot quotes, interruptions.
+
+A plan is handed a price book and reads no prices from anywhere else; without one it takes the
+snapshot that comes with outlay (`bundled_book`). `outlay.prices.books` makes one of refreshed
+prices, or of those of a day in the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Literal
+
+from outlay.offers.catalog import (
+    OfferFilter,
+    at_best_zones,
+    bundled_offers,
+    offers_on,
+    search,
+    snapshot_date,
+)
+from outlay.offers.expected_price import SpotMarket
+from outlay.offers.offer import Offer, SpotRisk
+
+OfferIdentity = tuple[str, str, str]
+"""Provider, instance and region."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PriceBook:
+    """Prices of one day, or the newest good ones of each provider."""
+
+    name: str
+    """In words, for a sentence: `the bundled snapshot of 2026-08-22`."""
+    kind: Literal["bundled", "refreshed", "past"]
+    as_of: str
+    """The day of the newest prices in it."""
+    listed: tuple[Offer, ...]
+    """As they were listed; `offers_on` says what is to be thought of them on a day."""
+    market: SpotMarket | None = None
+    """The spot prices of its zones with their past; None: the snapshot's."""
+    risks: Mapping[OfferIdentity, SpotRisk] = field(default_factory=dict)
+    """How often spot machines are taken away, where newer figures than the bundled are known."""
+    freshness: Mapping[str, str] = field(default_factory=dict)
+    """The day of each provider's prices."""
+    unknown: tuple[Offer, ...] = ()
+    """Offers of GPUs that outlay does not know: named, and in no plan."""
+    day: str = ""
+    """Of prices of the past: the day that a plan with them is made for."""
+    _seen: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
+
+    def offers_on(self, today: str) -> tuple[Offer, ...]:
+        """The offers as they are to be seen on a day, each at its best zone."""
+        if today not in self._seen:
+            offers = self._doubted(today)
+            if self.risks:
+                offers = tuple(
+                    replace(offer, spot_risk=self.risks.get(offer.identity)) for offer in offers
+                )
+            self._seen[today] = at_best_zones(offers, today, self.market)
+        return self._seen[today]
+
+    def _doubted(self, today: str) -> tuple[Offer, ...]:
+        if self.kind == "bundled":
+            return bundled_offers(today)
+        if self.kind == "past":  # what became known later is not known then
+            return self.listed
+        return offers_on(self.listed, today, self.as_of)
+
+
+@cache
+def bundled_book() -> PriceBook:
+    """The snapshot that comes with outlay."""
+    as_of = snapshot_date()
+    return PriceBook(
+        name=f"the bundled snapshot of {as_of}", kind="bundled", as_of=as_of, listed=()
+    )
+
+
+# Listing
+
+Sort = Literal["price", "spot", "gpu-price", "gpu", "provider", "memory", "age"]
+
+
+def list_offers(
+    query: OfferFilter | None = None,
+    sort: Sort | None = None,
+    *,
+    today: str = "",
+    prices: PriceBook | None = None,
+) -> list[Offer]:
+    """The offers of a price book that a filter leaves, cheapest first or in another order.
+
+    A spot price is that of the zone a plan would take, with what is doubtful about it. `today`
+    (YYYY-MM-DD) leaves out what providers have stopped selling by then. Without a book, the
+    bundled offers.
+    """
+    query = query or OfferFilter()
+    offers = search((prices or bundled_book()).offers_on(today), query)
+    return _sorted(offers, sort or ("spot" if query.spot else "price"))
+
+
+def _sorted(offers: list[Offer], key: Sort) -> list[Offer]:
+    unknown = float("inf")
+
+    def order(offer: Offer) -> tuple[object, ...]:
+        price = offer.price_usd_per_hour or unknown
+        spot = offer.spot_usd_per_hour or unknown
+        cheapest = min(price, spot)
+        first: object = {
+            "price": min(unknown, price),
+            "spot": spot,
+            "gpu-price": cheapest / (offer.gpus * offer.gpu_share),
+            "gpu": offer.gpu,
+            "provider": offer.provider,
+            "memory": -(offer.gpu_memory_bytes or 0.0),
+            "age": offer.as_of,
+        }[key]
+        return (first, cheapest, offer.identity)
+
+    return sorted(offers, key=order)
