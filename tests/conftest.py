@@ -2,7 +2,8 @@
 
 A test that needs torch or a real server is skipped by name where it is not installed, and the run
 closes with a count. OUTLAY_TEST_SKIPS=forbid turns every such skip into a failure of the run.
-Tests that need a GPU are deselected, unless OUTLAY_TEST_GPU is set.
+Tests that need a GPU are deselected, unless OUTLAY_TEST_GPU is set, and so are those on real files
+of price sources, unless OUTLAY_TEST_PRICE_SOURCES names their folder.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu") and os.environ.get("OUTLAY_TEST_GPU"):
             kept.append(item)
+            continue
+        has_sources = bool(os.environ.get("OUTLAY_TEST_PRICE_SOURCES"))
+        if item.get_closest_marker("sources") and not has_sources:
+            dropped.append(item)
             continue
         if item.get_closest_marker("gpu") or item.get_closest_marker("network"):
             dropped.append(item)

@@ -19,6 +19,7 @@ COMMANDS = {
     "advise": "Advise on a card to buy or a place to rent, by purpose, purse and use.",
     "init": "Write a commented workload file to start from.",
     "offers": "List offers: filter by GPU, provider, region, price.",
+    "prices": "Refresh prices, compare sources, look back, and be told when one falls.",
     "gpus": "List GPUs and what is known about them, with sources.",
     "predict": "Predict step time and memory of a training step on GPUs.",
     "calibrate": (

@@ -1,0 +1,35 @@
+"""`outlay prices`: refresh them, compare sources, look back, be told when one falls."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group("prices")
+def command() -> None:
+    """Refresh prices, compare sources, look back, and be told when one falls.
+
+    \b
+    Example:
+      outlay prices refresh
+      outlay prices compare H100
+      outlay prices history "A100 80GB"
+    """
+
+
+# --- refresh ---
+
+
+# --- compare ---
+
+
+# --- history ---
+
+
+# --- changes ---
+
+
+# --- watch ---
+
+
+# --- import ---
