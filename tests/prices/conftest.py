@@ -1,4 +1,4 @@
-"""What the tests of prices share: a data folder of their own, and real files where there are any."""
+"""What the tests of prices share: a data folder of their own, real files where there are any."""
 
 from __future__ import annotations
 
