@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: house plan test check lint types imports pytest bench services docs profiles calibrate clean
 
 plan: $(VENV)/.core
-	@$(BIN)/outlay plan examples/stylenat.toml
+	@$(BIN)/outlay plan examples/stylenat.toml --prices bundled
 
 test: check pytest
 

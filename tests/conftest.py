@@ -19,6 +19,8 @@ from outlay.trace import process
 
 # Several tests run at once: with threads of its own for each, torch would mostly wait for them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests plan with the bundled prices, whatever was refreshed on the machine they run on.
+os.environ["OUTLAY_PRICES"] = "bundled"
 # Tests start Python some hundred times: each would compile outlay anew, half of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import click
 
 from draw_architecture import drawing
 from outlay.cli.main import COMMANDS, cli
@@ -57,22 +59,33 @@ What commands print with `--json`, and the workload file, as JSON schemas (draft
 | --- | --- |"""
 
 
-def help_text(name: str | None) -> str:
-    """What `outlay NAME --help` prints, 100 columns wide."""
-    root = cli.make_context("outlay", [], resilient_parsing=True, **WIDE)
-    if name is None:
-        return cli.get_help(root)
-    command = cli.get_command(root, name)
-    assert command is not None
-    return command.get_help(
-        command.make_context(name, [], parent=root, resilient_parsing=True, **WIDE)
-    )
+def help_text(name: str) -> str:
+    """What `outlay NAME --help` prints, 100 columns wide; NAME may be of two words, or empty."""
+    context = cli.make_context("outlay", [], resilient_parsing=True, **WIDE)
+    command: click.Command = cli
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        inner = command.get_command(context, word)
+        assert inner is not None
+        command = inner
+        context = command.make_context(word, [], parent=context, resilient_parsing=True, **WIDE)
+    return command.get_help(context)
+
+
+def command_names() -> Iterator[str]:
+    """Every command, and those of a group after it."""
+    root = cli.make_context("outlay", [], resilient_parsing=True)
+    for name in COMMANDS:
+        yield name
+        command = cli.get_command(root, name)
+        if isinstance(command, click.Group):
+            yield from (f"{name} {inner}" for inner in command.list_commands(root))
 
 
 def commands_page() -> str:
     """The whole page."""
-    parts = [HEAD, "## outlay\n```\n" + help_text(None) + "\n```\n"]
-    parts += [f"## outlay {name}\n```\n{help_text(name)}\n```\n" for name in COMMANDS]
+    parts = [HEAD, "## outlay\n```\n" + help_text("") + "\n```\n"]
+    parts += [f"## outlay {name}\n```\n{help_text(name)}\n```\n" for name in command_names()]
     return "\n".join(parts)
 
 

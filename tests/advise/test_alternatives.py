@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.builders import an_offer
 
-from outlay.advise import alternatives, machines
+from outlay.advise import alternatives
 from outlay.advise.alternatives import (
     DRAWS,
     alternatives_of,
@@ -21,7 +21,7 @@ from outlay.advise.alternatives import (
 from outlay.advise.caveats import caveats_of
 from outlay.advise.machines import cards_for_sale, gpus_worth_renting, reference_of
 from outlay.advise.request import AdviceRequest, find_purpose, monthly_use
-from outlay.offers import candidates
+from outlay.offers import candidates, price_book
 from outlay.plan.option import draws_of
 from outlay.plan.pipeline import plan_workload
 from outlay.trace.store import find_profile
@@ -134,7 +134,7 @@ def few_offers(monkeypatch):
         an_offer("runpod", "nvidia", gpu="H100 SXM", usd=1.2, as_of=TODAY),
         an_offer("runpod", "ended", gpu="MI50 32GB", usd=0.1, as_of=TODAY),
     )
-    for module in (machines, candidates):
+    for module in (price_book, candidates):
         monkeypatch.setattr(module, "bundled_offers", lambda *_: offers)
 
 

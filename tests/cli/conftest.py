@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from outlay.cli.main import main
-from outlay.offers import candidates
+from outlay.offers import candidates, price_book
 from outlay.offers.catalog import bundled_offers
 from outlay.offers.offer import Offer
 
@@ -65,7 +65,8 @@ def few_offers(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_one_provider(today: str = "") -> tuple[Offer, ...]:
         return tuple(offer for offer in bundled_offers(today) if offer.provider == "lambda")
 
-    monkeypatch.setattr(candidates, "bundled_offers", of_one_provider)
+    for module in (candidates, price_book):
+        monkeypatch.setattr(module, "bundled_offers", of_one_provider)
 
 
 @pytest.fixture

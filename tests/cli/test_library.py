@@ -224,6 +224,8 @@ ELSEWHERE = {
     "init": "writes a file: tests/cli/test_init.py",
     "probe": "writes the measurement that `probe_command` gives: tests/probe",
     "schema": "prints schemas: tests/cli/test_schema.py",
+    "prices": "a group of commands: tests/prices",
+    "check": "looks at this machine: tests/cli/test_check.py",
 }
 
 

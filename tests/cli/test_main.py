@@ -11,10 +11,12 @@ import pytest
 
 import outlay.cli
 from outlay import __version__
+from outlay.cli import prices
 from outlay.cli.main import COMMANDS
 
 NOT_COMMANDS = {"__init__", "main", "options"}
-TALKS_JSON = sorted(set(COMMANDS) - {"schema"})
+ALL_COMMANDS = [*COMMANDS, *(f"prices {name}" for name in prices.command.commands)]
+TALKS_JSON = sorted(set(ALL_COMMANDS) - {"schema", "prices"})
 
 
 def test_every_module_is_a_listed_command():
@@ -33,18 +35,18 @@ def test_help_lists_every_command_and_the_exit_codes(outlay):
         assert code in ended.out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_help_of_a_command_has_an_example(outlay, name):
-    ended = outlay(name, "--help")
+    ended = outlay(*name.split(), "--help")
     assert ended.code == 0
     assert ended.err == ""
     assert "Example:" in ended.out
     assert f"outlay {name}" in ended.out.split("Example:")[1]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_short_help_option(outlay, name):
-    assert outlay(name, "-h") == outlay(name, "--help")
+    assert outlay(*name.split(), "-h") == outlay(*name.split(), "--help")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -56,7 +58,7 @@ def test_line_in_the_list_is_the_first_of_the_command_s_help(name):
 
 @pytest.mark.parametrize("name", TALKS_JSON)
 def test_every_command_has_json(outlay, name):
-    assert "--json" in outlay(name, "--help").out
+    assert "--json" in outlay(*name.split(), "--help").out
 
 
 def test_version_is_the_package_s(outlay):

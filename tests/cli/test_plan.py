@@ -406,7 +406,7 @@ def test_prices_bundled_is_what_a_plan_takes_anyway(outlay, workload):
 def test_prices_of_nobody_are_bad_usage(outlay, workload):
     ended = outlay("plan", workload(), "--prices", "live")
     assert ended.code == 2
-    assert "'live' is not 'bundled'" in ended.err
+    assert "'live' is not one of 'newest', 'bundled'" in ended.err
     assert ended.out == ""
 
 

@@ -69,8 +69,9 @@ PLANS: list[tuple[dict[str, object], Plan]] = []
 """What was asked for, and the plan."""
 
 
-def plan_once(workload, *, measured=(), learned=NOTHING_LEARNED, today):
-    """`plan_workload`, which makes no plan twice."""
+def plan_once(workload, *, measured=(), learned=NOTHING_LEARNED, today, prices=None):
+    """`plan_workload`, which makes no plan twice; with the bundled prices."""
+    assert prices is None or prices.kind == "bundled"
     asked = {"workload": workload, "measured": measured, "learned": learned, "today": today}
     for known, plan in PLANS:
         if known == asked:

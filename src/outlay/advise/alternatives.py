@@ -87,14 +87,15 @@ def monthly_plan(
         workload,
         workstations=(*machines, *owned_machines(request)),
     )
-    plan = plan_workload(workload, request.profile, today=request.today)
+    today, prices = request.today, request.prices
+    plan = plan_workload(workload, request.profile, today=today, prices=prices)
     free = replace(
         workload,
         consider=Selection(providers=("kaggle",)),
         workstations=(),
         quotes=(),
     )
-    free_options = plan_workload(free, request.profile, today=request.today).options
+    free_options = plan_workload(free, request.profile, today=today, prices=prices).options
     identities = {option.offer.identity for option in plan.options}
     added = [option for option in free_options if option.offer.identity not in identities]
     return replace(plan, options=rank_options([*plan.options, *added]))

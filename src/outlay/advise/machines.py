@@ -21,8 +21,9 @@ from outlay.advise.cards import (
 )
 from outlay.advise.request import AdviceRequest, workload_for
 from outlay.errors import NoOption
-from outlay.offers.catalog import bundled_offers, offer_gpus
+from outlay.offers.catalog import offer_gpus
 from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.price_book import offers_of
 from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.placement import calibration
@@ -112,7 +113,7 @@ def own_options(
         quotes=(),
         workstations=tuple(machines),
     )
-    plan = plan_workload(workload, request.profile, today=request.today)
+    plan = plan_workload(workload, request.profile, today=request.today, prices=request.prices)
     return {option.offer.instance: option for option in plan.options}
 
 
@@ -251,7 +252,7 @@ def _cheapest(
 ) -> Iterator[tuple[str, tuple[float, Offer]]]:
     """Each GPU's lowest price in a tenancy, per GPU and hour, of offers nobody doubts."""
     prices: dict[str, tuple[float, Offer]] = {}
-    for offer in bundled_offers(request.today):
+    for offer in offers_of(request.prices, request.today):
         usd = offer.hourly_usd(tenancy)
         spoiled = offer.cautions(tenancy) or offer.not_for_sale(tenancy)
         if not usd or spoiled or offer.gpus > request.gpus or not _is_usable(offer, request):

@@ -30,7 +30,8 @@ from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, assumed_range, assumptions, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
-from outlay.offers.catalog import bundled_offers, reserved_offers
+from outlay.offers.catalog import reserved_offers
+from outlay.offers.price_book import PriceBook, offers_of
 from outlay.offers.terms import all_terms
 from outlay.predict.network import GpuLink
 from outlay.predict.parallel import mixed_gpus_step
@@ -54,6 +55,8 @@ class QuestionContext:
     today: str
     profile: str = USUAL_PROFILE
     size_bytes: float | None = None
+    prices: PriceBook | None = None
+    """None: the bundled ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,7 +413,7 @@ def cpu(context: QuestionContext) -> Answer:
     """When CPU cores are worth a look: their FLOPs against a GPU's predicted speed."""
     cores = assumption_number("many_cpu_cores")
     usd_per_s = assumption_number("cpu_core_usd_per_hour") * cores / HOUR_S
-    rate, gpu_usd_per_s = _cpu_flops_per_s(cores), _t4_usd_per_hour(context.today) / HOUR_S
+    rate, gpu_usd_per_s = _cpu_flops_per_s(cores), _t4_usd_per_hour(context) / HOUR_S
     compared = [_against_cores(name, rate) for name in bundled_profiles()]
     fitting = [profile for profile in compared if profile.gpu_per_s]
     small = min(profile.issued_flops for profile in fitting)
@@ -466,11 +469,11 @@ def _against_cores(name: str, rate: float) -> CpuComparison:
     )
 
 
-def _t4_usd_per_hour(today: str) -> float:
+def _t4_usd_per_hour(context: QuestionContext) -> float:
     """The lowest price of a whole T4 on demand that nobody doubts."""
     return min(
         offer.price_usd_per_hour
-        for offer in bundled_offers(today)
+        for offer in offers_of(context.prices, context.today)
         if offer.gpu == "T4" and offer.gpus == 1 and offer.gpu_share == 1
         if offer.price_usd_per_hour
         if not offer.cautions("on-demand") and not offer.not_for_sale("on-demand")
@@ -567,7 +570,7 @@ _USUAL_BYTES = 100 * GB
 
 def share(context: QuestionContext) -> Answer:
     """Which offers are shares of a GPU."""
-    offers = bundled_offers(context.today)
+    offers = offers_of(context.prices, context.today)
     parts = [offer for offer in offers if offer.gpu_share != 1]
     counted = Counter((offer.provider, offer.gpu, f"{offer.gpu_share:g}") for offer in parts)
     return Answer(
@@ -575,7 +578,7 @@ def share(context: QuestionContext) -> Answer:
         question="Does a cloud give a whole GPU or a share?",
         words=(
             (
-                f"A whole one: {len(offers) - len(parts):,} of the {len(offers):,} bundled offers; "
+                f"A whole one: {len(offers) - len(parts):,} of the {len(offers):,} offers; "
                 f"{len(parts)} are shares, under names of their own."
             ),
             *sentences_of("share"),
@@ -744,7 +747,8 @@ def _credits() -> Iterator[tuple[str, str, str, str]]:
 
 def reserved(context: QuestionContext) -> Answer:
     """H100 for a term, what terms take off, and where one pays beforehand."""
-    h100s = [offer for offer in bundled_offers(context.today) if offer.gpu.startswith("H100")]
+    offers = offers_of(context.prices, context.today)
+    h100s = [offer for offer in offers if offer.gpu.startswith("H100")]
     reservable = [offer for h100 in h100s for offer in reserved_offers(h100)]
     rows = {
         (offer.provider, offer.instance, offer.commitment.name): (

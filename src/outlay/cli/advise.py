@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlay.cli.options import json_option, print_document, tell, today
+from outlay.cli.options import (
+    json_option,
+    prices_of,
+    prices_option,
+    print_document,
+    tell,
+    today,
+)
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +61,7 @@ _LONGEST_MONTHS = 120
 @click.option("--amd/--no-amd", default=True, help="Whether to look at AMD's, never measured here.")
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
+@prices_option
 @json_option
 def command(**options: Any) -> int:
     """Advise on a card to buy or a place to rent, by purpose, purse and use.
@@ -102,6 +110,7 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
         use=monthly_use(options["usage"]),
         months=float(options["months"]),
         today=today(),
+        prices=prices_of(options["prices"]),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -156,6 +165,7 @@ def _answer(options: dict[str, Any]) -> int:
     context = QuestionContext(
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
+        prices=prices_of(options["prices"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

@@ -6,14 +6,23 @@ from pathlib import Path
 
 import click
 
-from outlay.cli.options import json_option, learned_calibration, print_document, tell, today
+from outlay.cli.options import (
+    json_option,
+    learned_calibration,
+    prices_of,
+    prices_option,
+    print_document,
+    tell,
+    today,
+)
 
 
 @click.command("diff", no_args_is_help=True)
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
+@prices_option
 @json_option
-def command(first: Path, second: Path, as_json: bool) -> int:
+def command(first: Path, second: Path, prices: str, as_json: bool) -> int:
     """Compare two plans: which inputs differ, what is chosen, every line that changed.
 
     \b
@@ -28,7 +37,12 @@ def command(first: Path, second: Path, as_json: bool) -> int:
     from outlay.report.console import Page
 
     difference = compare_workloads(
-        first, second, learned=learned_calibration(), today=today(), progress=tell
+        first,
+        second,
+        learned=learned_calibration(),
+        today=today(),
+        prices=prices_of(prices),
+        progress=tell,
     )
     names = (str(first), str(second))
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import json_option, print_document, today
+from outlay.cli.options import json_option, prices_of, prices_option, print_document, today
 
 if TYPE_CHECKING:
     from outlay.offers.price_book import Sort
@@ -41,6 +41,7 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
 @click.option(
     "--max-offers", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]"
 )
+@prices_option
 @json_option
 def command(
     gpus: tuple[str, ...],
@@ -50,12 +51,14 @@ def command(
     max_price: float | None,
     sort: Sort | None,
     max_offers: int | None,
+    prices: str,
     as_json: bool,
 ) -> None:
     """List offers: filter by GPU, provider, region, price.
 
-    Prices are of the bundled snapshot, for the whole machine and hour; `outlay plan` works out
-    what a run costs on them. Spot prices are the cheapest zone's.
+    Prices are the newest good ones (`outlay prices refresh` renews them), for the whole machine
+    and hour; `outlay plan` works out what a run costs on them. Spot prices are the cheapest
+    zone's.
 
     \b
     Example:
@@ -63,7 +66,7 @@ def command(
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
     """
-    from outlay.offers.catalog import OfferFilter, gpu_filter, snapshot_date
+    from outlay.offers.catalog import OfferFilter, gpu_filter
     from outlay.offers.price_book import list_offers
 
     places = [name.partition("/") for name in providers]
@@ -74,7 +77,8 @@ def command(
         spot=spot,
         max_usd_per_hour=max_price,
     )
-    offers = list_offers(query, sort, today=today())
+    book = prices_of(prices)
+    offers = list_offers(query, sort, today=today(), prices=book)
     if as_json:
         from outlay.report.documents import offers_document
 
@@ -90,4 +94,4 @@ def command(
         out.print(f"Offers of {', '.join(names)}")
     if shown:
         out.print(offers_table(shown, out.width))
-    out.print(f"Shown {len(shown)} of {len(offers)} offers; snapshot of {snapshot_date()}.")
+    out.print(f"Shown {len(shown)} of {len(offers)} offers; {book.name}.")

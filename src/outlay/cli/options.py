@@ -13,6 +13,7 @@ from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.hardware.gpu_names import GpuMatch
+    from outlay.offers.price_book import PriceBook
     from outlay.predict.evidence import LearnedCalibration
     from outlay.probe.stages import LiveState
     from outlay.workload.workload import Length
@@ -144,6 +145,29 @@ def learned_calibration() -> LearnedCalibration:
     from outlay.ledger.kept_measurements import learned_calibration as read
 
     return read(warn)
+
+
+def prices_option(command: F) -> F:
+    """`--prices`: the newest good ones, or the snapshot that comes with outlay."""
+    return click.option(
+        "--prices",
+        type=click.Choice(["newest", "bundled"]),
+        default="newest",
+        show_default=True,
+        envvar="OUTLAY_PRICES",
+        help="Whose prices: the newest good ones, or the dated snapshot that comes with outlay.",
+    )(command)
+
+
+def prices_of(choice: str) -> PriceBook:
+    """The prices that `--prices` asks for."""
+    if choice == "bundled":
+        from outlay.offers.price_book import bundled_book
+
+        return bundled_book()
+    from outlay.prices.books import current_prices
+
+    return current_prices(today(), warn)
 
 
 def warn(message: str) -> None:

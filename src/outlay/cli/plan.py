@@ -12,12 +12,15 @@ from outlay.cli.options import (
     learned_calibration,
     length_option,
     parse_length,
+    prices_of,
+    prices_option,
     print_document,
     tell,
     today,
 )
 
 if TYPE_CHECKING:
+    from outlay.offers.price_book import PriceBook
     from outlay.plan.option import Option
     from outlay.plan.ranking import Plan
     from outlay.workload.workload import Workload
@@ -47,13 +50,8 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
-@click.option(
-    "--prices",
-    type=click.Choice(["bundled"]),
-    default="bundled",
-    show_default=True,
-    help="Whose prices: bundled is the dated snapshot that comes with outlay.",
-)
+@prices_option
+@click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
 @length_option
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
@@ -64,7 +62,8 @@ def command(
     vary: str | None,
     max_options: int | None,
     measured: tuple[str, ...],
-    prices: str,  # noqa: ARG001 - bundled are the only ones there are
+    prices: str,
+    refresh: bool,
     length: str | None,
     sources: bool,
     as_json: bool,
@@ -88,15 +87,24 @@ def command(
     """
     if vary is not None and explain is not None:
         raise click.UsageError("--vary and --explain answer different questions: give one.")
+    if refresh and prices == "bundled":
+        raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
+    if refresh:
+        from outlay.cli.prices import refresh_first
+
+        refresh_first()
+    book = prices_of(prices)
     if vary is not None:
-        return _vary(file, vary, measured, length, as_json=as_json)
+        return _vary(file, vary, measured, length, book, as_json=as_json)
     from outlay.plan.from_measurement import load_workload
     from outlay.plan.pipeline import plan_workload
     from outlay.plan.sensitivity import named_option
 
     workload = load_workload(file, parse_length(length))
     tell("Predicting and pricing every offer ...")
-    plan = plan_workload(workload, measured=measured, learned=learned_calibration(), today=today())
+    plan = plan_workload(
+        workload, measured=measured, learned=learned_calibration(), today=today(), prices=book
+    )
     option = None if explain is None else named_option(plan, explain)
     if as_json:
         from outlay.report.documents import plan_document
@@ -130,7 +138,13 @@ def _print(
 
 
 def _vary(
-    file: Path, inputs: str, measured: tuple[str, ...], length: str | None, *, as_json: bool
+    file: Path,
+    inputs: str,
+    measured: tuple[str, ...],
+    length: str | None,
+    prices: PriceBook,
+    *,
+    as_json: bool,
 ) -> int:
     from outlay.plan.vary import vary_workload
     from outlay.report.comparison import curves_document, print_curves
@@ -143,6 +157,7 @@ def _vary(
         measured=measured,
         learned=learned_calibration(),
         today=today(),
+        prices=prices,
         progress=tell,
     )
     if as_json:

@@ -20,6 +20,10 @@ def command() -> None:
 # --- refresh ---
 
 
+def refresh_first() -> None:
+    """Refresh all prices before a plan; what could not be refreshed is said, and is no error."""
+
+
 # --- compare ---
 
 

@@ -52,6 +52,8 @@ class PriceBook:
 
     def offers_on(self, today: str) -> tuple[Offer, ...]:
         """The offers as they are to be seen on a day, each at its best zone."""
+        if self.kind == "bundled":
+            return at_best_zones(bundled_offers(today), today)
         if today not in self._seen:
             offers = self._doubted(today)
             if self.risks:
@@ -62,11 +64,14 @@ class PriceBook:
         return self._seen[today]
 
     def _doubted(self, today: str) -> tuple[Offer, ...]:
-        if self.kind == "bundled":
-            return bundled_offers(today)
         if self.kind == "past":  # what became known later is not known then
             return self.listed
         return offers_on(self.listed, today, self.as_of)
+
+
+def offers_of(prices: PriceBook | None, today: str) -> tuple[Offer, ...]:
+    """The offers of a price book on a day; without a book, the bundled ones."""
+    return (prices or bundled_book()).offers_on(today)
 
 
 @cache

@@ -336,12 +336,18 @@ class PricesDocument:
     as_of: str
     age_days: int | None
     """On the day of the plan; null where that is not known."""
+    kind: Literal["bundled", "refreshed", "past"]
+    """The snapshot that comes with outlay, refreshed ones, or those of a day in the past."""
+    name: str
+    """In words: `the bundled snapshot of 2026-08-22`."""
 
 
 def _prices_document(plan: Plan) -> PricesDocument:
     as_of = plan.prices.as_of
     age_days = days_between(as_of, plan.today) if plan.today else None
-    return PricesDocument(as_of=as_of, age_days=age_days)
+    return PricesDocument(
+        as_of=as_of, age_days=age_days, kind=plan.prices.kind, name=plan.prices.name
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from outlay.report.text import (
 )
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate
-from outlay.units import DAY_S, GB, HOUR_S
+from outlay.units import DAY_S, GB, HOUR_S, days_between
 from outlay.workload.workload import Workload
 
 # In words: three lines that a person can act on, and what else decides.
@@ -416,6 +416,8 @@ def print_plan(
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
     page.print(_head(plan, workload, profile))
+    for sentence in price_age(plan):
+        page.print(sentence)
     for line in (*answer(plan, workload), *grounds(plan)):
         page.print(line)
     remarks = list(worth_knowing(plan, swing, trial))
@@ -423,6 +425,21 @@ def print_plan(
         page.print_section(title, body)
     page.print()
     page.print(muted(_footer(plan)))
+
+
+OLD_DAYS = 14
+"""Prices older than that are said to be old, in the first lines."""
+
+
+def price_age(plan: Plan) -> Iterable[str]:
+    """What the first lines say of the prices: that they are old, or of the past."""
+    prices = plan.prices
+    if all(option.offer.quoted for option in plan.options):
+        return
+    if prices.kind == "past":
+        yield f"Planned with {prices.name}, as if it were {prices.day}."
+    elif plan.today and (days := days_between(prices.as_of, plan.today)) > OLD_DAYS:
+        yield f"Prices are {days} days old ({prices.name}): `outlay prices refresh` renews them."
 
 
 def _sections(
