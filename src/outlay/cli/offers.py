@@ -86,6 +86,7 @@ def command(
         return
     shown = offers[: max_offers or 50]
     from outlay.report.console import Page
+    from outlay.report.price_report import prices_in_words
     from outlay.report.tables import offers_table
 
     out = Page()
@@ -94,4 +95,5 @@ def command(
         out.print(f"Offers of {', '.join(names)}")
     if shown:
         out.print(offers_table(shown, out.width))
-    out.print(f"Shown {len(shown)} of {len(offers)} offers; {book.name}.")
+    prices_said = prices_in_words(book, today())
+    out.print(f"Shown {len(shown)} of {len(offers)} offers; {prices_said}.")

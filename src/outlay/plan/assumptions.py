@@ -92,6 +92,7 @@ def plan_assumptions(
     bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     notes = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
+        *_unknown_gpus(book),
         f"Step times: {_step_times_from(measured)}, carried to other GPUs: trust the range first.",
         *_not_counted(workload, measured),
     ]
@@ -263,6 +264,17 @@ def _minutes(time_s: Uncertain) -> str:
         return f"{time_s / 60:.0f} min"
     low = f"{time_s.low / 60:.0f}" if time_s.low >= 60 else f"{time_s.low:.0f} s"
     return f"{time_s.likely / 60:.0f} min ({low} to {time_s.high / 60:.0f})"
+
+
+def _unknown_gpus(book: PriceBook) -> list[str]:
+    """Offers that are in no plan, as nothing is known of their GPUs."""
+    if not book.unknown:
+        return []
+    names = sorted({offer.gpu for offer in book.unknown})
+    named = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return [
+        f"Not planned: {len(book.unknown)} offers of GPUs that outlay knows nothing of ({named})."
+    ]
 
 
 def _age(book: PriceBook, today: str) -> str:

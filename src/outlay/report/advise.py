@@ -14,9 +14,11 @@ from outlay.advise.cards import CardForSale, Condition, fitting_profiles
 from outlay.advise.questions import Answer
 from outlay.advise.recommendation import Recommendation, RuleTest, TurningPoint, UpgradePath
 from outlay.advise.request import AdviceRequest
+from outlay.offers.price_book import bundled_book
 from outlay.report.console import Page, muted, table
 from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
+from outlay.report.price_report import prices_in_words
 from outlay.report.text import clipped_percent, counted, in_currency, usd, usd_range
 from outlay.trace.store import bundled_profiles
 from outlay.uncertainty import Estimate
@@ -327,6 +329,8 @@ def _assumed(advice: Recommendation) -> Iterator[str]:
             f"The purse of {_money(request.budget_usd, request)} allows a purchase of that at "
             f"once, or {usd(monthly)} a month."
         )
+    prices = prices_in_words(request.prices or bundled_book(), request.today)
+    yield f"Prices of rented machines: {prices}."
     if request.rate_as_of:
         yield f"Exchange rate of {request.rate_as_of}: {request.usd_per_unit:.6g} USD per unit."
     yield from (f"Desktop and cards: {note}" for note in _purchase_notes(request))

@@ -18,6 +18,7 @@ from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import INDENT, Page, bullets, muted, table
+from outlay.report.price_report import OLD_DAYS, prices_in_words
 from outlay.report.rests_on import rests_on
 from outlay.report.text import (
     clipped_percent,
@@ -427,10 +428,6 @@ def print_plan(
     page.print(muted(_footer(plan)))
 
 
-OLD_DAYS = 14
-"""Prices older than that are said to be old, in the first lines."""
-
-
 def price_age(plan: Plan) -> Iterable[str]:
     """What the first lines say of the prices: that they are old, or of the past."""
     prices = plan.prices
@@ -438,8 +435,8 @@ def price_age(plan: Plan) -> Iterable[str]:
         return
     if prices.kind == "past":
         yield f"Planned with {prices.name}, as if it were {prices.day}."
-    elif plan.today and (days := days_between(prices.as_of, plan.today)) > OLD_DAYS:
-        yield f"Prices are {days} days old ({prices.name}): `outlay prices refresh` renews them."
+    elif plan.today and days_between(prices.as_of, plan.today) > OLD_DAYS:
+        yield f"Old prices: {prices_in_words(prices, plan.today)}."
 
 
 def _sections(
