@@ -39,9 +39,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastPrice:
-    """A price from the day it was seen first; both prices None where it is no longer listed."""
+    """A price from when it was seen first; both prices None where it is no longer listed."""
 
-    day: str
+    at: str
+    """When the source was asked: UTC, `2026-11-16T20:15:00Z`."""
     source: str
     provider: str
     instance: str
@@ -101,6 +102,10 @@ class PriceStore:
 
     def refresh_days(self, source: str, provider: str) -> list[str]:
         """The days on which the prices of a provider were confirmed or changed, oldest first."""
+        raise NotImplementedError
+
+    def prices_at(self, at: str) -> list[PastPrice]:
+        """Every price as it stood at a time, of every source: the last change up to then."""
         raise NotImplementedError
 
     def add_past(self, prices: Iterable[PastPrice]) -> None:
