@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlay.cli.options import (
+    as_of_option,
     json_option,
     prices_of,
     prices_option,
@@ -62,6 +63,7 @@ _LONGEST_MONTHS = 120
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @prices_option
+@as_of_option
 @json_option
 def command(**options: Any) -> int:
     """Advise on a card to buy or a place to rent, by purpose, purse and use.
@@ -78,6 +80,7 @@ def command(**options: Any) -> int:
       outlay advise --purpose "computer vision" --own "GTX 1080" --usage 4h/day --hours-on T4
       outlay advise --ask list
       outlay advise --ask upload --size 900GB
+      outlay advise --purpose kaggle --usage 2h/day --as-of 2025-06
 
     Exits with 3 when nothing does the work within the purse.
     """
@@ -110,7 +113,7 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
         use=monthly_use(options["usage"]),
         months=float(options["months"]),
         today=today(),
-        prices=prices_of(options["prices"]),
+        prices=prices_of(options["prices"], options["as_of"]),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -165,7 +168,7 @@ def _answer(options: dict[str, Any]) -> int:
     context = QuestionContext(
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
-        prices=prices_of(options["prices"]),
+        prices=prices_of(options["prices"], options["as_of"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

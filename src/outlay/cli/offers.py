@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import json_option, prices_of, prices_option, print_document, today
+from outlay.cli.options import (
+    as_of_option,
+    json_option,
+    prices_of,
+    prices_option,
+    print_document,
+    today,
+)
 
 if TYPE_CHECKING:
     from outlay.offers.price_book import Sort
@@ -42,6 +49,7 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
     "--max-offers", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]"
 )
 @prices_option
+@as_of_option
 @json_option
 def command(
     gpus: tuple[str, ...],
@@ -52,6 +60,7 @@ def command(
     sort: Sort | None,
     max_offers: int | None,
     prices: str,
+    as_of: str | None,
     as_json: bool,
 ) -> None:
     """List offers: filter by GPU, provider, region, price.
@@ -65,6 +74,7 @@ def command(
       outlay offers --gpu A100-80GB:8 --region us-
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
+      outlay offers --gpu H100 --as-of 2024-03
     """
     from outlay.offers.catalog import OfferFilter, gpu_filter
     from outlay.offers.price_book import list_offers
@@ -77,7 +87,7 @@ def command(
         spot=spot,
         max_usd_per_hour=max_price,
     )
-    book = prices_of(prices)
+    book = prices_of(prices, as_of)
     offers = list_offers(query, sort, today=today(), prices=book)
     if as_json:
         from outlay.report.documents import offers_document

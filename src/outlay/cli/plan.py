@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlay.cli.options import (
+    as_of_option,
     json_option,
     learned_calibration,
     length_option,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
 @prices_option
+@as_of_option
 @click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
 @length_option
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
@@ -63,6 +65,7 @@ def command(
     max_options: int | None,
     measured: tuple[str, ...],
     prices: str,
+    as_of: str | None,
     refresh: bool,
     length: str | None,
     sources: bool,
@@ -81,6 +84,7 @@ def command(
       outlay plan outlay.toml --vary sessions=1..12  where the answer turns
       outlay plan outlay.toml --measured probe.json  with a step time that was measured
       outlay plan probe.json --length "90 epochs"    what a probed command costs everywhere
+      outlay plan outlay.toml --as-of 2025-06        what it would have cost then
       outlay plan outlay.toml --max-options 20 --json | jq .chosen
 
     Exits with 3 when no option satisfies the limits.
@@ -89,11 +93,13 @@ def command(
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if refresh and prices == "bundled":
         raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
+    if refresh and as_of is not None:
+        raise click.UsageError("--refresh and --as-of exclude each other: give one.")
     if refresh:
         from outlay.cli.prices import refresh_first
 
         refresh_first()
-    book = prices_of(prices)
+    book = prices_of(prices, as_of)
     if vary is not None:
         return _vary(file, vary, measured, length, book, as_json=as_json)
     from outlay.plan.from_measurement import load_workload
@@ -163,5 +169,6 @@ def _vary(
     if as_json:
         print_document(curves_document(curves.workload, curves))
     else:
-        print_curves(Page(), curves.workload, curves)
+        then = f", with {prices.name}" if prices.kind == "past" else ""
+        print_curves(Page(), f"{curves.workload}{then}", curves)
     return 0 if any(point.chosen for point in curves.points) else 3

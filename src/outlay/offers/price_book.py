@@ -48,10 +48,20 @@ class PriceBook:
     """Offers of GPUs that outlay does not know: named, and in no plan."""
     day: str = ""
     """Of prices of the past: the day that a plan with them is made for."""
+    notes: tuple[str, ...] = ()
+    """What a plan with them should say, in sentences."""
     _seen: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
 
+    def day_of_plan(self, today: str) -> str:
+        """The day that a plan with these prices is made for: of the past, theirs; else today."""
+        return self.day or today
+
     def offers_on(self, today: str) -> tuple[Offer, ...]:
-        """The offers as they are to be seen on a day, each at its best zone."""
+        """The offers as they are to be seen on a day, each at its best zone.
+
+        Those of the past are seen on their own day, whatever day it is.
+        """
+        today = self.day_of_plan(today)
         if self.kind == "bundled":
             return at_best_zones(bundled_offers(today), today)
         if today not in self._seen:
