@@ -115,6 +115,19 @@ def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
     return text
 
 
+def alert_words(plan: Plan, workload: Workload, below_usd: float) -> str:
+    """Whether the choice is expected to cost less than a sum, in one sentence."""
+    chosen = plan.chosen
+    if chosen is None or chosen.expected_cost_usd is None:
+        return f"{workload.name}: no option satisfies the limits."
+    expected_usd = chosen.expected_cost_usd
+    is_below = "below" if expected_usd < below_usd else "not below"
+    return (
+        f"{workload.name}: {usd(expected_usd)} on average, {is_below} {usd(below_usd)}. "
+        f"{_take(plan, chosen, workload).plain}"
+    )
+
+
 def _spread(option: Option, cost: Estimate) -> str:
     """The range of its cost, and its mean."""
     return "; ".join(text for text in (usd_range(cost), _on_average(option)) if text)
