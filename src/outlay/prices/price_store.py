@@ -6,6 +6,7 @@ that one that is killed leaves the old prices whole, and two at once wait for ea
     provider_prices   the last good offers of a source and provider, as JSON that zlib has packed
     attempts          every time that a source was asked, and how that ended
     price_keys        what a price is of: source, provider, instance, region, zone, GPU, its number
+    derived           what commands work with, worked out of the last good offers
     price_changes     (key, time, price, spot), only where something changed; both empty: gone
 
 The journal is SQLite's rollback journal, not its write-ahead log: home folders of clusters lie on
@@ -19,6 +20,7 @@ Tables may be added without a new `VERSION`; one is needed where an older outlay
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import sqlite3
 import zlib
@@ -30,7 +32,6 @@ from pathlib import Path
 from types import TracebackType, UnionType
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from outlay import __version__
 from outlay.errors import PriceStoreFailed
 from outlay.files import data_folder, free_path, to_json
 from outlay.offers.catalog import doubt_kinds
@@ -153,7 +154,7 @@ class PriceStore:
                     validators.etag,
                     validators.last_modified,
                     validators.version,
-                    __version__,
+                    _made_by(),
                     _packed(prices),
                 ),
             )
@@ -255,7 +256,21 @@ class PriceStore:
             ) from error
         return aside
 
+    def keep_derived(self, name: str, data: bytes) -> None:
+        """Keep what was worked out of the last good prices, for as long as they are the same."""
+        with self._transaction() as file:
+            file.execute(
+                "INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (name, _stamp(file), data)
+            )
+
     # Reading
+
+    def derived(self, name: str) -> bytes | None:
+        """What was worked out of the last good prices; None where they are others by now."""
+        rows = self._rows(
+            f"SELECT data FROM derived WHERE name = ? AND stamp = ({_STAMP})", (name, _made_by())
+        )
+        return rows[0][0] if rows else None
 
     def validators(self, source: str, provider: str) -> Validators | None:
         """What the source said of its last good reply; None where the reply is to be read again,
@@ -263,7 +278,7 @@ class PriceStore:
         rows = self._rows(
             "SELECT etag, last_modified, version FROM provider_prices "
             "WHERE source = ? AND provider = ? AND made_by = ?",
-            (source, provider, __version__),
+            (source, provider, _made_by()),
         )
         for etag, last_modified, version in rows:
             return Validators(etag=etag, last_modified=last_modified, version=version)
@@ -395,6 +410,12 @@ class PriceStore:
 # --- the file ---
 
 
+@cache
+def _made_by() -> str:
+    """The version of outlay that reads and looks up what it keeps."""
+    return str(importlib.import_module("outlay").__version__)
+
+
 _TABLES = (
     """CREATE TABLE provider_prices (
         source TEXT NOT NULL, provider TEXT NOT NULL, as_of TEXT NOT NULL, fetched_at TEXT NOT NULL,
@@ -412,8 +433,15 @@ _TABLES = (
     """CREATE TABLE price_changes (
         key INTEGER NOT NULL REFERENCES price_keys, at INTEGER NOT NULL, price REAL, spot REAL,
         PRIMARY KEY (key, at)) WITHOUT ROWID""",
+    """CREATE TABLE derived (
+        name TEXT PRIMARY KEY NOT NULL, stamp TEXT NOT NULL, data BLOB NOT NULL)""",
     f"PRAGMA user_version = {VERSION}",
 )
+_STAMP = (
+    "? || (SELECT group_concat(source || ' ' || provider || ' ' || as_of || ' ' || fetched_at) "
+    "FROM (SELECT * FROM provider_prices ORDER BY source, provider))"
+)
+"""Which prices are kept, and by which outlay; its version is a value of the query."""
 _STANDING = (
     "price_keys CROSS JOIN price_changes ON price_changes.key = price_keys.id AND at = "
     "(SELECT at FROM price_changes AS earlier WHERE earlier.key = price_keys.id "
@@ -575,6 +603,10 @@ def _fetched_at(file: sqlite3.Connection, source: str, provider: str) -> str | N
     return None if row is None else str(row[0])
 
 
+def _stamp(file: sqlite3.Connection) -> str:
+    return str(file.execute(f"SELECT {_STAMP}", (_made_by(),)).fetchone()[0])
+
+
 # --- history ---
 
 
@@ -697,27 +729,39 @@ def _past_price(
 
 
 def _packed(prices: ProviderPrices) -> bytes:
-    content = {
-        "offers": _columns(Offer, prices.offers),
-        "zones": _columns(ZonePrice, prices.zones),
-        "unknown": _columns(Offer, prices.unknown),
-        "notes": prices.notes,
-    }
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return zlib.compress(text.encode("utf-8", "surrogatepass"))
+    return packed_json(
+        {
+            "offers": columns_of(Offer, prices.offers),
+            "zones": columns_of(ZonePrice, prices.zones),
+            "unknown": columns_of(Offer, prices.unknown),
+            "notes": prices.notes,
+        }
+    )
 
 
 def _unpacked(data: bytes) -> dict[str, Any]:
-    content = json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
+    content = unpacked_json(data)
     return {
-        "offers": _items(Offer, content["offers"]),
-        "zones": _items(ZonePrice, content["zones"]),
-        "unknown": _items(Offer, content["unknown"]),
+        "offers": items_of(Offer, content["offers"]),
+        "zones": items_of(ZonePrice, content["zones"]),
+        "unknown": items_of(Offer, content["unknown"]),
         "notes": tuple(content["notes"]),
     }
 
 
-def _columns(kind: type[Any], items: Sequence[Any]) -> dict[str, list[Any]]:
+def packed_json(content: object) -> bytes:
+    """JSON in as few bytes as zlib makes of it."""
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return zlib.compress(text.encode("utf-8", "surrogatepass"))
+
+
+def unpacked_json(data: bytes) -> Any:
+    """What `packed_json` packed."""
+    return json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
+
+
+def columns_of(kind: type[Any], items: Sequence[Any]) -> dict[str, list[Any]]:
+    """Items of a dataclass as JSON: for each field that any of them has set, all values."""
     columns = {}
     for field in fields(kind):
         values = [getattr(item, field.name) for item in items]
@@ -733,7 +777,8 @@ def _plain(value: Any) -> Any:
     return value.word if isinstance(value, Doubt) else to_json(value)
 
 
-def _items(kind: type[T], columns: Mapping[str, Sequence[Any]]) -> tuple[T, ...]:
+def items_of(kind: type[T], columns: Mapping[str, Sequence[Any]]) -> tuple[T, ...]:
+    """The items that `columns_of` wrote."""
     readers: dict[str, Reader | None] = _readers(kind)  # type: ignore[arg-type]
     values = {}
     for name, column in columns.items():
