@@ -213,6 +213,11 @@ def leave_output() -> None:
 
 def today() -> str:
     """The day the command runs, YYYY-MM-DD; SOURCE_DATE_EPOCH makes it repeatable."""
+    return now()[:10]
+
+
+def now() -> str:
+    """When the command runs, UTC, `2026-11-16T20:15:00Z`; SOURCE_DATE_EPOCH makes it repeatable."""
     import os
     from datetime import UTC, datetime
 
@@ -223,8 +228,8 @@ def today() -> str:
             why="It must be a whole number of seconds since 1970.",
             fix="Unset it, or give such a number.",
         )
-    now = datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
-    return now.date().isoformat()
+    moment = datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def live(state: LiveState) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from outlay.cli.options import (
     tell,
     today,
 )
+from outlay.cli.prices import alert_options, refresh_first, send_news, until_it_happens
 
 if TYPE_CHECKING:
     from outlay.offers.price_book import PriceBook
@@ -54,6 +56,13 @@ if TYPE_CHECKING:
 @prices_option
 @as_of_option
 @click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
+@click.option(
+    "--alert-below",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Only say whether the choice is expected to cost less; exits with 3 where it is not.",
+)
+@alert_options
 @length_option
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
 @json_option
@@ -67,6 +76,9 @@ def command(
     prices: str,
     as_of: str | None,
     refresh: bool,
+    alert_below: float | None,
+    every: str | None,
+    notify: tuple[str, ...],
     length: str | None,
     sources: bool,
     as_json: bool,
@@ -86,6 +98,7 @@ def command(
       outlay plan probe.json --length "90 epochs"    what a probed command costs everywhere
       outlay plan outlay.toml --as-of 2025-06        what it would have cost then
       outlay plan outlay.toml --max-options 20 --json | jq .chosen
+      outlay plan outlay.toml --refresh --alert-below 80 --every 2h --notify ntfy://my-topic
 
     Exits with 3 when no option satisfies the limits.
     """
@@ -93,24 +106,35 @@ def command(
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if refresh and prices == "bundled":
         raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
-    if refresh and as_of is not None:
-        raise click.UsageError("--refresh and --as-of exclude each other: give one.")
-    if refresh:
-        from outlay.cli.prices import refresh_first
+    if as_of is not None and (refresh or alert_below is not None):
+        other = "--refresh" if refresh else "--alert-below"
+        raise click.UsageError(f"{other} and --as-of exclude each other: give one.")
+    if alert_below is None and (every is not None or notify):
+        raise click.UsageError("--every and --notify go with --alert-below.")
 
-        refresh_first()
-    book = prices_of(prices, as_of)
+    def newest() -> PriceBook:
+        if refresh:
+            refresh_first()
+        return prices_of(prices, as_of)
+
     if vary is not None:
-        return _vary(file, vary, measured, length, book, as_json=as_json)
+        return _vary(file, vary, measured, length, newest(), as_json=as_json)
     from outlay.plan.from_measurement import load_workload
     from outlay.plan.pipeline import plan_workload
     from outlay.plan.sensitivity import named_option
 
     workload = load_workload(file, parse_length(length))
-    tell("Predicting and pricing every offer ...")
-    plan = plan_workload(
-        workload, measured=measured, learned=learned_calibration(), today=today(), prices=book
-    )
+
+    def planned() -> Plan:
+        book = newest()
+        tell("Predicting and pricing every offer ...")
+        return plan_workload(
+            workload, measured=measured, learned=learned_calibration(), today=today(), prices=book
+        )
+
+    if alert_below is not None:
+        return _alert(planned, workload, alert_below, every, notify, max_options, as_json=as_json)
+    plan = planned()
     option = None if explain is None else named_option(plan, explain)
     if as_json:
         from outlay.report.documents import plan_document
@@ -141,6 +165,39 @@ def _print(
     print_plan(page, plan, workload, profile, best=best, swing=widest, trial=trial)
     if sources and plan.chosen is not None:
         print_sources(page, plan.chosen, profile)
+
+
+def _alert(
+    planned: Callable[[], Plan],
+    workload: Workload,
+    below_usd: float,
+    every: str | None,
+    notify: tuple[str, ...],
+    max_options: int | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Plan until the choice is expected to cost less than a sum; say so."""
+    from outlay.report.documents import plan_document
+    from outlay.report.plan import alert_words
+
+    def look() -> int:
+        plan = planned()
+        cost_usd = None if plan.chosen is None else plan.chosen.expected_cost_usd
+        happened = cost_usd is not None and cost_usd < below_usd
+        words = alert_words(plan, workload, below_usd)
+        if as_json:
+            print_document(plan_document(plan, workload.name, max_options))
+        elif happened or every is None:
+            click.echo(words)
+        if happened and cost_usd is not None:
+            name = f"plan of {workload.name}"
+            send_news(
+                notify, f"{workload.name} below ${below_usd:,.0f}", [words], [(name, cost_usd)]
+            )
+        return 0 if happened else 3
+
+    return until_it_happens(look, every, notify)
 
 
 def _vary(

@@ -4,13 +4,16 @@ current_prices  for each provider the newest good prices that were refreshed, el
                 bundled snapshot; lists of one's own go first, and negotiated discounts come off
 past_prices     what was sold on a day in the past, at the prices of then
 spot_market     the spot prices of refreshed lists, zone by zone, with their past
+
+What is put together of all sources is kept beside them (`keep_book`, at the end of a refresh), so
+that a command reads one list and not five; where that is missing or of other prices, it is put
+together anew.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -18,8 +21,9 @@ from functools import cache
 from itertools import pairwise
 from statistics import fmean, median
 
-from outlay.errors import InputError
+from outlay.errors import InputError, NotKnown, PriceStoreFailed
 from outlay.facts import assumed, newest, rows_of
+from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import doubt_kinds, doubted_by_age, snapshot_date, snapshot_offers
 from outlay.offers.expected_price import (
     CHANGE_WEEKS,
@@ -34,25 +38,217 @@ from outlay.offers.spot import hazard_per_month
 from outlay.prices.checks import doubted_by_others
 from outlay.prices.history import MonthlyPrice, bundled_history, month_end
 from outlay.prices.listing import ProviderPrices, ZonePrice
-from outlay.prices.price_store import PastPrice, PriceStore
+from outlay.prices.price_store import (
+    PastPrice,
+    PriceStore,
+    columns_of,
+    items_of,
+    packed_json,
+    unpacked_json,
+)
 from outlay.uncertainty import Estimate
+from outlay.units import days_between
 
 Warn = Callable[[str], None]
+SAME_DAYS = 7
+"""Lists whose days are no farther apart are as new as each other: the preferred source counts."""
+PREFERRED = ("own", "vast", "skypilot", "gpuhunt")
+"""Sources in the order they are taken from where their lists are as new: one's own, then who is
+asked directly, then those whose names of instances and zones the tables of terms have."""
 
 
-def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:  # noqa: ARG001
-    """The newest good prices of every provider; the bundled ones where nothing was refreshed."""
-    return bundled_book()
+# --- the newest prices ---
+
+
+def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
+    """The newest good prices of every provider; the bundled ones where nothing was refreshed.
+
+    What cannot be read of what was kept is warned of, and the bundled prices are used.
+    """
+    try:
+        with PriceStore() as store:
+            book = _kept_book(store)
+    except PriceStoreFailed as error:
+        warn(f"{error} Until then, the bundled prices are used.")
+        book = None
+    return _with_own_lists(book or bundled_book(), today)
+
+
+def keep_book(store: PriceStore) -> None:
+    """Put together what commands work with, and keep it beside what was refreshed."""
+    lists = store.current()
+    if lists:
+        store.keep_derived(_BOOK, _packed(_merged(lists, store)))
+
+
+_BOOK = "book"
+
+
+def _kept_book(store: PriceStore) -> PriceBook | None:
+    data = store.derived(_BOOK)
+    book = None if data is None else _unpacked(data)
+    if book is not None:
+        return book
+    lists = store.current()
+    return _merged(lists, store) if lists else None
+
+
+def _merged(lists: Sequence[ProviderPrices], store: PriceStore) -> PriceBook:
+    """The newest good list of every provider, each looked at beside all others."""
+    chosen, second = chosen_lists(lists)
+    bundled = [offer for offer in snapshot_offers() if offer.provider not in chosen]
+    refreshed = [offer for prices in chosen.values() for offer in prices.offers]
+    freshness = _bundled_days()
+    freshness |= {provider: prices.as_of for provider, prices in chosen.items()}
+    confirmed = dict.fromkeys(freshness, snapshot_date())
+    confirmed |= {provider: prices.fetched_at[:10] for provider, prices in chosen.items()}
+    return _book(
+        listed=doubted_by_others((*refreshed, *bundled), second),
+        unknown=tuple(offer for prices in chosen.values() for offer in prices.unknown),
+        freshness=freshness,
+        confirmed=confirmed,
+        market=_market(tuple(chosen.values()), store),
+    )
+
+
+def _book(
+    *,
+    listed: tuple[Offer, ...],
+    unknown: tuple[Offer, ...],
+    freshness: Mapping[str, str],
+    confirmed: Mapping[str, str],
+    market: SpotMarket | None,
+) -> PriceBook:
+    as_of = max(freshness.values())
+    return PriceBook(
+        name=f"refreshed prices, the newest of {as_of}",
+        kind="refreshed",
+        as_of=as_of,
+        listed=listed,
+        market=market,
+        freshness=freshness,
+        confirmed=confirmed,
+        unknown=unknown,
+    )
+
+
+def chosen_lists(
+    lists: Iterable[ProviderPrices],
+) -> tuple[dict[str, ProviderPrices], dict[str, list[ProviderPrices]]]:
+    """The list to work with of each provider, and what further sources say of it.
+
+    The newest; of those that are at most a week older, the preferred source's (`PREFERRED`). A
+    provider whose bundled offers are newer has no list.
+    """
+    by_provider: dict[str, list[ProviderPrices]] = {}
+    for prices in lists:
+        if prices.offers or prices.unknown:
+            by_provider.setdefault(prices.provider, []).append(prices)
+    bundled = _bundled_days()
+    chosen, second = {}, {}
+    for provider, found in by_provider.items():
+        best = min(_as_new(found), key=_preference)
+        second[provider] = [prices for prices in found if prices is not best]
+        if best.as_of < bundled.get(provider, ""):
+            second[provider] = found
+        else:
+            chosen[provider] = best
+    return chosen, second
+
+
+def _bundled_days() -> dict[str, str]:
+    """The day of each provider's bundled offers."""
+    days: dict[str, str] = {}
+    for offer in snapshot_offers():
+        days[offer.provider] = max(days.get(offer.provider, ""), offer.as_of)
+    return days
+
+
+def _as_new(lists: Sequence[ProviderPrices]) -> list[ProviderPrices]:
+    newest = max(prices.as_of for prices in lists)
+    return [prices for prices in lists if days_between(prices.as_of, newest) <= SAME_DAYS]
+
+
+def _preference(prices: ProviderPrices) -> tuple[int, str]:
+    known = prices.source in PREFERRED
+    return (PREFERRED.index(prices.source) if known else len(PREFERRED), prices.source)
+
+
+def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
+    """The spot prices of the lists' zones, with their past."""
+    return spot_market(lists, store.past())
+
+
+def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
+    """A book with one's own offers first, and with what was agreed off all others."""
+    try:
+        from outlay.prices import own_lists  # type: ignore[attr-defined]
+    except ImportError:
+        return book
+    own, unknown = own_lists.own_offers(today), own_lists.unknown_own_offers(today)
+    listed = snapshot_offers() if book.kind == "bundled" else book.listed
+    priced = own_lists.discounted(own_lists.own_first(own, listed), today)
+    if priced == listed and not unknown:
+        return book
+    days = {offer.provider: offer.as_of for offer in own}
+    bundled = _bundled_days() if book.kind == "bundled" else {}
+    return replace(
+        book,
+        name=f"{book.name}, with your own price lists",
+        kind="refreshed",
+        as_of=max(book.as_of, *days.values()) if days else book.as_of,
+        listed=priced,
+        freshness={**bundled, **book.freshness, **days},
+        confirmed={**dict.fromkeys(bundled, book.as_of), **book.confirmed, **days},
+        unknown=(*book.unknown, *unknown),
+        _seen={},
+    )
+
+
+# What was put together, as JSON
+
+
+def _packed(book: PriceBook) -> bytes:
+    quotes = {} if book.market is None else book.market.quotes
+    zones = [(*key, zone) for key, zones in quotes.items() for zone in zones]
+    return packed_json(
+        {
+            "snapshot": snapshot_date(),
+            "listed": columns_of(Offer, book.listed),
+            "unknown": columns_of(Offer, book.unknown),
+            "freshness": dict(book.freshness),
+            "confirmed": dict(book.confirmed),
+            "has_market": book.market is not None,
+            "zones_of": [zone[:3] for zone in zones],
+            "zones": columns_of(ZoneQuote, [zone for *_, zone in zones]),
+        }
+    )
+
+
+def _unpacked(data: bytes) -> PriceBook | None:
+    """The book that was put together; None where another snapshot was taken for it."""
+    content = unpacked_json(data)
+    if content["snapshot"] != snapshot_date():
+        return None
+    quotes: dict[tuple[str, str, str], list[ZoneQuote]] = {}
+    for (provider, instance, region), zone in zip(
+        content["zones_of"], items_of(ZoneQuote, content["zones"]), strict=True
+    ):
+        quotes.setdefault((provider, instance, region), []).append(zone)
+    return _book(
+        listed=items_of(Offer, content["listed"]),
+        unknown=items_of(Offer, content["unknown"]),
+        freshness=content["freshness"],
+        confirmed=content["confirmed"],
+        market=SpotMarket(quotes) if content["has_market"] else None,
+    )
 
 
 # --- the prices of a day in the past ---
 
 
 def past_prices(
-    day: str,
-    warn: Warn = lambda _: None,  # noqa: ARG001
-    *,
-    store: PriceStore | None = None,
+    day: str, warn: Warn = lambda _: None, *, store: PriceStore | None = None
 ) -> PriceBook:
     """The prices of a day in the past: what was sold then, at the prices of then.
 
@@ -62,17 +258,22 @@ def past_prices(
     them, but what is not a price: see the book's notes. Raises `InputError` for a day of which no
     prices are known.
     """
-    with _opened(store) as kept:
-        then = _day_meant(day, kept)
-        lists = [] if kept is None else _kept_lists(kept, then)
-        changes = [] if kept is None else list(kept.past(until=_end_of(then)))
+    try:
+        with store or PriceStore() as kept:
+            then = _day_meant(day, _refresh_days(kept))
+            lists, changes = _kept_lists(kept, then), list(kept.past(until=then))
+    except PriceStoreFailed as error:
+        warn(f"{error} Until then, only the bundled history is used.")
+        then, lists, changes = _day_meant(day), [], []
     month = _month_known(then)
-    refreshed = [prices for prices in lists if not month or prices.as_of > month_end(month)]
+    refreshed = [prices for prices in lists if prices.as_of > month_end(month)]
     others = {prices.provider for prices in refreshed}
-    rows = [row for row in _rows_of_month(month) if row.provider not in others]
+    rows = [row for row in _months()[month] if row.provider not in others]
     offers = [offer for prices in refreshed for offer in prices.offers]
     offers += [_offer_of_month(row) for row in rows]
-    return _past_book(then, month if rows else "", offers, _past_market(rows, refreshed, changes))
+    market = _past_market(rows, refreshed, changes)
+    unknown = tuple(offer for prices in refreshed for offer in prices.unknown)
+    return replace(_past_book(then, month if rows else "", offers, market), unknown=unknown)
 
 
 def _past_book(day: str, month: str, offers: Sequence[Offer], market: SpotMarket) -> PriceBook:
@@ -119,19 +320,14 @@ def _doubted_by_others(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
 # Which day
 
 
-def _opened(store: PriceStore | None) -> PriceStore | nullcontext[None]:
-    """The store of refreshes; None where nothing was ever kept."""
-    store = store or PriceStore()
-    return store if store.path.exists() else nullcontext(None)
+def _day_meant(text: str, refreshed: Iterable[str] = ()) -> str:
+    """The day that YYYY-MM-DD or YYYY-MM means: of a month its end, or the last day known of it.
 
-
-def _day_meant(text: str, kept: PriceStore | None) -> str:
-    """The day that YYYY-MM-DD or YYYY-MM means: of a month its end, or the last day known of it."""
+    `refreshed`: days on which prices were refreshed here.
+    """
     day = _day_written(text)
-    first, last = month_end(min(_months())), month_end(max(_months()))
-    if kept is not None:
-        last = max([last, *_refresh_days(kept)])
-    if len(text) == len("YYYY-MM") and text == last[:7]:
+    first, last = month_end(min(_months())), max(month_end(max(_months())), *refreshed, "")
+    if text == last[:7]:
         day = last
     if first <= day <= last:
         return day
@@ -164,10 +360,6 @@ def _last_day(month: str) -> str:
     return date.fromordinal(following.toordinal() - 1).isoformat()
 
 
-def _end_of(day: str) -> str:
-    return f"{day}T23:59:59Z"
-
-
 # Of the bundled months
 
 
@@ -181,12 +373,8 @@ def _months() -> Mapping[str, Sequence[MonthlyPrice]]:
 
 
 def _month_known(day: str) -> str:
-    """The last month whose end had come; empty where none had."""
-    return max((month for month in _months() if month_end(month) <= day), default="")
-
-
-def _rows_of_month(month: str) -> Sequence[MonthlyPrice]:
-    return _months().get(month, ())
+    """The last month whose end had come."""
+    return max(month for month in _months() if month_end(month) <= day)
 
 
 def _offer_of_month(row: MonthlyPrice) -> Offer:
@@ -259,28 +447,25 @@ def _refresh_days(store: PriceStore) -> list[str]:
 def _kept_lists(store: PriceStore, day: str) -> list[ProviderPrices]:
     """Of every provider the list that was refreshed last by a day, as it stood then."""
     rows: dict[tuple[str, str], list[PastPrice]] = {}
-    for row in store.prices_at(_end_of(day)):
-        if row.price_usd_per_hour is not None or row.spot_usd_per_hour is not None:
-            rows.setdefault((row.source, row.provider), []).append(row)
-    newest_of: dict[str, ProviderPrices] = {}
-    for (source, provider), listed in rows.items():
-        confirmed = [one for one in store.refresh_days(source, provider) if one <= day]
-        prices = _kept_list(listed, max(confirmed, default=max(row.at for row in listed)[:10]))
-        other = newest_of.get(provider)
-        if other is None or (prices.as_of, len(prices.offers)) > (other.as_of, len(other.offers)):
-            newest_of[provider] = prices
-    return list(newest_of.values())
+    for row in store.prices_at(day):
+        rows.setdefault((row.provider, row.source), []).append(row)
+    found: dict[str, list[ProviderPrices]] = {}
+    for (provider, source), listed in rows.items():
+        confirmed = max(one for one in store.refresh_days(source, provider) if one <= day)
+        found.setdefault(provider, []).append(_kept_list(listed, confirmed))
+    return [min(_as_new(lists), key=_preference) for lists in found.values()]
 
 
 def _kept_list(rows: Sequence[PastPrice], as_of: str) -> ProviderPrices:
     """What a source said of a provider, as far as it is kept: prices, without their doubts."""
-    first = rows[0]
+    offers = [_kept_offer(row, as_of) for row in rows if not row.zone]
     return ProviderPrices(
-        source=first.source,
-        provider=first.provider,
+        source=rows[0].source,
+        provider=rows[0].provider,
         as_of=as_of,
-        fetched_at=_end_of(as_of),
-        offers=tuple(_kept_offer(row, as_of) for row in rows if not row.zone),
+        fetched_at=f"{as_of}T23:59:59Z",
+        offers=tuple(offer for offer in offers if _is_known(offer.gpu)),
+        unknown=tuple(offer for offer in offers if not _is_known(offer.gpu)),
         zones=tuple(
             ZonePrice(
                 provider=row.provider,
@@ -294,6 +479,14 @@ def _kept_list(rows: Sequence[PastPrice], as_of: str) -> ProviderPrices:
             if row.zone
         ),
     )
+
+
+@cache
+def _is_known(gpu: str) -> bool:
+    try:
+        return bool(find_gpu(gpu).candidates)
+    except NotKnown:
+        return False
 
 
 def _kept_offer(row: PastPrice, as_of: str) -> Offer:

@@ -3,7 +3,7 @@
 Three times prices are looked at:
 
     refusal             as a reply comes in: is it what the source gives, and no less than before?
-    doubted_by_past     as a reply comes in: does a price fit what it was, the machine what is known?
+    doubted_by_past     as it comes in: does a price fit what it was, a machine what is known?
     doubted_by_others   as a price book is made: does it fit what others ask for the same GPU, and
                         what other sources say of the same machine?
 

@@ -19,7 +19,7 @@ from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import INDENT, Page, bullets, muted, table
-from outlay.report.price_report import OLD_DAYS, prices_in_words
+from outlay.report.price_report import OLD_DAYS, is_old, prices_in_words
 from outlay.report.rests_on import rests_on
 from outlay.report.text import (
     clipped_percent,
@@ -114,6 +114,19 @@ def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
     condition = chosen.condition
     text.append("." if condition is None else f", {condition}.", style="none")
     return text
+
+
+def alert_words(plan: Plan, workload: Workload, below_usd: float) -> str:
+    """Whether the choice is expected to cost less than a sum, in one sentence."""
+    chosen = plan.chosen
+    if chosen is None or chosen.expected_cost_usd is None:
+        return f"{workload.name}: no option satisfies the limits."
+    expected_usd = chosen.expected_cost_usd
+    is_below = "below" if expected_usd < below_usd else "not below"
+    return (
+        f"{workload.name}: {usd(expected_usd)} on average, {is_below} {usd(below_usd)}. "
+        f"{_take(plan, chosen, workload).plain}"
+    )
 
 
 def _spread(option: Option, cost: Estimate) -> str:
@@ -438,12 +451,23 @@ def price_age(plan: Plan) -> Iterable[str]:
     prices = plan.prices
     if _has_quotes_alone(plan) or prices.kind == "past":
         return
-    if plan.today and days_between(prices.as_of, plan.today) > OLD_DAYS:
+    if plan.today and _has_old_prices(plan):
         yield f"Old prices: {prices_in_words(prices, plan.today)}."
 
 
 def _has_quotes_alone(plan: Plan) -> bool:
     return all(option.offer.quoted for option in plan.options)
+
+
+def _has_old_prices(plan: Plan) -> bool:
+    """Whether the choice rests on prices that nobody has asked for since long, or most options."""
+    if not plan.prices.freshness:
+        return days_between(plan.prices.as_of, plan.today) > OLD_DAYS
+    listed = [option for option in plan.options if not option.offer.quoted]
+    old = [
+        option for option in listed if is_old(plan.prices, option.offer, option.tenancy, plan.today)
+    ]
+    return plan.chosen in old or 2 * len(old) > len(listed)
 
 
 def _sections(

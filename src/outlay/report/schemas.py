@@ -26,6 +26,7 @@ from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
 from outlay.report.fit import FitDocument
+from outlay.report.price_report import CheapOffersDocument, RefreshDocument
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
@@ -35,6 +36,8 @@ DOCUMENTS: dict[str, Any] = {
     "diff": DifferenceDocument,
     "advise": AdviseDocument,
     "offers": documents.OffersDocument,
+    "prices-refresh": RefreshDocument,
+    "prices-watch": CheapOffersDocument,
     "gpus": documents.GpusDocument,
     "predict": documents.PredictionsDocument,
     "calibrate": CalibrateDocument,
@@ -46,7 +49,13 @@ DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementDocument,
     "batches": BatchesDocument,
 }
-_COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
+_COMMANDS = {
+    "prices-refresh": "prices refresh",
+    "watch": "prices watch",
+    "vary": "plan --vary",
+    "measurement": "probe",
+    "batches": "probe --find-batch",
+}
 """The commands of documents that have another name."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _LATER = ("is_compiled", "stopped_for")
