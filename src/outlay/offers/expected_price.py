@@ -221,7 +221,7 @@ def expected_price(
         price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
         return price if most is None else price.at_most(most)
     usual = offer.usual_share
-    if market is not None or usual is None:
+    if market is not None or (usual is None and offer.price_usd_per_hour is not None):
         usual = (market or bundled_market()).usual_share(offer)
     return _spot_price(offer, quote_usd, moves, usual, weeks)
 

@@ -687,11 +687,13 @@ def _continued(
     with_shares = {key[0] for key, zones in before.items() if any(z.share for z in zones)}
     for provider, prices in lists.items():
         has_shares = bool(prices.zones) or provider in with_shares
+        last_days = seen[provider].last_days()
         grouped: dict[tuple[str, str, str], list[ZoneQuote]] = {}
         for listed in _with_spot(prices):
             key = (provider, listed.instance, listed.region)
             known = _quote_before(before, key, listed.zone)
-            weeks = seen[provider].weeks_of((listed.instance, listed.region, listed.zone))
+            place = (listed.instance, listed.region, listed.zone)
+            weeks = seen[provider].weeks_of(place, last_days)
             quote = _quote_of(listed, known, weeks, has_share=has_shares)
             grouped.setdefault(key, []).append(quote)
         quotes.update(grouped)
@@ -761,9 +763,12 @@ class _Sightings:
     changes: dict[_Place, list[tuple[str, float | None]]]
     """The logarithm of the share from a day on; None where the zone had no spot price."""
 
-    def weeks_of(self, place: _Place) -> list[_Week]:
+    def last_days(self) -> dict[int, str]:
+        """The last day of each week on which the list was refreshed, oldest first."""
+        return {_week_of(day): day for day in sorted(self.days)}
+
+    def weeks_of(self, place: _Place, last_days: Mapping[int, str]) -> list[_Week]:
         """The weeks in which a zone's price was seen, oldest first."""
-        last_days = {_week_of(day): day for day in sorted(self.days)}
         changes, weeks = sorted(self.changes.get(place, ()), key=lambda change: change[0]), []
         place_in, share = 0, None
         for number, day in last_days.items():
