@@ -438,10 +438,14 @@ def _as_known_then(offer: Offer, day: str, as_of: str) -> Offer:
 # Of refreshes that were kept
 
 
+_ALWAYS = "9999-12-31"
+
+
 def _refresh_days(store: PriceStore) -> list[str]:
     """Every day on which prices of any provider were confirmed."""
     asked = {(attempt.source, attempt.provider) for attempt in store.attempts()}
-    return [day for pair in asked for day in store.refresh_days(*pair)]
+    listed = {(row.source, row.provider) for row in store.prices_at(_ALWAYS)}
+    return [day for pair in asked | listed for day in store.refresh_days(*pair)]
 
 
 def _kept_lists(store: PriceStore, day: str) -> list[ProviderPrices]:
