@@ -34,6 +34,7 @@ NO_SAVING_FRACTION = 0.999
 _SIGNIFICANT_DIGITS = 5
 _NAMED = 3
 """Examples in a note."""
+_FORM = re.compile(r"(?i)pcie|sxm|nvl(?!ink)")
 # Assumes: what a driver reports is up to 7 % below the nominal size (22888 MiB of an A10G's 24 GiB,
 # where error correction takes its part), and sizes that are sold differ by more than 15 %.
 _SAME_MEMORY = 0.10
@@ -65,7 +66,9 @@ def price_list(
     made = [_offer(group, source=source, as_of=as_of) for group in machines]
     dated = [_with_end(offer, today or as_of) for offer in made]
     known = [offer for offer, group in zip(dated, machines, strict=True) if group.gpu.is_known]
-    unknown = [offer for offer, group in zip(dated, machines, strict=True) if not group.gpu.is_known]
+    unknown = [
+        offer for offer, group in zip(dated, machines, strict=True) if not group.gpu.is_known
+    ]
     priced = [offer for offer in known if _has_price(offer)]
     return PriceList(
         offers=tuple(sorted(_anywhere(priced), key=_order)),
@@ -169,10 +172,14 @@ def _listed_gpu(
 ) -> _ListedGpu:
     """What a source means by a GPU of an instance type, of which it says so much memory."""
     candidates = _candidates(provider, spelling, instance)
-    fitting = _of_memory(candidates, gpus, stated_bytes)
-    if candidates and not fitting and stated_bytes is not None:
-        fitting = _of_size(spelling, stated_bytes)
-    meant = fitting or candidates
+    fitting = candidates
+    if stated_bytes is not None:
+        fitting = (
+            _of_memory(candidates, stated_bytes)
+            or (_of_size(provider, spelling, instance, stated_bytes) if candidates else ())
+            or _in_another_unit(candidates, gpus, stated_bytes)
+        )
+    meant = _of_form(fitting or candidates, instance)
     name = _family(meant)
     if not name:
         return _ListedGpu(name=spelling, is_known=False, memory_bytes=stated_bytes)
@@ -235,34 +242,44 @@ def _all_named(names: Iterable[str]) -> tuple[Gpu, ...]:
 
 @cache
 def _named(name: str) -> tuple[Gpu, ...]:
-    return find_gpu(name).candidates
+    return find_gpu(name).candidates if name else ()
 
 
-def _of_memory(
-    candidates: Sequence[Gpu], gpus: float, stated_bytes: float | None
-) -> tuple[Gpu, ...]:
-    """Those of the candidates that have the memory stated, in the unit that explains it first.
-
-    Lists say GiB where they claim MiB, give all GPUs' memory for one, or a share's for the whole.
-    """
-    if stated_bytes is None:
-        return tuple(candidates)
-    share, whole = min(gpus, 1.0), max(gpus, 1.0)
-    for slip in (1.0, 1 / share, 1024.0, 1 / whole, 1024.0 / whole):
-        fitting = [gpu for gpu in candidates if _is_same(gpu.memory_bytes, stated_bytes * slip)]
-        if fitting:
-            return tuple(fitting)
-    return ()
+def _of_memory(candidates: Sequence[Gpu], stated_bytes: float) -> tuple[Gpu, ...]:
+    """Those of the candidates that have the memory stated."""
+    return tuple(gpu for gpu in candidates if _is_same(gpu.memory_bytes, stated_bytes))
 
 
-def _of_size(spelling: str, stated_bytes: float) -> tuple[Gpu, ...]:
+def _of_size(provider: str, spelling: str, instance: str, stated_bytes: float) -> tuple[Gpu, ...]:
     """GPUs of a spelling with another memory than the provider usually means by it."""
-    gib = round(stated_bytes / GIB)
+    if stated_bytes < GIB / 2:  # claims MiB and means GiB
+        return ()
     try:
-        named = find_gpu(f"{spelling} {gib}GB").candidates
+        named = find_gpu(f"{spelling} {round(stated_bytes / GIB)}GB").candidates
     except NotKnown:
         return ()
-    return tuple(gpu for gpu in named if _is_same(gpu.memory_bytes, stated_bytes))
+    return _named(_formed(provider, instance, _family(_of_memory(named, stated_bytes))))
+
+
+def _of_form(gpus: tuple[Gpu, ...], instance: str) -> tuple[Gpu, ...]:
+    """Those of the GPUs whose form the name of the instance type has (`gpu_1x_h100_sxm5`)."""
+    forms = {form.lower() for form in _FORM.findall(instance)} if len(gpus) > 1 else set()
+    fitting = tuple(gpu for gpu in gpus if any(form in gpu.name.lower() for form in forms))
+    return fitting or gpus
+
+
+def _in_another_unit(
+    candidates: Sequence[Gpu], gpus: float, stated_bytes: float
+) -> tuple[Gpu, ...]:
+    """Those of the candidates that have the memory stated in the unit that explains it first.
+
+    Lists give a share's memory for the whole, GiB where they claim MiB, or all GPUs' for one.
+    """
+    share, whole = min(gpus, 1.0), max(gpus, 1.0)
+    for slip in (1 / share, 1024.0, 1 / whole, 1024.0 / whole):
+        if fitting := _of_memory(candidates, stated_bytes * slip):
+            return fitting
+    return ()
 
 
 def _is_same(nominal_bytes: float, stated_bytes: float) -> bool:
@@ -447,10 +464,25 @@ def _machine_words(machine: _Machine) -> Iterator[str]:
     for one in machine.listings:
         yield from one.doubts
     yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", machine.instance)
+    if _counts_otherwise(machine.listings[0]):
+        yield "count differs"
     if any(_aws_zone_group(one) for one in machine.listings):
         yield "local zone"
     if len({(one.vcpus, one.ram_bytes) for one in machine.listings}) > 1:
         yield "machines differ"
+
+
+# Source: names of instance types such as `8x_H100-SXM`, `gpu_8x_a100`, `H100x8`, `gpu-h200_8gpu`
+# and `h200.8x`, which the machines of eleven clouds in SkyPilot's catalogue of 2026-08-22 have.
+_COUNT = re.compile(
+    r"(?:^|_)(\d{1,2})x(?=[-_A-Za-z])|x(\d{1,2})$|_(\d{1,2})gpu(?=[-_]|$)|\.(\d{1,2})x$"
+)
+
+
+def _counts_otherwise(listing: Listing) -> bool:
+    """Whether the name of an instance type has another number of GPUs than its listing."""
+    named = {int(n) for found in _COUNT.findall(listing.instance) for n in found if n}
+    return bool(named) and listing.gpus >= 1 and listing.gpus not in named
 
 
 def _least(values: Iterable[float | None]) -> float | None:

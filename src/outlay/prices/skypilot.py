@@ -74,6 +74,11 @@ class SkyPilotCatalogue:
 
     name = NAME
 
+    def __init__(self, rate_day: str | None = None) -> None:
+        """`rate_day`: the day of the exchange rates that euros are converted at; None: the newest
+        there are."""
+        self._rate_day = rate_day
+
     def providers(self) -> tuple[str, ...]:
         """The clouds whose files are known; any other may be asked about, too."""
         return CLOUDS
@@ -81,18 +86,17 @@ class SkyPilotCatalogue:
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
         """A cloud's file; None where it has not changed since `known`."""
         first, *others = _VERSIONS.get(provider, ("v8",))
-        address = _address(first, provider, "vms.csv")
         try:
-            return downloader.get(address, known)
+            return downloader.get(_address(first, provider, "vms.csv"), known)
         except ProviderError as error:
-            if not others or not _is_missing(error, address):
+            if not others or not _is_missing(error):
                 raise
         return downloader.get(_address(others[0], provider, "vms.csv"), known)
 
     def read(self, provider: str, data: bytes) -> ReadListings:
         """The listings in a cloud's file."""
         table = _table(provider, data)
-        reader = _Reader(provider, table)
+        reader = _Reader(provider, table, _UsdRate.of(provider, self._rate_day))
         for line, cells in table.rows():
             reader.take(line, cells)
         return reader.listings()
@@ -111,9 +115,9 @@ def _address(version: str, cloud: str, file: str) -> str:
     return f"{base.rstrip('/')}/{version}/{quote(cloud, safe='')}/{file}"
 
 
-def _is_missing(error: ProviderError, address: str) -> bool:
-    """Whether a source answered that it has no such file."""
-    return "404" in str(error).replace(address, "")
+def _is_missing(error: ProviderError) -> bool:
+    """Whether a source, or a mirror on disk, answered that it has no such file."""
+    return "404" in error.why or "no such file" in error.why.lower()
 
 
 # --- the file as a table ---
@@ -135,7 +139,7 @@ class _Table:
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """Each row with its line. The last one must be whole, or the file was cut off."""
         line, cells = 0, [""] * len(self.columns)
-        for line, cells in self.lines:  # noqa: B007
+        for line, cells in self.lines:
             yield line, cells
         if line == 0:
             raise Unreadable(reason="it has a head and no rows")
@@ -152,7 +156,9 @@ def _table(provider: str, data: bytes) -> _Table:
     lines = _parsed(data)
     head = [name.strip() for name in next(lines, (0, []))[1]]
     _refuse_head(provider, head, data)
-    if not data.endswith((b"\n", b"\r")) and "no newline" not in quirk_values(NAME, provider, "end"):
+    if not data.endswith((b"\n", b"\r")) and "no newline" not in quirk_values(
+        NAME, provider, "end"
+    ):
         raise Unreadable(reason="it ends in the middle of a line: it was cut off")
     columns = {name: place for place, name in enumerate(head)}
     return _Table(lines=lines, columns=columns, notes=tuple(_column_notes(columns)))
@@ -229,7 +235,7 @@ def _quoted(text: str) -> str:
 class _Reader:
     """What has been read of one cloud's file so far."""
 
-    def __init__(self, provider: str, table: _Table) -> None:
+    def __init__(self, provider: str, table: _Table, usd: _UsdRate) -> None:
         self._provider = provider
         self._table = table
         self._hosts_of = _hosts_of(provider)
@@ -241,7 +247,7 @@ class _Reader:
         self._gpus_apart: list[tuple[int, list[str]]] = []
         self._notes = list(table.notes)
         self._unread = 0
-        self._usd = _UsdRate.of(provider)
+        self._usd = usd
 
     def take(self, line: int, cells: list[str]) -> None:
         """Read a row: a machine with a GPU, or half of one; everything else is passed by."""
@@ -458,10 +464,10 @@ class _UsdRate:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, provider: str) -> _UsdRate:
-        """The newest rate of the currency that a cloud's file is in."""
+    def of(cls, provider: str, rate_day: str | None) -> _UsdRate:
+        """The rate of the currency that a cloud's file is in."""
         for currency in quirk_values(NAME, provider, "currency"):
-            rate, day = usd_per_unit(currency)
+            rate, day = usd_per_unit(currency, rate_day)
             note = f"Listed in {currency}; 1 {currency} = {rate:.4f} USD on {day}."
             return cls(usd_per_unit=rate, notes=(note,))
         return cls()
