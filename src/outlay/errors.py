@@ -8,6 +8,7 @@
       ExtraMissing              exit 4   an optional package or a service is not installed
       ProviderError             exit 5   a price source or provider failed
         MissingCredentials      exit 5   ... because no credentials are set
+        PriceStoreFailed        exit 5   ... because what is kept of prices is out of reach
       TraceFailed               exit 2   the training step could not be traced
       ProbeFailed               exit 1   a probe gave no measurement
       LaunchFailed              exit 1   a run could not be started
@@ -74,6 +75,10 @@ class ProviderError(OutlayError):
 
 class MissingCredentials(ProviderError):
     """A provider cannot be asked because its credentials are not set."""
+
+
+class PriceStoreFailed(ProviderError):
+    """The file in which prices are kept cannot be read or written."""
 
 
 class TraceFailed(OutlayError):

@@ -12,6 +12,7 @@ from outlay.cli.options import json_option, now, print_document, tell, today, wa
 if TYPE_CHECKING:
     from outlay.offers.price_book import PriceBook
     from outlay.prices.alerts import CheapOffer
+    from outlay.prices.price_store import Attempt
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEAST_PAUSE_S = 60.0
@@ -33,8 +34,118 @@ def command() -> None:
 # --- refresh ---
 
 
+@command.command("refresh")
+@click.option(
+    "--provider", "providers", multiple=True, metavar="NAME", help="Only this one. Any number."
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME",
+    help="Ask only this one: skypilot, gpuhunt, vast. Any number.",
+)
+@click.option(
+    "--accept", is_flag=True, help="Take a list that has shrunk or moved too far to be believed."
+)
+@click.option("--offline", is_flag=True, help="Ask nobody, as with OUTLAY_OFFLINE=1: exits with 5.")
+@json_option
+def refresh(
+    providers: tuple[str, ...],
+    sources: tuple[str, ...],
+    accept: bool,
+    offline: bool,
+    as_json: bool,
+) -> int:
+    """Fetch today's prices from public sources; commands use them from then on.
+
+    Each source is asked about each provider it has. Where one does not answer, or gives what
+    cannot be believed, the last good prices stay and the table says why. No account is needed; a
+    provider that asks for a key is asked where its own tool's variable is set.
+
+    \b
+    Example:
+      outlay prices refresh
+      outlay prices refresh --provider lambda --provider runpod
+      outlay prices refresh --source skypilot --json
+
+    Exits with 5 when nothing could be refreshed.
+    """
+    from outlay.report.price_report import print_refresh, refresh_document
+
+    attempts = _refreshed(providers, sources, accept=accept, offline=offline)
+    if as_json:
+        print_document(refresh_document(attempts))
+    else:
+        print_refresh(attempts)
+    return 0 if any(attempt.state in ("fresh", "unchanged") for attempt in attempts) else 5
+
+
+def _refreshed(
+    providers: Sequence[str] = (),
+    sources: Sequence[str] = (),
+    *,
+    accept: bool = False,
+    offline: bool = False,
+) -> list[Attempt]:
+    """What became of asking; damaged prices that were put aside are warned of."""
+    from outlay.errors import ProviderError
+    from outlay.prices.price_store import PriceStore
+    from outlay.prices.refresh import RefreshInterrupted, refresh_prices
+
+    if offline or _is_offline():
+        raise ProviderError("Prices were not refreshed: outlay is offline and asks nobody.")
+    with PriceStore() as store:
+        aside = store.put_damaged_aside()
+        if aside is not None:
+            warn(
+                f"{store.path} is damaged: it is now {aside}, and new prices are kept in its place."
+            )
+        try:
+            return refresh_prices(
+                sources=sources,
+                providers=providers,
+                now=now(),
+                store=store,
+                accept=accept,
+                progress=_progress(),
+            )
+        except RefreshInterrupted as interrupt:
+            warn(f"{len(interrupt.done)} of {interrupt.asked} lists were refreshed and are kept.")
+            raise
+
+
+def _is_offline() -> bool:
+    import os
+
+    return os.environ.get("OUTLAY_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
+
+
+def _progress() -> Callable[[str], None]:
+    """Says what is going on: to a terminal at once, elsewhere after two seconds."""
+    import sys
+    import time
+
+    started_s = time.monotonic()
+
+    def say(message: str) -> None:
+        if sys.stderr.isatty() or time.monotonic() - started_s > 2:
+            click.echo(message, err=True)
+
+    return say
+
+
 def refresh_first() -> None:
     """Refresh all prices before a plan; what could not be refreshed is said, and is no error."""
+    from outlay.errors import OutlayError
+    from outlay.report.price_report import refresh_failures
+
+    try:
+        failures = refresh_failures(_refreshed())
+    except OutlayError as error:
+        failures = f"prices were not refreshed. {error}"
+    if failures:
+        warn(failures)
 
 
 # --- compare ---

@@ -47,6 +47,7 @@ def bundled_offers(today: str = "") -> tuple[Offer, ...]:
     return offers_on(snapshot_offers(), today, snapshot_date())
 
 
+@cache
 def snapshot_offers() -> tuple[Offer, ...]:
     """The offers of the bundled snapshot as it is."""
     return tuple(_offer(row) for row in rows_of(newest("offers")))

@@ -44,6 +44,8 @@ class PriceBook:
     """How often spot machines are taken away, where newer figures than the bundled are known."""
     freshness: Mapping[str, str] = field(default_factory=dict)
     """The day of each provider's prices."""
+    confirmed: Mapping[str, str] = field(default_factory=dict)
+    """The day on which each provider's prices were last asked for, changed or not."""
     unknown: tuple[Offer, ...] = ()
     """Offers of GPUs that outlay does not know: named, and in no plan."""
     day: str = ""

@@ -8,7 +8,7 @@ vast.py         the hosts of Vast.ai, each with its disk, network and reliabilit
 own_lists.py    price lists of one's own, and negotiated discounts
 price_list.py   from listings to offers: zones merged, GPUs looked up
 checks.py       what is doubtful about an offer, and when a whole reply is refused
-store.py        what is kept: the last good prices, and every price there ever was
+price_store.py  what is kept: the last good prices, and every price there ever was
 refresh.py      all of it, source by source
 history.py      what prices did
 books.py        the prices a command works with: the newest good ones, or those of a day

@@ -2,23 +2,72 @@
 
     ask -> read -> price_list -> refusal, doubts -> kept, or the last good prices stay
 
-One provider that fails hurts no other; what happened to each is an `Attempt`.
+One provider that fails hurts no other; what happened to each is an `Attempt`. Sources are asked
+and their answers read in threads, of which none writes; what they bring is kept by the one that
+called, in a transaction for each source and provider.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import queue
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 
+from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError
+from outlay.offers.catalog import snapshot_offers
+from outlay.offers.offer import Offer
+from outlay.offers.terms import all_terms
+from outlay.prices.books import keep_book
+from outlay.prices.checks import doubted_by_past, refusal
 from outlay.prices.download import Downloader
-from outlay.prices.price_store import Attempt, PriceStore
-from outlay.prices.sources import Source
+from outlay.prices.listing import ProviderPrices
+from outlay.prices.price_list import PriceList, price_list
+from outlay.prices.price_store import Attempt, PriceStore, State, pairs_of
+from outlay.prices.sources import ReadListings, Reply, Source, Unreadable, Validators
 
 Progress = Callable[[str], None]
+AT_ONCE = 8
+"""Questions that are asked at the same time."""
+ANSWER_S = 120.0
+"""How long one answer may take, whatever the source does."""
+SNAPSHOT_SOURCE = "skypilot"
+"""Whose catalogue the bundled snapshot was made of: the same names of instances and regions."""
+_SAY_S = 5.0
+"""After so long without an answer it is said who is waited for."""
+_LOOK_S = 0.2
+_SAME_AS_BUNDLED = 1e-3
+"""Prices that differ by less are one: the snapshot's are rounded."""
+_PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
+"""What may be asked for: a name goes into an address."""
+_SECRET = re.compile(r"(?<=\?)\S+|(?<=://)[^/\s@]+@")
+"""What nobody is shown of an address: its query, a user's name and password."""
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
+_NOTHING_THERE = re.compile(r"\b(404|410)\b|no such file", re.IGNORECASE)
+_LONGEST_REASON = 400
 
 
 def all_sources() -> tuple[Source, ...]:
     """Every source there is, in the order they are preferred where their prices are of one day."""
-    raise NotImplementedError
+    from outlay.prices.gpuhunt_catalog import GpuhuntSource  # type: ignore[import-not-found]
+    from outlay.prices.skypilot import SkyPilotCatalog  # type: ignore[import-not-found]
+    from outlay.prices.vast import VastSource  # type: ignore[import-not-found]
+
+    return (VastSource(), SkyPilotCatalog(), GpuhuntSource())
+
+
+class RefreshInterrupted(KeyboardInterrupt):
+    """A refresh that was broken off; what was done by then is kept."""
+
+    def __init__(self, done: Sequence[Attempt], asked: int) -> None:
+        self.done = tuple(done)
+        self.asked = asked
+        super().__init__(f"{len(self.done)} of {asked} were done")
 
 
 def refresh_prices(
@@ -35,7 +84,479 @@ def refresh_prices(
     """Ask sources about providers (all of each, where none is named) and keep what is good.
 
     `now` is UTC, `2026-11-16T20:15:00Z`. `accept` takes what would be refused for having shrunk
-    or moved too far. Raises `InputError` for a source or provider that nobody knows; what a source
+    or moved too far. Raises `InputError` for a source or provider that nobody knows,
+    `PriceStoreFailed` where nothing can be kept, and `RefreshInterrupted` on Ctrl-C; what a source
     does is no error here but an `Attempt`.
     """
-    raise NotImplementedError
+    asked = _named_sources(known_sources or all_sources(), tuple(sources))
+    with store or PriceStore() as kept:
+        aside = kept.put_damaged_aside()
+        if aside is not None:
+            progress(f"The prices that were kept are damaged: put aside as {aside}")
+        questions, silent = _questions(asked, tuple(providers), kept, now)
+        by_name = {(one.source.name, one.provider): one for one in questions}
+        refresh = _Refresh(
+            store=kept,
+            downloader=downloader or _network(),
+            now=now,
+            accept=accept,
+            progress=progress,
+            asked=len(questions),
+        )
+        guesses = [one for one in questions if one.is_guess]
+        done = _without_absent(guesses, refresh.attempts(guesses))
+        done += refresh.attempts([one for one in questions if not one.is_guess])
+        if any(attempt.state in ("fresh", "unchanged") for attempt in done):
+            keep_book(kept)
+    order = list(by_name)
+    done.sort(key=lambda one: order.index((one.source, one.provider)))
+    return [*silent, *done]
+
+
+def _network() -> Downloader:
+    from outlay.prices import download
+
+    return download.HttpDownloader()  # type: ignore[attr-defined,no-any-return]
+
+
+# --- whom to ask about whom ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """One provider that one source is asked about, and what is known beforehand."""
+
+    source: Source
+    provider: str
+    known: Validators | None = None
+    """None: what is kept was read by another version of outlay, or nothing is."""
+    before: ProviderPrices | None = None
+    bundled: tuple[Offer, ...] = ()
+    """What the snapshot has of it, where that came from the same source."""
+    is_guess: bool = False
+    """Whether nobody knows the provider, so that the source need not, either."""
+
+    @property
+    def offers_before(self) -> tuple[Offer, ...]:
+        """The last good offers, else the bundled ones."""
+        return self.bundled if self.before is None else self.before.offers
+
+
+def _named_sources(known: Sequence[Source], names: Sequence[str]) -> list[Source]:
+    by_name = {source.name.lower(): source for source in known}
+    for name in names:
+        if name.lower() not in by_name:
+            raise NotKnown("price source", name, list(by_name), fix=_there_are(list(by_name)))
+    wanted = {name.lower() for name in names}
+    return [source for name, source in by_name.items() if not wanted or name in wanted]
+
+
+def _there_are(names: Sequence[str]) -> str:
+    return f"There are {', '.join(names)}."
+
+
+def _questions(
+    sources: Sequence[Source], names: Sequence[str], store: PriceStore, now: str
+) -> tuple[list[_Question], list[Attempt]]:
+    """Every source with each of its providers that is wanted, and sources that cannot say whom
+    they have."""
+    kept = {(prices.source, prices.provider): prices for prices in store.current()}
+    sold, silent = _sold(sources, kept, now)
+    wanted, guesses = _named_providers(names, sold, sources)
+    bundled = _bundled_by_provider()
+    questions = []
+    for source in sources:
+        takes_any = getattr(source, "takes_any_provider", False)
+        own = [name for name in sold[source.name] if not names or name in wanted]
+        for provider in (*own, *(guesses if takes_any else ())):
+            from_snapshot = bundled if source.name == SNAPSHOT_SOURCE else {}
+            questions.append(
+                _Question(
+                    source=source,
+                    provider=provider,
+                    known=store.validators(source.name, provider),
+                    before=kept.get((source.name, provider)),
+                    bundled=tuple(from_snapshot.get(provider, ())),
+                    is_guess=provider in guesses,
+                )
+            )
+    return questions, silent
+
+
+def _sold(
+    sources: Sequence[Source], kept: Iterable[tuple[str, str]], now: str
+) -> tuple[dict[str, list[str]], list[Attempt]]:
+    """The providers of each source, those it was asked about before included."""
+    sold: dict[str, list[str]] = {source.name: [] for source in sources}
+    silent = []
+    for source in sources:
+        try:
+            sold[source.name] += source.providers()
+        except Exception as error:
+            silent.append(_silent(source, _reason(error), now))
+    for source_name, provider in kept:
+        if source_name in sold and provider not in sold[source_name]:
+            sold[source_name].append(provider)
+    return sold, silent
+
+
+def _silent(source: Source, reason: str, now: str) -> Attempt:
+    return Attempt(
+        source=source.name,
+        provider="all",
+        at=now,
+        state="kept",
+        offers=0,
+        as_of=None,
+        reason=reason,
+    )
+
+
+def _named_providers(
+    names: Sequence[str], sold: Mapping[str, Sequence[str]], sources: Sequence[Source]
+) -> tuple[set[str], list[str]]:
+    """The providers meant by names, and names that nobody knows but somebody may be asked about."""
+    of_sources = {provider for providers in sold.values() for provider in providers}
+    spellings = {terms.name.lower(): provider for provider, terms in all_terms().items()}
+    spellings |= {provider.lower(): provider for provider in (*all_terms(), *of_sources)}
+    wanted, guesses = set(), []
+    for name in names:
+        provider = spellings.get(name.lower(), "")
+        if provider in of_sources:
+            wanted.add(provider)
+        elif provider:
+            raise InputError(
+                f"No prices of {provider} can be had from {' or '.join(sold)}.",
+                fix=f"There are those of {', '.join(sorted(of_sources))}.",
+            )
+        elif _PROVIDER_NAME.fullmatch(name) and _take_any(sources):
+            guesses.append(name.lower())
+        else:
+            raise NotKnown("provider", name, sorted(of_sources))
+    return wanted, guesses
+
+
+def _take_any(sources: Iterable[Source]) -> bool:
+    return any(getattr(source, "takes_any_provider", False) for source in sources)
+
+
+def _bundled_by_provider() -> dict[str, list[Offer]]:
+    offers: dict[str, list[Offer]] = {}
+    for offer in snapshot_offers():
+        offers.setdefault(offer.provider, []).append(offer)
+    return offers
+
+
+def _without_absent(guesses: Sequence[_Question], done: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts of names that somebody has something of; a name nobody has is refused."""
+    there = [attempt for attempt in done if attempt.reason != _ABSENT]
+    found = {attempt.provider for attempt in there}
+    for question in guesses:
+        if question.provider not in found:
+            raise NotKnown("provider", question.provider, sorted(all_terms()))
+    return there
+
+
+# --- asking ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What became of a question."""
+
+    question: _Question
+    state: State
+    prices: ProviderPrices | None = None
+    """To be kept; None where the last good ones stay."""
+    validators: Validators | None = None
+    reason: str | None = None
+    missing_key: str = ""
+
+
+_ABSENT = "It has no such provider."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refresh:
+    """One refresh: who is asked how, and where it is kept."""
+
+    store: PriceStore
+    downloader: Downloader
+    now: str
+    accept: bool
+    progress: Progress
+    asked: int
+
+    def attempts(self, questions: Sequence[_Question]) -> list[Attempt]:
+        """What became of each question, in the order they were answered; what is good is kept."""
+        done: list[Attempt] = []
+        try:
+            for answer in self._answers(questions):
+                attempt = self._kept(answer)
+                done.append(attempt)
+                self.progress(f"{_in_words(attempt)} ({len(done)} of {self.asked})")
+        except KeyboardInterrupt as interrupt:
+            raise RefreshInterrupted(done, self.asked) from interrupt
+        return done
+
+    def _answers(self, questions: Sequence[_Question]) -> Iterator[_Answer]:
+        """Answers as they come, some asked at once.
+
+        Each has a thread of its own that nobody waits for in the end: one that hangs is left.
+        """
+        waiting, running = deque(questions), dict[int, tuple[_Question, float]]()
+        finished: queue.SimpleQueue[tuple[int, _Answer]] = queue.SimpleQueue()
+        said_s = time.monotonic()
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                question = waiting.popleft()
+                running[id(question)] = (question, time.monotonic())
+                self._start(question, finished)
+            try:
+                number, answer = finished.get(timeout=_LOOK_S)
+            except queue.Empty:
+                pass
+            else:
+                if running.pop(number, None) is not None:
+                    said_s = time.monotonic()
+                    yield answer
+            if time.monotonic() - said_s > _SAY_S:
+                said_s = time.monotonic()
+                self.progress(f"Waiting for {_names(question for question, _ in running.values())}")
+            yield from _overdue(running)
+
+    def _start(self, question: _Question, finished: queue.SimpleQueue[tuple[int, _Answer]]) -> None:
+        def work() -> None:
+            finished.put((id(question), self._answer(question)))
+
+        threading.Thread(target=work, name=f"ask {question.provider}", daemon=True).start()
+
+    def _answer(self, question: _Question) -> _Answer:
+        """What becomes of one question, whatever its source does."""
+        try:
+            reply = question.source.ask(question.provider, self.downloader, question.known)
+            if reply is not None:
+                return self._read(question, reply)
+        except Unreadable as error:
+            return _Answer(question=question, state="refused", reason=_plain(error.reason))
+        except Exception as error:
+            return _failed(question, error)
+        if question.before is None:
+            reason = "It says that nothing has changed, but nothing is kept of it."
+            return _Answer(question=question, state="kept", reason=reason)
+        return _Answer(question=question, state="unchanged")
+
+    def _read(self, question: _Question, reply: Reply) -> _Answer:
+        """A reply that was read, looked up and checked."""
+        read = question.source.read(question.provider, reply.data)
+        if question.is_guess and not read.rows:
+            return _Answer(question=question, state="kept", reason=_ABSENT)
+        cited = reply.address or question.source.name
+        listed = price_list(read.listings, source=cited, as_of=self.now[:10])
+        why = None if self.accept else _refused(question, read, listed)
+        if why is not None:
+            return _Answer(question=question, state="refused", reason=_plain(why))
+        prices = self._prices(question, read, listed)
+        as_of = day_of_prices(
+            prices, modified=reply.modified, before=question.before, bundled=question.bundled
+        )
+        before = question.before
+        is_same = before is not None and pairs_of(prices) == pairs_of(before)
+        if before is not None and not is_same and as_of < before.as_of and not self.accept:
+            reason = f"It gave prices of {as_of}, older than those of {before.as_of} that are kept."
+            return _Answer(question=question, state="kept", reason=reason)
+        if before is not None and is_same and question.known is not None:
+            kept = None if as_of == before.as_of else _dated(before, as_of, self.now)
+            return _Answer(
+                question=question, state="unchanged", prices=kept, validators=reply.validators
+            )
+        doubted = doubted_by_past(prices.offers, question.offers_before)
+        return _Answer(
+            question=question,
+            state="unchanged" if is_same else "fresh",
+            prices=_dated(replace(prices, offers=doubted), as_of, self.now),
+            validators=reply.validators,
+        )
+
+    def _prices(self, question: _Question, read: ReadListings, listed: PriceList) -> ProviderPrices:
+        """The prices in a reply, as if they were of today."""
+        return ProviderPrices(
+            source=question.source.name,
+            provider=question.provider,
+            as_of=self.now[:10],
+            fetched_at=self.now,
+            offers=listed.offers,
+            zones=listed.zones,
+            unknown=listed.unknown,
+            notes=tuple(dict.fromkeys((*listed.notes, *read.notes, *_unread(read)))),
+        )
+
+    def _kept(self, answer: _Answer) -> Attempt:
+        """How it ended, which is kept together with the prices, if there are any."""
+        attempt, question = self._attempt(answer), answer.question
+        if answer.prices is not None:
+            over = question.before.fetched_at if question.before else None
+            validators = answer.validators or Validators()
+            if self.store.replace(answer.prices, validators, attempt, over=over):
+                return attempt
+            reason = "Another refresh brought newer prices meanwhile."
+            attempt = replace(attempt, state="unchanged", reason=reason)
+            self.store.note(attempt)
+        elif answer.state == "unchanged":
+            self.store.confirm(attempt, answer.validators)
+        elif not question.is_guess:
+            self.store.note(attempt)
+        return attempt
+
+    def _attempt(self, answer: _Answer) -> Attempt:
+        question = answer.question
+        prices = answer.prices or question.before
+        is_told = answer.prices is not None
+        return Attempt(
+            source=question.source.name,
+            provider=question.provider,
+            at=self.now,
+            state=answer.state,
+            offers=0 if prices is None else len(prices.offers),
+            as_of=None if prices is None else prices.as_of,
+            reason=answer.reason,
+            missing_key=answer.missing_key,
+            unknown_gpus=tuple(sorted({offer.gpu for offer in prices.unknown})) if prices else (),
+            is_new_provider=prices is not None and question.provider not in all_terms(),
+            notes=prices.notes if prices is not None and is_told else (),
+        )
+
+
+def _names(questions: Iterable[_Question]) -> str:
+    return ", ".join(f"{one.source.name} {one.provider}" for one in questions)
+
+
+def _in_words(attempt: Attempt) -> str:
+    return f"{attempt.source} {attempt.provider}: {attempt.state}, {attempt.offers} offers"
+
+
+def _overdue(running: dict[int, tuple[_Question, float]]) -> Iterator[_Answer]:
+    """Questions that have had no answer for too long; they are no longer waited for."""
+    now_s = time.monotonic()
+    for number, (question, since_s) in list(running.items()):
+        if now_s - since_s > ANSWER_S:
+            del running[number]
+            reason = f"No answer within {ANSWER_S:.0f} s."
+            yield _Answer(question=question, state="kept", reason=reason)
+
+
+def _failed(question: _Question, error: Exception) -> _Answer:
+    """A source that did not answer, for any reason at all."""
+    reason, missing_key = _reason(error), ""
+    if isinstance(error, MissingCredentials):
+        named = dict.fromkeys(_VARIABLE.findall(str(error)))
+        missing_key = ", ".join(named) or "a key"
+    if question.is_guess and _NOTHING_THERE.search(reason):
+        reason = _ABSENT
+    return _Answer(question=question, state="kept", reason=reason, missing_key=missing_key)
+
+
+def _reason(error: Exception) -> str:
+    """An error in plain words, on one line."""
+    if isinstance(error, OutlayError):
+        fix = error.fix if isinstance(error, MissingCredentials) else ""
+        return _plain(" ".join(part for part in (error.what, error.why, fix) if part))
+    return _plain(f"Reading it failed inside outlay: {type(error).__name__}: {error}")
+
+
+def _plain(text: str) -> str:
+    """Text from elsewhere as it can be shown: one line, no secrets, no control characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = _SECRET.sub("...", line)
+    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 4]} ..."
+
+
+def _unread(read: ReadListings) -> Iterator[str]:
+    """What is said of rows that could not be read."""
+    if read.failed:
+        first = "; ".join(_plain(text) for text in read.failed[:3])
+        yield f"{len(read.failed)} of {read.rows} rows could not be read: {first}"
+
+
+def _refused(question: _Question, read: ReadListings, listed: PriceList) -> str | None:
+    """Why a reply is refused whole."""
+    if not listed.offers and not listed.unknown:
+        return "It lists no machine with a GPU."
+    return refusal(
+        read,
+        listed,
+        question.offers_before,
+        is_market=getattr(question.source, "is_market", False),
+    )
+
+
+# --- of which day ---
+
+
+def day_of_prices(
+    prices: ProviderPrices,
+    *,
+    modified: str = "",
+    before: ProviderPrices | None = None,
+    bundled: Sequence[Offer] = (),
+) -> str:
+    """The day that prices which were fetched now are of, YYYY-MM-DD.
+
+    1. What the source says its data are of (`modified`), but no day that is still to come. A
+       source that asks the provider itself says the day it was asked.
+    2. Else, where every price is what it was in the last good list (`before`), the day of that
+       list; where nothing was kept yet and every price is as in the snapshot (`bundled`), the day
+       of its offers. A list that nobody renews does not become new by being fetched again.
+    3. Else the day it was asked.
+    """
+    today = prices.fetched_at[:10]
+    if _is_day(modified):
+        return min(modified, today)
+    if before is not None:
+        return before.as_of if pairs_of(prices) == pairs_of(before) else today
+    if bundled and prices.offers and _is_as_bundled(prices.offers, bundled):
+        return max(offer.as_of for offer in bundled)
+    return today
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_as_bundled(offers: Iterable[Offer], bundled: Iterable[Offer]) -> bool:
+    known = {(*offer.identity, offer.gpus): offer for offer in bundled}
+    return all(
+        (listed := known.get((*offer.identity, offer.gpus))) is not None
+        and _is_same(offer.price_usd_per_hour, listed.price_usd_per_hour)
+        and _is_same(offer.spot_usd_per_hour, listed.spot_usd_per_hour)
+        for offer in offers
+    )
+
+
+def _is_same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=_SAME_AS_BUNDLED)
+
+
+def _dated(prices: ProviderPrices, as_of: str, fetched_at: str) -> ProviderPrices:
+    """Prices with their day, on the list and on each of its offers."""
+
+    def of_that_day(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        return tuple(
+            replace(offer, as_of=as_of) if offer.as_of == prices.as_of else offer
+            for offer in offers
+        )
+
+    if as_of == prices.as_of:
+        return replace(prices, fetched_at=fetched_at)
+    return replace(
+        prices,
+        as_of=as_of,
+        fetched_at=fetched_at,
+        offers=of_that_day(prices.offers),
+        unknown=of_that_day(prices.unknown),
+    )

@@ -18,7 +18,7 @@ from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
 from outlay.report.console import INDENT, Page, bullets, muted, table
-from outlay.report.price_report import OLD_DAYS, prices_in_words
+from outlay.report.price_report import OLD_DAYS, is_old, prices_in_words
 from outlay.report.rests_on import rests_on
 from outlay.report.text import (
     clipped_percent,
@@ -448,8 +448,19 @@ def price_age(plan: Plan) -> Iterable[str]:
         return
     if prices.kind == "past":
         yield f"Planned with {prices.name}, as if it were {prices.day}."
-    elif plan.today and days_between(prices.as_of, plan.today) > OLD_DAYS:
+    elif plan.today and _has_old_prices(plan):
         yield f"Old prices: {prices_in_words(prices, plan.today)}."
+
+
+def _has_old_prices(plan: Plan) -> bool:
+    """Whether the choice rests on prices that nobody has asked for since long, or most options."""
+    if not plan.prices.freshness:
+        return days_between(plan.prices.as_of, plan.today) > OLD_DAYS
+    listed = [option for option in plan.options if not option.offer.quoted]
+    old = [
+        option for option in listed if is_old(plan.prices, option.offer, option.tenancy, plan.today)
+    ]
+    return plan.chosen in old or 2 * len(old) > len(listed)
 
 
 def _sections(

@@ -26,7 +26,7 @@ from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
 from outlay.report.fit import FitDocument
-from outlay.report.price_report import CheapOffersDocument
+from outlay.report.price_report import CheapOffersDocument, RefreshDocument
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
@@ -36,6 +36,7 @@ DOCUMENTS: dict[str, Any] = {
     "diff": DifferenceDocument,
     "advise": AdviseDocument,
     "offers": documents.OffersDocument,
+    "prices-refresh": RefreshDocument,
     "prices-watch": CheapOffersDocument,
     "gpus": documents.GpusDocument,
     "predict": documents.PredictionsDocument,
@@ -49,6 +50,7 @@ DOCUMENTS: dict[str, Any] = {
     "batches": BatchesDocument,
 }
 _COMMANDS = {
+    "prices-refresh": "prices refresh",
     "watch": "prices watch",
     "vary": "plan --vary",
     "measurement": "probe",
