@@ -127,6 +127,41 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
         "price",
         "An average of several prices of the provider, not what one machine costs",
     ),
+    "outlier": (
+        "caution",
+        "price",
+        "More than 4 times, or less than a quarter, of what it last cost",
+    ),
+    "spot outlier": (
+        "caution",
+        "spot",
+        "Of on-demand more than 4 times, or less than a quarter, of what it last was",
+    ),
+    "price gone": (
+        "note",
+        "price",
+        "It had an on-demand price before, and the newest list has none",
+    ),
+    "listed twice": (
+        "caution",
+        "price",
+        "The list has it twice at different prices",
+    ),
+    "per GPU or per machine": (
+        "caution",
+        "offer",
+        "Beside other sizes of the provider it looks like the price of one GPU, or multiplied twice",
+    ),
+    "sources disagree": (
+        "weighed",
+        "price",
+        "Another source's price differs by more than 5 %; the range takes both in",
+    ),
+    "sources far apart": (
+        "caution",
+        "price",
+        "Another source's price, no more than a month older, differs by more than 25 %",
+    ),
 }
 """Every word `doubts` may hold, in the order it holds them: kind, about, meaning."""
 

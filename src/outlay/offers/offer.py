@@ -121,6 +121,17 @@ class HostQuality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherPrice:
+    """What another source says that an offer costs, or what it cost before."""
+
+    source: str
+    """`gpuhunt`; `before` for the last good price of the same source."""
+    as_of: str
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of one provider in one region, on demand and as spot where sold so."""
 
@@ -174,6 +185,8 @@ class Offer:
     """Where it is had for a term; then the prices above are not the ones paid."""
     quoted: bool = False
     """Whether the user wrote it into the workload file."""
+    other_prices: tuple[OtherPrice, ...] = ()
+    """What it costs by other sources, to be shown beside its own price."""
 
     @property
     def identity(self) -> tuple[str, str, str]:
