@@ -17,6 +17,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
 @prices_option
+@trust_option
 @click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
 @length_option
 @click.option("--sources", is_flag=True, help="Also say where the figures of the choice come from.")
@@ -63,6 +65,7 @@ def command(
     max_options: int | None,
     measured: tuple[str, ...],
     prices: str,
+    trust: str | None,
     refresh: bool,
     length: str | None,
     sources: bool,
@@ -93,7 +96,7 @@ def command(
         from outlay.cli.prices import refresh_first
 
         refresh_first()
-    book = prices_of(prices)
+    book = prices_of(prices, trust)
     if vary is not None:
         return _vary(file, vary, measured, length, book, as_json=as_json)
     from outlay.plan.from_measurement import load_workload

@@ -10,6 +10,8 @@ from outlay.errors import InputError
 from outlay.uncertainty import Estimate, Uncertain, likely_of
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
+BEFORE = "before"
+"""The source of an `OtherPrice` that is an offer's own last good price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +222,10 @@ class Offer:
             for doubt in self.doubts
             if doubt.kind == "no price" and doubt.concerns(tenancy)
         )
+
+    def is_trusted(self, tenancy: Tenancy) -> bool:
+        """Whether a plan may choose it at its price in a tenancy."""
+        return not self.cautions(tenancy) and not self.not_for_sale(tenancy)
 
     @property
     def has_disk_apart(self) -> bool:

@@ -26,7 +26,7 @@ from typing import TypeVar
 from outlay.errors import NotKnown
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import GpuFilter, doubt_kinds
-from outlay.offers.offer import Offer, OtherPrice
+from outlay.offers.offer import BEFORE, Offer, OtherPrice
 from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_list import PriceList
 from outlay.prices.sources import ReadListings
@@ -35,8 +35,6 @@ from outlay.units import days_between
 K = TypeVar("K", bound=Hashable)
 Price = Callable[[Offer], float | None]
 
-BEFORE = "before"
-"""The source of an `OtherPrice` that is an offer's own last good price."""
 BUNDLED = "bundled"
 """What the snapshot that comes with outlay is called beside other sources."""
 OWN = "own"
@@ -574,7 +572,8 @@ class ComparedMachine:
 
     prices: tuple[SourcePrice, ...]
     doubts: tuple[str, ...]
-    """What they say against each other, in words of `data/offer_doubts.csv`."""
+    """What they say against the first, in words of `data/offer_doubts.csv`; what was true on the
+    day of the bundled snapshot says nothing against it."""
     why: str
     """Why a plan takes the first, or none."""
 
@@ -610,17 +609,32 @@ def compare_sources(
 
     `used`: the offers of the price book that plans are made with; `gpus`, `providers`: only those.
     """
-    taken = {(offer.identity, offer.source) for offer in used}
+    book = {offer.identity: offer for offer in used}
     wanted = [one for one in prices if not providers or one.provider in providers]
     lists: dict[str, list[ProviderPrices]] = {}
-    for one in wanted:
+    for one in sorted(wanted, key=_preference, reverse=True):
         offers = tuple(o for o in one.offers if gpus is None or gpus.accepts(o))
         lists.setdefault(one.provider, []).append(replace(one, offers=offers))
     rows = [row for of_one in lists.values() for row in _side_by_side(of_one)]
-    shared = [_compared(row, taken) for row in rows if len(row) > 1]
+    shared = [_compared(row, book) for row in rows if len(row) > 1]
     alone = Counter(row[0][0].source for row in rows if len(row) == 1)
     shared.sort(key=lambda m: (-(m.apart_fraction or 0.0), m.offer.identity))
     return SourceComparison(machines=tuple(shared), only_one=dict(sorted(alone.items())))
+
+
+def bundled_lists(offers: Iterable[Offer], as_of: str) -> list[ProviderPrices]:
+    """The offers that come with outlay, as one more source of each provider."""
+    return [
+        ProviderPrices(
+            source=BUNDLED, provider=provider, as_of=as_of, fetched_at="", offers=tuple(rows)
+        )
+        for provider, rows in _groups(offers, lambda offer: offer.provider).items()
+    ]
+
+
+def _preference(prices: ProviderPrices) -> tuple[bool, bool, str]:
+    """Lists of one's own first, the bundled one last, the newest first between them."""
+    return (prices.source == OWN, prices.source != BUNDLED, prices.as_of)
 
 
 _Row = list[tuple[ProviderPrices, Offer]]
@@ -643,22 +657,31 @@ def _side_by_side(lists: Sequence[ProviderPrices]) -> list[_Row]:
     return rows
 
 
-def _compared(row: _Row, taken: set[tuple[tuple[str, str, str], str]]) -> ComparedMachine:
-    """One machine with the price that a plan takes first."""
-    is_used = {id(offer): (offer.identity, offer.source) in taken for _, offer in row}
-    ordered = sorted(row, key=lambda item: not is_used[id(item[1])])
+def _compared(row: _Row, book: Mapping[tuple[str, str, str], Offer]) -> ComparedMachine:
+    """One machine, the price that a plan takes first."""
+    used = _used(row, book)
+    ordered = sorted(row, key=lambda item: item[1] is not used)
     first = ordered[0][1]
-    words = {word: None for _, other in ordered[1:] for word in disagreement(first, other)}
+    others = [other for listed, other in ordered[1:] if listed.source != BUNDLED]
+    words = {word: None for other in others for word in disagreement(first, other)}
     prices = tuple(
         SourcePrice(
             source=listed.source,
             offer=offer,
-            is_used=is_used[id(offer)],
+            is_used=offer is used,
             more_fraction=None if offer is first else _more(first, offer),
         )
         for listed, offer in ordered
     )
-    return ComparedMachine(prices=prices, doubts=tuple(words), why=_why(ordered, prices[0].is_used))
+    return ComparedMachine(prices=prices, doubts=tuple(words), why=_why(ordered, used is not None))
+
+
+def _used(row: _Row, book: Mapping[tuple[str, str, str], Offer]) -> Offer | None:
+    """What of a row is in a price book, by what it cites or else by its price; None: nothing."""
+    there = [(offer, book[offer.identity]) for _, offer in row if offer.identity in book]
+    cited = [offer for offer, taken in there if offer.source == taken.source]
+    same = [o for o, taken in there if o.price_usd_per_hour == taken.price_usd_per_hour]
+    return next(iter((*cited, *same, *(offer for offer, _ in there))), None)
 
 
 def _more(offer: Offer, other: Offer) -> float | None:
