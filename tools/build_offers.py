@@ -24,7 +24,6 @@ import csv
 import gzip
 import io
 import re
-import statistics
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import date
@@ -40,6 +39,9 @@ from offer_vocabulary import (
     H100_ASSUMED,
     PATTERN_DOUBTS,
 )
+from outlay.offers.catalog import doubt_kinds
+from outlay.offers.offer import Offer as ListedOffer
+from outlay.prices.checks import doubted_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -50,20 +52,9 @@ K = TypeVar("K")
 Row = dict[str, str]
 
 STALE_DAYS = 90
-CHEAP_FRACTION = 0.40
-DEAR_FACTOR = 4.0
-HOST_USD_PER_VCPU_HOUR = 0.10
-"""What a vCPU with its memory adds to the price of a machine.
-
-Assumes: twice the $0.04 to $0.05 of general-purpose machines, for dear regions and much RAM. Used
-only so that one GPU on a 64-vCPU host is not called suspiciously dear.
-"""
-SPOT_FLOOR_FRACTION = 0.15
 NO_SAVING_FRACTION = 0.999
 """Spot from this share of on-demand upwards saves nothing; the lists round the two differently."""
 UNLIKELY_RAM_FACTOR = 1.5
-JUDGES = 2
-"""Providers without serious doubts that must sell a GPU before a price for it is called unusual."""
 
 
 class RawError(Exception):
@@ -92,11 +83,6 @@ class Offer:
     as_of: str
     source: str
     doubts: frozenset[str]
-
-    @property
-    def whole_gpus(self) -> float:
-        """GPUs paid for, shares counted as shares."""
-        return self.gpus * self.gpu_share
 
 
 # ---------------------------------------------------------------- reading
@@ -331,89 +317,29 @@ def _pod(offer: Offer) -> str:
 # ---------------------------------------------------------------- judging
 
 
-SET_ASIDE = frozenset(word for word, (kind, _, _) in DOUBTS.items() if kind != "note") - {
-    "form not stated",
-    "zones differ",
-} | {"aggregator"}
-"""Doubts that keep an offer out of the comparison others are judged by."""
-
-
-def usual_usd_per_gpu_hour(
-    offers: list[Offer], price: Callable[[Offer], float | None]
-) -> dict[str, float]:
-    """What one GPU-hour usually costs, per raw GPU name: the median over providers.
-
-    A provider's figure is the median over its regions of its cheapest machine there, per GPU. So a
-    provider counts once however many regions it has, and large hosts do not raise the figure.
-    Shares of a GPU and whatever has a doubt of `SET_ASIDE` are left out; a GPU with fewer than
-    `JUDGES` providers left is not judged.
-    """
-    usual: dict[str, float] = {}
-    for gpu, group in grouped((o for o in offers if price(o)), lambda o: o.raw_gpu):
-        sound = [o for o in group if o.gpu_share == 1 and not o.doubts & SET_ASIDE]
-        figures = _provider_figures(sound, price)
-        if len(figures) >= JUDGES:
-            usual[gpu] = statistics.median(figures)
-    return usual
-
-
-def _provider_figures(offers: list[Offer], price: Callable[[Offer], float | None]) -> list[float]:
-    figures = []
-    for _, own in grouped(offers, lambda o: o.provider):
-        regions = grouped(own, lambda o: o.region)
-        cheapest = [min((price(o) or 0) / o.gpus for o in rows) for _, rows in regions]
-        figures.append(statistics.median(cheapest))
-    return figures
-
-
-def price_doubts(offer: Offer, usual: Mapping[str, float]) -> set[str]:
-    """`suspiciously cheap` below 40 % of what is usual for the GPU, `dear` above four times.
-
-    The price of the host is taken off before calling anything dear.
-    """
-    if offer.price is None or offer.raw_gpu not in usual:
-        return set()
-    usual_usd = usual[offer.raw_gpu] * offer.whole_gpus
-    host_usd = HOST_USD_PER_VCPU_HOUR * offer.vcpus
-    if offer.price < CHEAP_FRACTION * usual_usd:
-        return {"suspiciously cheap"}
-    return {"suspiciously dear"} if offer.price - host_usd > DEAR_FACTOR * usual_usd else set()
-
-
-def spot_doubts(offer: Offer, usual: Mapping[str, float], own_price: float | None) -> set[str]:
-    """The same for spot, which is judged by its own on-demand price too.
-
-    Cheap: below 40 % of usual spot and below 15 % of the offer's on-demand price. Dear: only with
-    no on-demand price to be below, if above four times usual spot or above what the provider
-    usually asks on demand (`own_price`, per GPU-hour).
-    """
-    if offer.spot is None or offer.raw_gpu not in usual:
-        return set()
-    usual_usd = usual[offer.raw_gpu] * offer.whole_gpus
-    floor_usd = SPOT_FLOOR_FRACTION * offer.price if offer.price else usual_usd
-    if offer.spot < min(CHEAP_FRACTION * usual_usd, floor_usd):
-        return {"spot suspiciously cheap"}
-    if offer.price is not None:
-        return set()
-    ceiling_usd = min(DEAR_FACTOR * usual[offer.raw_gpu], own_price or float("inf"))
-    return {"spot suspiciously dear"} if offer.spot > ceiling_usd * offer.whole_gpus else set()
-
-
 def judged(offers: list[Offer]) -> list[Offer]:
     """The offers with doubts about prices far from what others ask."""
-    usual_price = usual_usd_per_gpu_hour(offers, lambda o: o.price)
-    usual_spot = usual_usd_per_gpu_hour(offers, lambda o: o.spot)
-    own_price = {
-        key: statistics.median(o.price / o.whole_gpus for o in rows if o.price)
-        for key, rows in grouped((o for o in offers if o.price), lambda o: (o.provider, o.raw_gpu))
-    }
+    listed = doubted_by_others([_listed(offer) for offer in offers])
+    found = [{doubt.word for doubt in offer.doubts} for offer in listed]
+    return [replace(o, doubts=o.doubts | words) for o, words in zip(offers, found, strict=True)]
 
-    def judge(offer: Offer) -> Offer:
-        own = own_price.get((offer.provider, offer.raw_gpu))
-        found = price_doubts(offer, usual_price) | spot_doubts(offer, usual_spot, own)
-        return replace(offer, doubts=offer.doubts | found)
 
-    return [judge(offer) for offer in offers]
+def _listed(offer: Offer) -> ListedOffer:
+    """An offer as outlay has it, with what its price is judged by."""
+    return ListedOffer(
+        provider=offer.provider,
+        instance=offer.instance,
+        gpu=offer.raw_gpu,
+        gpus=offer.gpus,
+        gpu_share=offer.gpu_share,
+        vcpus=offer.vcpus,
+        region=offer.region,
+        price_usd_per_hour=offer.price,
+        spot_usd_per_hour=offer.spot,
+        as_of=offer.as_of,
+        source=offer.source,
+        doubts=tuple(doubt_kinds()[word] for word in offer.doubts),
+    )
 
 
 # ---------------------------------------------------------------- the tables

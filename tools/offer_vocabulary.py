@@ -150,7 +150,7 @@ DOUBTS: dict[str, tuple[str, str, str]] = {
     "per GPU or per machine": (
         "caution",
         "offer",
-        "Beside other sizes of the provider it looks like the price of one GPU, or multiplied twice",
+        "Beside the provider's other sizes it looks like one GPU's price, or multiplied twice",
     ),
     "sources disagree": (
         "weighed",

@@ -419,5 +419,5 @@ def test_two_snapshots_in_the_raw_folder_are_refused(
 
 def test_every_doubt_the_tool_may_add_is_defined(tool: ModuleType) -> None:
     added = {word for word in tool.FLAG_DOUBTS.values() if word}
-    added |= {word for _, _, word in tool.PATTERN_DOUBTS} | tool.SET_ASIDE
+    added |= {word for _, _, word in tool.PATTERN_DOUBTS}
     assert added <= set(tool.DOUBTS)
