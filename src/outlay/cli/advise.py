@@ -14,6 +14,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 from outlay.errors import InputError
 
@@ -62,6 +63,7 @@ _LONGEST_MONTHS = 120
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @prices_option
+@trust_option
 @json_option
 def command(**options: Any) -> int:
     """Advise on a card to buy or a place to rent, by purpose, purse and use.
@@ -104,13 +106,14 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
     from outlay.currency import usd_per_unit
 
     purpose, workload, profile = _trained(options)
+    trust = options["trust"] or (workload.prefer.trust if workload else "") or None
     rate, day = usd_per_unit(options["currency"])
     return AdviceRequest(
         profile=profile,
         use=monthly_use(options["usage"]),
         months=float(options["months"]),
         today=today(),
-        prices=prices_of(options["prices"]),
+        prices=prices_of(options["prices"], trust),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -165,7 +168,7 @@ def _answer(options: dict[str, Any]) -> int:
     context = QuestionContext(
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
-        prices=prices_of(options["prices"]),
+        prices=prices_of(options["prices"], options["trust"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

@@ -14,6 +14,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 
 
@@ -21,8 +22,9 @@ from outlay.cli.options import (
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
 @prices_option
+@trust_option
 @json_option
-def command(first: Path, second: Path, prices: str, as_json: bool) -> int:
+def command(first: Path, second: Path, prices: str, trust: str | None, as_json: bool) -> int:
     """Compare two plans: which inputs differ, what is chosen, every line that changed.
 
     \b
@@ -41,7 +43,7 @@ def command(first: Path, second: Path, prices: str, as_json: bool) -> int:
         second,
         learned=learned_calibration(),
         today=today(),
-        prices=prices_of(prices),
+        prices=prices_of(prices, trust),
         progress=tell,
     )
     names = (str(first), str(second))

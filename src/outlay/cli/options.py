@@ -159,8 +159,27 @@ def prices_option(command: F) -> F:
     )(command)
 
 
-def prices_of(choice: str) -> PriceBook:
-    """The prices that `--prices` asks for."""
+def trust_option(command: F) -> F:
+    """`--trust`: which doubts about prices may be ranked."""
+    return click.option(
+        "--trust",
+        metavar="usual|strict|all|DOUBT,...",
+        help="Which doubtful prices may be chosen: none with a caution (usual), none with any "
+        "doubt (strict), all, or those with these doubts: stale,marketplace.",
+    )(command)
+
+
+def prices_of(choice: str, trust: str | None = None) -> PriceBook:
+    """The prices that `--prices` and `--trust` ask for."""
+    book = _book_of(choice)
+    if trust is None:
+        return book
+    from outlay.offers.price_book import trusted_book
+
+    return trusted_book(book, trust)
+
+
+def _book_of(choice: str) -> PriceBook:
     if choice == "bundled":
         from outlay.offers.price_book import bundled_book
 

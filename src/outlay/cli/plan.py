@@ -18,6 +18,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 from outlay.cli.prices import alert_options, refresh_first, send_news, until_it_happens
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
 @prices_option
+@trust_option
 @click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
 @click.option(
     "--alert-below",
@@ -72,6 +74,7 @@ def command(
     max_options: int | None,
     measured: tuple[str, ...],
     prices: str,
+    trust: str | None,
     refresh: bool,
     alert_below: float | None,
     every: str | None,
@@ -108,7 +111,7 @@ def command(
     def newest() -> PriceBook:
         if refresh:
             refresh_first()
-        return prices_of(prices)
+        return prices_of(prices, trust)
 
     if vary is not None:
         return _vary(file, vary, measured, length, newest(), as_json=as_json)

@@ -8,8 +8,8 @@ from outlay.cli.options import print_document
 
 NAMES = (
     "workload", "plan", "vary", "diff", "build", "advise", "offers", "prices-refresh",
-    "prices-watch", "gpus", "predict", "calibrate", "fit", "host", "trace", "profiles",
-    "measurement", "batches",
+    "prices-compare", "prices-watch", "gpus", "predict", "calibrate", "fit", "host", "trace",
+    "profiles", "measurement", "batches",
 )  # fmt: skip
 
 

@@ -204,11 +204,21 @@ def expected_price(
     moves = _moves_of(offer.provider, tenancy, movements or bundled_movements())
     if tenancy != "spot" or offer.quoted:
         price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
+        price = _with_other_sources(offer, tenancy, price)
         return price if most is None else price.at_most(most)
     usual = offer.usual_share
     if market is not None or usual is None:
         usual = (market or bundled_market()).usual_share(offer)
     return _spot_price(offer, quote_usd, moves, usual, weeks)
+
+
+def _with_other_sources(offer: Offer, tenancy: Tenancy, price: Estimate) -> Estimate:
+    """An on-demand price whose range takes in what other sources say."""
+    if tenancy != "on-demand" or not offer.other_prices:
+        return price
+    others = [usd for other in offer.other_prices if (usd := other.price_usd_per_hour)]
+    low, high = min([price.low, *others]), max([price.high, *others])
+    return Estimate(low=low, likely=price.likely, high=high)
 
 
 def highest_price(offer: Offer, tenancy: Tenancy) -> float | None:

@@ -10,6 +10,8 @@ from outlay.errors import InputError
 from outlay.uncertainty import Estimate, Uncertain, likely_of
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
+BEFORE = "before"
+"""The source of an `OtherPrice` that is an offer's own last good price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,17 @@ class HostQuality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherPrice:
+    """What another source says that an offer costs, or what it cost before."""
+
+    source: str
+    """`gpuhunt`; `before` for the last good price of the same source."""
+    as_of: str
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of one provider in one region, on demand and as spot where sold so."""
 
@@ -174,6 +187,8 @@ class Offer:
     """Where it is had for a term; then the prices above are not the ones paid."""
     quoted: bool = False
     """Whether the user wrote it into the workload file."""
+    other_prices: tuple[OtherPrice, ...] = ()
+    """What it costs by other sources, to be shown beside its own price."""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -207,6 +222,10 @@ class Offer:
             for doubt in self.doubts
             if doubt.kind == "no price" and doubt.concerns(tenancy)
         )
+
+    def is_trusted(self, tenancy: Tenancy) -> bool:
+        """Whether a plan may choose it at its price in a tenancy."""
+        return not self.cautions(tenancy) and not self.not_for_sale(tenancy)
 
     @property
     def has_disk_apart(self) -> bool:

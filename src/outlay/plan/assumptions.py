@@ -92,6 +92,7 @@ def plan_assumptions(
     bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     notes = [
         f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
+        *_trust(book),
         *_unknown_gpus(book),
         f"Step times: {_step_times_from(measured)}, carried to other GPUs: trust the range first.",
         *_not_counted(workload, measured),
@@ -119,6 +120,12 @@ def plan_assumptions(
             f"{batch}."
         )
     return (*notes, *_of_money(workload), *_of_cash(workload, offers), *profile.notes)
+
+
+def _trust(book: PriceBook) -> Iterator[str]:
+    """Which doubts were taken how, where the user said so."""
+    if book.trust:
+        yield f"Doubts about prices are taken as asked for: trust is {book.trust}."
 
 
 def data_notes(chosen: Option | None) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ from outlay.offers.places import (
     place_of_offer,
     with_known_places,
 )
-from outlay.offers.price_book import PriceBook, bundled_book
+from outlay.offers.price_book import PriceBook, bundled_book, trusted_book
 from outlay.offers.spot import spot_risk
 from outlay.offers.terms import (
     Terms,
@@ -126,9 +126,16 @@ def plan_workload(
     inputs = _inputs(
         workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
     )
-    inputs = replace(inputs, prices=prices)
+    inputs = replace(inputs, prices=_trusted(prices, workload.prefer.trust))
     with _without_collecting():
         return _plan_all(inputs)
+
+
+def _trusted(prices: PriceBook | None, trust: str) -> PriceBook | None:
+    """Prices at the trust that a workload asks for, unless they were given with one."""
+    if not trust or (prices is not None and prices.trust):
+        return prices
+    return trusted_book(prices or bundled_book(), trust)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

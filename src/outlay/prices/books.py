@@ -14,11 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from outlay.errors import PriceStoreFailed
-from outlay.offers.catalog import snapshot_date, snapshot_offers
+from outlay.offers.catalog import bundled_offers, gpu_filter, snapshot_date, snapshot_offers
 from outlay.offers.expected_price import SpotMarket
 from outlay.offers.offer import Offer, ZoneQuote
 from outlay.offers.price_book import PriceBook, bundled_book
-from outlay.prices.checks import doubted_by_others
+from outlay.offers.terms import known_provider
+from outlay.prices.checks import (
+    SourceComparison,
+    bundled_lists,
+    compare_sources,
+    doubted_by_others,
+)
 from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_store import (
     PriceStore,
@@ -234,3 +240,33 @@ def past_prices(day: str, warn: Warn = lambda _: None) -> PriceBook:
     here, those; else the bundled history, which has the end of each month.
     """
     raise NotImplementedError
+
+
+# --- sources side by side ---
+
+
+def source_comparison(
+    gpu: str,
+    *,
+    gpus: int | None = None,
+    providers: Sequence[str] = (),
+    today: str,
+    warn: Warn = lambda _: None,
+) -> SourceComparison:
+    """What every source, the bundled snapshot among them, says of the machines with a GPU.
+
+    `gpu` is any usual spelling, or a range of memory (`24GB..48GB`); `gpus`: so many of them.
+    """
+    with PriceStore() as store:
+        refreshed = store.current()
+    lists = [*refreshed, *bundled_lists(bundled_offers(today), snapshot_date())]
+    sellers = tuple({prices.provider for prices in lists})
+    wanted = gpu_filter(gpu)
+    if gpus is not None:
+        wanted = replace(wanted, low_gpus=gpus, high_gpus=gpus)
+    return compare_sources(
+        lists,
+        current_prices(today, warn).offers_on(today),
+        wanted,
+        [known_provider(name, sellers) for name in providers],
+    )

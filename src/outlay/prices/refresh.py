@@ -55,10 +55,10 @@ _LONGEST_REASON = 400
 def all_sources() -> tuple[Source, ...]:
     """Every source there is, in the order they are preferred where their prices are of one day."""
     from outlay.prices.gpuhunt_catalog import GpuhuntSource  # type: ignore[import-not-found]
-    from outlay.prices.skypilot import SkyPilotCatalog  # type: ignore[import-not-found]
+    from outlay.prices.skypilot import SkyPilotCatalogue
     from outlay.prices.vast import VastSource  # type: ignore[import-not-found]
 
-    return (VastSource(), SkyPilotCatalog(), GpuhuntSource())
+    return (VastSource(), SkyPilotCatalogue(), GpuhuntSource())
 
 
 class RefreshInterrupted(KeyboardInterrupt):

@@ -26,7 +26,7 @@ from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
 from outlay.report.fit import FitDocument
-from outlay.report.price_report import CheapOffersDocument, RefreshDocument
+from outlay.report.price_report import CheapOffersDocument, CompareDocument, RefreshDocument
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
@@ -48,13 +48,15 @@ DOCUMENTS: dict[str, Any] = {
     "profiles": documents.ProfilesDocument,
     "measurement": MeasurementDocument,
     "batches": BatchesDocument,
+    "prices-compare": CompareDocument,
 }
 _COMMANDS = {
-    "prices-refresh": "prices refresh",
-    "watch": "prices watch",
     "vary": "plan --vary",
     "measurement": "probe",
     "batches": "probe --find-batch",
+    "prices-refresh": "prices refresh",
+    "prices-compare": "prices compare",
+    "prices-watch": "prices watch",
 }
 """The commands of documents that have another name."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"

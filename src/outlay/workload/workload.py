@@ -232,6 +232,9 @@ class Preferences:
     """How much more one of the preferred providers may cost."""
     qualities: tuple[tuple[str, str], ...] = ()
     """Facts a provider must have: (`access`, `full machine`) ..."""
+    trust: str = ""
+    """Which doubts about prices keep an offer from being chosen: `usual`, `strict`, `all`, or
+    doubts that do not, with commas between; empty: as usual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
