@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from outlay.plan.ranking import Plan
     from outlay.plan.sensitivity import swings, trial_value
     from outlay.plan.vary import Curves, vary_workload
+    from outlay.prices.books import current_prices, past_prices
     from outlay.probe.runner import ProbeRequest, probe_command
     from outlay.probe.stages import ProbeLimits
     from outlay.trace.formulas import register_op
@@ -110,6 +111,7 @@ _MODULES = {
     "plan.ranking": "Plan",
     "plan.sensitivity": "swings trial_value",
     "plan.vary": "Curves vary_workload",
+    "prices.books": "current_prices past_prices",
     "probe.runner": "ProbeRequest probe_command",
     "probe.stages": "ProbeLimits",
     "trace.formulas": "register_op",
@@ -164,6 +166,7 @@ __all__ = [
     "bundled_book",
     "bundled_offers",
     "compare_workloads",
+    "current_prices",
     "find_gpu",
     "find_profile",
     "fit_on_gpu",
@@ -176,6 +179,7 @@ __all__ = [
     "measure_host",
     "monthly_use",
     "parse_workload",
+    "past_prices",
     "plan_workload",
     "predict_on_gpus",
     "probe_command",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
+import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,16 +57,16 @@ def fact_of(row: dict[str, str]) -> Fact:
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    """The rows of a bundled table, by column name."""
+    """The rows of a bundled table, by column name; of one that ends in .gz, too."""
     path = DATA / name
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise _damaged(path, str(error)) from error
     except OSError as error:
         raise _damaged(path, f"it cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _damaged(path, str(error)) from error
     if not rows:
         raise _damaged(path, "it has no rows")
     for line, row in enumerate(rows, 2):

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 
@@ -749,7 +749,8 @@ def reserved(context: QuestionContext) -> Answer:
     """H100 for a term, what terms take off, and where one pays beforehand."""
     offers = offers_of(context.prices, context.today)
     h100s = [offer for offer in offers if offer.gpu.startswith("H100")]
-    reservable = [offer for h100 in h100s for offer in reserved_offers(h100)]
+    day = "" if context.prices is None else context.prices.day
+    reservable = [offer for h100 in h100s for offer in reserved_offers(h100, day)]
     rows = {
         (offer.provider, offer.instance, offer.commitment.name): (
             offer.price_usd_per_hour,
@@ -834,6 +835,8 @@ def answer(topic: str, context: QuestionContext) -> Answer:
     if name not in TOPICS:
         raise NotKnown("question", topic, TOPICS, fix="`outlay advise --ask list` names them all.")
     answer_of, _ = TOPICS[name]
+    if context.prices is not None:
+        context = replace(context, today=context.prices.day_of_plan(context.today))
     return answer_of(context)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -154,7 +154,12 @@ class Recommendation:
 def recommend(
     request: AdviceRequest, progress: Callable[[str], None] = lambda _: None
 ) -> Recommendation:
-    """What to buy or rent for a purpose, a purse and a use; `progress` hears of each stage."""
+    """What to buy or rent for a purpose, a purse and a use; `progress` hears of each stage.
+
+    With prices of the past it is advice of their day: cards, too, at what was asked by then.
+    """
+    if request.prices is not None:
+        request = replace(request, today=request.prices.day_of_plan(request.today))
     cards = cards_for_sale(request)
     progress("Predicting the cards one can buy ...")
     reference = reference_of(request, cards)

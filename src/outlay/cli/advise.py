@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlay.cli.options import (
+    as_of_option,
     json_option,
     prices_of,
     prices_option,
@@ -64,6 +65,7 @@ _LONGEST_MONTHS = 120
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @prices_option
 @trust_option
+@as_of_option
 @json_option
 def command(**options: Any) -> int:
     """Advise on a card to buy or a place to rent, by purpose, purse and use.
@@ -80,6 +82,7 @@ def command(**options: Any) -> int:
       outlay advise --purpose "computer vision" --own "GTX 1080" --usage 4h/day --hours-on T4
       outlay advise --ask list
       outlay advise --ask upload --size 900GB
+      outlay advise --purpose kaggle --usage 2h/day --as-of 2025-06
 
     Exits with 3 when nothing does the work within the purse.
     """
@@ -113,7 +116,7 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
         use=monthly_use(options["usage"]),
         months=float(options["months"]),
         today=today(),
-        prices=prices_of(options["prices"], trust),
+        prices=prices_of(options["prices"], options["as_of"], trust),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -168,7 +171,7 @@ def _answer(options: dict[str, Any]) -> int:
     context = QuestionContext(
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
-        prices=prices_of(options["prices"], options["trust"]),
+        prices=prices_of(options["prices"], options["as_of"], options["trust"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

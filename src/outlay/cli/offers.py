@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlay.cli.options import (
+    as_of_option,
     json_option,
     prices_of,
     prices_option,
@@ -50,6 +51,7 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
 )
 @prices_option
 @trust_option
+@as_of_option
 @json_option
 def command(
     gpus: tuple[str, ...],
@@ -61,6 +63,7 @@ def command(
     max_offers: int | None,
     prices: str,
     trust: str | None,
+    as_of: str | None,
     as_json: bool,
 ) -> None:
     """List offers: filter by GPU, provider, region, price.
@@ -75,6 +78,7 @@ def command(
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
       outlay offers --gpu H100 --trust strict        prices that nothing speaks against
+      outlay offers --gpu H100 --as-of 2024-03
     """
     from outlay.offers.catalog import OfferFilter, gpu_filter
     from outlay.offers.price_book import list_offers
@@ -88,7 +92,7 @@ def command(
         max_usd_per_hour=max_price,
         trusted=trust is not None,
     )
-    book = prices_of(prices, trust)
+    book = prices_of(prices, as_of, trust)
     offers = list_offers(query, sort, today=today(), prices=book)
     if as_json:
         from outlay.report.documents import offers_document

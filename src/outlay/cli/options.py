@@ -169,9 +169,18 @@ def trust_option(command: F) -> F:
     )(command)
 
 
-def prices_of(choice: str, trust: str | None = None) -> PriceBook:
-    """The prices that `--prices` and `--trust` ask for."""
-    book = _book_of(choice)
+def as_of_option(command: F) -> F:
+    """`--as-of`: the prices of a day in the past."""
+    return click.option(
+        "--as-of",
+        metavar="YYYY-MM[-DD]",
+        help="With the prices of then, as if it were that day; of a month, its last day.",
+    )(command)
+
+
+def prices_of(choice: str, as_of: str | None = None, trust: str | None = None) -> PriceBook:
+    """The prices that `--prices`, `--as-of` and `--trust` ask for."""
+    book = _book_of(choice, as_of)
     if trust is None:
         return book
     from outlay.offers.price_book import trusted_book
@@ -179,7 +188,13 @@ def prices_of(choice: str, trust: str | None = None) -> PriceBook:
     return trusted_book(book, trust)
 
 
-def _book_of(choice: str) -> PriceBook:
+def _book_of(choice: str, as_of: str | None) -> PriceBook:
+    if as_of is not None:
+        if choice == "bundled" and _is_typed("prices"):
+            raise click.UsageError("--as-of and --prices bundled exclude each other: give one.")
+        from outlay.prices.books import past_prices
+
+        return past_prices(as_of, warn)
     if choice == "bundled":
         from outlay.offers.price_book import bundled_book
 
@@ -187,6 +202,12 @@ def _book_of(choice: str) -> PriceBook:
     from outlay.prices.books import current_prices
 
     return current_prices(today(), warn)
+
+
+def _is_typed(option: str) -> bool:
+    """Whether an option stands on the command line, not in the environment."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def warn(message: str) -> None:

@@ -52,7 +52,9 @@ def candidates(workload: Workload, today: str = "", prices: PriceBook | None = N
         listed = at_best_zones(bundled_offers(today), today)
     else:
         listed = prices.offers_on(today)
-    everything = (*listed, *(free_offers() if notebooks else ()))
+    day = "" if prices is None else prices.day
+    free = [offer for offer in free_offers() if not day or offer.as_of <= day] if notebooks else []
+    everything = (*listed, *free)
     selected = _selected(everything, consider)  # also checks the names
     bundled = selected if consider.bundled else []
     left_out = _named(bundled, leave_out, everything) if _restricts(leave_out) else []

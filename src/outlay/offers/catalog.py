@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -18,7 +18,7 @@ from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.expected_price import SpotMarket, at_best_zone
-from outlay.offers.offer import Commitment, Doubt, Offer, Tenancy
+from outlay.offers.offer import CHEAPEST_REGION, Commitment, Doubt, Offer, Tenancy
 from outlay.offers.terms import known_provider
 from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, days_between, duration_s, size_bytes
@@ -30,6 +30,8 @@ _SAME_MEMORY = 0.05
 STALE_DAYS = 90
 """Days after which a price is doubted that fell behind the snapshot."""
 _BEHIND_DAYS = 30
+_IN_EVERY_REGION = ("any", CHEAPEST_REGION)
+"""What is looked at whichever region is asked for: sold in all, or nobody noted where."""
 _SIZE = r"\d[\d.]*? *[GgMmTt]i?[Bb]"
 _MEMORY_RANGE = re.compile(
     rf"(?P<low>{_SIZE})(?P<plus>\+)?|(?P<from>{_SIZE})\.\.(?P<to>{_SIZE})?|\.\.(?P<most>{_SIZE})"
@@ -68,7 +70,7 @@ def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[O
         _offer(row) for row in listed if not _is_in_snapshot(row, sold_by.get(row["provider"], ()))
     )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
-    return tuple(_doubted_by_age(offer, today, as_of) for offer in moved)
+    return tuple(doubted_by_age(offer, today, as_of) for offer in moved)
 
 
 def at_best_zones(
@@ -167,7 +169,7 @@ def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
     return replace(offer, doubts=(*rest, doubt_kinds()["withdrawn"]))
 
 
-def _doubted_by_age(offer: Offer, today: str, as_of: str) -> Offer:
+def doubted_by_age(offer: Offer, today: str, as_of: str) -> Offer:
     """An offer that nobody has confirmed for long while others were: its list stands still.
 
     The age of a price widens its range, whatever others' is; only one that fell behind the rest
@@ -421,14 +423,17 @@ def search(offers: Iterable[Offer], query: OfferFilter) -> list[Offer]:
         for offer in everything
         if (not query.gpus or any(gpus.accepts(offer) for gpus in query.gpus))
         and (not providers or offer.provider in providers)
-        and (not regions or offer.region == "any" or offer.region in regions)
+        and (not regions or offer.region in _IN_EVERY_REGION or offer.region in regions)
         and _is_affordable(offer, query)
     ]
 
 
-def known_regions(names: Iterable[str], offers: Iterable[Offer]) -> set[str]:
+def known_regions(names: Collection[str], offers: Iterable[Offer]) -> set[str]:
     """The regions meant by names or their beginnings (`us-east` is every US east region)."""
     known = {offer.region for offer in offers}
+    if names and CHEAPEST_REGION in known:
+        known |= {offer.region for offer in snapshot_offers()}
+    known.discard(CHEAPEST_REGION)
     regions: set[str] = set()
     for name in names:
         if not name:
@@ -456,15 +461,20 @@ def _is_affordable(offer: Offer, query: OfferFilter) -> bool:
 # --- machines taken for a term at a discount ---
 
 
-def reserved_offers(offer: Offer) -> Iterator[Offer]:
-    """An offer once more for each term it can be taken for, at its price then."""
+def reserved_offers(offer: Offer, day: str = "") -> Iterator[Offer]:
+    """An offer once more for each term it can be taken for, at its price then.
+
+    `day`: of prices of the past: discounts that were seen later are not known.
+    """
     price_usd = offer.price_usd_per_hour
     if price_usd is None or offer.commitment is not None or offer.owned is not None:
         return
     for row in _commitment_rows():
-        if row["provider"] == offer.provider and fnmatchcase(
+        is_known = not day or row["as_of"] <= day
+        fits = row["provider"] == offer.provider and fnmatchcase(
             offer.instance, row["instance_pattern"]
-        ):
+        )
+        if fits and is_known:
             yield replace(
                 offer,
                 commitment=Commitment(

@@ -12,6 +12,8 @@ from outlay.uncertainty import Estimate, Uncertain, likely_of
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
 BEFORE = "before"
 """The source of an `OtherPrice` that is an offer's own last good price."""
+CHEAPEST_REGION = "cheapest region"
+"""Region of an offer of the past: the one where it cost least, which the history does not name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,8 @@ class Offer:
     """As the facts table names it, or a family (`A100 80GB`) where the form is not stated."""
     gpus: int
     region: str
-    """`any` where the provider charges the same everywhere."""
+    """`any` where the provider charges the same everywhere; `CHEAPEST_REGION` where the price is
+    the lowest of all regions, and nobody noted whose."""
     price_usd_per_hour: float | None
     spot_usd_per_hour: float | None = None
     spot_high_usd_per_hour: float | None = None

@@ -54,10 +54,20 @@ class PriceBook:
     """Of prices of the past: the day that a plan with them is made for."""
     trust: str = ""
     """Which doubts keep an offer from being chosen (`trusted_book`); empty: as usual."""
+    notes: tuple[str, ...] = ()
+    """What a plan with them should say, in sentences."""
     _seen: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
 
+    def day_of_plan(self, today: str) -> str:
+        """The day that a plan with these prices is made for: of the past, theirs; else today."""
+        return self.day or today
+
     def offers_on(self, today: str) -> tuple[Offer, ...]:
-        """The offers as they are to be seen on a day, each at its best zone."""
+        """The offers as they are to be seen on a day, each at its best zone.
+
+        Those of the past are seen on their own day, whatever day it is.
+        """
+        today = self.day_of_plan(today)
         if self.kind == "bundled" and not self.trust:
             return at_best_zones(bundled_offers(today), today)
         if today not in self._seen:
