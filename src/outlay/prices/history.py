@@ -598,6 +598,11 @@ def _between(series: PriceSeries, since: str, until: str) -> PriceSeries:
     return replace(series, points=tuple(points))
 
 
+def _last_second(time: str) -> str:
+    """The end of a day; a time as it is."""
+    return time if "T" in time else f"{time}T23:59:59Z"
+
+
 def _end_of(time: str) -> str:
     """A text that is above every time of a month, a day or a second, and below all later ones."""
     return f"{time}~"
@@ -651,6 +656,8 @@ class GoodTime:
     tenancy: RentTenancy
     now: PricePoint
     """The newest there is, which may be old."""
+    is_current: bool
+    """Whether it is taken to stand today."""
     lowest: PricePoint | None
     """Of the year before; None, as the others, where too little of it is known."""
     highest: PricePoint | None
@@ -665,8 +672,8 @@ class GoodTime:
     waiting: tuple[Waiting, ...]
 
 
-def good_time(history: PriceHistory, tenancy: RentTenancy) -> GoodTime | None:
-    """Whether a GPU is cheap now, by its own past; None where no price is known.
+def good_time(history: PriceHistory, tenancy: RentTenancy, today: str) -> GoodTime | None:
+    """Whether a GPU is cheap today, by its own past; None where no price is known.
 
     What prices did is no forecast: the same machine may cost anything next month.
     """
@@ -684,6 +691,7 @@ def good_time(history: PriceHistory, tenancy: RentTenancy) -> GoodTime | None:
     return GoodTime(
         tenancy=tenancy,
         now=now,
+        is_current=today <= now.current_until,
         lowest=min(year, key=_cheapest) if enough else None,
         highest=max(year, key=_cheapest) if enough else None,
         months=len(year),
@@ -828,92 +836,69 @@ def price_changes(
     names: frozenset[str] = frozenset()
     if gpu:
         names = _history_names(frozenset(each.name for each in find_gpu(gpu).candidates))
+    start = since if "T" in since else f"{since}T00:00:00Z"
+    then = _by_list(store.prices_at(start), provider)
+    end = _last_second(until or "9999-12-31")
+    now = _by_list(store.prices_at(end), provider)
     changes: list[PriceChange] = []
     totals: list[ChangeTotal] = []
-    for lists in _compared(since, until, provider, names, store):
-        found, same = _differences(lists, min_change)
+    for key in sorted({*then, *now}):
+        before = _baseline(key, since, then.get(key), store)
+        found, same = _differences(before.prices, now.get(key, []), names, min_change)
         changes += found
-        totals.append(_total(lists, found, same))
+        days = [day for day in store.refresh_days(*key) if day <= end]
+        totals.append(_total(key, before, max([before.day, *days]), found, same))
     changes.sort(key=_change_order)
     totals.sort(key=lambda total: (total.provider, total.source))
     return PriceChanges(since=since, changes=tuple(changes), totals=tuple(totals))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TwoLists:
-    """The prices of one source and provider at two times."""
-
-    source: str
-    provider: str
-    begins: str
-    ends: str
-    from_snapshot: bool
-    before: Mapping[_Machine, PastPrice]
-    after: Mapping[_Machine, PastPrice]
+_ListKey = tuple[str, str]
+"""A source and a provider."""
 
 
-def _compared(
-    since: str, until: str, provider: str, names: frozenset[str], store: PastPrices
-) -> Iterator[_TwoLists]:
-    """Every source and provider with prices, as they stood first and last."""
-    is_day = "T" not in since
-    earlier = _by_list(store.prices_at(f"{since}T00:00:00Z" if is_day else since), provider)
-    later: dict[tuple[str, str], list[PastPrice]] = defaultdict(list)
-    for price in store.past(sorted(names), provider=provider, since=since):
-        if (price.at >= since if is_day else price.at > since) and _is_until(price.at, until):
-            later[(price.source, price.provider)].append(price)
-    for key in sorted({*earlier, *later}):
-        yield _two_lists(key, since, until, earlier.get(key, []), later[key], names, store)
-
-
-def _by_list(prices: Iterable[PastPrice], provider: str) -> dict[tuple[str, str], list[PastPrice]]:
-    grouped: dict[tuple[str, str], list[PastPrice]] = defaultdict(list)
+def _by_list(prices: Iterable[PastPrice], provider: str) -> dict[_ListKey, list[PastPrice]]:
+    grouped: dict[_ListKey, list[PastPrice]] = defaultdict(list)
     for price in prices:
         if provider in ("", price.provider):
             grouped[(price.source, price.provider)].append(price)
     return grouped
 
 
-def _is_until(at: str, until: str) -> bool:
-    return not until or at <= _end_of(until)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Baseline:
+    """The prices that a comparison begins with, and their day."""
+
+    day: str
+    prices: Sequence[PastPrice]
+    from_snapshot: bool = False
 
 
-def _two_lists(
-    key: tuple[str, str],
-    since: str,
-    until: str,
-    earlier: list[PastPrice],
-    later: list[PastPrice],
-    names: frozenset[str],
-    store: PastPrices,
-) -> _TwoLists:
+def _baseline(
+    key: _ListKey, since: str, earlier: Sequence[PastPrice] | None, store: PastPrices
+) -> _Baseline:
+    """The prices that stood when the comparison begins: `earlier`, or what was first kept after."""
     source, provider = key
-    seen = sorted({*store.refresh_days(source, provider), *(price.at[:10] for price in later)})
-    days = [day for day in seen if _is_until(day, until)]
-    own = [price for price in earlier if not names or price.gpu in names]
-    first, from_snapshot = own, False
-    begins = max((day for day in days if day <= since[:10]), default="")
-    if not earlier:
-        first = _snapshot_prices(provider) if source == "skypilot" else []
-        from_snapshot = bool(first) and (not days or snapshot_date() < days[0])
-        first = [price for price in first if from_snapshot and (not names or price.gpu in names)]
-        begins = snapshot_date() if from_snapshot else (days[0] if days else since[:10])
-    state = {_place(price): price for price in first}
-    if not from_snapshot and later and later[0].at[:10] == begins and "T" not in since:
-        state |= {_place(price): price for price in later if price.at == later[0].at}
-    before = folded(state.values())
-    if from_snapshot:
-        state = {}  # the first refresh says all there is
-    state |= {_place(price): price for price in later}
-    return _TwoLists(
-        source=source,
-        provider=provider,
-        begins=begins,
-        ends=max([begins, *days]),
-        from_snapshot=from_snapshot,
-        before=before,
-        after=folded(state.values()),
-    )
+    days, day = store.refresh_days(source, provider), since[:10]
+    if earlier is None:
+        snapshot = _snapshot_prices(provider) if source == "skypilot" else []
+        if snapshot and snapshot_date() < min(days, default="9999"):
+            return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
+        day = min(days, default=day)
+        return _Baseline(day=day, prices=_first_of_day(key, day, store))
+    if day in days and "T" not in since:
+        changed = {_place(price): price for price in _first_of_day(key, day, store)}
+        standing = {_place(price): price for price in earlier} | changed
+        return _Baseline(day=day, prices=list(standing.values()))
+    return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
+
+
+def _first_of_day(key: _ListKey, day: str, store: PastPrices) -> list[PastPrice]:
+    """What the first refresh of a day changed."""
+    source, provider = key
+    events = store.past(provider=provider, since=day, until=_last_second(day))
+    own = [price for price in events if price.source == source and price.at[:10] == day]
+    return [price for price in own if price.at == own[0].at]
 
 
 def _snapshot_prices(provider: str) -> list[PastPrice]:
@@ -942,45 +927,73 @@ def _snapshot_offers() -> tuple[Offer, ...]:
     return snapshot_offers()
 
 
-def _differences(lists: _TwoLists, min_change: float) -> tuple[list[PriceChange], int]:
+def _differences(
+    before: Iterable[PastPrice],
+    after: Iterable[PastPrice],
+    names: frozenset[str],
+    min_change: float,
+) -> tuple[list[PriceChange], int]:
     """The changes that are listed, and how many prices are as they were."""
+    whole_first, whole_last = folded(before), folded(after)
+    first, last = _in_regions(whole_first, whole_last), _in_regions(whole_last, whole_first)
     changes, same = [], 0
-    for machine in {**lists.before, **lists.after}:
-        old, new = lists.before.get(machine), lists.after.get(machine)
+    for machine in {**first, **last}:
+        old, new = first.get(machine), last.get(machine)
+        one = new or old
+        if one is None or (names and one.gpu not in names):
+            continue
         for tenancy in TENANCIES:
-            before = None if old is None else _past_usd(old, tenancy)
-            after = None if new is None else _past_usd(new, tenancy)
-            if before is None and after is None:
-                continue
-            kind = _change_kind(before, after, min_change)
-            if kind is None:
+            old_usd = None if old is None else _past_usd(old, tenancy)
+            new_usd = None if new is None else _past_usd(new, tenancy)
+            kind = _change_kind(old_usd, new_usd, min_change)
+            if kind is not None:
+                changes.append(_change(one, tenancy, kind, old_usd, new_usd))
+            elif new_usd is not None:
                 same += 1
-                continue
-            one = new or old
-            assert one is not None
-            changes.append(
-                PriceChange(
-                    source=one.source,
-                    provider=one.provider,
-                    instance=one.instance,
-                    region=one.region,
-                    gpu=one.gpu,
-                    gpus=one.gpus,
-                    tenancy=tenancy,
-                    kind=kind,
-                    before_usd_per_hour=before,
-                    after_usd_per_hour=after,
-                )
-            )
     return changes, same
 
 
+def _in_regions(
+    prices: Mapping[_Machine, PastPrice], others: Mapping[_Machine, PastPrice]
+) -> dict[_Machine, PastPrice]:
+    """Prices, with one for `any` region as one for each region that the others have of its type."""
+    regions: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for *kind, region in others:
+        regions[tuple(kind)].append(region)
+    made: dict[_Machine, PastPrice] = {}
+    for (source, provider, instance, region), price in prices.items():
+        listed = regions[(source, provider, instance)]
+        single = listed if region == "any" and listed and "any" not in listed else [region]
+        for place in single:
+            made[(source, provider, instance, place)] = replace(price, region=place)
+    return made
+
+
+def _change(
+    price: PastPrice,
+    tenancy: RentTenancy,
+    kind: ChangeKind,
+    before: float | None,
+    after: float | None,
+) -> PriceChange:
+    return PriceChange(
+        source=price.source,
+        provider=price.provider,
+        instance=price.instance,
+        region=price.region,
+        gpu=price.gpu,
+        gpus=price.gpus,
+        tenancy=tenancy,
+        kind=kind,
+        before_usd_per_hour=before,
+        after_usd_per_hour=after,
+    )
+
+
 def _change_kind(before: float | None, after: float | None, min_change: float) -> ChangeKind | None:
-    """None where the price is as it was, or nearly."""
-    if before is None:
-        return "new"
-    if after is None:
-        return "gone"
+    """None where the price is as it was, or nearly, and where there is none."""
+    if before is None or after is None:
+        return "new" if after is not None else "gone" if before is not None else None
     change = after / before - 1
     if abs(change) < max(min_change, _ROUNDING):
         return None
@@ -991,14 +1004,16 @@ _ROUNDING = 1e-4
 """Prices are kept to five digits: a smaller change is none."""
 
 
-def _total(lists: _TwoLists, changes: Iterable[PriceChange], same: int) -> ChangeTotal:
+def _total(
+    key: _ListKey, before: _Baseline, ends: str, changes: Iterable[PriceChange], same: int
+) -> ChangeTotal:
     kinds = Counter(change.kind for change in changes)
     return ChangeTotal(
-        source=lists.source,
-        provider=lists.provider,
-        begins=lists.begins,
-        ends=lists.ends,
-        from_snapshot=lists.from_snapshot,
+        source=key[0],
+        provider=key[1],
+        begins=before.day,
+        ends=ends,
+        from_snapshot=before.from_snapshot,
         dearer=kinds["dearer"],
         cheaper=kinds["cheaper"],
         new=kinds["new"],
