@@ -11,6 +11,7 @@ NAMES = (
     "fit",
     "host",
     "trace", "profiles", "measurement", "batches",
+    "prices-history", "prices-changes",
 )  # fmt: skip
 
 

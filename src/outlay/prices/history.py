@@ -18,10 +18,12 @@ from itertools import groupby, zip_longest
 from statistics import median
 from typing import Literal, Protocol
 
+from outlay.errors import NotKnown
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import STALE_DAYS, doubt_kinds, snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
+from outlay.offers.terms import known_provider
 from outlay.prices.price_store import PastPrice
 from outlay.units import days_after, days_between
 
@@ -208,6 +210,8 @@ class PriceHistory:
     """As it was asked for, by outlay's name."""
     names: tuple[str, ...]
     """The GPUs that count: several where the name leaves memory or form open."""
+    provider: str
+    """The only one that counts; empty: all."""
     machine_gpus: int | None
     """Only machines of so many GPUs; None: of any number."""
     series: tuple[PriceSeries, ...]
@@ -226,6 +230,11 @@ class PriceHistory:
         """The series of single providers."""
         return tuple(one for one in self.series if one.tenancy == tenancy and one.provider)
 
+    def between(self, since: str, until: str) -> PriceHistory:
+        """Only what lies between two days or months, both included; empty: no end."""
+        series = [_between(one, since, until) for one in self.series]
+        return replace(self, series=tuple(one for one in series if one.points))
+
 
 def price_history(
     gpu: str,
@@ -234,6 +243,7 @@ def price_history(
     gpus: int | None = None,
     since: str = "",
     until: str = "",
+    tenancies: Sequence[RentTenancy] = TENANCIES,
     store: PastPrices | None = None,
 ) -> PriceHistory:
     """What a GPU cost: the bundled months and, after them, every refresh that the store has.
@@ -241,25 +251,36 @@ def price_history(
     `provider` and `gpus` keep to one provider and to machines of so many GPUs; `since` and `until`
     are days or months (YYYY-MM-DD, YYYY-MM). A list that only repeats the one before is no point,
     nor is a doubted price; a price stands until the next list, but for at most 90 days where none
-    comes. Raises `NotKnown` for a GPU that
-    nobody knows; one without any history has no series.
+    comes. Raises `NotKnown` for a GPU or provider that nobody knows; one without any history has
+    no series.
     """
     match = find_gpu(gpu)
     names = _history_names(frozenset(each.name for each in match.candidates))
-    asked = _Asked(names=names, provider=provider, gpus=gpus)
+    asked = _Asked(names=names, provider=_known_provider(provider, store), gpus=gpus)
     seen = [*_monthly_sightings(asked)]
     if store is not None:
         seen += _refreshed_sightings(asked, store)
-    series = [
-        _between(one, since, until) for tenancy in TENANCIES for one in _series_of(seen, tenancy)
-    ]
-    return PriceHistory(
+    whole = PriceHistory(
         gpu=match.meaning,
         names=tuple(each.name for each in match.candidates),
+        provider=asked.provider,
         machine_gpus=gpus,
-        series=tuple(one for one in series if one.points),
-        left_out=tuple(_left_out(asked)),
+        series=tuple(one for tenancy in tenancies for one in _series_of(seen, tenancy)),
+        left_out=tuple(left for left in _left_out(asked) if left.tenancy in tenancies),
     )
+    return whole.between(since, until)
+
+
+def _known_provider(name: str, store: PastPrices | None) -> str:
+    """A provider by its usual name; one that is new is known from its prices in the store."""
+    if not name:
+        return ""
+    try:
+        return known_provider(name, tuple(_lists()))
+    except NotKnown:
+        if store is None or not any(True for _ in store.past(provider=name)):
+            raise
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -570,7 +591,8 @@ def _points_together(single: Sequence[PriceSeries]) -> Iterator[PricePoint]:
 
     Who resells counts for the cheapest price, but not for the middle one.
     """
-    for at in sorted({point.at for series in single for point in series.points}):
+    times = sorted({point.at for series in single for point in series.points})
+    for at, later in zip_longest(times, times[1:], fillvalue="9999-12-31"):
         standing = [point for series in single if (point := series.current(at)) is not None]
         sellers = [point for point in standing if not _resells(point.cheapest_provider)]
         cheapest = min(standing, key=lambda point: point.cheapest_usd_per_gpu_hour)
@@ -582,6 +604,9 @@ def _points_together(single: Sequence[PriceSeries]) -> Iterator[PricePoint]:
             ),
             providers=len(standing),
             machine_types=sum(point.machine_types for point in standing),
+            current_until=min(
+                max(point.current_until for point in standing), days_after(later[:10], -1)
+            ),
         )
 
 
@@ -776,6 +801,8 @@ class PriceChange:
     """Of the whole machine; None where it was not sold so."""
     after_usd_per_hour: float | None
 
+    JSON_PROPERTIES = ("change_fraction",)
+
     @property
     def change_fraction(self) -> float | None:
         """Of the price before: 0.2 is a fifth dearer; None for what is new or gone."""
@@ -834,6 +861,7 @@ def price_changes(
     fraction) are not listed.
     """
     names: frozenset[str] = frozenset()
+    provider = _known_provider(provider, store)
     if gpu:
         names = _history_names(frozenset(each.name for each in find_gpu(gpu).candidates))
     start = since if "T" in since else f"{since}T00:00:00Z"
