@@ -26,7 +26,13 @@ from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
 from outlay.report.fit import FitDocument
-from outlay.report.price_report import CheapOffersDocument, CompareDocument, RefreshDocument
+from outlay.report.price_report import (
+    ChangesDocument,
+    CheapOffersDocument,
+    CompareDocument,
+    HistoryDocument,
+    RefreshDocument,
+)
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
@@ -49,15 +55,10 @@ DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementDocument,
     "batches": BatchesDocument,
     "prices-compare": CompareDocument,
+    "prices-history": HistoryDocument,
+    "prices-changes": ChangesDocument,
 }
-_COMMANDS = {
-    "vary": "plan --vary",
-    "measurement": "probe",
-    "batches": "probe --find-batch",
-    "prices-refresh": "prices refresh",
-    "prices-compare": "prices compare",
-    "prices-watch": "prices watch",
-}
+_COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
 """The commands of documents that have another name."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _LATER = ("is_compiled", "stopped_for")
@@ -84,7 +85,7 @@ def schema(name: str) -> Schema:
         from outlay.workload.tables import WorkloadFile
 
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
-    title = f"outlay {_COMMANDS.get(name, name)} --json"
+    title = f"outlay {_COMMANDS.get(name, name.replace('prices-', 'prices '))} --json"
     definitions: dict[str, Schema] = {}
     whole = _part(DOCUMENTS[name], definitions)
     if "$ref" in whole:
