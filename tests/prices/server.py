@@ -217,6 +217,12 @@ class PriceServer(_Running):
         """Every path as it should be again."""
         self._behaviours.clear()
 
+    def clear(self) -> None:
+        """As it was in the beginning: no files, nothing asked, nothing wrong."""
+        self.behave()
+        self._files.clear()
+        self.requests.clear()
+
     def count(self, path: str) -> int:
         """How often a path was asked for."""
         return sum(request.path == path for request in list(self.requests))
