@@ -283,6 +283,7 @@ def _answer(question: _Question, address: str, patience: Patience) -> Iterator[r
     """The answer to one request, its body still to be read; cut off when the time is up."""
     host = _host_of(question, address)
     is_first_host = host == _host_of(question, question.address)
+    connect_s = max(min(patience.connect_s, question.left_s), 0.01)
     with requests.Session() as session, _Watch(question.left_s) as watch:
         for scheme in ("http://", "https://"):
             session.mount(scheme, _WatchedAdapter(watch))
@@ -293,7 +294,7 @@ def _answer(question: _Question, address: str, patience: Patience) -> Iterator[r
                 headers={**question.headers, **(question.secret_headers if is_first_host else {})},
                 json=question.body,
                 auth=_user_of(address),
-                timeout=(patience.connect_s, patience.read_s),
+                timeout=(connect_s, patience.read_s),
                 allow_redirects=False,
                 stream=True,
             ) as answer:
@@ -470,7 +471,7 @@ def _body(question: _Question, answer: requests.Response) -> Iterator[bytes]:
                 raise _too_large(question, "It goes")
             yield data
     if not unpacker.is_whole or (stated_bytes is not None and came < stated_bytes):
-        raise _Passing(question.error("The answer ended before all of it had come."))
+        raise _Passing(question.error(_ENDED_EARLY))
 
 
 def _too_large(question: _Question, said: str) -> ProviderError:
@@ -563,7 +564,35 @@ def _retry_after(answer: requests.Response) -> tuple[float | None, str]:
 def _failure(question: _Question, host: str, error: Exception, patience: Patience) -> Exception:
     """The error for a connection that failed, in plain words; one that may pass where it may."""
     causes = list(_causes(error))
-    name = urlsplit(host).hostname
+    name = str(urlsplit(host).hostname)
+    lasting = _bad_question(question, error) or _no_protection(question, name, causes)
+    if lasting is not None:
+        return lasting
+    if _of(causes, requests.exceptions.ProxyError):
+        if any("407" in str(cause) for cause in causes):
+            return question.error(*_PROXY_PASSWORD)
+        fix = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+        return _Passing(question.error("The proxy in between could not be used.", fix))
+    if _of(causes, zlib.error):
+        return _Passing(question.error("What came cannot be unpacked."))
+    if _of(causes, IncompleteRead):
+        return _Passing(question.error(_ENDED_EARLY))
+    return _Passing(_no_connection(question, host, causes, patience))
+
+
+def _bad_question(question: _Question, error: Exception) -> ProviderError | None:
+    """The error for what cannot be asked at all."""
+    if isinstance(error, requests.exceptions.InvalidHeader):
+        return question.error("A key for it has characters that cannot be sent.", "Set it anew.")
+    if isinstance(error, ValueError):
+        return question.error("It is no address, or sends one to what is none.", _ADDRESSES)
+    return None
+
+
+def _no_protection(
+    question: _Question, name: str, causes: Iterable[BaseException]
+) -> ProviderError | None:
+    """The error where TLS did not come about."""
     if certificate := _of(causes, ssl.SSLCertVerificationError):
         return question.error(
             f"The certificate of {name} is not to be trusted: {certificate.verify_message}.",
@@ -573,32 +602,27 @@ def _failure(question: _Question, host: str, error: Exception, patience: Patienc
     if _of(causes, ssl.SSLError) or _of(causes, requests.exceptions.SSLError):
         fix = "Check whether the address begins with http:// or https://, and your network."
         return question.error(f"No protected connection (TLS) to {name} came about.", fix)
-    if _of(causes, requests.exceptions.ProxyError):
-        if any("407" in str(cause) for cause in causes):
-            return question.error(*_PROXY_PASSWORD)
-        fix = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
-        return _Passing(question.error("The proxy in between could not be used.", fix))
+    return None
+
+
+def _no_connection(
+    question: _Question, host: str, causes: Iterable[BaseException], patience: Patience
+) -> ProviderError:
+    """The error where nobody answered, or no longer."""
+    name = urlsplit(host).hostname
     if _of(causes, NameResolutionError):
-        fix = "Check the address, and whether this machine is connected."
-        return _Passing(question.error(f"The name {name} is not known.", fix))
+        return question.error(f"The name {name} is not known.", f"Check the address. {_NETWORK}")
     if _of(causes, requests.exceptions.ConnectTimeout):
         why = f"{name} did not answer within {patience.connect_s:g} s."
-        return _Passing(question.error(why, _NETWORK))
+        return question.error(why, _NETWORK)
     if _of(causes, requests.exceptions.Timeout) or _of(causes, ReadTimeoutError):
-        return _Passing(question.error(f"Nothing came from {name} for {patience.read_s:g} s."))
-    if _of(causes, zlib.error):
-        return _Passing(question.error("What came cannot be unpacked."))
-    if _of(causes, IncompleteRead):
-        return _Passing(question.error("The answer ended before all of it had come."))
+        return question.error(f"Nothing came from {name} for {patience.read_s:g} s.")
     if _of(causes, ConnectionRefusedError):
-        return _Passing(question.error(f"Nobody answers at {host}.", _NETWORK))
-    if isinstance(error, requests.exceptions.InvalidHeader):
-        return question.error("A key for it has characters that cannot be sent.", "Set it anew.")
-    if isinstance(error, ValueError):
-        return question.error("It is no address, or sends one to what is none.", _ADDRESSES)
-    return _Passing(question.error(f"The connection to {name} broke.", _NETWORK))
+        return question.error(f"Nobody answers at {host}.", _NETWORK)
+    return question.error(f"The connection to {name} broke.", _NETWORK)
 
 
+_ENDED_EARLY = "The answer ended before all of it had come."
 _NETWORK = "Try again later, and check whether this machine is connected."
 _ADDRESSES = "Addresses begin with http://, https:// or file://, or are a path."
 E = TypeVar("E", bound=BaseException)
