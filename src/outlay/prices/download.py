@@ -46,12 +46,12 @@ from outlay.prices.sources import Reply, Validators
 from outlay.units import MIB
 
 LARGEST_BYTES = 64 * MIB
-"""What an answer may have at most; the largest list there is, SkyPilot's of AWS, has some 50 MB."""
+"""What an answer may have at most; the largest list there is, SkyPilot's of AWS, has 4 MB."""
 _CHUNK_BYTES = 64 * 1024
 _MOVED = (301, 302, 303, 307, 308)
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that may pass by themselves (RFC 9110, 15; RFC 8470 for 425)."""
-_SECRET = re.compile(r"key|token|secret|pass|pwd|auth|sig|cred|session", re.IGNORECASE)
+SECRET = re.compile(r"key|token|secret|pass|pwd|auth|sig|cred|session", re.IGNORECASE)
 
 
 class Downloader(Protocol):
@@ -116,7 +116,7 @@ def redacted(address: str) -> str:
         return "an address that is none"
     pairs = [pair.partition("=") for pair in parts.query.split("&") if pair]
     query = "&".join(
-        f"{name}{equals}{'...' if value and _SECRET.search(name) else value}"
+        f"{name}{equals}{'...' if value and SECRET.search(name) else value}"
         for name, equals, value in pairs
     )
     return _printable(urlunsplit((parts.scheme, host, parts.path, query, "")))
