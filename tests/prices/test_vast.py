@@ -49,7 +49,12 @@ class _Answers:
 
 def test_a_host_is_an_offer_that_can_be_rented_by_its_name() -> None:
     host = read(BUNDLES).listings[0]
-    assert (host.provider, host.instance, host.gpu, host.gpus) == ("vast", "11684738", "RTX 4090", 1)
+    assert (host.provider, host.instance, host.gpu, host.gpus) == (
+        "vast",
+        "11684738",
+        "RTX 4090",
+        1,
+    )
     assert host.region == "Guangxi, CN"
     # the machine alone: the 9e-06 of disk in dph_total are not in it
     assert host.price_usd_per_hour == 0.24666666666666665
@@ -146,7 +151,10 @@ def test_a_bad_row_is_one_that_failed_with_the_reason(figures: dict[str, Any], r
 
 def test_a_row_that_is_no_table_or_comes_twice_fails() -> None:
     found = read({"offers": [a_host(), 3, a_host()]})
-    assert found.failed == ["host 2: it is no table of figures", "host 3 (id 7): it is listed twice"]
+    assert found.failed == [
+        "host 2: it is no table of figures",
+        "host 3 (id 7): it is listed twice",
+    ]
     assert len(found.listings) == 1
 
 
