@@ -140,12 +140,16 @@ def _index(row: object) -> int:
 
 # --- keeping them ---
 
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS interruptions (instance TEXT NOT NULL, region TEXT NOT NULL, "
-    "low REAL NOT NULL, high REAL, PRIMARY KEY (instance, region)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS interruptions_of (one INTEGER PRIMARY KEY CHECK (one = 1), "
-    "at TEXT NOT NULL, etag TEXT NOT NULL, last_modified TEXT NOT NULL, version TEXT NOT NULL)",
-)
+_BUCKETS_TABLE = """
+CREATE TABLE IF NOT EXISTS interruptions (
+    instance TEXT NOT NULL, region TEXT NOT NULL, low REAL NOT NULL, high REAL,
+    PRIMARY KEY (instance, region)
+) WITHOUT ROWID"""
+_HEAD_TABLE = """
+CREATE TABLE IF NOT EXISTS interruptions_head (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    at TEXT NOT NULL, etag TEXT NOT NULL, last_modified TEXT NOT NULL, version TEXT NOT NULL
+)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +189,12 @@ def replace_interruptions(
     if own:
         database.execute("BEGIN IMMEDIATE")
     try:
-        for table in _TABLES:
-            database.execute(table)
+        database.execute(_BUCKETS_TABLE)
+        database.execute(_HEAD_TABLE)
         database.execute("DELETE FROM interruptions")
         database.executemany("INSERT INTO interruptions VALUES (?, ?, ?, ?)", rows)
         database.execute(
-            "INSERT OR REPLACE INTO interruptions_of VALUES (1, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO interruptions_head VALUES (1, ?, ?, ?, ?)",
             (at, validators.etag, validators.last_modified, validators.version),
         )
     except BaseException:
@@ -205,7 +209,7 @@ def kept_interruptions(database: sqlite3.Connection) -> Interruptions | None:
     """The last good buckets; None where none were kept."""
     try:
         head = database.execute(
-            "SELECT at, etag, last_modified, version FROM interruptions_of"
+            "SELECT at, etag, last_modified, version FROM interruptions_head"
         ).fetchone()
     except sqlite3.OperationalError:  # nothing was kept yet
         return None
