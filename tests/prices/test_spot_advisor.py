@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import an_offer
 
-from builders import an_offer
 from outlay.offers.price_book import PriceBook
 from outlay.offers.spot import bucket_risk, spot_risk
 from outlay.prices import spot_advisor
