@@ -111,7 +111,7 @@ class SpotRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostQuality:
-    """What a marketplace measured of a single host; None where it does not say."""
+    """What a marketplace says of a single host; None where it does not say."""
 
     disk_bytes_per_s: float | None = None
     """Read from its disk in one piece."""
@@ -122,6 +122,16 @@ class HostQuality:
     """Of the time it was there, as the marketplace reckons it."""
     verified: bool | None = None
     """Whether the marketplace has looked at it itself."""
+    disk_usd_per_byte_month: float | None = None
+    """What it charges for its disk, running or stopped; not in the price of an hour."""
+    download_usd_per_byte: float | None = None
+    """What it charges for what comes to it from the internet ..."""
+    upload_usd_per_byte: float | None = None
+    """... and for what leaves it."""
+    available_s: float | None = None
+    """How long it can be rented at most, from when it was seen."""
+    dlperf: float | None = None
+    """Vast's own score of its speed: shown, and in no prediction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
