@@ -116,8 +116,11 @@ def rates_as_of() -> str:
     return newest.isoformat()
 
 
-def rate_in_words(day: str, today: str) -> str:
-    """`the rate of 2026-10-30`; of an old one also how old it is, and what renews it."""
+def rate_in_words(day: str, today: str = "") -> str:
+    """`the rate of 2026-10-30`; of an old one also how old it is, and what renews it.
+
+    Without `today` (YYYY-MM-DD) no age is said, as of a day that the user chose.
+    """
     words = f"the rate of {day}"
     days = days_between(day, today) if today else 0
     return f"{words}, {days} days old: {RENEW} renews it" if days > OLD_RATE_DAYS else words

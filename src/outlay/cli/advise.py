@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlay.cli.options import (
+    imported_of,
     json_option,
     prices_of,
     prices_option,
@@ -111,6 +112,7 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
         months=float(options["months"]),
         today=today(),
         prices=prices_of(options["prices"]),
+        imported=imported_of(options["prices"]),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -166,6 +168,7 @@ def _answer(options: dict[str, Any]) -> int:
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
         prices=prices_of(options["prices"]),
+        imported=imported_of(options["prices"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

@@ -12,6 +12,7 @@ import click
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
+    from outlay.facts import ImportedPrices
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.offers.price_book import PriceBook
     from outlay.predict.evidence import LearnedCalibration
@@ -168,6 +169,17 @@ def prices_of(choice: str) -> PriceBook:
     from outlay.prices.books import current_prices
 
     return current_prices(today(), warn)
+
+
+def imported_of(choice: str) -> ImportedPrices:
+    """The prices of cards and parts that were imported; none where only bundled ones count."""
+    from outlay.facts import NOTHING_IMPORTED
+
+    if choice == "bundled":
+        return NOTHING_IMPORTED
+    from outlay.prices.own_lists import imported_prices
+
+    return imported_prices(today())
 
 
 def warn(message: str) -> None:

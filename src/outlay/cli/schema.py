@@ -11,6 +11,7 @@ NAMES = (
     "fit",
     "host",
     "trace", "profiles", "measurement", "batches",
+    "prices-import",
 )  # fmt: skip
 
 

@@ -151,7 +151,8 @@ class ListSummary:
     kind: ListKind | None
     """None where it cannot be read."""
     rows: int
-    """Offers, discounts, cards and parts; of exchange rates, days."""
+    """Offers, cards or parts; of exchange rates, days."""
+    discounts: int = 0
     as_of: str | None
     """The newest day in it."""
     gpus: tuple[str, ...] = ()
@@ -208,7 +209,7 @@ def _in_place_of(listed: Offer, own: Offer) -> Offer:
         own,
         source=f"{own.source}; in place of {price} ({listed.source}, {listed.as_of})",
         gpu=listed.gpu if is_same_gpu else own.gpu,
-        gpu_memory_bytes=own.gpu_memory_bytes or (listed.gpu_memory_bytes if is_same_gpu else None),
+        gpu_memory_bytes=listed.gpu_memory_bytes if is_same_gpu else own.gpu_memory_bytes,
         vcpus=own.vcpus or listed.vcpus,
         ram_bytes=own.ram_bytes or listed.ram_bytes,
         local_disk_bytes=own.local_disk_bytes or listed.local_disk_bytes,
@@ -380,11 +381,12 @@ def summary_of(own: OwnList, today: str) -> ListSummary:
     days += [card.fact.as_of for card in own.cards] + [part.fact.as_of for part in own.parts]
     names = (*(offer.gpu for offer in own.offers), *(card.gpu for card in own.cards))
     unknown = (*(offer.gpu for offer in own.unknown), *own.unknown_cards)
-    items = (own.offers, own.unknown, own.discounts, own.cards, own.parts, own.unknown_cards)
+    items = (own.offers, own.unknown, own.cards, own.parts, own.unknown_cards)
     return ListSummary(
         name=own.name,
         kind=own.kind,
         rows=sum(map(len, items)),
+        discounts=len(own.discounts),
         as_of=max(days, default=None),
         gpus=tuple(sorted(set(names))),
         unknown=tuple(dict.fromkeys(unknown)),
@@ -524,16 +526,14 @@ def _toml_list(text: str, naming: _Naming) -> OwnList:
         rows.append(_Row(where=place, table=dated, usd_per_unit=rate[0], rate=rate[1]))
     own = _offers_list(rows, naming)
     discounts = tuple(
-        _discount(
-            table, naming.name, f"{where}, line {line_of(text, ['discount', index]) or 1}", own
-        )
+        _discount(table, own, f"{where}, line {line_of(text, ['discount', index]) or 1}")
         for index, table in enumerate(file.discount)
     )
     kind: ListKind = "offers" if file.offer else "discounts"
     return replace(own, kind=kind, discounts=discounts)
 
 
-def _discount(table: DiscountTable, name: str, where: str, own: OwnList) -> OwnDiscount:
+def _discount(table: DiscountTable, own: OwnList, where: str) -> OwnDiscount:
     note = f": {table.note}" if table.note else ""
     try:
         if table.gpu is not None:
@@ -551,7 +551,7 @@ def _discount(table: DiscountTable, name: str, where: str, own: OwnList) -> OwnD
         gpu=table.gpu or "",
         tenancy=table.tenancy,
         until=table.until or "",
-        words=f"{100 * table.fraction:.4g} % off as agreed (your price list {name}{note})",
+        words=f"{100 * table.fraction:.4g} % off as agreed (your price list {own.name}{note})",
     )
 
 
@@ -652,8 +652,8 @@ def _check_days(where: str, as_of: str, valid_until: str, today: str) -> None:
 
 _FILLERS = {"per", "a", "an", "the", "of", "in", "for", "each", "and"}
 _SAME_WORDS = {"hr": "hour", "h": "hour", "hours": "hour", "hourly": "hour", "ondemand": "demand",
-               "on": "demand", "cost": "price", "rate": "price", "memory": "ram", "cpus": "vcpus",
-               "vcpu": "vcpus", "url": "source", "link": "source", "count": "number",
+               "on": "demand", "cost": "price", "rate": "price", "cpus": "vcpus", "vcpu": "vcpus",
+               "url": "source", "link": "source", "count": "number",
                "num": "number", "qty": "number", "location": "region", "cloud": "provider",
                "vendor": "provider", "accelerator": "gpu", "model": "name", "comment": "note",
                "notes": "note", "date": "day", "seen": "day", "component": "part"}  # fmt: skip
@@ -676,7 +676,7 @@ _COLUMNS: dict[ListKind, dict[str, tuple[str, ...]]] = {
         "provider": ("provider", "provider_name"),
         "instance": ("instance", "instance_type", "machine", "machine_type", "sku", "type"),
         "gpu": ("gpu", "gpu_name", "gpu_type"),
-        "gpus": ("gpus", "gpu_number", "number_gpus", "number"),
+        "gpus": ("gpus", "gpu_number", "number_gpus"),
         "region": ("region",),
         "price_per_hour": ("price_hour", "price", "hour", "demand", "demand_price",
                            "demand_hour", "demand_price_hour"),
@@ -686,7 +686,7 @@ _COLUMNS: dict[ListKind, dict[str, tuple[str, ...]]] = {
         "valid_until": ("valid_until", "until", "expires"),
         "vcpus": ("vcpus",),
         "ram": ("ram",),
-        "local_disk": ("local_disk", "disk_size", "storage", "ssd"),
+        "local_disk": ("local_disk", "local_ssd"),
         "network_gbit": ("network_gbit", "network_gbps", "network_gbit_s"),
         "disk": ("disk", "disk_kind"),
         "disk_mb_per_s": ("disk_mb_s",),

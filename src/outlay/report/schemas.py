@@ -26,6 +26,7 @@ from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
 from outlay.report.fit import FitDocument
+from outlay.report.price_report import PricesImportDocument
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
@@ -45,8 +46,14 @@ DOCUMENTS: dict[str, Any] = {
     "profiles": documents.ProfilesDocument,
     "measurement": MeasurementDocument,
     "batches": BatchesDocument,
+    "prices-import": PricesImportDocument,
 }
-_COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
+_COMMANDS = {
+    "vary": "plan --vary",
+    "measurement": "probe",
+    "batches": "probe --find-batch",
+    "prices-import": "prices import",
+}
 """The commands of documents that have another name."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _LATER = ("is_compiled", "stopped_for")
