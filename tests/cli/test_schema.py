@@ -37,6 +37,8 @@ def test_each_is_of_a_command_or_of_the_workload_file(name):
     # vary: plan --vary; measurement: probe --json; batches: probe --find-batch
     others = ("workload", "vary", "measurement", "batches")
     assert name in others or name.partition("-")[0] in COMMANDS
+    command = name.partition("-")[0]  # prices-import: prices import
+    assert name in ("workload", "vary", "measurement", "batches") or command in COMMANDS
 
 
 @pytest.mark.parametrize("name", NAMES)

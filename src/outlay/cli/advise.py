@@ -9,6 +9,7 @@ import click
 
 from outlay.cli.options import (
     as_of_option,
+    imported_of,
     json_option,
     prices_of,
     prices_option,
@@ -117,6 +118,7 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
         months=float(options["months"]),
         today=today(),
         prices=prices_of(options["prices"], options["as_of"], trust),
+        imported=imported_of(options["prices"]),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -172,6 +174,7 @@ def _answer(options: dict[str, Any]) -> int:
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
         prices=prices_of(options["prices"], options["as_of"], options["trust"]),
+        imported=imported_of(options["prices"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

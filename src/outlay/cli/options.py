@@ -12,6 +12,7 @@ import click
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
+    from outlay.facts import ImportedPrices
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.offers.price_book import PriceBook
     from outlay.predict.evidence import LearnedCalibration
@@ -208,6 +209,17 @@ def _is_typed(option: str) -> bool:
     """Whether an option stands on the command line, not in the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
+
+
+def imported_of(choice: str) -> ImportedPrices:
+    """The prices of cards and parts that were imported; none where only bundled ones count."""
+    from outlay.facts import NOTHING_IMPORTED
+
+    if choice == "bundled":
+        return NOTHING_IMPORTED
+    from outlay.prices.own_lists import imported_prices
+
+    return imported_prices(today())
 
 
 def warn(message: str) -> None:

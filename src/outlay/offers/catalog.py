@@ -18,7 +18,7 @@ from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.expected_price import SpotMarket, at_best_zone
-from outlay.offers.offer import CHEAPEST_REGION, Commitment, Doubt, Offer, Tenancy
+from outlay.offers.offer import CHEAPEST_REGION, AgreedDiscount, Commitment, Doubt, Offer, Tenancy
 from outlay.offers.terms import known_provider
 from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, days_between, duration_s, size_bytes
@@ -57,7 +57,13 @@ def snapshot_offers() -> tuple[Offer, ...]:
 
 def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[Offer, ...]:
     """Offers as they are to be seen on a day: what list prices, moves and announced ends say of
-    them since, and which of them fell behind the rest, whose day is `as_of`."""
+    them since, and which of them fell behind the rest, whose day is `as_of`.
+
+    What one was promised oneself stands as it is; a discount comes off list prices at the end.
+    """
+    agreed = {offer.identity: offer.discount for offer in listed_offers if offer.discount}
+    promised = tuple(offer for offer in listed_offers if offer.in_own_list)
+    listed_offers = [offer.at_list_price() for offer in listed_offers if not offer.in_own_list]
     listed = _newest_first(rows_of(newest("list_prices")))
     moves = rows_of("outdated_prices.csv")
     known = {offer.identity: offer for offer in listed_offers}
@@ -70,7 +76,12 @@ def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[O
         _offer(row) for row in listed if not _is_in_snapshot(row, sold_by.get(row["provider"], ()))
     )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
-    return tuple(doubted_by_age(offer, today, as_of) for offer in moved)
+    seen = (doubted_by_age(offer, today, as_of) for offer in moved)
+    return (*promised, *(_agreed(offer, agreed.get(offer.identity)) for offer in seen))
+
+
+def _agreed(offer: Offer, discount: AgreedDiscount | None) -> Offer:
+    return offer if discount is None else offer.less(discount)
 
 
 def at_best_zones(
@@ -466,9 +477,11 @@ def reserved_offers(offer: Offer, day: str = "") -> Iterator[Offer]:
 
     `day`: of prices of the past: discounts that were seen later are not known.
     """
-    price_usd = offer.price_usd_per_hour
+    price_usd = offer.at_list_price().price_usd_per_hour
     if price_usd is None or offer.commitment is not None or offer.owned is not None:
         return
+    if offer.discount is not None:
+        price_usd *= 1 - offer.discount.reserved_fraction
     for row in _commitment_rows():
         is_known = not day or row["as_of"] <= day
         fits = row["provider"] == offer.provider and fnmatchcase(

@@ -217,7 +217,13 @@ def expected_price(
     if quote_usd is None or quote_usd == 0:
         return None if quote_usd is None else Estimate.exactly(0.0)
     moves = _moves_of(offer.provider, tenancy, movements or bundled_movements())
-    if tenancy != "spot" or offer.quoted:
+    if tenancy == "spot" and offer.discount is not None:  # shares are of list prices
+        listed = expected_price(offer.at_list_price(), tenancy, weeks, market, movements)
+        most_usd = highest_price(offer, tenancy)
+        assert listed is not None
+        price = listed.scaled(1 - offer.discount.spot_fraction)
+        return price if most_usd is None else price.at_most(most_usd)
+    if tenancy != "spot" or offer.is_promised:
         price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
         price = _with_other_sources(offer, tenancy, price)
         return price if most is None else price.at_most(most)
@@ -334,8 +340,11 @@ def at_best_zone(
     A zone that nothing is doubtful about goes before a cheaper one. Zones where spot saves nothing
     are left out, as they are of the offer's own price.
     """
-    if offer.spot_usd_per_hour is None or offer.quoted:
+    if offer.spot_usd_per_hour is None or offer.is_promised:
         return offer
+    if offer.discount is not None:
+        listed = at_best_zone(offer.at_list_price(), doubts, today, market, movements)
+        return listed.less(offer.discount)
     market = market or bundled_market()
     weeks = weeks_since(offer.seen_on("spot"), today)
     quotes = [zone for zone in market.zones(offer) if (zone.share or 0.0) < _SAVES_NOTHING]

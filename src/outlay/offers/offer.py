@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from outlay.errors import InputError
 from outlay.uncertainty import Estimate, Uncertain, likely_of
@@ -146,6 +146,17 @@ class OtherPrice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgreedDiscount:
+    """What a price list of one's own says comes off a provider's prices, by how one pays."""
+
+    on_demand_fraction: float = 0.0
+    spot_fraction: float = 0.0
+    reserved_fraction: float = 0.0
+    words: str
+    """For the source of a price: `15 % off as agreed (your price list edp)`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of one provider in one region, on demand and as spot where sold so."""
 
@@ -202,6 +213,41 @@ class Offer:
     """Whether the user wrote it into the workload file."""
     other_prices: tuple[OtherPrice, ...] = ()
     """What it costs by other sources, to be shown beside its own price."""
+    in_own_list: bool = False
+    """Whether it is of a price list of one's own: what one was promised, no list price."""
+    discount: AgreedDiscount | None = None
+    """What is off its prices already; `at_list_price` has them without it."""
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether its price is what the user was promised, wherever that is written."""
+        return self.quoted or self.in_own_list
+
+    def less(self, discount: AgreedDiscount) -> Self:
+        """The offer with a discount off its list prices."""
+        on_demand, spot = 1 - discount.on_demand_fraction, 1 - discount.spot_fraction
+        return replace(
+            self,
+            price_usd_per_hour=_times(self.price_usd_per_hour, on_demand),
+            spot_usd_per_hour=_times(self.spot_usd_per_hour, spot),
+            spot_high_usd_per_hour=_times(self.spot_high_usd_per_hour, spot),
+            source=f"{self.source}; {discount.words}",
+            discount=discount,
+        )
+
+    def at_list_price(self) -> Self:
+        """The offer without the discount that is off its prices."""
+        if self.discount is None:
+            return self
+        on_demand, spot = 1 - self.discount.on_demand_fraction, 1 - self.discount.spot_fraction
+        return replace(
+            self,
+            price_usd_per_hour=_times(self.price_usd_per_hour, 1 / on_demand),
+            spot_usd_per_hour=_times(self.spot_usd_per_hour, 1 / spot),
+            spot_high_usd_per_hour=_times(self.spot_high_usd_per_hour, 1 / spot),
+            source=self.source.removesuffix(f"; {self.discount.words}"),
+            discount=None,
+        )
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -264,6 +310,10 @@ class Offer:
         if self.commitment is not None:
             return likely_of(self.commitment.price_usd_per_hour)
         return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour
+
+
+def _times(usd: float | None, factor: float) -> float | None:
+    return None if usd is None else usd * factor
 
 
 def refuse_duplicates(offers: Iterable[Offer], table: str, fix: str) -> None:

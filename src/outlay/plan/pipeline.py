@@ -433,7 +433,7 @@ class Planner:
         if offer.commitment is not None:
             return Estimate.of(offer.commitment.price_usd_per_hour)
         weeks = weeks_since(offer.seen_on(tenancy), self.today)
-        if tenancy == "spot" or not offer.quoted:  # what one was promised holds for the run
+        if tenancy == "spot" or not offer.is_promised:  # what one was promised holds for the run
             weeks += run_s / 2 / WEEK_S
         return expected_price(offer, tenancy, weeks)
 

@@ -51,6 +51,7 @@ from outlay.prices.checks import (
 )
 from outlay.prices.history import MonthlyPrice, bundled_history, month_end
 from outlay.prices.listing import ProviderPrices, ZonePrice
+from outlay.prices.own_lists import discounted, own_first, own_offers, unknown_own_offers
 from outlay.prices.price_store import (
     PastPrice,
     PriceStore,
@@ -194,13 +195,9 @@ def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
 
 def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
     """A book with one's own offers first, and with what was agreed off all others."""
-    try:
-        from outlay.prices import own_lists  # type: ignore[attr-defined]
-    except ImportError:
-        return book
-    own, unknown = own_lists.own_offers(today), own_lists.unknown_own_offers(today)
+    own, unknown = own_offers(today), unknown_own_offers(today)
     listed = snapshot_offers() if book.kind == "bundled" else book.listed
-    priced = own_lists.discounted(own_lists.own_first(own, listed), today)
+    priced = discounted(own_first(own, listed), today)
     if priced == listed and not unknown:
         return book
     days = {offer.provider: offer.as_of for offer in own}

@@ -31,6 +31,7 @@ from outlay.report.price_report import (
     CheapOffersDocument,
     CompareDocument,
     HistoryDocument,
+    PricesImportDocument,
     RefreshDocument,
 )
 from outlay.trace.profile import Profile
@@ -57,6 +58,7 @@ DOCUMENTS: dict[str, Any] = {
     "prices-compare": CompareDocument,
     "prices-history": HistoryDocument,
     "prices-changes": ChangesDocument,
+    "prices-import": PricesImportDocument,
 }
 _COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
 """The commands of documents that have another name."""
@@ -85,7 +87,7 @@ def schema(name: str) -> Schema:
         from outlay.workload.tables import WorkloadFile
 
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
-    title = f"outlay {_COMMANDS.get(name, name.replace('prices-', 'prices '))} --json"
+    title = f"outlay {_COMMANDS.get(name, name.replace('-', ' '))} --json"
     definitions: dict[str, Schema] = {}
     whole = _part(DOCUMENTS[name], definitions)
     if "$ref" in whole:

@@ -375,6 +375,8 @@ class Workload:
     usd_per_unit: float = 1.0
     """One unit of the user's currency in dollars."""
     rate_as_of: str = ""
+    rate_day_chosen: bool = False
+    """Whether the file says of which day the exchange rate is to be: then its age is no news."""
     """The day of that exchange rate."""
 
     def samples(self) -> float | None:
