@@ -97,10 +97,11 @@ def _refreshed(
 ) -> list[Attempt]:
     """What became of asking; damaged prices that were put aside are warned of."""
     from outlay.errors import ProviderError
+    from outlay.prices.download import is_offline
     from outlay.prices.price_store import PriceStore
     from outlay.prices.refresh import RefreshInterrupted, refresh_prices
 
-    if offline or _is_offline():
+    if offline or is_offline():
         raise ProviderError("Prices were not refreshed: outlay is offline and asks nobody.")
     with PriceStore() as store:
         aside = store.put_damaged_aside()
@@ -115,31 +116,11 @@ def _refreshed(
                 now=now(),
                 store=store,
                 accept=accept,
-                progress=_progress(),
+                progress=tell,
             )
         except RefreshInterrupted as interrupt:
             warn(f"{len(interrupt.done)} of {interrupt.asked} lists were refreshed and are kept.")
             raise
-
-
-def _is_offline() -> bool:
-    import os
-
-    return os.environ.get("OUTLAY_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
-
-
-def _progress() -> Callable[[str], None]:
-    """Says what is going on: to a terminal at once, elsewhere after two seconds."""
-    import sys
-    import time
-
-    started_s = time.monotonic()
-
-    def say(message: str) -> None:
-        if sys.stderr.isatty() or time.monotonic() - started_s > 2:
-            click.echo(message, err=True)
-
-    return say
 
 
 def refresh_first() -> None:
@@ -545,9 +526,7 @@ def _newest_prices(providers: tuple[str, ...], *, offline: bool) -> PriceBook:
     from outlay.prices.books import current_prices
 
     if not offline:
-        from outlay.prices.refresh import refresh_prices
-
-        attempts = refresh_prices(providers=providers, now=now(), progress=tell)
+        attempts = _refreshed(providers)
         if not any(attempt.state in ("fresh", "unchanged") for attempt in attempts):
             from outlay.errors import ProviderError
 

@@ -84,7 +84,12 @@ def _has_moved(usd: float, last_usd: float) -> bool:
 
 
 def refusal(
-    read: ReadListings, prices: PriceList, before: Sequence[Offer], *, is_market: bool = False
+    read: ReadListings,
+    prices: PriceList,
+    before: Sequence[Offer],
+    *,
+    is_market: bool = False,
+    is_first: bool = False,
 ) -> str | None:
     """Why a reply is refused whole, in plain words with figures; None where it is taken.
 
@@ -92,7 +97,8 @@ def refusal(
     third of the machine types that were there have vanished. `before`: the last good offers of the
     same source and provider, else the bundled ones; none of them where the user takes what shrank
     or moved (`--accept`), and then only a reply that cannot be read or is empty is refused.
-    `is_market`: hosts come and go, so that GPUs are counted in their place.
+    `is_market`: hosts come and go, so that GPUs are counted in their place. `is_first`: nothing of
+    the source was kept before, and what the bundled snapshot had may have gone long since.
 
     One row never condemns a list of several: of three rows with one that fails the other two are
     kept, and likewise one machine type that is gone. A list without any machine is always refused.
@@ -100,7 +106,10 @@ def refusal(
     listed = (*prices.offers, *prices.unknown)
     if not listed:
         return _nothing_listed(read, before)
-    return _too_many_fail(read, prices.offers, before) or _too_much_gone(listed, before, is_market)
+    gone_from = () if is_first else before
+    return _too_many_fail(read, prices.offers, before) or _too_much_gone(
+        listed, gone_from, is_market
+    )
 
 
 def _nothing_listed(read: ReadListings, before: Sequence[Offer]) -> str:

@@ -487,6 +487,7 @@ def _refused(question: _Question, read: ReadListings, listed: PriceList) -> str 
         listed,
         question.offers_before,
         is_market=getattr(question.source, "is_market", False),
+        is_first=question.before is None,
     )
 
 
@@ -502,8 +503,8 @@ def day_of_prices(
 ) -> str:
     """The day that prices which were fetched now are of, YYYY-MM-DD.
 
-    1. What the source says its data are of (`modified`), but no day that is still to come. A
-       source that asks the provider itself says the day it was asked.
+    1. What the source says its data are of (`modified`), but no day that is still to come: the
+       day that gpuhunt's catalogue was made, the day a provider itself was asked.
     2. Else, where every price is what it was in the last good list (`before`), the day of that
        list; where nothing was kept yet and every price is as in the snapshot (`bundled`), the day
        of its offers. A list that nobody renews does not become new by being fetched again.
@@ -515,7 +516,7 @@ def day_of_prices(
     if before is not None:
         return before.as_of if pairs_of(prices) == pairs_of(before) else today
     if bundled and prices.offers and _is_as_bundled(prices.offers, bundled):
-        return max(offer.as_of for offer in bundled)
+        return min(max(offer.as_of for offer in bundled), today)
     return today
 
 

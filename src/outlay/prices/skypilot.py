@@ -85,7 +85,17 @@ class SkyPilotCatalogue:
         return CLOUDS
 
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
-        """A cloud's file; None where it has not changed since `known`."""
+        """A cloud's file; None where it has not changed since `known`.
+
+        The day that a server has for the file is not taken over: it is when the file was put
+        there, and many of them repeat a list that nobody has renewed for years.
+        """
+        reply = self._newest(provider, downloader, known)
+        return None if reply is None else replace(reply, modified="")
+
+    def _newest(
+        self, provider: str, downloader: Downloader, known: Validators | None
+    ) -> Reply | None:
         first, *others = _VERSIONS.get(provider, ("v8",))
         try:
             return downloader.get(_address(first, provider, "vms.csv"), known)
