@@ -347,6 +347,8 @@ class _Machine:
     instance: str
     region: str
     gpu: _ListedGpu
+    doubts: frozenset[str]
+    """Of its GPU."""
     is_by_zone: bool
     listings: tuple[Listing, ...]
 
@@ -391,22 +393,23 @@ def _machines(listings: Sequence[Listing]) -> list[_Machine]:
 
     A name that stands for several machines of one region is told apart by its GPUs.
     """
-    groups: dict[tuple[str, str], dict[tuple[_ListedGpu, float], list[Listing]]] = {}
+    groups: dict[tuple[str, str], dict[str, list[tuple[_ListedGpu, Listing]]]] = {}
     for one in listings:
         stated_bytes = _lower(one.gpu_memory_bytes, None)
         gpu = _listed_gpu(one.provider, one.gpu, one.instance, one.gpus, stated_bytes)
         named = groups.setdefault((one.instance, _region(one)), {})
-        named.setdefault((gpu, one.gpus), []).append(one)
+        named.setdefault(f"{one.gpus:g}x {gpu.name}", []).append((gpu, one))
     return [
         _Machine(
-            instance=instance if number == 0 else f"{instance} ({gpus:g}x {gpu.name})",
+            instance=instance if number == 0 else f"{instance} ({gpus})",
             region=region,
-            gpu=gpu,
-            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0].provider, "zones"),
-            listings=tuple(own),
+            gpu=own[0][0],
+            doubts=frozenset(word for gpu, _ in own for word in gpu.doubts),
+            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0][1].provider, "zones"),
+            listings=tuple(listing for _, listing in own),
         )
         for (instance, region), named in groups.items()
-        for number, ((gpu, gpus), own) in enumerate(named.items())
+        for number, (gpus, own) in enumerate(named.items())
     ]
 
 
@@ -461,7 +464,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
         spot_high_usd_per_hour=_shortened(max(spots, default=None)),
         as_of=as_of,
         source=source,
-        doubts=_doubts({*words, *machine.gpu.doubts, *_machine_words(machine)}),
+        doubts=_doubts({*words, *machine.doubts, *_machine_words(machine)}),
         host=first.host if len(machine.listings) == 1 else None,
     )
 
@@ -486,7 +489,8 @@ def _machine_words(machine: _Machine) -> Iterator[str]:
     """What the listings, the provider and the machine's own name say against it."""
     for one in machine.listings:
         yield from one.doubts
-    yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", machine.instance)
+    own_name = machine.listings[0].instance
+    yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", own_name)
     if _counts_otherwise(machine.listings[0]):
         yield "count differs"
     if any(_aws_zone_group(one) for one in machine.listings):
