@@ -38,7 +38,7 @@ from outlay.prices.price_list import NO_SAVING_FRACTION, price_list
 from outlay.prices.skypilot import SkyPilotCatalogue
 from outlay.units import GB, GIB, days_between
 
-__all__ = ["KEPT", "NO_SAVING_FRACTION", "STALE_DAYS"]
+__all__ = ["NO_SAVING_FRACTION", "STALE_DAYS"]  # other tools take them from here
 
 KEPT = DATA
 """The tables kept by hand that price tables are built with."""
