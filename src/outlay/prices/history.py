@@ -940,17 +940,17 @@ def _baseline(
     """The prices that stood when the comparison begins: `earlier`, or what was first kept after."""
     source, provider = key
     days, day = store.refresh_days(source, provider), since[:10]
-    if earlier is None:
-        snapshot = _snapshot_prices(provider) if source == "skypilot" else []
-        if snapshot and snapshot_date() < min(days, default="9999"):
-            return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
-        day = min(days, default=day)
-        return _Baseline(day=day, prices=_first_of_day(key, day, store))
     if day in days and "T" not in since:
         changed = {_place(price): price for price in _first_of_day(key, day, store)}
-        standing = {_place(price): price for price in earlier} | changed
+        standing = {_place(price): price for price in earlier or ()} | changed
         return _Baseline(day=day, prices=list(standing.values()))
-    return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
+    if earlier is not None:
+        return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
+    snapshot = _snapshot_prices(provider) if source == "skypilot" else []
+    if snapshot and snapshot_date() < min(days, default="9999"):
+        return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
+    day = min(days, default=day)
+    return _Baseline(day=day, prices=_first_of_day(key, day, store))
 
 
 def _first_of_day(key: _ListKey, day: str, store: PastPrices) -> list[PastPrice]:
