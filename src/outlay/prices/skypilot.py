@@ -79,6 +79,7 @@ class SkyPilotCatalogue:
     """SkyPilot's hosted catalogue as a price source."""
 
     name = NAME
+    takes_any_provider = True
 
     def __init__(self, rate_day: str | None = None) -> None:
         """`rate_day`: the day of the exchange rates that euros are converted at; None: the newest
@@ -92,7 +93,8 @@ class SkyPilotCatalogue:
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
         """A cloud's file; None where it has not changed since `known`.
 
-        The place it is read at says nothing of its age. A file that is still what it was at a
+        When a server says it was put there tells nothing of its age: mirrors copy lists that
+        nobody has renewed for years. A file that is still what it was at a
         snapshot has the day on which it had changed then.
         """
         first, *others = _VERSIONS.get(provider, ("v8",))
@@ -102,8 +104,9 @@ class SkyPilotCatalogue:
             if not others or not _is_missing(error):
                 raise
             reply = downloader.get(_address(others[0], provider, "vms.csv"), known)
-        day = "" if reply is None else _day_of_content(provider, reply.data)
-        return replace(reply, modified=day) if reply is not None and day else reply
+        if reply is None:
+            return None
+        return replace(reply, modified=_day_of_content(provider, reply.data))
 
     def read(self, provider: str, data: bytes) -> ReadListings:
         """The listings in a cloud's file."""
