@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlencode
@@ -679,21 +679,21 @@ def _gpus(provider: str, item: CatalogItem) -> tuple[float, float | None]:
         return float(item.gpu_count), None
     if "of all GPUs" in quirk_values(NAME, provider, "memory", item.instance_name):
         memory_gib /= item.gpu_count
-    whole_gib = _whole_gib(provider, item, memory_gib)
+    whole_gib = _whole_gib(provider, item.instance_name, item.gpu_name or "", memory_gib)
     if item.gpu_count > 1 or whole_gib is None:
         return float(item.gpu_count), memory_gib
     return memory_gib / whole_gib, memory_gib
 
 
-def _whole_gib(provider: str, item: CatalogItem, memory_gib: float) -> float | None:
+@lru_cache(4096)
+def _whole_gib(provider: str, instance: str, gpu: str, memory_gib: float) -> float | None:
     """The memory of the whole GPU that a machine has a share of; None where it has all of it."""
     from gpuhunt import correct_gpu_memory_gib, find_accelerators
 
-    name = item.gpu_name or ""
-    known = {float(kind.memory) for kind in find_accelerators(names=[name]) if kind.memory}
-    of_provider = quirk_values(NAME, provider, "whole memory", item.instance_name)
+    known = {float(kind.memory) for kind in find_accelerators(names=[gpu]) if kind.memory}
+    of_provider = quirk_values(NAME, provider, "whole memory", instance)
     sizes = {float(size) for size in of_provider} or known
-    nearest = correct_gpu_memory_gib(name, memory_gib * 1024)
+    nearest = correct_gpu_memory_gib(gpu, memory_gib * 1024)
     if len(sizes) != 1 or nearest >= max(sizes):
         return None
     return max(sizes)
