@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -84,11 +85,13 @@ def server(one_server, monkeypatch):
     return one_server
 
 
+PATIENCE = Patience(connect_s=2, read_s=2, total_s=10, wait_s=0.01, attempts=2)
+HASTY = HttpDownloader(patience=replace(PATIENCE, total_s=0.6))
+
+
 @pytest.fixture
 def download():
-    return HttpDownloader(
-        patience=Patience(connect_s=1, read_s=0.5, total_s=0.6, wait_s=0.01, attempts=2)
-    )
+    return HttpDownloader(patience=PATIENCE)
 
 
 def item(**changes):
@@ -194,7 +197,7 @@ def test_a_bad_server_is_said_to_be_one(server, download, behaviour, said):
     server.put_gpuhunt("oci", [item(provider="oci")] * 50, "20261117-1")
     server.misbehave("v3/oci/20261117-1/catalog.zip", behaviour)
     with pytest.raises(ProviderError, match=said):
-        SOURCE.ask("oci", download, None)
+        SOURCE.ask("oci", HASTY if said == "cut off" else download, None)
 
 
 def test_a_folder_is_a_mirror(tmp_path, monkeypatch):
@@ -267,7 +270,7 @@ def test_a_bomb_in_a_zip_does_not_go_off():
     assert "would have 1,073,741,824 bytes" in unreadable(bomb)
     # one that lies is read as far as it says, and then its sum is wrong
     assert unreadable(zip_bomb("aws.csv", 2**22, stated_bytes=1000)) == "the archive is damaged"
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 4.0
 
 
 def test_a_zip_with_too_many_names_is_not_opened():
@@ -739,11 +742,11 @@ def test_a_live_provider_that_misbehaves(live, download, server, behaviour, said
     server.misbehave("lium/nodes", behaviour)
     started = time.monotonic()
     with pytest.raises(ProviderError) as caught:
-        SOURCE.ask("lium", download, None)
+        SOURCE.ask("lium", HASTY if said == "cut off" else download, None)
     assert said in str(caught.value)
     assert caught.value.fix
     assert caught.value.__cause__ is None
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 8.0
 
 
 def test_a_provider_that_can_do_without_an_answer_does(live, download, server, monkeypatch):
