@@ -10,13 +10,14 @@ providers and catalogues is in tables: `gpu_spellings.csv`, `instance_forms.csv`
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 
 from outlay.errors import NotKnown
 from outlay.facts import rows_of
@@ -34,6 +35,9 @@ NO_SAVING_FRACTION = 0.999
 _SIGNIFICANT_DIGITS = 5
 _NAMED = 3
 """Examples in a note."""
+_COUNTED = 9
+_REMEMBERED = 2**14
+"""Names of GPUs and machines whose meaning is kept: more than a provider has types."""
 _FORM = re.compile(r"(?i)pcie|sxm|nvl(?!ink)")
 # Assumes: what a driver reports is up to 7 % below the nominal size (22888 MiB of an A10G's 24 GiB,
 # where error correction takes its part), and sizes that are sold differ by more than 15 %.
@@ -62,7 +66,7 @@ def price_list(
     are kept apart, priced or not.
     """
     others = Counter(one.gpu for one in listings if is_no_gpu(one.gpu))
-    machines = _machines([one for one in listings if one.gpu not in others])
+    machines = _machines([one for one in listings if one.gpu not in others and _has_gpus(one)])
     made = [_offer(group, source=source, as_of=as_of) for group in machines]
     dated = [_with_end(offer, today or as_of) for offer in made]
     known = [offer for offer, group in zip(dated, machines, strict=True) if group.gpu.is_known]
@@ -78,6 +82,10 @@ def price_list(
     )
 
 
+def _has_gpus(listing: Listing) -> bool:
+    return bool(listing.gpu) and 0 < listing.gpus < math.inf
+
+
 def _order(offer: Offer) -> tuple[str, str]:
     return (offer.instance, offer.region)
 
@@ -91,7 +99,12 @@ def _has_price(offer: Offer) -> bool:
 
 def _left_out(others: Counter[str]) -> Iterator[str]:
     if others:
-        yield f"{_counted(others)} are no GPUs and left out."
+        yield not_gpus_note(others)
+
+
+def not_gpus_note(others: Counter[str]) -> str:
+    """What to say of accelerators that are no GPUs."""
+    return f"Not GPUs, so left out ({others.total():,} in all): {_counted(others)}."
 
 
 def _unpriced(offers: Sequence[Offer]) -> Iterator[str]:
@@ -107,7 +120,9 @@ def _named_unknown(offers: Sequence[Offer]) -> Iterator[str]:
 
 
 def _counted(names: Counter[str]) -> str:
-    return ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
+    """The commonest names with their numbers."""
+    first = ", ".join(f"{name} ({count})" for name, count in names.most_common(_COUNTED))
+    return f"{first} and {len(names) - _COUNTED} more" if len(names) > _COUNTED else first
 
 
 # --- what is known of catalogues ---
@@ -120,7 +135,7 @@ class Quirk:
 
     instance_pattern: str
     kind: str
-    """`doubt`, `gpus`, `currency`, `price`, `ram`, `region`, `zones`, `end`."""
+    """`doubt`, `gpus`, `memory`, `ram`, `currency`, `price`, `host`, `region`, `zones`, `end`."""
     value: str
 
 
@@ -134,7 +149,7 @@ def quirks(catalogue: str, provider: str) -> tuple[Quirk, ...]:
     )
 
 
-@cache
+@lru_cache(_REMEMBERED)
 def quirk_values(catalogue: str, provider: str, kind: str, instance: str = "") -> tuple[str, ...]:
     """The values of one kind of quirk that hold for an instance type, or for all of a provider."""
     return tuple(
@@ -144,7 +159,7 @@ def quirk_values(catalogue: str, provider: str, kind: str, instance: str = "") -
     )
 
 
-@cache
+@lru_cache(_REMEMBERED)
 def is_no_gpu(spelling: str) -> bool:
     """Whether an accelerator is known to be no GPU (TPU, Trainium, Gaudi ...)."""
     name = spelling.lower()
@@ -166,7 +181,7 @@ class _ListedGpu:
     doubts: tuple[str, ...] = ()
 
 
-@cache
+@lru_cache(_REMEMBERED)
 def _listed_gpu(
     provider: str, spelling: str, instance: str, gpus: float, stated_bytes: float | None
 ) -> _ListedGpu:
@@ -202,12 +217,9 @@ def _candidates(provider: str, spelling: str, instance: str) -> tuple[Gpu, ...]:
     meant = _meanings(provider, spelling, instance)
     if meant:
         return _all_named(_formed(provider, instance, name) for name in meant)
-    try:
-        match = find_gpu(spelling, provider)
-    except NotKnown:
-        return ()
-    formed = _formed(provider, instance, match.meaning)
-    return match.candidates if formed == match.meaning else _named(formed)
+    meaning, candidates = _found(spelling, provider)
+    formed = _formed(provider, instance, meaning)
+    return candidates if formed == meaning else _named(formed)
 
 
 def _meanings(provider: str, spelling: str, instance: str) -> tuple[str, ...]:
@@ -240,9 +252,18 @@ def _all_named(names: Iterable[str]) -> tuple[Gpu, ...]:
     return tuple({gpu.name: gpu for name in names for gpu in _named(name)}.values())
 
 
-@cache
 def _named(name: str) -> tuple[Gpu, ...]:
-    return find_gpu(name).candidates if name else ()
+    return _found(name)[1] if name else ()
+
+
+@lru_cache(_REMEMBERED)
+def _found(spelling: str, provider: str | None = None) -> tuple[str, tuple[Gpu, ...]]:
+    """What a spelling means, and the GPUs that may be it; none where nobody knows it."""
+    try:
+        match = find_gpu(spelling, provider)
+    except NotKnown:
+        return spelling, ()
+    return match.meaning, match.candidates
 
 
 def _of_memory(candidates: Sequence[Gpu], stated_bytes: float) -> tuple[Gpu, ...]:
@@ -254,10 +275,7 @@ def _of_size(provider: str, spelling: str, instance: str, stated_bytes: float) -
     """GPUs of a spelling with another memory than the provider usually means by it."""
     if stated_bytes < GIB / 2:  # claims MiB and means GiB
         return ()
-    try:
-        named = find_gpu(f"{spelling} {round(stated_bytes / GIB)}GB").candidates
-    except NotKnown:
-        return ()
+    _, named = _found(f"{spelling} {round(stated_bytes / GIB)}GB")
     return _named(_formed(provider, instance, _family(_of_memory(named, stated_bytes))))
 
 
@@ -287,9 +305,11 @@ def _is_same(nominal_bytes: float, stated_bytes: float) -> bool:
 
 
 def _family(gpus: Sequence[Gpu]) -> str:
-    """The name of one GPU, or what the names of several have in common (`A100 80GB`), if any."""
+    """The name of one GPU, or what the names of several have in common (`A100 80GB`); nothing
+    where that names no GPU."""
     names = [gpu.name.split() for gpu in gpus]
-    return " ".join(word for word in (names or [[]])[0] if all(word in name for name in names))
+    common = [word for word in (names or [[]])[0] if all(word in name for name in names)]
+    return " ".join(common) if _named(" ".join(common)) else ""
 
 
 @cache
@@ -327,6 +347,8 @@ class _Machine:
     instance: str
     region: str
     gpu: _ListedGpu
+    doubts: frozenset[str]
+    """Of its GPU."""
     is_by_zone: bool
     listings: tuple[Listing, ...]
 
@@ -361,7 +383,9 @@ class _Machine:
 
 
 def _lower(one: float | None, other: float | None) -> float | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+    """The lower of two figures, of which only finite ones above zero are any."""
+    usable = (value for value in (one, other) if value is not None and 0 < value < math.inf)
+    return min(usable, default=None)
 
 
 def _machines(listings: Sequence[Listing]) -> list[_Machine]:
@@ -369,21 +393,23 @@ def _machines(listings: Sequence[Listing]) -> list[_Machine]:
 
     A name that stands for several machines of one region is told apart by its GPUs.
     """
-    groups: dict[tuple[str, str], dict[tuple[_ListedGpu, float], list[Listing]]] = {}
+    groups: dict[tuple[str, str], dict[str, list[tuple[_ListedGpu, Listing]]]] = {}
     for one in listings:
-        gpu = _listed_gpu(one.provider, one.gpu, one.instance, one.gpus, one.gpu_memory_bytes)
+        stated_bytes = _lower(one.gpu_memory_bytes, None)
+        gpu = _listed_gpu(one.provider, one.gpu, one.instance, one.gpus, stated_bytes)
         named = groups.setdefault((one.instance, _region(one)), {})
-        named.setdefault((gpu, one.gpus), []).append(one)
+        named.setdefault(f"{one.gpus:g}x {gpu.name}", []).append((gpu, one))
     return [
         _Machine(
-            instance=instance if number == 0 else f"{instance} ({gpus:g}x {gpu.name})",
+            instance=instance if number == 0 else f"{instance} ({gpus})",
             region=region,
-            gpu=gpu,
-            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0].provider, "zones"),
-            listings=tuple(own),
+            gpu=own[0][0],
+            doubts=frozenset(word for gpu, _ in own for word in gpu.doubts),
+            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0][1].provider, "zones"),
+            listings=tuple(listing for _, listing in own),
         )
         for (instance, region), named in groups.items()
-        for number, ((gpu, gpus), own) in enumerate(named.items())
+        for number, (gpus, own) in enumerate(named.items())
     ]
 
 
@@ -438,7 +464,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
         spot_high_usd_per_hour=_shortened(max(spots, default=None)),
         as_of=as_of,
         source=source,
-        doubts=_doubts({*words, *machine.gpu.doubts, *_machine_words(machine)}),
+        doubts=_doubts({*words, *machine.doubts, *_machine_words(machine)}),
         host=first.host if len(machine.listings) == 1 else None,
     )
 
@@ -446,7 +472,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
 def _regional_prices(machine: _Machine) -> tuple[float | None, list[float], set[str]]:
     """The price of a region, the spot prices of its zones that save something, and doubts."""
     zones = machine.zone_prices().values()
-    asked = {one.price_usd_per_hour for one in machine.listings} - {None}
+    asked = {_lower(one.price_usd_per_hour, None) for one in machine.listings} - {None}
     price = min((usd for usd, _ in zones if usd is not None), default=None)
     listed = [spot for _, spot in zones if spot is not None]
     spots = [spot for spot in listed if price is None or spot < NO_SAVING_FRACTION * price]
@@ -463,7 +489,8 @@ def _machine_words(machine: _Machine) -> Iterator[str]:
     """What the listings, the provider and the machine's own name say against it."""
     for one in machine.listings:
         yield from one.doubts
-    yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", machine.instance)
+    own_name = machine.listings[0].instance
+    yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", own_name)
     if _counts_otherwise(machine.listings[0]):
         yield "count differs"
     if any(_aws_zone_group(one) for one in machine.listings):
@@ -519,7 +546,7 @@ def _with_end(offer: Offer, today: str) -> Offer:
     return replace(offer, doubts=_doubts({word, *(doubt.word for doubt in offer.doubts)}))
 
 
-@cache
+@lru_cache(_REMEMBERED)
 def _end(provider: str, instance: str) -> str:
     for row in rows_of("instance_ends.csv"):
         if row["provider"] == provider and fnmatchcase(instance, row["instance_pattern"]):

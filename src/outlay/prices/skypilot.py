@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ from outlay.currency import usd_per_unit
 from outlay.errors import ProviderError
 from outlay.facts import rows_of
 from outlay.prices.listing import Listing
-from outlay.prices.price_list import ANY_CATALOGUE, is_no_gpu, quirk_values
+from outlay.prices.price_list import ANY_CATALOGUE, is_no_gpu, not_gpus_note, quirk_values
 from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
 from outlay.units import GIB, MIB
 
@@ -52,6 +52,7 @@ _UNUSED = frozenset(
 # and 10 columns.
 _LARGEST_BYTES = 128 * 2**20
 _LONGEST_LINE = 2**16
+_LONGEST_NAME = 200
 _MOST_LINES = 1_000_000
 _MOST_COLUMNS = 200
 _MOST_FAILED = 10_000
@@ -273,10 +274,7 @@ class _Reader:
         """All that was read."""
         self._join_hosts()
         if self._others:
-            kinds = ", ".join(f"{name} ({n})" for name, n in sorted(self._others.items())[:9])
-            more = ", ..." if len(self._others) > 9 else ""
-            total = sum(self._others.values())
-            self._notes.append(f"{total} rows are of no GPUs and left out: {kinds}{more}.")
+            self._notes.append(not_gpus_note(self._others))
         self._notes.extend(self._usd.notes)
         listings = tuple(_with_ram_mended(self._provider, self._listings))
         return ReadListings(
@@ -298,7 +296,8 @@ class _Reader:
         gpus = self._gpus(cells, instance, problems)
         if not instance:
             problems.append("no instance type is named")
-        if gpus is None or not instance:
+        problems.extend(self._bad_names(cells))
+        if gpus is None or problems:
             self._fail(line, *problems)
             self._unread += 1
             return
@@ -306,6 +305,13 @@ class _Reader:
         self._listings.append(_mended(listing, self._usd))
         if problems:
             self._fail(line, *problems)
+
+    def _bad_names(self, cells: list[str]) -> Iterator[str]:
+        """What is wrong with the names in a row, which go to a terminal as they are."""
+        for column in ("InstanceType", "AcceleratorName", "Region", "AvailabilityZone"):
+            name = self._table.cell(cells, column)
+            if len(name) > _LONGEST_NAME or not name.isprintable():
+                yield f"{_quoted(name)} is no {column}"
 
     def _gpus(self, cells: list[str], instance: str, problems: list[str]) -> float | None:
         """How many GPUs a row has: a whole number, or a share of one."""
@@ -348,7 +354,8 @@ class _Reader:
         for line, cells in self._gpus_apart:
             problems: list[str] = []
             gpus = self._gpus(cells, "", problems)
-            if gpus is None:
+            problems.extend(self._bad_names(cells))
+            if gpus is None or problems:
                 self._fail(line, *problems)
                 self._unread += 1
                 continue
@@ -413,7 +420,7 @@ def _price(text: str, gpus: float, what: str, problems: list[str]) -> float | No
     return value
 
 
-@cache
+@lru_cache(4096)
 def _gpu_memory_bytes(gpu_info: str) -> float | None:
     """What a row says of one GPU's memory, taking its unit at its word."""
     found = _MEMORY.search(gpu_info)
