@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 import tracemalloc
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -432,11 +434,18 @@ def test_a_question_is_not_asked_elsewhere(server, download):
 # --- connections, TLS, proxies ---
 
 
+@contextmanager
+def nobody():
+    """A port that is taken and that nobody listens at."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
 def test_who_is_not_there_is_named(download):
-    with PriceServer() as gone:
-        address = gone.url("list.csv")
-    words, _ = refused(download, address)
-    assert f"Nobody answers at {address.removesuffix('/list.csv')}." in words
+    with nobody() as port:
+        words, _ = refused(download, f"http://127.0.0.1:{port}/list.csv")
+    assert f"Nobody answers at http://127.0.0.1:{port}." in words
     words, _ = refused(download, "http://no-such-host.invalid/list.csv")
     assert "The name no-such-host.invalid is not known." in words
 
@@ -496,7 +505,9 @@ def test_a_proxy_that_is_not_there_or_wants_a_password(server, download, monkeyp
     with ProxyServer(refuses=True) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.base)
         assert "asks for a password (407)" in refused(download, server.url("list.csv"))[0]
-    words, _ = refused(download, server.url("list.csv"))
+    with nobody() as port:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+        words, _ = refused(download, server.url("list.csv"))
     assert "The proxy in between could not be used. Check HTTPS_PROXY" in words
 
 

@@ -12,6 +12,7 @@ import time
 import zipfile
 from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ ADDRESSES = {
 }
 """The constant of gpuhunt's module that says where a provider is asked."""
 SOURCE = GpuhuntCatalogue()
+GPUHUNT = version("gpuhunt")
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +210,12 @@ def test_a_folder_is_a_mirror(tmp_path, monkeypatch):
     monkeypatch.setenv("OUTLAY_GPUHUNT_CATALOG", str(tmp_path))
     reply = SOURCE.ask("oci", HttpDownloader(offline=True), None)
     assert len(SOURCE.read("oci", reply.data).listings) == 1
+
+
+def test_a_gpuhunt_that_is_built_otherwise_is_said_to_be(download, monkeypatch):
+    monkeypatch.delattr(library, "OFFLINE_PROVIDERS")
+    with pytest.raises(ProviderError, match=r"gpuhunt \S+ is not one that outlay knows"):
+        SOURCE.ask("aws", download, None)
 
 
 def test_who_gpuhunt_does_not_know_is_said(download):
@@ -732,9 +740,9 @@ def test_keys_may_be_set_as_the_provider_s_own_tool_calls_them(live, download, s
         (drips(0.02), "cut off"),
         (resets(), "The connection to 127.0.0.1 broke."),
         (endless("application/json"), "It goes on beyond the 64 MiB"),
-        (status(200, b"[1, 2]"), "lium answered what gpuhunt 0.1.34 cannot read."),
-        (status(200, b"{"), "lium answered what gpuhunt 0.1.34 cannot read."),
-        (status(200, b'{"nodes": 3}'), "lium answered what gpuhunt 0.1.34 cannot read."),
+        (status(200, b"[1, 2]"), f"lium answered what gpuhunt {GPUHUNT} cannot read."),
+        (status(200, b"{"), f"lium answered what gpuhunt {GPUHUNT} cannot read."),
+        (status(200, b'{"nodes": 3}'), f"lium answered what gpuhunt {GPUHUNT} cannot read."),
     ],
 )
 def test_a_live_provider_that_misbehaves(live, download, server, behaviour, said):
