@@ -295,8 +295,9 @@ def test_quirks_are_of_a_known_kind_and_each_said_once(kinds: dict[str, str]) ->
     values = {
         "zones": {"apart"},
         "price": {"bid floor"},
-        "ram": {"times GPUs twice"},
+        "ram": {"times GPUs twice", "GiB times 1.074"},
         "memory": {"of all GPUs"},
+        "whole memory": {"80"},
         "host": {"in the price of the GPU"},
         "region": {"no stock seen"},
         "end": {"no newline"},
