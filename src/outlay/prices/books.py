@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from outlay.errors import PriceStoreFailed
 from outlay.offers.catalog import snapshot_date, snapshot_offers
@@ -159,11 +160,19 @@ def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket | 
     return None
 
 
-def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
-    """A book with one's own offers first, and with what was agreed off all others."""
+def _own_lists() -> Any:
+    """What reads lists of one's own; only those who have some need it."""
     try:
         from outlay.prices import own_lists  # type: ignore[attr-defined]
     except ImportError:
+        return None
+    return own_lists
+
+
+def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
+    """A book with one's own offers first, and with what was agreed off all others."""
+    own_lists = _own_lists()
+    if own_lists is None:
         return book
     own, unknown = own_lists.own_offers(today), own_lists.unknown_own_offers(today)
     listed = snapshot_offers() if book.kind == "bundled" else book.listed
