@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from currency_converter import CurrencyConverter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay.currency import usd_per_unit
+from outlay.currency import rates_as_of, usd_per_unit
 from outlay.errors import InputError, NotKnown
 
 RATES = CurrencyConverter()
@@ -36,8 +36,16 @@ def test_on_a_weekend_the_friday_before_counts():
     assert usd_per_unit("EUR", "2023-12-31")[0] == usd_per_unit("EUR", "2023-12-29")[0]
 
 
-def test_a_day_to_come_has_the_newest_rate_and_says_of_which_day():
-    assert usd_per_unit("EUR", "2099-01-01") == usd_per_unit("EUR")
+def test_a_day_after_the_newest_rate_has_that_one_and_says_of_which_day():
+    day_after = (date.fromisoformat(rates_as_of()) + timedelta(days=20)).isoformat()
+    assert usd_per_unit("EUR", day_after) == usd_per_unit("EUR")
+
+
+@pytest.mark.parametrize(("day", "today"), [("2099-01-01", ""), ("2026-12-24", "2026-11-17")])
+def test_a_rate_of_a_day_to_come_is_refused(day, today):
+    with pytest.raises(InputError, match=f"no exchange rate of EUR on {day}") as caught:
+        usd_per_unit("EUR", day, today=today)
+    assert "prices refresh --source rates" in caught.value.fix
 
 
 def test_before_the_rates_begin():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from tests.builders import a_fact
 
@@ -52,6 +54,23 @@ def test_rows_of_reads_by_column_name(tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "DATA", tmp_path)
     (tmp_path / "t.csv").write_text('a,b\n1,"x, y"\n2,\n', encoding="utf-8")
     assert rows_of("t.csv") == [{"a": "1", "b": "x, y"}, {"a": "2", "b": ""}]
+
+
+def test_rows_of_reads_a_packed_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(facts, "DATA", tmp_path)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    assert rows_of("t.csv.gz") == [{"a": "1", "b": "2"}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n")[:-9], gzip.compress(b"a,b\n1,2\n")[:12], b""],
+)
+def test_rows_of_a_damaged_packed_table_are_refused(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(facts, "DATA", tmp_path)
+    (tmp_path / "t.csv.gz").write_bytes(content)
+    with pytest.raises(OutlayError, match="damaged"):
+        rows_of("t.csv.gz")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from outlay.offers.expected_price import (
     TYPE_WEEKS,
     USUAL_CHANGE,
 )
+from outlay.prices.books import WEEKS_OF_A_MONTH, weeks_listed
 from outlay.uncertainty import PERCENTILE_90
 
 Array = npt.NDArray[np.float64]
@@ -49,7 +50,6 @@ _DAYS_OFF = 4
 """A look so many days from the day it should be of still counts."""
 AWS_HALF_WEEKS = 4.0
 MONTHS = (1, 2, 3, 6, 12)
-MONTH_WEEKS = 52.18 / 12
 LEAST_CASES = 100
 """Changes of a provider's lists from which its own spread is taken, not everybody's."""
 RENEWALS = 6.0
@@ -412,7 +412,7 @@ class Spread:
 def spread_of(changes: Mapping[int, Array]) -> Spread:
     """The spread in a quarter that fits what prices moved in 1 to 12 months: it grows by the root
     of the time."""
-    growths = {months: math.sqrt(months * MONTH_WEEKS / QUARTER_WEEKS) for months in changes}
+    growths = {months: math.sqrt(months * WEEKS_OF_A_MONTH / QUARTER_WEEKS) for months in changes}
     top = sum(growths[months] * _spread(values) for months, values in changes.items())
     deviation = top / sum(growth**2 for growth in growths.values())
     return Spread(deviation, max(len(values) for values in changes.values()))
@@ -651,20 +651,13 @@ def _monthly_history(offers: Sequence[Row], monthly: Sequence[Mapping[str, str]]
             "zone": "",
             "spot_usd_hour": "",
             "share": "",
-            "weeks": str(_weeks_listed(months, row["last_changed"])),
+            "weeks": str(weeks_listed(months, row["last_changed"])),
             "seen_first": min(months),
             "mean_share": f"{math.exp(sum(shares) / len(shares)):.4g}",
             "weekly_change": "",
             "as_of": row["last_changed"],
             "source": "skypilot-catalog, monthly",
         }
-
-
-def _weeks_listed(months: Iterable[str], last: str) -> int:
-    """Weeks that so many monthly lists stand for: not more than have passed since the first."""
-    days = sorted(months)
-    passed = date.fromisoformat(last).toordinal() - date.fromisoformat(days[0]).toordinal()
-    return min(round(len(days) * MONTH_WEEKS), passed // 7 + 1)
 
 
 def _short(text: str) -> str:

@@ -20,8 +20,9 @@
 
 There is one function for each command, which gives what its `--json` prints: `plan_workload`,
 `vary_workload`, `compare_workloads`, `predict_on_gpus`, `trace_on_gpus`, `fit_on_gpu`,
-`probe_command`, `learn_from_measurements`, `list_offers`, `recommend`, `build_workstation`,
-`judge_workstation`, `upgrade_workstation`, `measure_host`.
+`probe_command`, `learn_from_measurements`, `list_offers`, `price_history` (with `good_time`),
+`price_changes`, `recommend`, `build_workstation`, `judge_workstation`, `upgrade_workstation`,
+`measure_host`.
 
 Names are imported when first used, so that `import outlay` is quick. `LightningProbe` and
 `TrainerProbe`, the callbacks, need a library of their own and come with no star;
@@ -66,6 +67,15 @@ if TYPE_CHECKING:
     from outlay.plan.ranking import Plan
     from outlay.plan.sensitivity import swings, trial_value
     from outlay.plan.vary import Curves, vary_workload
+    from outlay.prices.books import current_prices, past_prices
+    from outlay.prices.history import (
+        GoodTime,
+        PriceChanges,
+        PriceHistory,
+        good_time,
+        price_changes,
+        price_history,
+    )
     from outlay.probe.runner import ProbeRequest, probe_command
     from outlay.probe.stages import ProbeLimits
     from outlay.trace.formulas import register_op
@@ -110,6 +120,8 @@ _MODULES = {
     "plan.ranking": "Plan",
     "plan.sensitivity": "swings trial_value",
     "plan.vary": "Curves vary_workload",
+    "prices.books": "current_prices past_prices",
+    "prices.history": ("GoodTime PriceChanges PriceHistory good_time price_changes price_history"),
     "probe.runner": "ProbeRequest probe_command",
     "probe.stages": "ProbeLimits",
     "trace.formulas": "register_op",
@@ -139,6 +151,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "FittedStep",
+    "GoodTime",
     "Gpu",
     "GpuPrediction",
     "Length",
@@ -151,6 +164,8 @@ __all__ = [
     "Plan",
     "PredictionRequest",
     "PriceBook",
+    "PriceChanges",
+    "PriceHistory",
     "ProbeLimits",
     "ProbeRequest",
     "Recommendation",
@@ -164,9 +179,11 @@ __all__ = [
     "bundled_book",
     "bundled_offers",
     "compare_workloads",
+    "current_prices",
     "find_gpu",
     "find_profile",
     "fit_on_gpu",
+    "good_time",
     "gpus",
     "judge_workstation",
     "learn_from_measurements",
@@ -176,8 +193,11 @@ __all__ = [
     "measure_host",
     "monthly_use",
     "parse_workload",
+    "past_prices",
     "plan_workload",
     "predict_on_gpus",
+    "price_changes",
+    "price_history",
     "probe_command",
     "probing",
     "profile_of",

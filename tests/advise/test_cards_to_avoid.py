@@ -14,6 +14,7 @@ from outlay.advise.cards import (
     least_ratio,
 )
 from outlay.advise.recommendation import upgrade_path
+from outlay.facts import NOTHING_IMPORTED
 from outlay.hardware.gpus import gpus
 
 TODAY = "2026-11-15"
@@ -63,9 +64,8 @@ def way(name, hours):
 
 
 def asked(**changes):
-    return SimpleNamespace(
-        **{"budget_usd": None, "years": 2.0, "months": 24, "gpus": 1, "today": TODAY, **changes}
-    )
+    usual = {"budget_usd": None, "years": 2.0, "months": 24, "gpus": 1, "today": TODAY}
+    return SimpleNamespace(**{**usual, "imported": NOTHING_IMPORTED, **changes})
 
 
 def test_small_first_then_bigger():

@@ -35,7 +35,10 @@ def test_each_is_a_schema(outlay, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_of_a_command_or_of_the_workload_file(name):
     # vary: plan --vary; measurement: probe --json; batches: probe --find-batch
-    assert name in ("workload", "vary", "measurement", "batches") or name in COMMANDS
+    others = ("workload", "vary", "measurement", "batches")
+    assert name in others or name.partition("-")[0] in COMMANDS
+    command = name.partition("-")[0]  # prices-import: prices import
+    assert name in ("workload", "vary", "measurement", "batches") or command in COMMANDS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,6 +101,8 @@ PRINTED = {
     "advise": ["advise", "--ask", "share"],
     "offers": ["offers", "--gpu", "T4", "--max-offers", "2"],
     "gpus": ["gpus", "T4"],
+    "prices-history": ["prices", "history", "L4", "--provider", "gcp", "--since", "2026-06"],
+    "prices-changes": ["prices", "changes", "--since", "2026-06-01"],
     "predict": ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8"],
     "calibrate": ["calibrate"],
     "fit": ["fit", "resnet50", "--gpu", "T4"],

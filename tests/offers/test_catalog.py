@@ -16,6 +16,7 @@ from outlay.offers.catalog import (
     offer_gpus,
     search,
     snapshot_date,
+    snapshot_offers,
 )
 from outlay.units import GIB
 
@@ -55,9 +56,11 @@ def tables(tmp_path, monkeypatch):
             ("outdated_prices.csv", MOVES + (moves or "nobody,x,superseded,page,2026-01-01,\n")),
         ):
             (tmp_path / name).write_text(text, encoding="utf-8")
+        snapshot_offers.cache_clear()
         return sold(today)
 
-    return read
+    yield read
+    snapshot_offers.cache_clear()
 
 
 def words(offer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -10,16 +11,22 @@ DATA = ROOT / "src" / "outlay" / "data"
 NOTICE = (ROOT / "NOTICE").read_text(encoding="utf-8")
 
 
+def head_of(path: Path) -> str:
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return text.partition("\n")[0]
+
+
 def test_every_table_with_sources_is_named():
     with_sources = {
         path.name
-        for path in DATA.glob("*.csv")
-        if "source" in path.read_text(encoding="utf-8").partition("\n")[0].split(",")
+        for path in (*DATA.glob("*.csv"), *DATA.glob("*.csv.gz"))
+        if "source" in head_of(path).split(",")
     }
     assert {name for name in with_sources if name not in NOTICE} == set()
 
 
 def test_tables_that_are_named_exist():
     places = (DATA, ROOT / "tools" / "data", ROOT / "tests" / "reference" / "data")
-    for name in re.findall(r"[\w-]+\.csv", NOTICE):
+    for name in re.findall(r"[\w-]+\.csv(?:\.gz)?", NOTICE):
         assert any((place / name).exists() for place in places), name

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -154,7 +154,12 @@ class Recommendation:
 def recommend(
     request: AdviceRequest, progress: Callable[[str], None] = lambda _: None
 ) -> Recommendation:
-    """What to buy or rent for a purpose, a purse and a use; `progress` hears of each stage."""
+    """What to buy or rent for a purpose, a purse and a use; `progress` hears of each stage.
+
+    With prices of the past it is advice of their day: cards, too, at what was asked by then.
+    """
+    if request.prices is not None:
+        request = replace(request, today=request.prices.day_of_plan(request.today))
     cards = cards_for_sale(request)
     progress("Predicting the cards one can buy ...")
     reference = reference_of(request, cards)
@@ -183,7 +188,7 @@ def recommend(
         turning_points=points,
         rules=tuple(rule_tests([point for point in points if point.buy is buy], request)),
         caveats=tuple(caveats_of(chosen, buy, request)),
-        dominated=dominated_cards(request.today) if cards else (),
+        dominated=dominated_cards(request.today, request.imported) if cards else (),
         upgrade=upgrade_path(purchases, request),
     )
 
@@ -332,10 +337,10 @@ def upgrade_path(alternatives: Sequence[Alternative], request: AdviceRequest) ->
 
 
 def _resale_usd(card: CardForSale, years: float, request: AdviceRequest) -> float:
-    return resale_usd(card, years, request.today).likely * request.gpus
+    return resale_usd(card, years, request.today, request.imported).likely * request.gpus
 
 
 def _worth_usd(card: CardForSale, years: float, request: AdviceRequest) -> float:
     """What a used one costs after some years."""
     keep_fraction = math.pow(assumption_number("used_card_keep_per_year"), years)
-    return used_usd(card, request.today).likely * keep_fraction * request.gpus
+    return used_usd(card, request.today, request.imported).likely * keep_fraction * request.gpus

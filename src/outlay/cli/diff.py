@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from outlay.cli.options import (
+    as_of_option,
     json_option,
     learned_calibration,
     prices_of,
@@ -14,6 +15,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 
 
@@ -21,14 +23,19 @@ from outlay.cli.options import (
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
 @prices_option
+@as_of_option
+@trust_option
 @json_option
-def command(first: Path, second: Path, prices: str, as_json: bool) -> int:
+def command(
+    first: Path, second: Path, prices: str, as_of: str | None, trust: str | None, as_json: bool
+) -> int:
     """Compare two plans: which inputs differ, what is chosen, every line that changed.
 
     \b
     Example:
       outlay diff today.toml with_spot.toml
       outlay diff a.toml b.toml --json | jq .change_usd
+      outlay diff a.toml b.toml --as-of 2025-06
 
     Exits with 3 when the second has no option that satisfies its limits.
     """
@@ -36,17 +43,21 @@ def command(first: Path, second: Path, prices: str, as_json: bool) -> int:
     from outlay.report.comparison import difference_document, print_difference
     from outlay.report.console import Page
 
+    book = prices_of(prices, as_of, trust)
     difference = compare_workloads(
         first,
         second,
         learned=learned_calibration(),
         today=today(),
-        prices=prices_of(prices),
+        prices=book,
         progress=tell,
     )
     names = (str(first), str(second))
     if as_json:
         print_document(difference_document(names, difference))
     else:
-        print_difference(Page(), names, difference)
+        page = Page()
+        if book.kind == "past":
+            page.print(f"Both with {book.name}.")
+        print_difference(page, names, difference)
     return 0 if difference.after is not None else 3

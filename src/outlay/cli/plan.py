@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlay.cli.options import (
+    as_of_option,
     json_option,
     learned_calibration,
     length_option,
@@ -18,6 +19,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 from outlay.cli.prices import alert_options, refresh_first, send_news, until_it_happens
 
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
 @prices_option
+@trust_option
+@as_of_option
 @click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
 @click.option(
     "--alert-below",
@@ -72,6 +76,8 @@ def command(
     max_options: int | None,
     measured: tuple[str, ...],
     prices: str,
+    trust: str | None,
+    as_of: str | None,
     refresh: bool,
     alert_below: float | None,
     every: str | None,
@@ -93,6 +99,7 @@ def command(
       outlay plan outlay.toml --vary sessions=1..12  where the answer turns
       outlay plan outlay.toml --measured probe.json  with a step time that was measured
       outlay plan probe.json --length "90 epochs"    what a probed command costs everywhere
+      outlay plan outlay.toml --as-of 2025-06        what it would have cost then
       outlay plan outlay.toml --max-options 20 --json | jq .chosen
       outlay plan outlay.toml --refresh --alert-below 80 --every 2h --notify ntfy://my-topic
 
@@ -102,13 +109,16 @@ def command(
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if refresh and prices == "bundled":
         raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
+    if as_of is not None and (refresh or alert_below is not None):
+        other = "--refresh" if refresh else "--alert-below"
+        raise click.UsageError(f"{other} and --as-of exclude each other: give one.")
     if alert_below is None and (every is not None or notify):
         raise click.UsageError("--every and --notify go with --alert-below.")
 
     def newest() -> PriceBook:
         if refresh:
             refresh_first()
-        return prices_of(prices)
+        return prices_of(prices, as_of, trust)
 
     if vary is not None:
         return _vary(file, vary, measured, length, newest(), as_json=as_json)
@@ -219,5 +229,6 @@ def _vary(
     if as_json:
         print_document(curves_document(curves.workload, curves))
     else:
-        print_curves(Page(), curves.workload, curves)
+        then = f", with {prices.name}" if prices.kind == "past" else ""
+        print_curves(Page(), f"{curves.workload}{then}", curves)
     return 0 if any(point.chosen for point in curves.points) else 3

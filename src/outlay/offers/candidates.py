@@ -51,10 +51,12 @@ def candidates(workload: Workload, today: str = "", prices: PriceBook | None = N
     if prices is None:
         listed = at_best_zones(bundled_offers(today), today)
     else:
-        listed = prices.offers_on(today)
-    everything = (*listed, *(free_offers() if notebooks else ()))
+        listed = _without_discounts(prices.offers_on(today), workload)
+    day = "" if prices is None else prices.day
+    free = [offer for offer in free_offers() if not day or offer.as_of <= day] if notebooks else []
+    everything = (*listed, *free)
     selected = _selected(everything, consider)  # also checks the names
-    bundled = selected if consider.bundled else []
+    bundled = [offer for offer in selected if consider.bundled or offer.in_own_list]
     left_out = _named(bundled, leave_out, everything) if _restricts(leave_out) else []
     left_out_ids = {id(offer) for offer in left_out}
     return own + [
@@ -63,6 +65,15 @@ def candidates(workload: Workload, today: str = "", prices: PriceBook | None = N
         if id(offer) not in left_out_ids
         and (consider.max_gpus is None or offer.gpus <= consider.max_gpus)
     ]
+
+
+def _without_discounts(offers: tuple[Offer, ...], workload: Workload) -> tuple[Offer, ...]:
+    """Offers at list price where the workload file has a discount of its own for their provider:
+    that one counts then, in the bill, and a price list's does not come off as well."""
+    own = {as_known_provider(terms.provider) for terms in workload.terms if terms.discount_fraction}
+    if not own:
+        return offers
+    return tuple(offer.at_list_price() if offer.provider in own else offer for offer in offers)
 
 
 # --- what a selection picks ---
@@ -113,17 +124,18 @@ def _instance_matches(offer: Offer, selection: Selection) -> bool:
 
 def quoted_offers(quotes: Iterable[Quote]) -> tuple[Offer, ...]:
     """The quotes as offers. Two with the same provider, instance and region are an error."""
-    offers = tuple(map(_quoted_offer, quotes))
+    offers = tuple(map(quoted_offer, quotes))
     refuse_duplicates(offers, "[[offer]]", "Give each its own `instance`, or remove one.")
     return offers
 
 
-def _quoted_offer(quote: Quote) -> Offer:
+def quoted_offer(quote: Quote, gpu: str = "") -> Offer:
+    """A quote as an offer; `gpu` is what to call its GPU, else what the table calls it."""
     provider = as_known_provider(quote.provider)
     return Offer(
         provider=provider,
         instance=quote.instance,
-        gpu=find_gpu(quote.gpu, provider).meaning,
+        gpu=gpu or find_gpu(quote.gpu, provider).meaning,
         gpus=quote.gpus,
         region=quote.region,
         price_usd_per_hour=quote.price_usd_per_hour,

@@ -118,26 +118,41 @@ def bundled_movements() -> Movements:
 # --- one day's spot prices with their past ---
 
 
+ZoneQuotes = Mapping[tuple[str, str, str], Sequence[ZoneQuote]]
+"""By provider, instance and region; region `` is anywhere."""
+
+
 class SpotMarket:
     """The spot prices of one day, zone by zone, with their past."""
 
-    def __init__(self, quotes: Mapping[tuple[str, str, str], Sequence[ZoneQuote]]) -> None:
-        """`quotes`: the zones of each provider, instance and region; region `` is anywhere."""
-        self._quotes = quotes
+    def __init__(
+        self,
+        quotes: ZoneQuotes,
+        usual: Mapping[tuple[str, str], UsualShare] | None = None,
+    ) -> None:
+        """`quotes`: the zones of each provider, instance and region; region `` is anywhere.
+
+        `usual`: what the spot price of a type was in all its zones, where the zones themselves are
+        not known, by provider and instance.
+        """
+        self.quotes = quotes
+        usual = usual or {}
         by_type: dict[tuple[str, str], list[float]] = {}
         by_provider: dict[str, list[float]] = {}
         for (provider, instance, _), zones in quotes.items():
             for zone in zones:
-                if zone.share is not None:
+                if zone.share is not None and (provider, instance) not in usual:
                     by_type.setdefault((provider, instance), []).append(zone.share)
                     by_provider.setdefault(provider, []).append(zone.share)
-        self._by_type = {key: _usual(shares) for key, shares in by_type.items()}
+        for (provider, _), known in usual.items():
+            by_provider.setdefault(provider, []).append(known.middle)
+        self._by_type = {**{key: _usual(shares) for key, shares in by_type.items()}, **usual}
         self._by_provider = {key: _usual(shares) for key, shares in by_provider.items()}
 
     def zones(self, offer: Offer) -> Sequence[ZoneQuote]:
         """The zones an offer may be had in, with their quotes; empty where none is recorded."""
         key = (offer.provider, offer.instance)
-        return self._quotes.get((*key, offer.region)) or self._quotes.get((*key, "")) or ()
+        return self.quotes.get((*key, offer.region)) or self.quotes.get((*key, "")) or ()
 
     def usual_share(self, offer: Offer) -> UsualShare | None:
         """What spot usually is of on-demand: of its type, or of its provider for a lone zone."""
@@ -202,13 +217,29 @@ def expected_price(
     if quote_usd is None or quote_usd == 0:
         return None if quote_usd is None else Estimate.exactly(0.0)
     moves = _moves_of(offer.provider, tenancy, movements or bundled_movements())
-    if tenancy != "spot" or offer.quoted:
+    if tenancy == "spot" and offer.discount is not None:  # shares are of list prices
+        listed = expected_price(offer.at_list_price(), tenancy, weeks, market, movements)
+        most_usd = highest_price(offer, tenancy)
+        assert listed is not None
+        price = listed.scaled(1 - offer.discount.spot_fraction)
+        return price if most_usd is None else price.at_most(most_usd)
+    if tenancy != "spot" or offer.is_promised:
         price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
+        price = _with_other_sources(offer, tenancy, price)
         return price if most is None else price.at_most(most)
     usual = offer.usual_share
-    if market is not None or usual is None:
+    if market is not None or (usual is None and offer.price_usd_per_hour is not None):
         usual = (market or bundled_market()).usual_share(offer)
     return _spot_price(offer, quote_usd, moves, usual, weeks)
+
+
+def _with_other_sources(offer: Offer, tenancy: Tenancy, price: Estimate) -> Estimate:
+    """An on-demand price whose range takes in what other sources say."""
+    if tenancy != "on-demand" or not offer.other_prices:
+        return price
+    others = [usd for other in offer.other_prices if (usd := other.price_usd_per_hour)]
+    low, high = min([price.low, *others]), max([price.high, *others])
+    return Estimate(low=low, likely=price.likely, high=high)
 
 
 def highest_price(offer: Offer, tenancy: Tenancy) -> float | None:
@@ -309,8 +340,11 @@ def at_best_zone(
     A zone that nothing is doubtful about goes before a cheaper one. Zones where spot saves nothing
     are left out, as they are of the offer's own price.
     """
-    if offer.spot_usd_per_hour is None or offer.quoted:
+    if offer.spot_usd_per_hour is None or offer.is_promised:
         return offer
+    if offer.discount is not None:
+        listed = at_best_zone(offer.at_list_price(), doubts, today, market, movements)
+        return listed.less(offer.discount)
     market = market or bundled_market()
     weeks = weeks_since(offer.seen_on("spot"), today)
     quotes = [zone for zone in market.zones(offer) if (zone.share or 0.0) < _SAVES_NOTHING]

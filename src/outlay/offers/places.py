@@ -21,12 +21,12 @@ from outlay.caching import ById
 from outlay.errors import NotKnown
 from outlay.facts import Fact, fact_of, rows_of
 from outlay.offers.catalog import bundled_offers
-from outlay.offers.offer import Offer
+from outlay.offers.offer import CHEAPEST_REGION, Offer
 from outlay.offers.terms import Terms, known_provider, quoted_providers
 from outlay.units import GB, GIB
 from outlay.workload.workload import FREE_SOURCES, WITH_THE_RUN, Dataset, Workload
 
-_ANYWHERE = frozenset({"", "any", "unknown", "default"})
+_ANYWHERE = frozenset({"", "any", "unknown", "default", CHEAPEST_REGION})
 """Regions of offers that do not say where the machine is."""
 _INTERNET = "internet"
 _ANY = "any"

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from outlay.caching import ById
+from outlay.currency import rate_in_words
 from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus
-from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.offer import CHEAPEST_REGION, Offer, Tenancy
 from outlay.offers.places import HOME, DataRoute, Place
 from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.spot import assumed_interruptions, spot_risk
@@ -88,11 +89,8 @@ def plan_assumptions(
     """What was taken where the workload file says nothing, in plain words."""
     usage, data = workload.usage, workload.data
     book = book or bundled_book()
-    prices = f"{book.name}{_age(book, today)}"
-    bundled = f"{prices}, newer list prices where there are any, and your own quotes"
     notes = [
-        f"Prices: {bundled if workload.consider.bundled else 'your own quotes'}.",
-        *_unknown_gpus(book),
+        *_price_notes(workload, book, today),
         f"Step times: {_step_times_from(measured)}, carried to other GPUs: trust the range first.",
         *_not_counted(workload, measured),
     ]
@@ -118,7 +116,13 @@ def plan_assumptions(
             f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
             f"{batch}."
         )
-    return (*notes, *_of_money(workload), *_of_cash(workload, offers), *profile.notes)
+    return (*notes, *_of_money(workload, today), *_of_cash(workload, offers), *profile.notes)
+
+
+def _trust(book: PriceBook) -> Iterator[str]:
+    """Which doubts were taken how, where the user said so."""
+    if book.trust:
+        yield f"Doubts about prices are taken as asked for: trust is {book.trust}."
 
 
 def data_notes(chosen: Option | None) -> tuple[str, ...]:
@@ -166,15 +170,25 @@ def _brought_by(route: DataRoute) -> str:
     return "no machine (its object stores copy among themselves)"
 
 
-def plan_cautions(measured: Sequence[MeasuredStep]) -> tuple[str, ...]:
-    """What to cure before the answer is acted on."""
-    if not any(step.holder == "input" for step in measured):
-        return ()
-    caution = (
-        "First cure the input, and probe again: it held the measured step back, and a faster one "
-        "changes this answer."
-    )
-    return (caution,)
+def plan_cautions(
+    measured: Sequence[MeasuredStep], workload: Workload | None = None, offers: Sequence[Offer] = ()
+) -> tuple[str, ...]:
+    """What to cure before the answer is acted on, and what it could not keep to."""
+    cautions = []
+    if any(step.holder == "input" for step in measured):
+        cautions.append(
+            "First cure the input, and probe again: it held the measured step back, and a faster "
+            "one changes this answer."
+        )
+    selections = () if workload is None else (workload.consider, workload.leave_out)
+    if any(selection.regions for selection in selections) and any(
+        offer.region == CHEAPEST_REGION for offer in offers
+    ):
+        cautions.append(
+            "Prices of then are those of the cheapest region anywhere, which need not be one of "
+            "the regions you ask for."
+        )
+    return tuple(cautions)
 
 
 def _assumed_interruptions(offers: Sequence[Offer]) -> Iterator[str]:
@@ -192,11 +206,13 @@ def _assumed_interruptions(offers: Sequence[Offer]) -> Iterator[str]:
         )
 
 
-def _of_money(workload: Workload) -> list[str]:
+def _of_money(workload: Workload, today: str) -> list[str]:
     """Of exchange rates, and of how much one's own machine will be used."""
     notes = []
     if workload.currency != "USD":
-        day = f"the rate of {workload.rate_as_of}" if workload.rate_as_of else "your own rate"
+        rate_day = workload.rate_as_of
+        today = "" if workload.rate_day_chosen else today
+        day = rate_in_words(rate_day, today) if rate_day else "your own rate"
         notes.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
     if any(machine.utilisation is not None for machine in workload.workstations):
         usual = assumptions()["utilisation_usual_desktop"]
@@ -264,6 +280,28 @@ def _minutes(time_s: Uncertain) -> str:
         return f"{time_s / 60:.0f} min"
     low = f"{time_s.low / 60:.0f}" if time_s.low >= 60 else f"{time_s.low:.0f} s"
     return f"{time_s.likely / 60:.0f} min ({low} to {time_s.high / 60:.0f})"
+
+
+def _price_notes(workload: Workload, book: PriceBook, today: str) -> list[str]:
+    """Whose prices, how old, and what else is to be said of them."""
+    if not workload.consider.bundled:
+        return ["Prices: your own quotes.", *_later_quotes(workload, book)]
+    newer = "" if book.kind == "past" else ", newer list prices where there are any"
+    return [
+        f"Prices: {book.name}{_age(book, today)}{newer}, and your own quotes.",
+        *book.notes,
+        *_later_quotes(workload, book),
+        *_trust(book),
+        *_unknown_gpus(book),
+    ]
+
+
+def _later_quotes(workload: Workload, book: PriceBook) -> list[str]:
+    """That the user's quotes stand as written, though nobody had them on the day of the plan."""
+    later = [quote for quote in workload.quotes if book.day and quote.as_of > book.day]
+    if not later:
+        return []
+    return [f"Quotes of your own from after {book.day} are taken as you wrote them ({len(later)})."]
 
 
 def _unknown_gpus(book: PriceBook) -> list[str]:

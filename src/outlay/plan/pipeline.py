@@ -42,7 +42,7 @@ from outlay.offers.places import (
     place_of_offer,
     with_known_places,
 )
-from outlay.offers.price_book import PriceBook, bundled_book
+from outlay.offers.price_book import PriceBook, bundled_book, trusted_book
 from outlay.offers.spot import spot_risk
 from outlay.offers.terms import (
     Terms,
@@ -121,14 +121,23 @@ def plan_workload(
     evidence: all that was measured, where it is at hand already.
     today: YYYY-MM-DD, the day the run would begin: prices are as old as they are then, and what
         providers have stopped selling is left out. Without it prices count as seen today.
-    prices: what to plan with (`current_prices`, `prices_as_of`); without them, the bundled ones.
+    prices: what to plan with (`current_prices`, `past_prices`); without them, the bundled ones.
+        With prices of the past the plan is made for their day, whatever today is.
     """
+    today = today if prices is None else prices.day_of_plan(today)
     inputs = _inputs(
         workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
     )
-    inputs = replace(inputs, prices=prices)
+    inputs = replace(inputs, prices=_trusted(prices, workload.prefer.trust))
     with _without_collecting():
         return _plan_all(inputs)
+
+
+def _trusted(prices: PriceBook | None, trust: str) -> PriceBook | None:
+    """Prices at the trust that a workload asks for, unless they were given with one."""
+    if not trust or (prices is not None and prices.trust):
+        return prices
+    return trusted_book(prices or bundled_book(), trust)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +187,8 @@ def _without_collecting() -> Iterator[None]:
 def _plan_all(inputs: _Inputs) -> Plan:
     """The plan of every candidate, in all numbers of machines and places of data to compare."""
     workload = inputs.workload
-    offers = _with_terms(candidates(workload, inputs.today, inputs.prices), workload)
+    listed = candidates(workload, inputs.today, inputs.prices)
+    offers = _with_terms(listed, workload, "" if inputs.prices is None else inputs.prices.day)
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
@@ -216,7 +226,7 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -
         chosen=chosen,
         break_even=break_evens(ranked),
         assumptions=(*assumptions, *data_notes(chosen), *evidence.notes, *inputs.notes),
-        cautions=plan_cautions(evidence.measured),
+        cautions=plan_cautions(evidence.measured, inputs.workload, offers),
         profile=inputs.profile,
         workload=inputs.workload,
         measured=tuple(evidence.measured),
@@ -225,12 +235,15 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -
     )
 
 
-def _with_terms(offers: Sequence[Offer], workload: Workload) -> list[Offer]:
-    """The offers, and those that can be taken for a term where the use goes on for long."""
+def _with_terms(offers: Sequence[Offer], workload: Workload, day: str) -> list[Offer]:
+    """The offers, and those that can be taken for a term where the use goes on for long.
+
+    `day`: of prices of the past, which no later discount is taken off.
+    """
     usage = workload.usage
     if usage.horizon_s is None and "reserved" not in workload.consider.tenancies:
         return list(offers)
-    return [*offers, *(reserved for offer in offers for reserved in reserved_offers(offer))]
+    return [*offers, *(reserved for offer in offers for reserved in reserved_offers(offer, day))]
 
 
 def rank_offers(
@@ -420,7 +433,7 @@ class Planner:
         if offer.commitment is not None:
             return Estimate.of(offer.commitment.price_usd_per_hour)
         weeks = weeks_since(offer.seen_on(tenancy), self.today)
-        if tenancy == "spot" or not offer.quoted:  # what one was promised holds for the run
+        if tenancy == "spot" or not offer.is_promised:  # what one was promised holds for the run
             weeks += run_s / 2 / WEEK_S
         return expected_price(offer, tenancy, weeks)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from outlay.cost.ownership import PURCHASE_LINES, break_even_s, life_share, resale_usd_of
 from outlay.facts import assumed
-from outlay.offers.offer import Offer, OwnedMachine, Tenancy
+from outlay.offers.offer import CHEAPEST_REGION, Offer, OwnedMachine, Tenancy
 from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.terms import terms_of
 from outlay.plan.option import RANKED, Option, draws_of
@@ -622,6 +622,8 @@ def _hourly(usd: float) -> str:
 def _checked_with(option: Option) -> str:
     """Where the provider says what its spot machines cost now."""
     offer, terms = option.offer, terms_of(option.offer.provider)
+    if offer.region == CHEAPEST_REGION:  # a price of the past
+        return ""
     how = terms.quality("spot_check") or terms.quality("homepage")
     if how is None:
         return ""

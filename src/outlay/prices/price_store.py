@@ -92,6 +92,11 @@ class PastPrice:
     gpus: float
     price_usd_per_hour: float | None
     spot_usd_per_hour: float | None
+    as_of: str = ""
+    """The day the source's list is of (YYYY-MM-DD), as of `ProviderPrices`; empty: not known, and
+    taken for the day it was asked. A list that is old by then is no observation."""
+    doubts: tuple[str, ...] = ()
+    """Words of `data/offer_doubts.csv` that the offer had."""
 
 
 class PriceStore:

@@ -54,11 +54,11 @@ _LONGEST_REASON = 400
 
 def all_sources() -> tuple[Source, ...]:
     """Every source there is, in the order they are preferred where their prices are of one day."""
-    from outlay.prices.gpuhunt_catalog import GpuhuntSource  # type: ignore[import-not-found]
-    from outlay.prices.skypilot import SkyPilotCatalog  # type: ignore[import-not-found]
-    from outlay.prices.vast import VastSource  # type: ignore[import-not-found]
+    from outlay.prices.gpuhunt_catalog import GpuhuntCatalogue
+    from outlay.prices.skypilot import SkyPilotCatalogue
+    from outlay.prices.vast import Vast
 
-    return (VastSource(), SkyPilotCatalog(), GpuhuntSource())
+    return (Vast(), SkyPilotCatalogue(), GpuhuntCatalogue())
 
 
 class RefreshInterrupted(KeyboardInterrupt):
@@ -116,7 +116,7 @@ def refresh_prices(
 def _network() -> Downloader:
     from outlay.prices import download
 
-    return download.HttpDownloader()  # type: ignore[attr-defined,no-any-return]
+    return download.HttpDownloader()
 
 
 # --- whom to ask about whom ---

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlay.cost.cash import USED_UP
+from outlay.offers.offer import CHEAPEST_REGION
 from outlay.offers.places import DataRoute
 from outlay.plan.option import Option
 from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
@@ -383,6 +384,8 @@ def place_of(option: Option, *, instance: bool = True) -> str:
     if not instance and not offer.quoted:
         return offer.provider
     region = "" if offer.region in ("any", "here") else f" {offer.region}"
+    if offer.region == CHEAPEST_REGION:
+        region = f", {offer.region}"
     term = "" if offer.commitment is None else f", {offer.commitment.name}"
     keeping = f"; {option.keeping}" if option.keeping else ""
     return f"{offer.provider}{region} ({offer.instance}{term}{keeping})"
@@ -429,6 +432,8 @@ def print_plan(
     trial: TrialValue | None = None,
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
+    if plan.prices.kind == "past" and not _has_quotes_alone(plan):
+        page.print(f"With {plan.prices.name}, as if it were that day.")
     page.print(_head(plan, workload, profile))
     for sentence in price_age(plan):
         page.print(sentence)
@@ -442,14 +447,16 @@ def print_plan(
 
 
 def price_age(plan: Plan) -> Iterable[str]:
-    """What the first lines say of the prices: that they are old, or of the past."""
+    """What the first lines say of the prices where they are old."""
     prices = plan.prices
-    if all(option.offer.quoted for option in plan.options):
+    if _has_quotes_alone(plan) or prices.kind == "past":
         return
-    if prices.kind == "past":
-        yield f"Planned with {prices.name}, as if it were {prices.day}."
-    elif plan.today and _has_old_prices(plan):
+    if plan.today and _has_old_prices(plan):
         yield f"Old prices: {prices_in_words(prices, plan.today)}."
+
+
+def _has_quotes_alone(plan: Plan) -> bool:
+    return all(option.offer.quoted for option in plan.options)
 
 
 def _has_old_prices(plan: Plan) -> bool:
