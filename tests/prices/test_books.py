@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,12 +152,9 @@ def test_what_a_refresh_put_together_is_read_as_it_was(monkeypatch):
         weekly_change=0.1,
     )
     market = SpotMarket({("lambda", "box", "here"): [quote]})
-    market.quotes = {("lambda", "box", "here"): [quote]}
     monkeypatch.setattr(books, "_market", lambda *_: market)
     keep(replace(of("skypilot", "2026-11-10"), unknown=(offer("odd", gpu="H900"),)))
-    direct = current_prices(TODAY, no_warning)
-    with PriceStore() as store:
-        keep_book(store)
+    direct = current_prices(TODAY, no_warning)  # which keeps it, too
     monkeypatch.setattr(books, "_merged", no_warning)  # not put together again
     book = current_prices(TODAY, no_warning)
     for name in ("name", "kind", "as_of", "listed", "freshness", "confirmed", "unknown"):
@@ -180,13 +176,22 @@ def test_what_was_put_together_of_other_prices_is_put_together_anew(monkeypatch)
 
 
 def test_a_refresh_leaves_a_book_behind():
-    source = StandIn(name="skypilot", answers={"lambda": rows(2.5)})
+    source = StandIn(name="gpuhunt", answers={"lambda": rows(2.5)})
     refresh_prices(now=f"{TODAY}T08:00:00Z", downloader=object(), known_sources=[source])
     with PriceStore() as store:
         assert store.derived("book") is not None
     book = current_prices(TODAY, no_warning)
     assert len(listed(book, "lambda")) == 3
     assert book.freshness["lambda"] == TODAY
+
+
+def test_a_book_that_cannot_be_read_is_put_together_anew():
+    keep(of("skypilot", "2026-11-10"))
+    with PriceStore() as store:
+        store.keep_derived("book", store.stamp(), b"noise")
+    assert len(listed(current_prices(TODAY, no_warning), "lambda")) == 1
+    with PriceStore() as store:
+        assert store.derived("book") != b"noise"
 
 
 def test_a_damaged_store_is_one_warning_and_the_snapshot(own_folder):
@@ -232,10 +237,10 @@ def test_refreshed_prices_are_read_as_fast_as_bundled_ones():
 # --- lists of one's own ---
 
 
-def own_lists(own: tuple[Offer, ...] = (), fraction: float = 0.0) -> SimpleNamespace:
-    def own_first(mine: tuple[Offer, ...], others: tuple[Offer, ...]) -> tuple[Offer, ...]:
-        names = {one.identity for one in mine}
-        return (*mine, *(one for one in others if one.identity not in names))
+def own_prices(
+    monkeypatch: pytest.MonkeyPatch, own: tuple[Offer, ...] = (), fraction: float = 0.0
+) -> None:
+    """Own offers, and a discount on everything."""
 
     def discounted(offers: tuple[Offer, ...], today: str) -> tuple[Offer, ...]:
         assert today == TODAY
@@ -248,18 +253,14 @@ def own_lists(own: tuple[Offer, ...] = (), fraction: float = 0.0) -> SimpleNames
             for one in offers
         )
 
-    return SimpleNamespace(
-        own_offers=lambda _: own,
-        unknown_own_offers=lambda _: (),
-        own_first=own_first,
-        discounted=discounted,
-    )
+    monkeypatch.setattr(books, "own_offers", lambda _: own)
+    monkeypatch.setattr(books, "discounted", discounted)
 
 
 def test_ones_own_list_goes_first_and_discounts_come_off(monkeypatch):
     mine = offer(price=1.0, as_of="2026-11-15")
     keep(of("skypilot", "2026-11-10", price=2.5))
-    monkeypatch.setattr(books, "_own_lists", lambda: own_lists((mine,), 0.1))
+    own_prices(monkeypatch, (mine,), 0.1)
     book = current_prices(TODAY, no_warning)
     assert [one.price_usd_per_hour for one in listed(book, "lambda")] == [0.9]  # 1.00 less 10 %
     assert book.freshness["lambda"] == "2026-11-15"
@@ -267,9 +268,9 @@ def test_ones_own_list_goes_first_and_discounts_come_off(monkeypatch):
 
 
 def test_ones_own_lists_come_off_the_snapshot_too(monkeypatch):
-    monkeypatch.setattr(books, "_own_lists", own_lists)
+    own_prices(monkeypatch)
     assert current_prices(TODAY, no_warning) is bundled_book()
-    monkeypatch.setattr(books, "_own_lists", lambda: own_lists(fraction=0.5))
+    own_prices(monkeypatch, fraction=0.5)
     book = current_prices(TODAY, no_warning)
     assert book.kind == "refreshed"
     assert book.as_of == snapshot_date()
@@ -302,8 +303,10 @@ def book_of(freshness: dict[str, str], confirmed: dict[str, str] | None = None) 
         ),
         (
             book_of({"aws": TODAY} | {f"cloud{n}": f"2026-0{n}-01" for n in range(1, 6)}),
-            "1 provider refreshed today, 5 older: cloud1 2026-01-01, cloud2 2026-02-01, "
-            "cloud3 2026-03-01 and 2 more",
+            (
+                "1 provider refreshed today, 5 older: cloud1 2026-01-01, cloud2 2026-02-01, "
+                "cloud3 2026-03-01 and 2 more"
+            ),
         ),
         (
             book_of({"aws": "2026-11-12"}, {"aws": "2026-11-12"}),
@@ -311,8 +314,10 @@ def book_of(freshness: dict[str, str], confirmed: dict[str, str] | None = None) 
         ),
         (
             book_of({"aws": TODAY, "ibm": "2026-08-22"}, {"aws": TODAY, "ibm": "2026-08-22"}),
-            "1 provider refreshed today, 1 older: ibm 2026-08-22: `outlay prices refresh` renews "
-            "them",
+            (
+                "1 provider refreshed today, 1 older: ibm 2026-08-22: `outlay prices refresh` "
+                "renews them"
+            ),
         ),
         (
             book_of({"aws": "2026-10-01"}, {"aws": "2026-10-01"}),

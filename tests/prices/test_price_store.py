@@ -189,12 +189,16 @@ def test_a_doubt_of_a_later_outlay_is_a_caution():
 def test_what_was_worked_out_holds_for_the_prices_it_was_worked_out_of():
     with PriceStore() as store:
         store.replace(prices(offer()), Validators())
-        store.keep_derived("book", b"of tuesday")
+        before = store.stamp()
+        store.keep_derived("book", before, b"of tuesday")
         assert store.derived("book") == b"of tuesday"
         assert store.derived("other") is None
         store.note(attempt(state="kept"))
         assert store.derived("book") == b"of tuesday"
         store.replace(prices(offer(), fetched_at=FRIDAY), Validators())
+        assert store.derived("book") is None
+        # Worked out of Tuesday's prices while another refresh brought Friday's.
+        store.keep_derived("book", before, b"of tuesday")
         assert store.derived("book") is None
 
 
@@ -242,6 +246,7 @@ def past(price: float | None = 2.0, spot: float | None = None, **more: Any) -> P
         "zone": "",
         "gpu": "H100 SXM",
         "gpus": 1.0,
+        "as_of": "2026-11-10",
     }
     return PastPrice(price_usd_per_hour=price, spot_usd_per_hour=spot, **(values | more))
 
@@ -352,6 +357,22 @@ def test_history_is_found_by_index():
     assert any("INDEX price_keys_of_gpu (gpu=?)" in step for step in plans), plans
     assert sum("SEARCH price_changes USING PRIMARY KEY" in step for step in plans) == 2
     assert not any("SCAN price_changes" in step for step in plans)
+
+
+def test_a_price_has_the_day_of_its_list_and_its_doubts_of_then():
+    words = ("stale", "form not stated")
+    doubted = offer(price=1.0, doubts=tuple(doubt_kinds()[word] for word in words))
+    imported = past(5.0, at=MONDAY, as_of="", provider="aws", doubts=("bid floor",))
+    with PriceStore() as store:
+        store.add_past([imported])
+        store.replace(prices(doubted, as_of="2025-01-02"), Validators())
+        store.replace(prices(as_of="2026-11-13", fetched_at=FRIDAY), Validators())
+        assert list(store.past()) == [
+            imported,
+            past(1.0, as_of="2025-01-02", doubts=words),
+            past(None, at=FRIDAY, as_of="2026-11-13"),
+        ]
+        assert past(1.0, as_of="2025-01-02", doubts=words) in store.prices_at(TUESDAY)
 
 
 def test_an_offer_without_any_price_is_no_history():
