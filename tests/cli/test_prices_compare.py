@@ -8,10 +8,9 @@ import jsonschema
 import pytest
 
 from outlay.offers.catalog import snapshot_offers
-from outlay.offers.price_book import PriceBook
-from outlay.prices import books
-from outlay.prices.checks import doubted_by_others
 from outlay.prices.listing import ProviderPrices
+from outlay.prices.price_store import PriceStore
+from outlay.prices.sources import Validators
 
 LAMBDA = [offer for offer in snapshot_offers() if offer.provider == "lambda"]
 H100S = [offer for offer in LAMBDA if offer.gpu.startswith("H100")]
@@ -36,37 +35,17 @@ def says(source, as_of, times):
     )
 
 
-class Kept:
-    """What a store keeps, for a test."""
-
-    lists = ()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def current(self):
-        return list(self.lists)
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("OUTLAY_DATA", str(tmp_path / "data"))
 
 
 @pytest.fixture
-def two_sources(monkeypatch):
-    """Lambda by two sources: the newer a tenth dearer."""
-    lists = [says("skypilot", "2026-11-10", 1.0), says("gpuhunt", "2026-11-14", 1.1)]
-    others = [offer for offer in snapshot_offers() if offer.provider != "lambda"]
-    offers = doubted_by_others([*others, *lists[1].offers], {"lambda": [lists[0]]})
-    book = PriceBook(
-        name="refreshed prices", kind="refreshed", as_of="2026-11-14", listed=tuple(offers)
-    )
-    monkeypatch.setattr(books, "PriceStore", type("Two", (Kept,), {"lists": lists}))
-    monkeypatch.setattr(books, "current_prices", lambda *_: book)
-
-
-@pytest.fixture
-def nothing_refreshed(monkeypatch):
-    monkeypatch.setattr(books, "PriceStore", Kept)
+def two_sources():
+    """Lambda by two sources, as a refresh keeps them: the newer a tenth dearer."""
+    with PriceStore() as store:
+        for prices in (says("skypilot", "2026-11-01", 1.0), says("gpuhunt", "2026-11-14", 1.1)):
+            store.replace(prices, Validators())
 
 
 def test_document_is_valid_and_says_who_says_what(outlay, two_sources):
@@ -113,7 +92,7 @@ def test_what_sources_disagree_about_is_said_wherever_offers_are(outlay, two_sou
     (offer,) = outlay(*arguments, "--json").document["offers"]
     assert "sources disagree" in offer["doubts"]
     reason = offer["doubt_reasons"]["sources disagree"]
-    assert reason.endswith(": skypilot $31.92 on 2026-11-10")
+    assert reason.endswith(": skypilot $31.92 on 2026-11-01")
     assert offer["other_prices"][0]["price_usd_per_hour"] == pytest.approx(31.92)
     assert offer["cautions"] == []
     shown = outlay(*arguments).out
@@ -121,7 +100,7 @@ def test_what_sources_disagree_about_is_said_wherever_offers_are(outlay, two_sou
     assert "sources disagree: Another source's price differs by more than 5 %" in shown
 
 
-def test_without_a_refresh_there_is_one_source(outlay, nothing_refreshed):
+def test_without_a_refresh_there_is_one_source(outlay):
     ended = outlay("prices", "compare", "H100")
     assert ended.code == 0
     assert "Shown 0 of 0 machines" in ended.out
@@ -146,7 +125,7 @@ def test_fewer_machines(outlay, two_sources):
         (("H100", "--provider", "lamda"), "No provider is known as 'lamda'"),
     ],
 )
-def test_unknown_names_are_refused_with_the_nearest(outlay, nothing_refreshed, arguments, said):
+def test_unknown_names_are_refused_with_the_nearest(outlay, arguments, said):
     ended = outlay("prices", "compare", *arguments)
     assert ended.code == 2
     assert said in ended.err

@@ -168,14 +168,11 @@ def test_half_of_the_zones_gone_refuses_all_though_no_type_is():
     assert reason.startswith("acme lists 40 rows where 80 were: a third or more is gone;")
 
 
-def test_another_source_s_list_says_nothing_of_what_is_gone():
-    elsewhere = many(40, source="gpuhunt 20260822")
-    assert refused([listed("other")], elsewhere) is None
-
-
-def test_a_snapshot_of_the_same_file_does():
-    bundled = many(40, source="skypilot-catalog@f2624ac05:catalogs/v8/acme/vms.csv")
-    assert refused(many(20), bundled) is not None
+def test_a_first_reply_is_not_measured_by_what_the_snapshot_had():
+    prices = PriceList(offers=(listed("other"),))
+    assert refusal(a_read(1), prices, many(40), is_first=True) is None
+    moved = PriceList(offers=tuple(many(40, usd=100.0)))
+    assert refusal(a_read(40), moved, many(40), is_first=True) is not None
 
 
 def test_hosts_of_a_market_come_and_go_but_its_gpus_do_not():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.builders import an_offer
 
 from outlay.offers.catalog import gpu_filter, snapshot_offers
-from outlay.prices.checks import bundled_lists, compare_sources
+from outlay.prices.checks import as_lists, compare_sources
 from outlay.prices.listing import ProviderPrices
 
 SKYPILOT, GPUHUNT, BUNDLED = "v8/acme/vms.csv", "gpuhunt 20261115", "snapshot"
@@ -48,7 +48,7 @@ def test_of_one_day_one_is_preferred():
     first, second = listed(), listed(cited=GPUHUNT)
     lists = [says("skypilot", first), says("gpuhunt", second)]
     (machine,) = compare_sources(lists, [first]).machines
-    assert machine.why == "preferred to gpuhunt of the same day"
+    assert machine.why == "preferred to gpuhunt, which is as new"
     assert machine.doubts == ()
     assert machine.apart_fraction == 0.0
 
@@ -63,7 +63,7 @@ def test_a_list_of_one_s_own_goes_first():
 def test_the_bundled_snapshot_is_one_more_column_and_no_disagreement():
     bundled = listed(usd=16.0, cited=BUNDLED, as_of="2026-08-22")
     now = listed(usd=8.0)
-    lists = [*bundled_lists([bundled], "2026-08-22"), says("skypilot", now)]
+    lists = [*as_lists("bundled", [bundled], "2026-08-22"), says("skypilot", now)]
     (machine,) = compare_sources(lists, [now]).machines
     assert sources_of(machine) == [("skypilot", True), ("bundled", False)]
     assert machine.prices[1].more_fraction == 1.0
@@ -72,7 +72,7 @@ def test_the_bundled_snapshot_is_one_more_column_and_no_disagreement():
 
 def test_bundled_prices_may_be_what_a_plan_takes():
     bundled, refreshed = listed(cited=BUNDLED), listed(as_of="2026-01-01")
-    lists = [says("skypilot", refreshed, as_of="2026-01-01"), *bundled_lists([bundled], "x")]
+    lists = [says("skypilot", refreshed, as_of="2026-01-01"), *as_lists("bundled", [bundled], "x")]
     (machine,) = compare_sources(lists, [bundled]).machines
     assert sources_of(machine) == [("bundled", True), ("skypilot", False)]
     assert machine.why == "nothing newer was refreshed"
@@ -144,7 +144,7 @@ def test_only_a_gpu_a_number_of_it_and_a_provider():
 
 def test_the_bundled_offers_beside_themselves_agree():
     offers = snapshot_offers()
-    lists = bundled_lists(offers, "2026-08-22")
+    lists = as_lists("bundled", offers, "2026-08-22")
     assert sum(len(one.offers) for one in lists) == len(offers)
     again = [says("again", *one.offers, provider=one.provider) for one in lists]
     comparison = compare_sources([*lists, *again], offers)

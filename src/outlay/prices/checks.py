@@ -157,11 +157,8 @@ def _is_lost(offer: Offer, last_usd: float) -> bool:
 
 
 def _too_much_gone(listed: Sequence[Offer], before: Sequence[Offer], is_market: bool) -> str | None:
-    """Machine types, or rows of the list; of a marketplace kinds of GPU.
-
-    What another source listed says nothing here: it names machines differently, and other ones.
-    """
-    if not before or not _is_same_list(listed, before):
+    """Machine types, or rows of the list; of a marketplace kinds of GPU."""
+    if not before:
         return None
     provider, noun = _provider(listed, before), "kinds of GPU" if is_market else "machine types"
     name = (lambda offer: gpu_kind(offer.gpu)) if is_market else (lambda offer: offer.instance)
@@ -178,15 +175,6 @@ def _too_much_gone(listed: Sequence[Offer], before: Sequence[Offer], is_market: 
     return (
         f"{provider} lists {rows:,} rows where {rows_before:,} were: a third or more is gone; {fix}"
     )
-
-
-def _is_same_list(listed: Sequence[Offer], before: Sequence[Offer]) -> bool:
-    """Whether two lists were read in the same file of a source, by what their offers cite."""
-
-    def files(offers: Sequence[Offer]) -> set[str]:
-        return {offer.source.rpartition("/")[2] for offer in offers}
-
-    return bool(files(listed) & files(before))
 
 
 def _provider(listed: Sequence[Offer], before: Sequence[Offer]) -> str:
@@ -639,11 +627,11 @@ def compare_sources(
     return SourceComparison(machines=tuple(shared), only_one=dict(sorted(alone.items())))
 
 
-def bundled_lists(offers: Iterable[Offer], as_of: str) -> list[ProviderPrices]:
-    """The offers that come with outlay, as one more source of each provider."""
+def as_lists(source: str, offers: Iterable[Offer], as_of: str) -> list[ProviderPrices]:
+    """Offers of many providers as what one source says of each."""
     return [
         ProviderPrices(
-            source=BUNDLED, provider=provider, as_of=as_of, fetched_at="", offers=tuple(rows)
+            source=source, provider=provider, as_of=as_of, fetched_at="", offers=tuple(rows)
         )
         for provider, rows in _groups(offers, lambda offer: offer.provider).items()
     ]
@@ -715,8 +703,8 @@ def _why(row: _Row, is_used: bool) -> str:
         return "your own list goes first"
     if first.source == BUNDLED:
         return "nothing newer was refreshed"
-    rivals = [prices for prices in others if prices.source != BUNDLED]
+    rivals = [prices for prices in others if prices.source not in (BUNDLED, OWN)]
     if not rivals:
         return "refreshed"
-    same_day = [prices.source for prices in rivals if prices.as_of == first.as_of]
-    return f"preferred to {', '.join(same_day)} of the same day" if same_day else "the newest"
+    as_new = [prices.source for prices in rivals if prices.as_of >= first.as_of]
+    return f"preferred to {', '.join(as_new)}, which is as new" if as_new else "the newest"
