@@ -353,7 +353,8 @@ class _Refresh:
             return _Answer(question=question, state="kept", reason=_ABSENT)
         cited = reply.address or question.source.name
         listed = price_list(read.listings, source=cited, as_of=self.now[:10])
-        why = None if self.accept else _refused(question, read, listed)
+        good = () if self.accept else question.offers_before
+        why = _refused(question, read, listed, good)
         if why is not None:
             return _Answer(question=question, state="refused", reason=_plain(why))
         prices = self._prices(question, read, listed)
@@ -370,7 +371,7 @@ class _Refresh:
             return _Answer(
                 question=question, state="unchanged", prices=kept, validators=reply.validators
             )
-        doubted = doubted_by_past(prices.offers, question.offers_before)
+        doubted = doubted_by_past(prices.offers, good)
         return _Answer(
             question=question,
             state="unchanged" if is_same else "fresh",
@@ -478,14 +479,16 @@ def _unread(read: ReadListings) -> Iterator[str]:
         yield f"{len(read.failed)} of {read.rows} rows could not be read: {first}"
 
 
-def _refused(question: _Question, read: ReadListings, listed: PriceList) -> str | None:
-    """Why a reply is refused whole."""
+def _refused(
+    question: _Question, read: ReadListings, listed: PriceList, good: Sequence[Offer]
+) -> str | None:
+    """Why a reply is refused whole, beside the last good offers."""
     if not listed.offers and not listed.unknown:
         return "It lists no machine with a GPU."
     return refusal(
         read,
         listed,
-        question.offers_before,
+        good,
         is_market=getattr(question.source, "is_market", False),
         is_first=question.before is None,
     )
