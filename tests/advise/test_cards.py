@@ -34,19 +34,19 @@ def test_a_range_widens_with_the_age_of_a_price():
 
 
 def test_a_used_card_is_sold_for_its_kept_share_less_fees():
-    # 1207 x 0.90^2 a year x (1 - 0.1 fees) = 879.90
-    assert resale_usd(card("RTX 3090", "used"), 2, TODAY).likely == pytest.approx(879.903)
+    # 1207 x 0.92^2 x (1 - 0.1 fees) = 919.44432
+    assert resale_usd(card("RTX 3090", "used"), 2, TODAY).likely == pytest.approx(919.44432)
 
 
 def test_a_new_card_is_a_used_one_once_it_is_bought():
-    # A used RTX 5080 costs 1233: 1233 x 0.90 x 0.9 after a year, not 1623 x ...
-    assert resale_usd(card("RTX 5080", "new"), 1, TODAY).likely == pytest.approx(998.73)
+    # A used RTX 5080 costs 1233: 1233 x 0.92 x 0.9 after a year, not 1623 x ...
+    assert resale_usd(card("RTX 5080", "new"), 1, TODAY).likely == pytest.approx(1020.924)
 
 
 def test_a_new_card_without_a_used_price_loses_the_usual_share():
-    # 8600 x 0.74 x 0.90 x 0.9 = 5154.84
+    # 8600 x 0.74 x 0.92 x 0.9 = 5269.392
     sold = resale_usd(card("RTX PRO 6000 WS", "new"), 1, TODAY)
-    assert sold.likely == pytest.approx(5154.84)
+    assert sold.likely == pytest.approx(5269.392)
     assert sold.low == pytest.approx(8600 * 0.67 * 0.84 * 0.9)
 
 
