@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlay.advise.cards import cards, is_sensible, resale_usd, worth_buying
+from outlay.currency import in_usd
+from outlay.facts import CardPrice, Fact, ImportedPrices
 
 TODAY = "2026-11-15"
 
@@ -78,3 +80,19 @@ def test_an_old_price_and_ending_software_are_not_sensible():
     assert not is_sensible(card("RTX 4090", "used"))  # of 2023
     assert not is_sensible(card("P40", "used"))  # compute capability 6.1
     assert is_sensible(card("RTX 3090", "used"))
+
+
+def test_an_imported_price_counts_where_it_is_the_newest():
+    def seen(usd, day, unit="USD"):
+        fact = Fact(text=str(usd), unit=unit, source="your price list", as_of=day)
+        return ImportedPrices(cards=(CardPrice(gpu="RTX 3090", condition="used", fact=fact),))
+
+    def price(imported):
+        return next(one for one in cards(TODAY, imported) if one.name == "used RTX 3090")
+
+    assert price(seen(700, "2026-11-01")).listed_usd == 700
+    assert price(seen(700, "2026-10-01")).source == "your price list"  # of one day, one's own
+    assert price(seen(700, "2026-01-01")).listed_usd == 1207
+    assert price(seen(700, "2027-01-01")).listed_usd == 1207  # a day to come
+    assert price(seen(600, "2026-11-01", "EUR")).listed_usd == pytest.approx(600 * in_usd("EUR"))
+    assert resale_usd(price(seen(700, "2026-11-01")), 0, TODAY).likely == pytest.approx(630)

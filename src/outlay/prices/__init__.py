@@ -5,7 +5,7 @@ download.py     one request: conditional, bounded in time and size, tried again 
 skypilot.py     SkyPilot's hosted catalogue, a CSV for each cloud
 gpuhunt_catalog.py  gpuhunt's published catalogues, and the providers it asks itself
 vast.py         the hosts of Vast.ai, each with its disk, network and reliability
-own_lists.py    price lists of one's own, and negotiated discounts
+own_lists.py    price lists of one's own: offers, discounts, cards, parts, exchange rates
 price_list.py   from listings to offers: zones merged, GPUs looked up
 checks.py       what is doubtful about an offer, and when a whole reply is refused
 store.py        what is kept: the last good prices, and every price there ever was
