@@ -99,7 +99,11 @@ class SetUp:
 
 
 def set_up(
-    version: str, prices: PriceBook, today: str, answers: Answers | None, warn: Callable[[str], None]
+    version: str,
+    prices: PriceBook,
+    today: str,
+    answers: Answers | None,
+    warn: Callable[[str], None],
 ) -> SetUp:
     """What is there and what is missing. `answers`: None asks nobody."""
     store = PriceStore()
